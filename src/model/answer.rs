@@ -1,0 +1,117 @@
+//! Answer and CallFailure: what one hook said, or why it said nothing usable.
+
+use std::time::Duration;
+
+use super::StatusInfo;
+
+/// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Denial(pub StatusInfo);
+
+/// What one hook said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// `None` is yes.
+    pub denial: Option<Denial>,
+    /// Texts for the client, unfiltered.
+    pub warnings: Vec<String>,
+    /// Notes for the audit log, keys without the hook's name, unfiltered.
+    pub audit_annotations: Vec<(String, String)>,
+}
+
+/// No usable answer. The failure policy decides what becomes of it; it is never a denial.
+///
+/// Its `Display` is the cause alone; [`CallFailure::step`] names the step of the call, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallFailure {
+    /// The hook did not answer within its own timeout, or within what was left of the request's.
+    #[error("no answer within {}", humantime::format_duration(*.0))]
+    Timeout(Duration),
+    /// No connection could be made. The text says what was tried.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// The connection broke before the answer was complete.
+    #[error("connection lost: {0}")]
+    Connection(String),
+    /// The hook ended the call with a gRPC status other than OK.
+    #[error("the hook answered with gRPC status {code}: {message}")]
+    Grpc {
+        /// Name of the code, as in the gRPC specification.
+        code: &'static str,
+        /// The hook's text, percent-decoded and shortened.
+        message: String,
+    },
+    /// The hook answered with an HTTP status other than 200, or with something that is not gRPC.
+    #[error("the hook does not speak gRPC: {0}")]
+    NotGrpc(String),
+    /// The answer is larger than we accept.
+    #[error("the answer is larger than the limit of {limit} bytes")]
+    TooLarge {
+        /// The limit in force.
+        limit: usize,
+    },
+    /// The answer is not a protobuf AdmissionReview.
+    #[error("the answer cannot be decoded: {0}")]
+    Undecodable(String),
+    /// The answer has no `response`.
+    #[error("the answer has no response")]
+    NoResponse,
+    /// The answer belongs to another request.
+    #[error("expected response.uid={expected:?}, got {got:?}")]
+    WrongUid {
+        /// What was asked.
+        expected: String,
+        /// What came back, shortened.
+        got: String,
+    },
+    /// A validating hook tried to change the object.
+    #[error("a validating hook may not return a patch")]
+    PatchFromValidating,
+    /// A dry run cannot reach a hook whose side effects are not declared.
+    #[error("the hook does not declare sideEffects, so a dry run must not reach it")]
+    SideEffectsUndeclared,
+}
+
+impl CallFailure {
+    /// The step that failed, in upstream's words (`webhook-semantics.md` §10).
+    pub fn step(&self) -> &'static str {
+        match self {
+            Self::Undecodable(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating => {
+                "received invalid webhook response"
+            }
+            Self::SideEffectsUndeclared => "could not create admission objects",
+            Self::Timeout(_)
+            | Self::Connect(_)
+            | Self::Connection(_)
+            | Self::Grpc { .. }
+            | Self::NotGrpc(_)
+            | Self::TooLarge { .. } => "failed to call webhook",
+        }
+    }
+
+    /// A bounded label for metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Timeout(_) => "timeout",
+            Self::Connect(_) => "connect",
+            Self::Connection(_) => "connection",
+            Self::Grpc { .. } => "grpc_status",
+            Self::NotGrpc(_) => "not_grpc",
+            Self::TooLarge { .. } => "too_large",
+            Self::Undecodable(_) => "undecodable",
+            Self::NoResponse => "no_response",
+            Self::WrongUid { .. } => "wrong_uid",
+            Self::PatchFromValidating => "patch_from_validating",
+            Self::SideEffectsUndeclared => "side_effects_undeclared",
+        }
+    }
+
+    /// True where asking again elsewhere may help: nothing usable came back and the hook itself did not answer.
+    pub fn may_retry(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::Connection(_) => true,
+            Self::Grpc { code, .. } => *code == "UNAVAILABLE",
+            _ => false,
+        }
+    }
+}

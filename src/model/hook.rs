@@ -1,0 +1,187 @@
+//! Hook and Rule: who is asked, and about what.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Operation, Review, Selector};
+
+/// Whether a hook may change the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookType {
+    /// Says yes or no.
+    Validating,
+    /// May return a patch. Checked by the schema; not served yet.
+    Mutating,
+}
+
+/// What becomes of a CallFailure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// The request is rejected.
+    Fail,
+    /// The hook is passed over, and that is counted, logged and annotated.
+    Ignore,
+    /// Asked once more on another connection inside the budget, then as Fail.
+    Retry,
+}
+
+/// What a call to the hook changes in the world. Upstream: `sideEffects`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SideEffects {
+    /// Not said; a dry run cannot reach the hook.
+    Undeclared,
+    /// Nothing.
+    None,
+    /// Nothing on a dry run.
+    NoneOnDryRun,
+    /// Something; a dry run that matches is rejected.
+    Some,
+    /// Perhaps something; a dry run that matches is rejected.
+    Unknown,
+}
+
+impl SideEffects {
+    /// True where asking twice does no harm.
+    pub fn free(self) -> bool {
+        matches!(self, Self::None | Self::NoneOnDryRun)
+    }
+}
+
+/// Which objects a rule sees. Upstream: `rules[].scope`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Both.
+    Any,
+    /// Objects in a namespace.
+    Namespaced,
+    /// Objects outside any namespace, and namespaces themselves.
+    Cluster,
+}
+
+/// One thing a hook cares about. All five parts must match; any rule of a hook suffices.
+/// Source: `webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Operations; all four stand for `*`.
+    pub operations: Vec<Operation>,
+    /// API groups; `*` is all.
+    pub api_groups: Vec<Box<str>>,
+    /// API versions; `*` is all.
+    pub api_versions: Vec<Box<str>>,
+    /// Resources: `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
+    pub resources: Vec<Box<str>>,
+    /// Scope.
+    pub scope: Scope,
+}
+
+impl Rule {
+    /// Does this rule see that request? Compares exactly as upstream does; allocates nothing.
+    pub fn matches(&self, review: &Review) -> bool {
+        let gvr = &review.resource;
+        self.scope_matches(review)
+            && self.operations.contains(&review.operation)
+            && names(&self.api_groups, &gvr.group)
+            && names(&self.api_versions, &gvr.version)
+            && self.resources.iter().any(|entry| {
+                let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
+                (resource == "*" || *resource == *gvr.resource) && (sub == "*" || *sub == *review.sub_resource)
+            })
+    }
+
+    fn scope_matches(&self, review: &Review) -> bool {
+        match self.scope {
+            Scope::Any => true,
+            Scope::Namespaced => is_namespaced(review),
+            Scope::Cluster => !is_namespaced(review),
+        }
+    }
+}
+
+/// Upstream's idea of "namespaced": the request has a namespace and is not about a Namespace object itself.
+/// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
+pub fn is_namespaced(review: &Review) -> bool {
+    let gvr = &review.resource;
+    !review.namespace.is_empty() && !(gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces")
+}
+
+fn names(list: &[Box<str>], wanted: &str) -> bool {
+    list.iter().any(|entry| &**entry == "*" || &**entry == wanted)
+}
+
+/// Where a hook listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A host name or IP address, and a port.
+    Tcp {
+        /// Host name or IP address.
+        host: Box<str>,
+        /// Port.
+        port: u16,
+    },
+    /// A unix socket's absolute path.
+    Unix(Box<str>),
+}
+
+/// The TLS material of an endpoint, as PEM text read when the configuration was read.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct EndpointTls {
+    /// Name the server's certificate must carry.
+    pub server_name: Box<str>,
+    /// Certificate authorities (PEM) that may have signed it; `None` means the system's.
+    pub ca_pem: Option<Arc<[u8]>>,
+    /// Our certificate chain and private key (PEM), where the hook wants to know who asks.
+    pub client_pem: Option<(Arc<[u8]>, Arc<[u8]>)>,
+}
+
+impl std::fmt::Debug for EndpointTls {
+    /// Never shows key material.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndpointTls")
+            .field("server_name", &self.server_name)
+            .field("own_ca", &self.ca_pem.is_some())
+            .field("client_certificate", &self.client_pem.is_some())
+            .finish()
+    }
+}
+
+/// How to reach a hook. Two hooks with equal endpoints share connections.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: Address,
+    /// TLS, or plaintext.
+    pub tls: Option<EndpointTls>,
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls.is_some() { "grpcs" } else { "grpc" };
+        match &self.address {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "{scheme}://[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix://{path}"),
+        }
+    }
+}
+
+/// One external decider, ready to use: everything was checked when the configuration was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// Unique name, by which denials, metrics and annotations speak of it.
+    pub name: Arc<str>,
+    /// May it change the object?
+    pub hook_type: HookType,
+    /// What it cares about; any rule suffices.
+    pub rules: Vec<Rule>,
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// What becomes of a CallFailure: `Ignore` while `rollout.createAs: Ignore` stands in the entry.
+    pub failure_policy: FailurePolicy,
+    /// The longest one call may take.
+    pub timeout: Duration,
+    /// What a call changes in the world.
+    pub side_effects: SideEffects,
+    /// Which namespaces' objects it sees.
+    pub namespace_selector: Selector,
+    /// Which objects it sees, by their labels.
+    pub object_selector: Selector,
+}

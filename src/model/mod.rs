@@ -1,0 +1,19 @@
+//! The domain's nouns: what is asked, what is answered, who is asked. No codecs, no clock, no I/O.
+
+pub mod answer;
+pub mod hook;
+pub mod labels;
+pub mod review;
+pub mod rope;
+pub mod selector;
+pub mod time;
+pub mod verdict;
+
+pub use answer::{Answer, CallFailure, Denial};
+pub use hook::{Endpoint, FailurePolicy, Hook, HookType, Rule, Scope, SideEffects};
+pub use labels::Labels;
+pub use review::{Gvk, Gvr, Operation, Phase, Review};
+pub use rope::Rope;
+pub use selector::Selector;
+pub use time::Deadline;
+pub use verdict::{StatusCause, StatusInfo, Verdict};

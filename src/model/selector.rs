@@ -1,0 +1,45 @@
+//! Selector: upstream's LabelSelector, compiled.
+
+use super::Labels;
+
+/// One requirement on one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// The key is present with one of the values.
+    In(Box<str>, Vec<Box<str>>),
+    /// The key is absent, or present with none of the values.
+    NotIn(Box<str>, Vec<Box<str>>),
+    /// The key is present.
+    Exists(Box<str>),
+    /// The key is absent.
+    DoesNotExist(Box<str>),
+}
+
+impl Requirement {
+    fn holds(&self, labels: &Labels) -> bool {
+        let listed = |values: &[Box<str>], value: &str| values.iter().any(|v| &**v == value);
+        match self {
+            Self::In(key, values) => labels.get(key).is_some_and(|value| listed(values, value)),
+            Self::NotIn(key, values) => labels.get(key).is_none_or(|value| !listed(values, value)),
+            Self::Exists(key) => labels.get(key).is_some(),
+            Self::DoesNotExist(key) => labels.get(key).is_none(),
+        }
+    }
+}
+
+/// Requirements that must all hold; none at all matches everything.
+/// Source: `webhook-semantics.md` §4.5 (upstream `pkg/labels/selector.go`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector(pub Vec<Requirement>);
+
+impl Selector {
+    /// True when the selector asks for nothing, so that no label needs to be looked up.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Do these labels meet every requirement?
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|requirement| requirement.holds(labels))
+    }
+}

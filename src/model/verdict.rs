@@ -1,0 +1,55 @@
+//! Verdict: the one answer to the caller.
+
+/// One of several reasons of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusCause {
+    /// One CamelCase word, for programs.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The field at fault, or the hook that gave the reason.
+    pub field: String,
+}
+
+/// Why a request is rejected. Upstream: `metav1.Status`; `status` is "Failure" unless a hook chose another word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusInfo {
+    /// HTTP status code.
+    pub code: i32,
+    /// "Failure", or what a hook said instead.
+    pub status: String,
+    /// One CamelCase word, for programs; may be empty.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The object's name, as a hook's details gave it.
+    pub details_name: String,
+    /// The object's group, as a hook's details gave it.
+    pub details_group: String,
+    /// The object's kind, as a hook's details gave it.
+    pub details_kind: String,
+    /// The object's uid, as a hook's details gave it.
+    pub details_uid: String,
+    /// Every single reason, where there are several.
+    pub causes: Vec<StatusCause>,
+    /// Seconds after which trying again makes sense; 0 when not said.
+    pub retry_after_seconds: i32,
+}
+
+/// The one answer to the caller: may this write happen?
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why not; `None` means allowed.
+    pub refusal: Option<StatusInfo>,
+    /// For the client's eyes, in order, within upstream's limits.
+    pub warnings: Vec<String>,
+    /// For the audit log: key and value, the key being `<hook>/<key>`.
+    pub audit_annotations: Vec<(String, String)>,
+}
+
+impl Verdict {
+    /// True when the write may happen.
+    pub fn allowed(&self) -> bool {
+        self.refusal.is_none()
+    }
+}

@@ -1,0 +1,72 @@
+//! The generated Rust under `src/wire/pb/` is what `proto/` says.
+//!
+//! `GATEPOST_REGENERATE=1 cargo test --test proto_is_current` writes it anew. No `protoc` is needed.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+const SERVICE: &str = "gatepost/v1/admission.proto";
+
+/// The Rust that `proto/` generates: file name to content.
+fn generate(naive: bool) -> BTreeMap<String, String> {
+    let files = protox::compile([SERVICE], ["proto"]).expect("proto/ compiles");
+    let out = tempfile::tempdir().expect("temporary folder");
+    let mut builder = tonic_prost_build::configure().out_dir(out.path()).build_transport(false).include_file("mod.rs");
+    if !naive {
+        builder = builder.bytes(".").btree_map(".")
+    }
+    builder.compile_fds(files).expect("Rust is generated");
+    fs::read_dir(out.path())
+        .expect("listing")
+        .map(|entry| entry.expect("entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        .map(|path| {
+            let name = path.file_name().expect("name").to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).expect("utf-8"))
+        })
+        .collect()
+}
+
+/// The descriptor set that gRPC reflection serves.
+fn descriptors() -> Vec<u8> {
+    use prost::Message;
+    protox::compile([SERVICE], ["proto"]).expect("proto/ compiles").encode_to_vec()
+}
+
+fn compare(folder: &str, expected: &BTreeMap<String, Vec<u8>>) {
+    let folder = Path::new(folder);
+    if std::env::var_os("GATEPOST_REGENERATE").is_some() {
+        fs::create_dir_all(folder).expect("folder");
+        for (name, content) in expected {
+            fs::write(folder.join(name), content).expect("written");
+        }
+    }
+    for (name, content) in expected {
+        let committed = fs::read(folder.join(name)).unwrap_or_default();
+        assert!(
+            committed == *content,
+            "{}/{name} is not what proto/ generates; run GATEPOST_REGENERATE=1 cargo test --test proto_is_current",
+            folder.display()
+        );
+    }
+    let stray: Vec<_> = fs::read_dir(folder)
+        .expect("listing")
+        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| !expected.contains_key(name))
+        .collect();
+    assert!(stray.is_empty(), "files that proto/ does not generate: {stray:?}");
+}
+
+#[test]
+fn committed_rust_is_what_proto_generates() {
+    let mut expected: BTreeMap<String, Vec<u8>> =
+        generate(false).into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
+    expected.insert("descriptors.bin".into(), descriptors());
+    compare("src/wire/pb", &expected);
+}
+
+/// The naive reference of the benches and the load test decodes objects into `Vec<u8>`, as most people would.
+#[test]
+fn naive_reference_is_what_proto_generates() {
+    let expected = generate(true).into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
+    compare("loadtest/naive/pb", &expected);
+}
