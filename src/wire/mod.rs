@@ -4,3 +4,5 @@
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 pub mod pb;
+pub mod inbound;
+pub mod outbound;
