@@ -4,4 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod model;
+pub mod snapshot;
 pub mod wire;
