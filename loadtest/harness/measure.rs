@@ -26,4 +26,12 @@ pub(crate) fn run(plan: &Plan) -> Fallible<()> {
 
 type Measure = fn(&Plan, &Workshop, &mut Results) -> Fallible<()>;
 
-const FIGURES: &[(Figure, Measure)] = &[(Figure::Cpu, figures::cpu::plain), (Figure::Mtls, figures::cpu::mutual_tls)];
+/// The quick and plain ones first; latency takes longest.
+const FIGURES: &[(Figure, Measure)] = &[
+    (Figure::Cpu, figures::cpu::plain),
+    (Figure::Mtls, figures::cpu::mutual_tls),
+    (Figure::Allocations, figures::allocations::measure),
+    (Figure::Memory, figures::memory::measure),
+    (Figure::Hung, figures::hung::measure),
+    (Figure::Latency, figures::latency::measure),
+];

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Serialize, Serializer};
+
 /// Bytes of one object; written `2K`, `1M`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) usize);
@@ -18,6 +20,12 @@ impl fmt::Display for Size {
             bytes if bytes > 0 && bytes % (1 << 10) == 0 => write!(f, "{}K", bytes >> 10),
             bytes => write!(f, "{bytes}"),
         }
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     Fallible,
     plan::Plan,
     results::{Results, Row},
-    rig::{Load, Rig, Setting, Shape, Workshop},
+    rig::{Load, Pair, Rig, Setting, Shape, Workshop},
     targets,
 };
 
@@ -16,7 +16,11 @@ pub(crate) fn plain(plan: &Plan, workshop: &Workshop, results: &mut Results) -> 
     for hooks in plan.hooks(&[1, 4, 16]) {
         let rig = Rig::start(workshop, Setting { hooks, ..Setting::default() })?;
         for size in plan.sizes() {
-            let pairs = rig.interleaved(plan.reps, &Load::new(Shape::Closed(IN_FLIGHT), size, plan.window()))?;
+            let pairs: Vec<_> = rig
+                .interleaved(plan.reps, &Load::new(Shape::Closed(IN_FLIGHT), size, plan.window()))?
+                .into_iter()
+                .map(Pair::slim)
+                .collect();
             results.keep(&format!("cpu-{size}-{hooks}"), &pairs)?;
             let cpu = medians(&pairs, cpu_us, naive_over_ours);
             results.row(Row::of_ratio("cpu_per_review_us", (size, hooks), cpu, targets::cpu(size, hooks)))?;
@@ -33,7 +37,11 @@ pub(crate) fn mutual_tls(plan: &Plan, workshop: &Workshop, results: &mut Results
     for hooks in plan.hooks(&[4]) {
         let rig = Rig::start(workshop, Setting { hooks, tls: true, ..Setting::default() })?;
         for size in plan.sizes() {
-            let pairs = rig.interleaved(plan.reps, &Load::new(Shape::Closed(IN_FLIGHT), size, plan.window()))?;
+            let pairs: Vec<_> = rig
+                .interleaved(plan.reps, &Load::new(Shape::Closed(IN_FLIGHT), size, plan.window()))?
+                .into_iter()
+                .map(Pair::slim)
+                .collect();
             results.keep(&format!("mtls-{size}-{hooks}"), &pairs)?;
             let cpu = medians(&pairs, cpu_us, naive_over_ours);
             results.row(Row::of_ratio("mtls_cpu_per_review_us", (size, hooks), cpu, targets::mtls(size, hooks)))?;

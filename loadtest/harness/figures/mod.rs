@@ -1,7 +1,11 @@
 //! The figures, one file a group. Every ratio is a median of per-repetition ratios, so that a noisy neighbour who
 //! stays for a while disturbs both sides of a repetition and not the comparison.
 
+pub(crate) mod allocations;
 pub(crate) mod cpu;
+pub(crate) mod hung;
+pub(crate) mod latency;
+pub(crate) mod memory;
 
 use crate::rig::Pair;
 

@@ -66,8 +66,23 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Median latency in nanoseconds.
+    pub(crate) fn p50(&self) -> f64 {
+        self.latency_ns.p50 as f64
+    }
+
+    /// Adds every latency to `all`.
+    pub(crate) fn add_to(&self, all: &mut Histogram<u64>) -> Fallible<()> {
+        for (latency, reviews) in &self.histogram {
+            all.record_n(*latency, *reviews)?;
+        }
+        Ok(())
+    }
+}
+
 /// An empty histogram that grows as it must, three significant digits.
-pub(crate) fn histogram() -> Fallible<Histogram<u64>> {
+pub(super) fn histogram() -> Fallible<Histogram<u64>> {
     Ok(Histogram::new(3)?)
 }
 

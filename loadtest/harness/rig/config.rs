@@ -4,16 +4,18 @@ use std::{net::SocketAddr, path::Path};
 
 use serde_json::{Value, json};
 
+use super::Hooks;
+
 /// One document: every hook matches every review, fails closed and may take ten seconds.
-/// Where the first hook hangs, it sees config maps only, is ignored and may take 100 ms.
-pub(super) fn write(hooks: &[SocketAddr], tls: Option<&Path>, hang_first: bool) -> String {
+/// A first hook that stands apart sees config maps only, fails open and may take 100 ms.
+pub(super) fn write(hooks: &[SocketAddr], tls: Option<&Path>, first: Hooks) -> String {
     let hooks: Vec<Value> = hooks
         .iter()
         .enumerate()
         .map(|(index, address)| {
-            let hangs = hang_first && index == 0;
+            let apart = first != Hooks::Alike && index == 0;
             let (resource, policy, timeout) =
-                if hangs { ("configmaps", "Ignore", "100ms") } else { ("*/*", "Fail", "10s") };
+                if apart { ("configmaps", "Ignore", "100ms") } else { ("*/*", "Fail", "10s") };
             json!({
                 "name": format!("hook-{index}.load.example.com"),
                 "clientConfig": client(*address, tls),

@@ -59,7 +59,19 @@ pub(crate) struct Setting {
     pub(crate) tls: bool,
     pub(crate) counted: bool,
     pub(crate) delay: Duration,
-    pub(crate) hang_first: bool,
+    pub(crate) first: Hooks,
+}
+
+/// How the first hook differs from the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Hooks {
+    /// Not at all
+    #[default]
+    Alike,
+    /// It sees config maps only, fails open and may take 100 ms
+    Apart,
+    /// The same, and it never answers
+    Hangs,
 }
 
 /// Hooks, and a sidecar a side. Everything ends when it is dropped.
@@ -83,7 +95,7 @@ impl<'a> Rig<'a> {
         let addresses = (0..setting.hooks).map(|_| hooks.address("hook")).collect::<Fallible<Vec<_>>>()?;
         let config = folder.path().join("config.yaml");
         let tls = setting.tls.then(|| folder.path());
-        fs::write(&config, config::write(&addresses, tls, setting.hang_first))?;
+        fs::write(&config, config::write(&addresses, tls, setting.first))?;
         let naive = Sidecar::start(workshop, Side::Naive, setting, &addresses, folder.path())?;
         let ours = Sidecar::start(workshop, Side::Ours, setting, &addresses, folder.path())?;
         Ok(Self { workshop, naive, ours, _hooks: hooks, folder })
@@ -132,11 +144,20 @@ pub(crate) struct Pair {
     pub(crate) ours: Report,
 }
 
+impl Pair {
+    /// Without the histograms: closed loops are not about latency, and the raw data is kept in the repository.
+    pub(crate) fn slim(mut self) -> Self {
+        self.naive.histogram = Vec::new();
+        self.ours.histogram = Vec::new();
+        self
+    }
+}
+
 fn hooks_command(workshop: &Workshop, setting: Setting, folder: &Path) -> Command {
     let mut command = pinned(workshop.pinning.load, &workshop.compare);
     command.arg("hooks").arg("--count").arg(setting.hooks.to_string());
     command.arg("--delay").arg(humantime::format_duration(setting.delay).to_string());
-    if setting.hang_first {
+    if setting.first == Hooks::Hangs {
         command.arg("--hang-first");
     }
     if setting.tls {
