@@ -143,13 +143,8 @@ impl Rule {
 /// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
 pub fn is_namespaced(review: &Review) -> bool {
     let gvr = &review.resource;
-<<<<<<< HEAD
-    let is_namespace = gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces";
-    !review.namespace.is_empty() && !is_namespace
-=======
     let about_namespaces = gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces";
     !review.namespace.is_empty() && !about_namespaces
->>>>>>> snapshot
 }
 
 fn names(list: &[Box<str>], wanted: &str) -> bool {
