@@ -5,4 +5,5 @@
 #[rustfmt::skip]
 pub mod pb;
 pub mod inbound;
+pub mod namespace;
 pub mod outbound;
