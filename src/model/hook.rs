@@ -100,7 +100,8 @@ impl Rule {
 /// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
 pub fn is_namespaced(review: &Review) -> bool {
     let gvr = &review.resource;
-    !review.namespace.is_empty() && !(gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces")
+    let is_namespace = gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces";
+    !review.namespace.is_empty() && !is_namespace
 }
 
 fn names(list: &[Box<str>], wanted: &str) -> bool {

@@ -4,6 +4,10 @@
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 pub mod pb;
+
+pub mod answer;
 pub mod inbound;
+pub mod labels;
 pub mod namespace;
 pub mod outbound;
+mod walk;
