@@ -60,11 +60,16 @@ fn namespace_labels_come_with_or_without_padding() {
     let bytes = NamespaceLabels { labels }.encode_to_vec();
     for value in [STANDARD.encode(&bytes), STANDARD_NO_PAD.encode(&bytes)] {
         let headers = headers(&[("gatepost-namespace-labels-bin", &value)]);
-        let labels = namespace_labels(&headers).expect("reads").expect("is there");
-        assert_eq!(labels.get("env"), Some("prod"));
+        let sent = namespace_labels(&headers).expect("reads").expect("is there");
+        assert_eq!(sent.labels.get("env"), Some("prod"));
+        assert_eq!(sent.text, value);
     }
     let empty = namespace_labels(&headers(&[("gatepost-namespace-labels-bin", "")])).expect("reads");
-    assert_eq!(empty, Some(Labels::default()), "sent empty: the namespace has no labels");
+    assert_eq!(
+        empty,
+        Some(SentLabels { labels: Labels::default(), text: Bytes::new() }),
+        "sent empty: the namespace has no labels"
+    );
     assert_eq!(namespace_labels(&headers(&[])), Ok(None));
     for value in ["!", "AAAA", "CgM="] {
         let headers = headers(&[("gatepost-namespace-labels-bin", value)]);
