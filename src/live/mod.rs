@@ -3,5 +3,5 @@
 pub mod current;
 pub mod generation;
 
-pub use current::Current;
+pub use current::{Current, Rejection};
 pub use generation::{Generation, LiveHook, Rotation};
