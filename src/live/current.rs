@@ -8,14 +8,23 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::Generation;
-use crate::snapshot::Snapshot;
+use super::{Draining, Generation};
+use crate::snapshot::{Problem, Snapshot};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// Why what was read last is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Everything wrong with it.
+    pub problems: Vec<Problem>,
+    /// When it was first read.
+    pub since: SystemTime,
+}
 
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
@@ -24,6 +33,8 @@ pub struct Current {
     epoch: Instant,
     /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
     fresh: AtomicU64,
+    rejected: ArcSwapOption<Rejection>,
+    draining: ArcSwap<Vec<Draining>>,
 }
 
 impl Current {
@@ -36,7 +47,13 @@ impl Current {
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
         };
-        Self { generation: ArcSwap::from_pointee(generation), epoch: now, fresh: AtomicU64::new(0) }
+        Self {
+            generation: ArcSwap::from_pointee(generation),
+            epoch: now,
+            fresh: AtomicU64::new(0),
+            rejected: ArcSwapOption::empty(),
+            draining: ArcSwap::default(),
+        }
     }
 
     /// The generation in force. One call a request, at its beginning.
@@ -67,6 +84,26 @@ impl Current {
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+
+    /// Why what was read last is not in force; `None` while it is.
+    pub fn rejected(&self) -> Option<Arc<Rejection>> {
+        self.rejected.load_full()
+    }
+
+    /// What was read last is not in force, or, with `None`, it is.
+    pub fn set_rejected(&self, rejection: Option<Rejection>) {
+        self.rejected.store(rejection.map(Arc::new));
+    }
+
+    /// The hooks on their way out.
+    pub fn draining(&self) -> Arc<Vec<Draining>> {
+        self.draining.load_full()
+    }
+
+    /// These hooks, and no others, are on their way out.
+    pub fn set_draining(&self, draining: Vec<Draining>) {
+        self.draining.store(Arc::new(draining));
     }
 }
 
