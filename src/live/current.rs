@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -17,12 +17,12 @@ use crate::snapshot::{Problem, Snapshot};
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// Why what was read last is not in force.
+/// A configuration that was read but not put in force because it is invalid; an older one stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Everything wrong with it.
+    /// Everything that is wrong with it.
     pub problems: Vec<Problem>,
-    /// When it was first read.
+    /// When it was first seen.
     pub since: SystemTime,
 }
 
@@ -34,7 +34,8 @@ pub struct Current {
     /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
     fresh: AtomicU64,
     rejected: ArcSwapOption<Rejection>,
-    draining: ArcSwap<Vec<Draining>>,
+    draining: AtomicBool,
+    leaving: ArcSwap<Vec<Draining>>,
 }
 
 impl Current {
@@ -52,7 +53,8 @@ impl Current {
             epoch: now,
             fresh: AtomicU64::new(0),
             rejected: ArcSwapOption::empty(),
-            draining: ArcSwap::default(),
+            draining: AtomicBool::new(false),
+            leaving: ArcSwap::default(),
         }
     }
 
@@ -86,24 +88,34 @@ impl Current {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
     }
 
-    /// Why what was read last is not in force; `None` while it is.
+    /// The newest configuration's problems while it is invalid; `None` while the newest is the one in force.
     pub fn rejected(&self) -> Option<Arc<Rejection>> {
         self.rejected.load_full()
     }
 
-    /// What was read last is not in force, or, with `None`, it is.
+    /// Raises the newest configuration's problems, or clears them.
     pub fn set_rejected(&self, rejection: Option<Rejection>) {
         self.rejected.store(rejection.map(Arc::new));
     }
 
-    /// The hooks on their way out.
-    pub fn draining(&self) -> Arc<Vec<Draining>> {
-        self.draining.load_full()
+    /// The process is about to end: not ready any longer, requests are still answered.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
     }
 
-    /// These hooks, and no others, are on their way out.
-    pub fn set_draining(&self, draining: Vec<Draining>) {
-        self.draining.store(Arc::new(draining));
+    /// True from [`Current::drain`] on.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// The hooks that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Arc<Vec<Draining>> {
+        self.leaving.load_full()
+    }
+
+    /// These hooks, and no others, still hold requests of former generations.
+    pub fn set_leaving(&self, leaving: Vec<Draining>) {
+        self.leaving.store(Arc::new(leaving));
     }
 }
 

@@ -78,7 +78,7 @@ impl Rotator {
             }
             Err(error) => self.tell_failed_read(error),
         }
-        self.current.set_draining(self.drain.sweep());
+        self.current.set_leaving(self.drain.sweep());
     }
 
     async fn judge(&mut self, contents: Contents) {
