@@ -1,10 +1,6 @@
 //! Settings to a running sidecar: bind, open, read, check, and only then run.
 
-use std::{
-    fmt, io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, io, sync::Arc, time::Instant};
 
 use super::{
     Running, Settings,
@@ -14,7 +10,7 @@ use super::{
 };
 use crate::{
     live::Current,
-    rotate::candidate,
+    rotate::{Candidate, candidate},
     snapshot::Problem,
     source::{FileSource, ReadError, Source},
     telemetry::{Audit, Metrics},
@@ -90,4 +86,11 @@ fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
         AuditLog::File(path) => path.as_path(),
     };
     Audit::to_path(path).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+}
+
+/// The first read, which has to be good, and when it began.
+fn first(source: &Source) -> Result<(Candidate, Instant), StartError> {
+    let read_at = Instant::now();
+    let contents = source.read()?;
+    Ok((candidate(&contents).map_err(StartError::Invalid)?, read_at))
 }

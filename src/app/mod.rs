@@ -6,5 +6,5 @@ pub mod run;
 pub mod settings;
 
 pub use build::{Sidecar, StartError};
-pub use run::{Drained, Running};
+pub use run::{Addresses, Drained, Running};
 pub use settings::Settings;

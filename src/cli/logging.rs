@@ -43,9 +43,9 @@ impl Logging {
             (None, Ok(level)) => (VARIABLE, level),
             (None, Err(_)) => ("--log-level", "info".to_owned()),
         };
-        let filter = EnvFilter::builder()
-            .parse(&level)
-            .map_err(|error| format!("{from} {level:?} is not understood: {error}; say error, warn, info, debug or trace"))?;
+        let filter = EnvFilter::builder().parse(&level).map_err(|error| {
+            format!("{from} {level:?} is not understood: {error}; say error, warn, info, debug or trace")
+        })?;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
         let started = match self.log_format {
             LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),

@@ -10,7 +10,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, size};
+use super::{Ending, complain, logging::Logging, size::Size};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
@@ -65,12 +65,12 @@ pub struct Serve {
     workers: NonZeroUsize,
 
     /// The largest review taken
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = size::show(Settings::MAX_MESSAGE_BYTES))]
-    max_message_bytes: usize,
+    #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_MESSAGE_BYTES))]
+    max_message_bytes: Size,
 
     /// The most bytes of reviews held at any time; more are refused as overload
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = size::show(Settings::MAX_INFLIGHT_BYTES))]
-    max_inflight_bytes: usize,
+    #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_INFLIGHT_BYTES))]
+    max_inflight_bytes: Size,
 
     /// The longest a review may take, whatever its caller allows
     #[arg(long, value_name = "DURATION", value_parser = positive, default_value = "30s")]
@@ -136,8 +136,8 @@ impl Serve {
             uds: self.uds,
             admin: self.admin,
             workers: self.workers,
-            max_message_bytes: self.max_message_bytes,
-            max_inflight_bytes: self.max_inflight_bytes,
+            max_message_bytes: self.max_message_bytes.0,
+            max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
             audit_log: self.audit_log,
             reasons: match self.reasons {
