@@ -73,7 +73,7 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let selected = match select::select(&generation, review, caller) {
         Ok(selected) => selected,
         Err(held) => {
-            let verdict = refused(held);
+            let verdict = refused(*held);
             return conclude(gate, review, caller, began, generation.number, &[], verdict, RequestOutcome::Failed);
         }
     };

@@ -4,10 +4,10 @@ use std::cell::OnceCell;
 
 use smallvec::SmallVec;
 
-use super::{Caller, status};
+use super::{Caller, status, status::Refusal};
 use crate::{
     live::{Generation, LiveHook, Rotation},
-    model::{HookType, Labels, Operation, Phase, Review, Selector, StatusInfo},
+    model::{HookType, Labels, Operation, Phase, Review, Selector},
     snapshot::HookSet,
     wire::labels,
 };
@@ -30,7 +30,7 @@ pub(super) fn select<'a>(
     generation: &'a Generation,
     review: &Review,
     caller: &Caller,
-) -> Result<Selected<'a>, StatusInfo> {
+) -> Result<Selected<'a>, Refusal> {
     let mut selected = Selected::default();
     if caller.phase == Phase::Mutate {
         return Ok(selected);
@@ -56,8 +56,8 @@ struct Lookup<'a> {
     generation: &'a Generation,
     review: &'a Review,
     caller: &'a Caller,
-    own_object: OnceCell<Result<Option<Labels>, StatusInfo>>,
-    old_object: OnceCell<Result<Option<Labels>, StatusInfo>>,
+    own_object: OnceCell<Result<Option<Labels>, Refusal>>,
+    old_object: OnceCell<Result<Option<Labels>, Refusal>>,
 }
 
 impl<'a> Lookup<'a> {
@@ -67,7 +67,7 @@ impl<'a> Lookup<'a> {
 
     /// Do both selectors of this hook match? A clean "no" of either wins over an error of the other, and an error of
     /// the namespace selector over one of the object selector, as upstream.
-    fn selects(&self, live: &LiveHook) -> Result<bool, StatusInfo> {
+    fn selects(&self, live: &LiveHook) -> Result<bool, Refusal> {
         let namespace = self.namespace_matches(&live.hook.namespace_selector);
         if matches!(namespace, Ok(false)) {
             return Ok(false);
@@ -80,7 +80,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// Source: §4.3, upstream `W/predicates/namespace/matcher.go`.
-    fn namespace_matches(&self, selector: &Selector) -> Result<bool, StatusInfo> {
+    fn namespace_matches(&self, selector: &Selector) -> Result<bool, Refusal> {
         let review = self.review;
         let is_namespace = review.resource.resource == "namespaces";
         if selector.is_empty() || (review.namespace.is_empty() && !is_namespace) {
@@ -96,12 +96,12 @@ impl<'a> Lookup<'a> {
         let known = self.caller.namespace_labels.as_ref();
         let labels = known
             .or_else(|| self.generation.snapshot.namespace_labels(namespace))
-            .ok_or_else(|| status::namespace_not_found(namespace))?;
+            .ok_or_else(|| Box::new(status::namespace_not_found(namespace)))?;
         Ok(selector.matches(labels))
     }
 
     /// Source: §4.4, upstream `W/predicates/object/matcher.go`: the new object or the old one.
-    fn object_matches(&self, selector: &Selector) -> Result<bool, StatusInfo> {
+    fn object_matches(&self, selector: &Selector) -> Result<bool, Refusal> {
         if selector.is_empty() {
             return Ok(true);
         }
@@ -109,22 +109,22 @@ impl<'a> Lookup<'a> {
         Ok(matches(self.own_labels()?) || matches(self.old_labels()?))
     }
 
-    fn own_labels(&self) -> Result<Option<&Labels>, StatusInfo> {
+    fn own_labels(&self) -> Result<Option<&Labels>, Refusal> {
         self.labels(&self.own_object, &self.review.object)
     }
 
-    fn old_labels(&self) -> Result<Option<&Labels>, StatusInfo> {
+    fn old_labels(&self) -> Result<Option<&Labels>, Refusal> {
         self.labels(&self.old_object, &self.review.old_object)
     }
 
     fn labels<'s>(
         &'s self,
-        cell: &'s OnceCell<Result<Option<Labels>, StatusInfo>>,
+        cell: &'s OnceCell<Result<Option<Labels>, Refusal>>,
         place: &Option<std::ops::Range<usize>>,
-    ) -> Result<Option<&'s Labels>, StatusInfo> {
+    ) -> Result<Option<&'s Labels>, Refusal> {
         let Some(place) = place else { return Ok(None) };
         cell.get_or_init(|| {
-            labels::of_object(&self.review.bytes, place.clone()).map_err(|error| status::internal(&error))
+            labels::of_object(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
         })
         .as_ref()
         .map(Option::as_ref)

@@ -7,6 +7,9 @@ use crate::{
     model::{CallFailure, Denial, StatusInfo},
 };
 
+/// A rejection on its way up; boxed because it is large and rare.
+pub(super) type Refusal = Box<StatusInfo>;
+
 fn failure(code: i32, reason: &str, message: String) -> StatusInfo {
     StatusInfo { code, status: "Failure".into(), reason: reason.into(), message, ..StatusInfo::default() }
 }

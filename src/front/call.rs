@@ -71,7 +71,11 @@ async fn decide(
     }
     drop(body);
     let review = inbound::view(message.into_rope())?;
-    let caller = Caller { phase, deadline: head.deadline, worker, namespace_labels: head.namespace_labels };
+    let (namespace_labels, namespace_labels_text) = match head.namespace_labels {
+        Some(sent) => (Some(sent.labels), Some(sent.text)),
+        None => (None, None),
+    };
+    let caller = Caller { phase, deadline: head.deadline, worker, namespace_labels, namespace_labels_text };
     let mut deciding = pin!(admit::decide(gate, &review, &caller));
     // A caller that goes away cancels the hook calls: leaving drops `deciding`.
     let verdict = poll_fn(|cx| match deciding.as_mut().poll(cx) {

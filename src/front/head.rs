@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use base64::{Engine, engine::general_purpose::STANDARD_PAD_INDIFFERENT};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::refusal::{Refusal, shortened};
@@ -36,7 +37,15 @@ pub(super) struct Head {
     /// By when the verdict must be there, the margin already taken off.
     pub(super) deadline: Deadline,
     /// Labels of the namespace, where the caller sent them.
-    pub(super) namespace_labels: Option<Labels>,
+    pub(super) namespace_labels: Option<SentLabels>,
+}
+
+/// Namespace labels the caller sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SentLabels {
+    pub(super) labels: Labels,
+    /// As they came (base64).
+    pub(super) text: Bytes,
 }
 
 /// Is it gRPC, and for whom?
@@ -106,13 +115,14 @@ fn timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-fn namespace_labels(headers: &HeaderMap) -> Result<Option<Labels>, Refusal> {
+fn namespace_labels(headers: &HeaderMap) -> Result<Option<SentLabels>, Refusal> {
     let mut values = headers.get_all(NAMESPACE_LABELS).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(only), None) => {
             let bytes = STANDARD_PAD_INDIFFERENT.decode(only.as_bytes()).map_err(|_| Refusal::NamespaceLabels)?;
-            namespace::labels(&bytes).map(Some).ok_or(Refusal::NamespaceLabels)
+            let labels = namespace::labels(&bytes).ok_or(Refusal::NamespaceLabels)?;
+            Ok(Some(SentLabels { labels, text: Bytes::copy_from_slice(only.as_bytes()) }))
         }
         (Some(_), Some(_)) => Err(Refusal::NamespaceLabels),
     }

@@ -60,11 +60,16 @@ fn namespace_labels_come_with_or_without_padding() {
     let bytes = NamespaceLabels { labels }.encode_to_vec();
     for value in [STANDARD.encode(&bytes), STANDARD_NO_PAD.encode(&bytes)] {
         let headers = headers(&[("gatepost-namespace-labels-bin", &value)]);
-        let labels = namespace_labels(&headers).expect("reads").expect("is there");
-        assert_eq!(labels.get("env"), Some("prod"));
+        let sent = namespace_labels(&headers).expect("reads").expect("is there");
+        assert_eq!(sent.labels.get("env"), Some("prod"));
+        assert_eq!(sent.text, value);
     }
     let empty = namespace_labels(&headers(&[("gatepost-namespace-labels-bin", "")])).expect("reads");
-    assert_eq!(empty, Some(Labels::default()), "sent empty: the namespace has no labels");
+    assert_eq!(
+        empty,
+        Some(SentLabels { labels: Labels::default(), text: Bytes::new() }),
+        "sent empty: the namespace has no labels"
+    );
     assert_eq!(namespace_labels(&headers(&[])), Ok(None));
     for value in ["!", "AAAA", "CgM="] {
         let headers = headers(&[("gatepost-namespace-labels-bin", value)]);
@@ -76,20 +81,20 @@ fn namespace_labels_come_with_or_without_padding() {
 
 #[test]
 fn calls_find_their_way() {
-    let route = |method: &str, kind: &str, path: &str| {
+    let routed = |method: &str, kind: &str, path: &str| {
         let request =
             Request::builder().method(method).uri(path).header("content-type", kind).body(()).expect("request");
-        super::route(&request.into_parts().0)
+        route(&request.into_parts().0)
     };
     let review = "/gatepost.v1.Admission/Review";
     for kind in ["application/grpc", "application/grpc+proto", "application/grpc; charset=utf-8"] {
-        assert_eq!(route("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
+        assert_eq!(routed("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
     }
     for kind in ["application/json", "application/grpc+json", "application/grpc-web", ""] {
-        assert_eq!(route("POST", kind, review), Err(Refusal::ContentType), "{kind}");
+        assert_eq!(routed("POST", kind, review), Err(Refusal::ContentType), "{kind}");
     }
-    assert_eq!(route("GET", "application/grpc", review), Err(Refusal::Method));
-    let grpc = |path| route("POST", "application/grpc", path);
+    assert_eq!(routed("GET", "application/grpc", review), Err(Refusal::Method));
+    let grpc = |path| routed("POST", "application/grpc", path);
     assert_eq!(grpc("/gatepost.v1.Admission/Validate"), Ok(Route::Admission(Phase::Validate)));
     assert_eq!(grpc("/grpc.health.v1.Health/Check"), Ok(Route::Health));
     assert_eq!(grpc("/gatepost.v1.Admission/Destroy"), Err(Refusal::UnknownMethod { method: "Destroy".into() }));

@@ -425,7 +425,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             return Ok(());
         }
         let payload = self.incoming.payload(place);
-        if payload.len() % 6 != 0 {
+        if !payload.len().is_multiple_of(6) {
             return Err("the hook sent broken settings".into());
         }
         for entry in payload.chunks_exact(6) {

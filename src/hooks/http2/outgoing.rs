@@ -175,10 +175,11 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn every_byte_arrives_once_and_in_order(
-            pieces in prop::collection::vec((any::<bool>(), 1..3000_usize), 1..400),
-            takes in prop::collection::vec(1..5000_usize, 0..400),
+            pieces in prop::collection::vec((any::<bool>(), 1..700_usize), 1..300),
+            takes in prop::collection::vec(1..2000_usize, 0..200),
         ) {
             let (mut outgoing, mut want) = (Outgoing::new(), Vec::new());
             let mut socket = Sluggish { takes, got: Vec::new() };

@@ -1,0 +1,82 @@
+//! Caller: one connection to the sidecar and the review it sends again and again.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
+use h2::client::{self, SendRequest};
+use http::{HeaderMap, Method, Request};
+use prost::Message;
+use tokio::net::TcpStream;
+
+use crate::{Fallible, review::UID};
+
+const WINDOW: u32 = 1 << 20;
+
+/// Sends one fixed review over one connection; clones share the connection.
+#[derive(Clone)]
+pub(super) struct Caller {
+    streams: SendRequest<Bytes>,
+    body: Bytes,
+    request: Request<()>,
+}
+
+/// `count` callers, each with its own connection, honouring whatever frame size the sidecar allows.
+pub(super) async fn connect(
+    target: SocketAddr,
+    count: usize,
+    body: &Bytes,
+    deadline: Duration,
+) -> Fallible<Vec<Caller>> {
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://{target}/gatepost.v1.Admission/Review"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", format!("{}m", deadline.as_millis()))
+        .body(())?;
+    let mut callers = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = TcpStream::connect(target).await?;
+        socket.set_nodelay(true)?;
+        let (streams, connection) = client::Builder::new()
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .initial_max_send_streams(4096)
+            .handshake(socket)
+            .await?;
+        tokio::spawn(connection);
+        callers.push(Caller { streams: streams.ready().await?, body: body.clone(), request: request.clone() });
+    }
+    Ok(callers)
+}
+
+impl Caller {
+    /// One review there and back; an error unless the verdict is `allowed` for our uid.
+    pub(super) async fn call(&self) -> Fallible<()> {
+        let mut streams = self.streams.clone().ready().await?;
+        let (response, mut body) = streams.send_request(self.request.clone(), false)?;
+        body.send_data(self.body.clone(), true)?;
+        let (head, mut body) = response.await?.into_parts();
+        let mut answer = Vec::new();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk?;
+            body.flow_control().release_capacity(chunk.len())?;
+            answer.extend_from_slice(&chunk);
+        }
+        let trailers = body.trailers().await?.unwrap_or(head.headers);
+        check(&answer, &trailers)
+    }
+}
+
+fn check(answer: &[u8], trailers: &HeaderMap) -> Fallible<()> {
+    if trailers.get("grpc-status").is_none_or(|status| status != "0") {
+        return Err(format!("the sidecar answered no verdict: {trailers:?}").into());
+    }
+    let message = answer.get(5..).ok_or("the sidecar answered without a message")?;
+    let response = AdmissionReview::decode(message)?.response.ok_or("the sidecar answered without a response")?;
+    match (response.allowed, response.uid.as_deref()) {
+        (Some(true), Some(UID)) => Ok(()),
+        _ => Err(format!("the sidecar did not allow our review: {response:?}").into()),
+    }
+}

@@ -1,0 +1,70 @@
+//! `compare`: measures Gatepost beside the naive reference, and plays every part of the measurement itself.
+//!
+//! Without a subcommand it is the orchestrator: it starts itself again as hooks, as load generator and as the naive
+//! sidecar, pins them, interleaves the two sides and writes a dated folder. `loadtest/README.md` says how to read it.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr, reason = "a command line program speaks on standard error")]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+mod certificates;
+mod figures;
+mod generate;
+mod hooks;
+mod machine;
+mod measure;
+#[path = "../naive/mod.rs"]
+mod naive;
+mod plan;
+mod process;
+mod results;
+mod review;
+mod rig;
+mod size;
+mod targets;
+
+/// What can go wrong here ends the program; the text is the whole story.
+type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Measure Gatepost beside the naive reference
+#[derive(Debug, Parser)]
+#[command(name = "compare", args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    plan: plan::Plan,
+}
+
+/// The parts of the measurement, each its own process.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Serve hooks that drain what they are sent and allow it
+    Hooks(hooks::Settings),
+    /// Send reviews and print what was measured as JSON
+    Generate(generate::Settings),
+    /// Serve the naive reference sidecar
+    Naive(naive::Settings),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.part {
+        Some(Part::Hooks(settings)) => hooks::run(settings),
+        Some(Part::Generate(settings)) => generate::run(settings),
+        Some(Part::Naive(settings)) => naive::run(settings),
+        None => measure::run(&arguments.plan),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Sidecar: one of the two sides, running.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Setting, Workshop};
+use crate::{
+    Fallible,
+    plan::Ours,
+    process::{Process, pinned},
+};
+
+const READY: Duration = Duration::from_secs(15);
+
+/// The two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Naive,
+    Ours,
+}
+
+impl Side {
+    /// As it is written in file names.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::Ours => "ours",
+        }
+    }
+}
+
+/// A running sidecar.
+#[derive(Debug)]
+pub(crate) struct Sidecar {
+    pub(crate) address: SocketAddr,
+    /// Where its counts are read, in the counting build
+    pub(crate) counts: Option<PathBuf>,
+    process: Process,
+}
+
+impl Sidecar {
+    pub(super) fn start(
+        workshop: &Workshop,
+        side: Side,
+        setting: Setting,
+        hooks: &[SocketAddr],
+        folder: &Path,
+    ) -> Fallible<Self> {
+        let product = side == Side::Ours && workshop.ours == Ours::Gatepost;
+        let program = match (setting.counted, product) {
+            (true, _) => &workshop.counted,
+            (false, true) => &workshop.gatepost,
+            (false, false) => &workshop.compare,
+        };
+        let mut command = pinned(workshop.pinning.sidecar, program);
+        let counts = setting.counted.then(|| folder.join(format!("{}.counts", side.as_str())));
+        if let Some(socket) = &counts {
+            command.env("GATEPOST_COUNTS_SOCKET", socket);
+        }
+        if product {
+            product_arguments(&mut command, workshop, folder);
+        } else {
+            naive_arguments(&mut command, setting, hooks, folder);
+        }
+        let process = Process::start(side.as_str(), command, folder)?;
+        let address = process.address("grpc")?;
+        if product {
+            wait_until_ready(process.address("admin")?)?;
+        }
+        Ok(Self { address, counts, process })
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}
+
+/// As shipped: metrics, deadlines, matching and audit on, on one worker as the naive side has one.
+fn product_arguments(command: &mut Command, workshop: &Workshop, folder: &Path) {
+    command.arg("serve").arg("--config").arg(folder.join("config.yaml"));
+    command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1"]);
+    command.arg("--audit-log").arg(folder.join("audit.jsonl"));
+    command.args(&workshop.ours_arguments);
+}
+
+fn naive_arguments(command: &mut Command, setting: Setting, hooks: &[SocketAddr], folder: &Path) {
+    command.arg("naive");
+    for hook in hooks {
+        command.arg("--hook").arg(hook.to_string());
+    }
+    if setting.tls {
+        command.arg("--tls").arg(folder);
+    }
+}
+
+fn wait_until_ready(admin: SocketAddr) -> Fallible<()> {
+    let start = Instant::now();
+    loop {
+        let answer = ask_ready(admin).unwrap_or_else(|error| error.to_string());
+        if answer.starts_with("HTTP/1.1 200") {
+            return Ok(());
+        }
+        if start.elapsed() > READY {
+            return Err(format!("/readyz never turned 200; last answer: {answer}").into());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn ask_ready(admin: SocketAddr) -> Fallible<String> {
+    let mut stream = TcpStream::connect(admin)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    write!(stream, "GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
