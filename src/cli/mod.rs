@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed_and_its_manual_complete() {
         let mut command = CommandLine::command();
-        command.debug_assert();
+        command.clone().debug_assert();
         command.build();
         for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
             assert!(sub.get_about().is_some(), "{} says nothing of itself", sub.get_name());
