@@ -1,4 +1,5 @@
 //! The admin address says what is going on.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{
     net::SocketAddr,

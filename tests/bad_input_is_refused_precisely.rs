@@ -1,4 +1,5 @@
 //! Whatever a caller sends: a precise status and message; the connection and every other call unharmed.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 #[path = "support/front.rs"]
 mod front;

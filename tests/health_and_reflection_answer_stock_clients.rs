@@ -1,4 +1,5 @@
 //! The cold services answer the clients everybody has.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 #[path = "support/front.rs"]
 mod front;

@@ -1,4 +1,5 @@
 //! A shutdown takes no new calls and lets those under way end, for a bounded time.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 #[path = "support/front.rs"]
 mod front;

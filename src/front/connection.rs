@@ -147,3 +147,7 @@ impl Front {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "connection/tests.rs"]
+mod tests;

@@ -5,20 +5,18 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use crossbeam::utils::CachePadded;
-
 /// What is in flight in the whole process.
 #[derive(Debug)]
 pub struct Inflight {
     limit: usize,
-    bytes: CachePadded<AtomicUsize>,
-    requests: CachePadded<AtomicUsize>,
+    bytes: AtomicUsize,
+    requests: AtomicUsize,
 }
 
 impl Inflight {
     /// Nothing in flight; at most `limit` bytes later.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, bytes: CachePadded::default(), requests: CachePadded::default() })
+        Arc::new(Self { limit, bytes: AtomicUsize::new(0), requests: AtomicUsize::new(0) })
     }
 
     /// One more request; it ends when the guard is dropped.

@@ -1,11 +1,5 @@
 //! A front in process, and a gRPC caller that can misbehave.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "test support: each test uses its part"
-)]
+#![allow(dead_code, unreachable_pub, reason = "test support: each test uses its part")]
 
 use std::{
     future::poll_fn,
@@ -64,15 +58,19 @@ pub async fn unconfigured(limits: Limits) -> Sidecar {
 }
 
 pub fn serving(limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
-    let current = Arc::new(Current::new(Instant::now()));
-    let metrics = Arc::new(Metrics::new(1));
     let gate = Gate {
-        current: Arc::clone(&current),
-        metrics: Arc::clone(&metrics),
+        current: Arc::new(Current::new(Instant::now())),
+        metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
     };
-    let front = Front::new(Arc::new(gate), limits).expect("front");
+    before(Arc::new(gate), limits, address, bound)
+}
+
+/// A front before this gate.
+pub fn before(gate: Arc<Gate>, limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
+    let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
+    let front = Front::new(gate, limits).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];
     let (shutdown, signal) = oneshot::channel::<()>();
     let signal = async { drop(signal.await) };
