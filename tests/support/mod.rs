@@ -4,3 +4,4 @@
 pub mod gate;
 pub mod reviews;
 pub mod scripted_hook;
+pub mod sidecar;
