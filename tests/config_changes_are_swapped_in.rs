@@ -22,6 +22,7 @@ use support::{
 const A: &str = "a.example.com";
 const B: &str = "b.example.com";
 
+#[allow(clippy::expect_used, reason = "a test")]
 async fn review(caller: &Caller, uid: &str) -> AdmissionResponse {
     let ended = caller.call(front::grpc(front::REVIEW), [message(create_pod(uid, 2000))]).await;
     assert_eq!((ended.status, &*ended.message), (Some(0), ""));

@@ -169,6 +169,7 @@ fn without_comments_and_tests(text: &str) -> String {
     })
 }
 
+#[allow(clippy::expect_used, reason = "a test")]
 fn sources(root: PathBuf) -> Vec<File> {
     let mut files = Vec::new();
     let mut folders = vec![root.clone()];
