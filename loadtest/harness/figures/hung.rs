@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{median, ours_over_naive};
 use crate::{
     Fallible,
-    generate::Report,
+    generate::{Report, histogram},
     plan::{Ours, Plan},
     results::{Results, Row},
     review::Subject,
@@ -68,7 +67,7 @@ fn pods_beside_config_maps(workshop: &Workshop, rig: &Rig<'_>, window: Duration)
 }
 
 fn p99_us<'a>(reports: impl Iterator<Item = &'a Report>) -> Fallible<f64> {
-    let mut all = Histogram::new(3)?;
+    let mut all = histogram()?;
     for report in reports {
         report.add_to(&mut all)?;
     }

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::{median, ours_over_naive};
 use crate::{
     Fallible,
-    generate::Report,
+    generate::{Report, histogram},
     plan::Plan,
     results::{Results, Row},
     rig::{Load, Pair, Rig, Setting, Shape, Side, Workshop},
@@ -93,7 +93,7 @@ fn table_rate(size: Size, hooks: usize) -> f64 {
 
 /// All repetitions of one side in one histogram.
 fn merged(pairs: &[Pair], side: Side) -> Fallible<Histogram<u64>> {
-    let mut all = Histogram::new(3)?;
+    let mut all = histogram()?;
     for pair in pairs {
         let report: &Report = if side == Side::Naive { &pair.naive } else { &pair.ours };
         report.add_to(&mut all)?;

@@ -6,9 +6,9 @@ use super::Row;
 use crate::machine;
 
 /// What is known before anything is measured.
-pub(super) fn beginning(label: &str, pinning: &str) -> String {
+pub(super) fn beginning(label: &str, script: &str, pinning: &str) -> String {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let command = format!("loadtest/compare {}", arguments.join(" "));
+    let command = format!("{script} {}", arguments.join(" "));
     format!(
         "# {label}\n\n\
          `{}`\n\n\
