@@ -3,5 +3,23 @@
 //! The map, in layer order; a layer uses only the layers above it in this list (`tests/layers.rs` keeps that true).
 #![forbid(unsafe_code)]
 
+// What is asked and answered: the domain's nouns.
 pub mod model;
+// Bytes to model and back; what people write to a compiled snapshot. Both pure.
+pub mod snapshot;
 pub mod wire;
+// Key pairs; metrics and audit.
+pub mod telemetry;
+pub mod tls;
+// Where configuration comes from; how hooks are called.
+pub mod hooks;
+pub mod source;
+// What is in force now.
+pub mod live;
+// The story of one request; the story of one configuration change.
+pub mod admit;
+pub mod rotate;
+// Sockets in; settings, threads and drain; commands.
+pub mod app;
+pub mod cli;
+pub mod front;

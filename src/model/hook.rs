@@ -13,6 +13,16 @@ pub enum HookType {
     Mutating,
 }
 
+impl HookType {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Validating => "Validating",
+            Self::Mutating => "Mutating",
+        }
+    }
+}
+
 /// What becomes of a CallFailure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
@@ -22,6 +32,17 @@ pub enum FailurePolicy {
     Ignore,
     /// Asked once more on another connection inside the budget, then as Fail.
     Retry,
+}
+
+impl FailurePolicy {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+            Self::Retry => "Retry",
+        }
+    }
 }
 
 /// What a call to the hook changes in the world. Upstream: `sideEffects`.
@@ -40,6 +61,17 @@ pub enum SideEffects {
 }
 
 impl SideEffects {
+    /// As written in a configuration; "" where nothing is.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Undeclared => "",
+            Self::None => "None",
+            Self::NoneOnDryRun => "NoneOnDryRun",
+            Self::Some => "Some",
+            Self::Unknown => "Unknown",
+        }
+    }
+
     /// True where asking twice does no harm.
     pub fn free(self) -> bool {
         matches!(self, Self::None | Self::NoneOnDryRun)
@@ -55,6 +87,17 @@ pub enum Scope {
     Namespaced,
     /// Objects outside any namespace, and namespaces themselves.
     Cluster,
+}
+
+impl Scope {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Any => "*",
+            Self::Namespaced => "Namespaced",
+            Self::Cluster => "Cluster",
+        }
+    }
 }
 
 /// One thing a hook cares about. All five parts must match; any rule of a hook suffices.
@@ -100,7 +143,8 @@ impl Rule {
 /// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
 pub fn is_namespaced(review: &Review) -> bool {
     let gvr = &review.resource;
-    !review.namespace.is_empty() && !(gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces")
+    let about_namespaces = gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces";
+    !review.namespace.is_empty() && !about_namespaces
 }
 
 fn names(list: &[Box<str>], wanted: &str) -> bool {
@@ -121,15 +165,18 @@ pub enum Address {
     Unix(Box<str>),
 }
 
+/// Certificates, or a private key, as PEM text.
+pub type Pem = Arc<[u8]>;
+
 /// The TLS material of an endpoint, as PEM text read when the configuration was read.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct EndpointTls {
     /// Name the server's certificate must carry.
     pub server_name: Box<str>,
     /// Certificate authorities (PEM) that may have signed it; `None` means the system's.
-    pub ca_pem: Option<Arc<[u8]>>,
+    pub ca_pem: Option<Pem>,
     /// Our certificate chain and private key (PEM), where the hook wants to know who asks.
-    pub client_pem: Option<(Arc<[u8]>, Arc<[u8]>)>,
+    pub client_pem: Option<(Pem, Pem)>,
 }
 
 impl std::fmt::Debug for EndpointTls {

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod hook;
+pub mod initializer;
 pub mod labels;
 pub mod review;
 pub mod rope;
@@ -11,6 +12,7 @@ pub mod verdict;
 
 pub use answer::{Answer, CallFailure, Denial};
 pub use hook::{Endpoint, FailurePolicy, Hook, HookType, Rule, Scope, SideEffects};
+pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;
 pub use review::{Gvk, Gvr, Operation, Phase, Review};
 pub use rope::Rope;

@@ -1,5 +1,7 @@
 //! Selector: upstream's LabelSelector, compiled.
 
+use std::fmt;
+
 use super::Labels;
 
 /// One requirement on one key.
@@ -16,6 +18,13 @@ pub enum Requirement {
 }
 
 impl Requirement {
+    /// The key it speaks of.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::In(key, _) | Self::NotIn(key, _) | Self::Exists(key) | Self::DoesNotExist(key) => key,
+        }
+    }
+
     fn holds(&self, labels: &Labels) -> bool {
         let listed = |values: &[Box<str>], value: &str| values.iter().any(|v| &**v == value);
         match self {
@@ -41,5 +50,35 @@ impl Selector {
     /// Do these labels meet every requirement?
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.holds(labels))
+    }
+}
+
+impl fmt::Display for Requirement {
+    /// As upstream prints it: `k=v`, `k in (a,b)`, `k notin (a,b)`, `k`, `!k`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sorted = |values: &[Box<str>]| {
+            let mut values = values.to_vec();
+            values.sort();
+            values.join(",")
+        };
+        match self {
+            Self::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0]),
+            Self::In(key, values) => write!(f, "{key} in ({})", sorted(values)),
+            Self::NotIn(key, values) => write!(f, "{key} notin ({})", sorted(values)),
+            Self::Exists(key) => f.write_str(key),
+            Self::DoesNotExist(key) => write!(f, "!{key}"),
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    /// The requirements by key, joined by commas, as upstream prints a selector; "" matches everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut requirements: Vec<&Requirement> = self.0.iter().collect();
+        requirements.sort_by_key(|requirement| requirement.key());
+        for (index, requirement) in requirements.into_iter().enumerate() {
+            write!(f, "{}{requirement}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
     }
 }

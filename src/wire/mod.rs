@@ -4,3 +4,9 @@
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 pub mod pb;
+
+pub mod answer;
+pub mod inbound;
+pub mod labels;
+pub mod outbound;
+mod walk;

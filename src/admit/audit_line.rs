@@ -1,0 +1,110 @@
+//! The audit record of one review: one JSON object, no object contents.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Serialize, Serializer, ser::SerializeSeq};
+
+use super::outcome::Outcome;
+use crate::{
+    model::{Review, Verdict},
+    telemetry::HookOutcome,
+};
+
+/// One line of the audit log; the field names are its schema (`docs/audit.md`).
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Microseconds since 1970.
+    time_us: u64,
+    uid: &'a str,
+    operation: &'a str,
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+    generation: u64,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    took_us: u64,
+    hooks: Hooks<'a>,
+}
+
+struct Hooks<'a>(&'a [Outcome<'a>]);
+
+#[derive(Serialize)]
+struct HookLine<'a> {
+    hook: &'a str,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'static str>,
+    took_us: u64,
+}
+
+impl Serialize for Hooks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for outcome in self.0 {
+            let (label, failure) = match outcome.label() {
+                HookOutcome::Allowed => ("allowed", None),
+                HookOutcome::Denied => ("denied", None),
+                HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind)),
+                HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind)),
+                HookOutcome::Cancelled => ("cancelled", None),
+            };
+            list.serialize_element(&HookLine {
+                hook: &outcome.live.hook.name,
+                outcome: label,
+                failure,
+                took_us: outcome.took.as_micros() as u64,
+            })?;
+        }
+        list.end()
+    }
+}
+
+/// The record of one review.
+pub(super) fn audit_line(
+    review: &Review,
+    generation: u64,
+    outcomes: &[Outcome<'_>],
+    verdict: &Verdict,
+    took: Duration,
+) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let line = Line {
+        time_us: now.as_micros() as u64,
+        uid: &review.uid,
+        operation: review.operation.as_str(),
+        group: &review.resource.group,
+        version: &review.resource.version,
+        resource: &review.resource.resource,
+        subresource: &review.sub_resource,
+        namespace: &review.namespace,
+        name: &review.name,
+        user: &review.username,
+        dry_run: review.dry_run,
+        generation,
+        allowed: verdict.allowed(),
+        code: verdict.refusal.as_ref().map(|refusal| refusal.code),
+        reason: verdict.refusal.as_ref().map(|refusal| &*refusal.reason).filter(|reason| !reason.is_empty()),
+        took_us: took.as_micros() as u64,
+        hooks: Hooks(outcomes),
+    };
+    let mut out = Vec::with_capacity(320 + 64 * outcomes.len());
+    // Writing plain data to memory cannot fail; were it to, an empty line says that something was decided.
+    if serde_json::to_writer(&mut out, &line).is_err() {
+        out.clear();
+    }
+    out
+}

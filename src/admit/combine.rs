@@ -1,0 +1,71 @@
+//! Outcomes to the one Verdict. Pure, and independent of the order in which the answers came.
+
+use super::{
+    annotations::Annotations,
+    outcome::{Ending, Outcome},
+    status,
+    warnings::Warnings,
+};
+use crate::{
+    live::LiveHook,
+    model::{StatusCause, StatusInfo, Verdict},
+};
+
+/// Prefix of the annotations that name hooks which failed open. Upstream: `W/validating/dispatcher.go`.
+const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
+/// Prefix of the annotations that name hooks which were not asked because they are still being probed.
+const PROBING: &str = "probing.validating.gatepost.dev";
+
+/// Combines what became of the selected hooks (in configuration order) into the verdict. `probing` are hooks that would
+/// have been selected were they in rotation.
+///
+/// Any rejection rejects. Where there are several, every reason is given, ordered by hook name, with the code of the
+/// first; upstream would give whichever came first.
+pub(super) fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
+    let mut warnings = Warnings::default();
+    let mut annotations = Annotations::default();
+    let mut rejections: Vec<(&str, StatusInfo)> = Vec::new();
+    for (index, outcome) in outcomes.iter().enumerate() {
+        let name = &*outcome.live.hook.name;
+        match &outcome.ending {
+            Ending::Answered(answer) => {
+                answer.warnings.iter().for_each(|text| warnings.add(text));
+                answer.audit_annotations.iter().for_each(|(key, value)| annotations.add(name, key, value));
+                rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
+            }
+            Ending::FailedOpen(_) => annotations.add(FAILED_OPEN, &format!("round_0_index_{index}"), name),
+            Ending::FailedClosed(failure) => rejections.push((name, status::failed(name, failure))),
+            Ending::DryRunRefused => rejections.push((name, status::dry_run_refused(name))),
+            Ending::Cancelled => {}
+        }
+    }
+    for (index, live) in probing.iter().enumerate() {
+        let name = &*live.hook.name;
+        warnings.add(&format!("admission hook \"{name}\" was not asked: it has not yet passed its probe"));
+        annotations.add(PROBING, &format!("round_0_index_{index}"), name);
+    }
+    rejections.sort_by_key(|(name, _)| *name);
+    Verdict {
+        refusal: all_reasons(rejections),
+        warnings: warnings.into_vec(),
+        audit_annotations: annotations.into_vec(),
+    }
+}
+
+fn all_reasons(mut rejections: Vec<(&str, StatusInfo)>) -> Option<StatusInfo> {
+    if rejections.len() < 2 {
+        return rejections.pop().map(|(_, only)| only);
+    }
+    let messages: Vec<&str> = rejections.iter().map(|(_, status)| &*status.message).collect();
+    let message = messages.join("; ");
+    let causes = rejections
+        .iter()
+        .map(|(name, status)| StatusCause {
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            field: (*name).to_owned(),
+        })
+        .collect();
+    let (_, first) = rejections.swap_remove(0);
+    Some(StatusInfo { message, causes, ..first })
+}

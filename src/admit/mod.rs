@@ -1,0 +1,125 @@
+//! The story of one request.
+
+mod annotations;
+mod audit_line;
+mod combine;
+mod fanout;
+mod outcome;
+mod select;
+mod status;
+mod warnings;
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+
+use crate::{
+    live::Current,
+    model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict},
+    telemetry::{Audit, Metrics, RequestOutcome},
+};
+use outcome::Outcome;
+
+/// How many reasons a rejection gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reasons {
+    /// The first denial or closed failure answers at once and cancels the calls still running.
+    #[default]
+    First,
+    /// Every hook is waited for and every reason reported.
+    All,
+}
+
+/// Everything `decide` needs that outlives one request.
+#[derive(Debug)]
+pub struct Gate {
+    /// What is in force.
+    pub current: Arc<Current>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The audit log.
+    pub audit: Arc<Audit>,
+    /// How many reasons a rejection gives.
+    pub reasons: Reasons,
+}
+
+/// What the front knows of one call besides the review.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Which of the service's calls was made.
+    pub phase: Phase,
+    /// By when the verdict must be there.
+    pub deadline: Deadline,
+    /// The worker (0..n) on whose thread this runs; it picks the lane to each hook.
+    pub worker: usize,
+    /// Labels of the request's namespace, where the caller sent them.
+    pub namespace_labels: Option<Labels>,
+    /// The same as they came (base64), passed on to the hooks so that sidecars chain.
+    pub namespace_labels_text: Option<Bytes>,
+}
+
+/// Decides one review, in one generation from beginning to end.
+///
+/// Every way out is a verdict: a denial, a closed failure and a refusal of our own differ in their status, and none of
+/// them can be mistaken for "could not ask" by the caller's failure policy.
+pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
+    let began = Instant::now();
+    let generation = gate.current.load();
+
+    if !gate.current.is_fresh(began) {
+        let refusal = status::stale(gate.current.age(began));
+        return conclude(gate, review, caller, began, generation.number, &[], refused(refusal), RequestOutcome::Stale);
+    }
+    let selected = match select::select(&generation, review, caller) {
+        Ok(selected) => selected,
+        Err(held) => {
+            let verdict = refused(*held);
+            return conclude(gate, review, caller, began, generation.number, &[], verdict, RequestOutcome::Failed);
+        }
+    };
+    let outcomes = if selected.asked.is_empty() {
+        Vec::new()
+    } else if caller.deadline.left(began).is_zero() {
+        let verdict = refused(status::out_of_time());
+        return conclude(gate, review, caller, began, generation.number, &[], verdict, RequestOutcome::Failed);
+    } else {
+        fanout::ask_all(gate, &selected.asked, review, caller).await
+    };
+    let verdict = combine::combine(&outcomes, &selected.probing);
+    let how = how_it_ended(&outcomes, &verdict);
+    conclude(gate, review, caller, began, generation.number, &outcomes, verdict, how)
+}
+
+fn refused(refusal: StatusInfo) -> Verdict {
+    Verdict { refusal: Some(refusal), ..Verdict::default() }
+}
+
+fn how_it_ended(outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
+    if verdict.allowed() {
+        RequestOutcome::Allowed
+    } else if outcomes.iter().any(Outcome::is_denial) {
+        RequestOutcome::Denied
+    } else {
+        RequestOutcome::Failed
+    }
+}
+
+/// One metrics record and one audit record; neither waits.
+#[allow(clippy::too_many_arguments)]
+fn conclude(
+    gate: &Gate,
+    review: &Review,
+    caller: &Caller,
+    began: Instant,
+    generation: u64,
+    outcomes: &[Outcome<'_>],
+    verdict: Verdict,
+    how: RequestOutcome,
+) -> Verdict {
+    let took = began.elapsed();
+    gate.metrics.request(caller.worker, how, took);
+    if gate.audit.enabled() {
+        gate.audit.push(audit_line::audit_line(review, generation, outcomes, &verdict, took));
+    }
+    verdict
+}

@@ -1,0 +1,73 @@
+//! Outcome: what became of one selected hook. The only place where a CallFailure becomes open or closed.
+
+use std::time::Duration;
+
+use crate::{
+    live::LiveHook,
+    model::{Answer, CallFailure, FailurePolicy},
+    telemetry::HookOutcome,
+};
+
+/// What became of one selected hook.
+#[derive(Debug)]
+pub(super) struct Outcome<'a> {
+    pub(super) live: &'a LiveHook,
+    pub(super) ending: Ending,
+    pub(super) took: Duration,
+}
+
+/// The four ways a call can end for the request.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The hook said yes or no.
+    Answered(Answer),
+    /// No usable answer, passed over.
+    FailedOpen(CallFailure),
+    /// No usable answer, the request is rejected.
+    FailedClosed(CallFailure),
+    /// The hook must not be asked on a dry run, and says so by its class: the request is rejected.
+    DryRunRefused,
+    /// The request was decided before this hook answered.
+    Cancelled,
+}
+
+impl<'a> Outcome<'a> {
+    /// Judges what came back from a hook.
+    pub(super) fn judge(live: &'a LiveHook, result: Result<Answer, CallFailure>, took: Duration) -> Self {
+        let ending = match (result, live.hook.failure_policy) {
+            (Ok(answer), _) => Ending::Answered(answer),
+            (Err(failure), FailurePolicy::Ignore) => {
+                tracing::warn!(hook = %live.hook.name, %failure, "failed calling hook, failing open");
+                Ending::FailedOpen(failure)
+            }
+            // A retry that failed too; `fanout` has spent it already.
+            (Err(failure), FailurePolicy::Fail | FailurePolicy::Retry) => {
+                tracing::warn!(hook = %live.hook.name, %failure, "failed calling hook, failing closed");
+                Ending::FailedClosed(failure)
+            }
+        };
+        Self { live, ending, took }
+    }
+
+    /// True when the hook said no.
+    pub(super) fn is_denial(&self) -> bool {
+        matches!(&self.ending, Ending::Answered(answer) if answer.denial.is_some())
+    }
+
+    /// True when this alone rejects the request.
+    pub(super) fn rejects(&self) -> bool {
+        self.is_denial() || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
+    }
+
+    /// The ending as metrics and the audit log name it.
+    pub(super) fn label(&self) -> HookOutcome {
+        match &self.ending {
+            Ending::Answered(answer) if answer.denial.is_some() => HookOutcome::Denied,
+            Ending::Answered(_) => HookOutcome::Allowed,
+            Ending::FailedOpen(failure) => HookOutcome::FailedOpen(failure.kind()),
+            Ending::FailedClosed(failure) => HookOutcome::FailedClosed(failure.kind()),
+            Ending::DryRunRefused => HookOutcome::FailedClosed("dry_run"),
+            Ending::Cancelled => HookOutcome::Cancelled,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Channel: the live connections to one endpoint.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::runtime::Handle;
+
+use super::{call::Call, lane::Lane};
+use crate::model::Endpoint;
+
+/// The live connections to one endpoint: one lane for each worker, opened ahead, so that a request crosses no thread;
+/// and a spare one for retries. Dropping the last reference closes them once the calls under way have ended.
+#[derive(Debug)]
+pub struct Channel {
+    endpoint: Endpoint,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    lanes: Vec<Lane>,
+    /// Made at the first retry.
+    spare: OnceLock<Lane>,
+}
+
+impl Channel {
+    /// Opens one lane on each worker's runtime (at least one). Returns at once; connections are made in the background.
+    pub fn open(endpoint: Endpoint, tls: Option<Arc<rustls::ClientConfig>>, workers: &[Handle]) -> Arc<Self> {
+        let lanes = workers
+            .iter()
+            .map(|worker| {
+                let (lane, task) = Lane::new(endpoint.clone(), tls.clone());
+                worker.spawn(task);
+                lane
+            })
+            .collect();
+        Arc::new(Self { endpoint, tls, lanes, spare: OnceLock::new() })
+    }
+
+    /// Where it leads.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Asks over the worker's own connection. The answer arrives in the call's inbox.
+    pub fn ask(&self, worker: usize, call: Call) {
+        self.lane(worker).ask(call);
+    }
+
+    /// Asks over a connection other than the workers' own: what a retry takes.
+    pub fn ask_elsewhere(&self, call: Call) {
+        let lane = self.spare.get_or_init(|| {
+            let (lane, task) = Lane::new(self.endpoint.clone(), self.tls.clone());
+            tokio::spawn(task);
+            lane
+        });
+        lane.ask(call);
+    }
+
+    /// Calls of the worker whose inbox was closed are reset, so that the hook may stop working on them.
+    pub fn sweep(&self, worker: usize) {
+        self.lane(worker).sweep();
+        if let Some(spare) = self.spare.get() {
+            spare.sweep();
+        }
+    }
+
+    #[allow(clippy::indexing_slicing)]
+    fn lane(&self, worker: usize) -> &Lane {
+        &self.lanes[worker % self.lanes.len()]
+    }
+}

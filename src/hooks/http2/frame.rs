@@ -1,0 +1,148 @@
+//! The frame head and the frame kinds. RFC 9113 §4.1 and §6.
+
+/// Length of a frame's head in bytes.
+pub(super) const HEAD: usize = 9;
+/// The largest frame payload a peer must accept, and the largest we accept. RFC 9113 §4.2.
+pub(super) const DEFAULT_MAX_FRAME: usize = 16_384;
+/// Every stream's and the connection's first send window. RFC 9113 §6.9.2.
+pub(super) const DEFAULT_WINDOW: i64 = 65_535;
+/// A window never exceeds this. RFC 9113 §6.9.1.
+pub(super) const MAX_WINDOW: i64 = (1 << 31) - 1;
+/// What a client says first. RFC 9113 §3.4.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Frame kinds we know; others are passed by. RFC 9113 §5.5.
+pub(super) mod kind {
+    pub(in super::super) const DATA: u8 = 0;
+    pub(in super::super) const HEADERS: u8 = 1;
+    pub(in super::super) const RST_STREAM: u8 = 3;
+    pub(in super::super) const SETTINGS: u8 = 4;
+    pub(in super::super) const PUSH_PROMISE: u8 = 5;
+    pub(in super::super) const PING: u8 = 6;
+    pub(in super::super) const GOAWAY: u8 = 7;
+    pub(in super::super) const WINDOW_UPDATE: u8 = 8;
+    pub(in super::super) const CONTINUATION: u8 = 9;
+}
+
+/// Flags.
+pub(super) mod flag {
+    pub(in super::super) const END_STREAM: u8 = 0x1;
+    pub(in super::super) const ACK: u8 = 0x1;
+    pub(in super::super) const END_HEADERS: u8 = 0x4;
+    pub(in super::super) const PADDED: u8 = 0x8;
+    pub(in super::super) const PRIORITY: u8 = 0x20;
+}
+
+/// Settings. RFC 9113 §6.5.2.
+pub(super) mod setting {
+    pub(in super::super) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(in super::super) const ENABLE_PUSH: u16 = 2;
+    pub(in super::super) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(in super::super) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(in super::super) const MAX_FRAME_SIZE: u16 = 5;
+}
+
+/// Error codes that we send or act on. RFC 9113 §7.
+pub(super) mod code {
+    pub(in super::super) const NO_ERROR: u32 = 0;
+    pub(in super::super) const REFUSED_STREAM: u32 = 7;
+    pub(in super::super) const CANCEL: u32 = 8;
+}
+
+/// Name of an error code, for messages.
+pub(super) fn code_name(code: u32) -> &'static str {
+    const NAMES: [&str; 14] = [
+        "NO_ERROR",
+        "PROTOCOL_ERROR",
+        "INTERNAL_ERROR",
+        "FLOW_CONTROL_ERROR",
+        "SETTINGS_TIMEOUT",
+        "STREAM_CLOSED",
+        "FRAME_SIZE_ERROR",
+        "REFUSED_STREAM",
+        "CANCEL",
+        "COMPRESSION_ERROR",
+        "CONNECT_ERROR",
+        "ENHANCE_YOUR_CALM",
+        "INADEQUATE_SECURITY",
+        "HTTP_1_1_REQUIRED",
+    ];
+    NAMES.get(code as usize).copied().unwrap_or("an unknown code")
+}
+
+/// A frame's head, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) len: usize,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+impl Head {
+    /// From its nine bytes.
+    pub(super) fn read(bytes: &[u8; HEAD]) -> Self {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
+        Self {
+            len: u32::from_be_bytes([0, l0, l1, l2]) as usize,
+            kind,
+            flags,
+            stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
+        }
+    }
+
+    /// To its nine bytes. `len` fits 24 bits: we never send a larger frame than the peer's 24-bit setting allows.
+    pub(super) fn write(self) -> [u8; HEAD] {
+        let [_, l0, l1, l2] = (self.len as u32).to_be_bytes();
+        let [s0, s1, s2, s3] = self.stream.to_be_bytes();
+        [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
+    }
+
+    pub(super) fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Appends a whole small frame.
+pub(super) fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    out.extend_from_slice(&Head { len: payload.len(), kind, flags, stream }.write());
+    out.extend_from_slice(payload);
+}
+
+/// Appends a WINDOW_UPDATE.
+pub(super) fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+    put(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
+}
+
+/// Appends a RST_STREAM.
+pub(super) fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
+    put(out, kind::RST_STREAM, 0, stream, &code.to_be_bytes());
+}
+
+/// A payload without its padding, or `None` where the padding is longer than the payload. RFC 9113 §6.1.
+pub(super) fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
+    if !head.has(flag::PADDED) {
+        return Some(payload);
+    }
+    let (&padding, rest) = payload.split_first()?;
+    rest.len().checked_sub(usize::from(padding)).map(|len| &rest[..len])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_survives_the_wire() {
+        let head = Head { len: 0x01_02_03, kind: kind::DATA, flags: flag::END_STREAM, stream: 0x7fff_fffd };
+        assert_eq!(Head::read(&head.write()), head);
+    }
+
+    #[test]
+    fn padding_is_taken_off_or_refused() {
+        let head = Head { len: 4, kind: kind::DATA, flags: flag::PADDED, stream: 1 };
+        assert_eq!(unpadded(head, &[2, b'a', 0, 0]), Some(&b"a"[..]));
+        assert_eq!(unpadded(head, &[4, b'a', 0, 0]), None);
+        assert_eq!(unpadded(head, &[]), None);
+    }
+}

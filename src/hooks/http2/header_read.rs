@@ -1,0 +1,191 @@
+//! Reading a peer's header blocks. RFC 7541.
+//!
+//! We tell the peer that our dynamic table holds nothing (SETTINGS_HEADER_TABLE_SIZE 0), so a block only ever refers
+//! to the static table, and reading one needs no state. Of the fields, only those a gRPC client acts on are kept.
+
+use super::huffman;
+
+/// What a header block said that matters to a unary gRPC call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Headers {
+    /// `:status`; 0 when absent, as in trailers.
+    pub(super) status: u16,
+    /// `content-type` begins with `application/grpc`; `None` when absent.
+    pub(super) grpc: Option<bool>,
+    /// `grpc-status`, where it is a number.
+    pub(super) grpc_status: Option<u32>,
+    /// `grpc-message`, still percent-encoded.
+    pub(super) grpc_message: Option<Vec<u8>>,
+}
+
+/// Why a header block cannot be read: the connection is beyond use (COMPRESSION_ERROR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadHeaders(pub(super) &'static str);
+
+/// The longest value that is worth keeping, in bytes.
+const KEPT: usize = 1024;
+
+/// Reads header blocks one after the other, reusing its scratch space.
+#[derive(Debug, Default)]
+pub(super) struct HeaderReader {
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The names we act on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Status,
+    ContentType,
+    GrpcStatus,
+    GrpcMessage,
+    Other,
+}
+
+impl Name {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b":status" => Self::Status,
+            b"content-type" => Self::ContentType,
+            b"grpc-status" => Self::GrpcStatus,
+            b"grpc-message" => Self::GrpcMessage,
+            _ => Self::Other,
+        }
+    }
+
+    /// The name of a static table entry. RFC 7541 Appendix A.
+    fn of_static(index: usize) -> Result<Self, BadHeaders> {
+        match index {
+            8..=14 => Ok(Self::Status),
+            31 => Ok(Self::ContentType),
+            1..=61 => Ok(Self::Other),
+            _ => Err(BadHeaders("a header refers to an entry that is not in the table")),
+        }
+    }
+}
+
+impl HeaderReader {
+    /// Reads one whole block.
+    pub(super) fn read(&mut self, mut block: &[u8]) -> Result<Headers, BadHeaders> {
+        let mut headers = Headers::default();
+        while let Some(&first) = block.first() {
+            if first & 0x80 != 0 {
+                let index = integer(&mut block, 7)?;
+                if Name::of_static(index)? == Name::Status {
+                    headers.status = [200, 204, 206, 304, 400, 404, 500][index - 8];
+                }
+            } else if first & 0xe0 == 0x20 {
+                if integer(&mut block, 5)? != 0 {
+                    return Err(BadHeaders("the dynamic table grows beyond what was allowed"));
+                }
+            } else {
+                // With indexing (which, in a table of size 0, adds nothing), without, or never.
+                let bits = if first & 0x40 != 0 { 6 } else { 4 };
+                let name = match integer(&mut block, bits)? {
+                    0 => {
+                        string(&mut block, &mut self.name)?;
+                        Name::of(&self.name)
+                    }
+                    index => Name::of_static(index)?,
+                };
+                string(&mut block, &mut self.value)?;
+                headers.note(name, &self.value);
+            }
+        }
+        Ok(headers)
+    }
+}
+
+impl Headers {
+    fn note(&mut self, name: Name, value: &[u8]) {
+        let number = || std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
+        match name {
+            Name::Status => self.status = number().and_then(|n| u16::try_from(n).ok()).unwrap_or(0),
+            Name::ContentType => self.grpc = Some(value.starts_with(b"application/grpc")),
+            // A status that is no number is UNKNOWN, as the gRPC specification has it.
+            Name::GrpcStatus => self.grpc_status = Some(number().unwrap_or(2)),
+            Name::GrpcMessage => self.grpc_message = Some(value[..value.len().min(KEPT)].to_vec()),
+            Name::Other => {}
+        }
+    }
+}
+
+/// A number with a prefix of so many bits. RFC 7541 §5.1.
+fn integer(block: &mut &[u8], bits: u32) -> Result<usize, BadHeaders> {
+    const CUT: BadHeaders = BadHeaders("a header block ends inside a field");
+    let (&first, rest) = block.split_first().ok_or(CUT)?;
+    *block = rest;
+    let mask = (1_usize << bits) - 1;
+    let mut value = usize::from(first) & mask;
+    if value < mask {
+        return Ok(value);
+    }
+    for shift in [0, 7, 14, 21] {
+        let (&byte, rest) = block.split_first().ok_or(CUT)?;
+        *block = rest;
+        value += usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(BadHeaders("a number in a header block is too large"))
+}
+
+/// A string, plain or Huffman-coded, into `out`. RFC 7541 §5.2.
+fn string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), BadHeaders> {
+    let coded = block.first().is_some_and(|first| first & 0x80 != 0);
+    let len = integer(block, 7)?;
+    let bytes = *block;
+    if len > bytes.len() {
+        return Err(BadHeaders("a header block ends inside a string"));
+    }
+    let (text, rest) = bytes.split_at(len);
+    *block = rest;
+    out.clear();
+    if coded {
+        huffman::decode(text, out).ok_or(BadHeaders("a header string is not validly coded"))
+    } else {
+        out.extend_from_slice(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(block: &[u8]) -> Result<Headers, BadHeaders> {
+        HeaderReader::default().read(block)
+    }
+
+    #[test]
+    fn a_grpc_answer() {
+        // Size update to 0, :status 200, content-type: application/grpc (Huffman), date: x (with indexing).
+        let mut block = vec![0x20, 0x88, 0x0f, 0x10, 0x8b];
+        block.extend([0x1d, 0x75, 0xd0, 0x62, 0x0d, 0x26, 0x3d, 0x4c, 0x4d, 0x65, 0x64]);
+        block.extend([0x61, 0x01, b'x']);
+        let headers = read(&block).expect("read");
+        assert_eq!(headers, Headers { status: 200, grpc: Some(true), ..Default::default() });
+    }
+
+    #[test]
+    fn trailers_plain_and_never_indexed() {
+        let mut block = vec![0x00, 11];
+        block.extend(b"grpc-status\x025");
+        block[13] = 1;
+        block.extend([0x10, 12]);
+        block.extend(b"grpc-message\x03no!");
+        let headers = read(&block).expect("read");
+        assert_eq!(headers.grpc_status, Some(5));
+        assert_eq!(headers.grpc_message.as_deref(), Some(&b"no!"[..]));
+    }
+
+    #[test]
+    fn damaged_blocks_are_refused() {
+        assert!(read(&[0xff]).is_err(), "a number without its end");
+        assert!(read(&[0xbe]).is_err(), "entry 62 would be in the dynamic table");
+        assert!(read(&[0x3f, 0x01]).is_err(), "a table of 32 bytes");
+        assert!(read(&[0x00, 0x05, b'a']).is_err(), "a string without its end");
+        assert!(read(&[0x80]).is_err(), "entry 0");
+    }
+}

@@ -1,0 +1,16 @@
+//! How a hook is called: one warm HTTP/2 connection for each worker and endpoint, shared bytes out, answers in.
+//!
+//! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`]. Nothing here
+//! times out, retries or judges: that is `admit`'s, who sees the whole request.
+
+pub mod call;
+pub mod channel;
+mod dial;
+mod http2;
+pub mod inbox;
+mod lane;
+mod probe;
+
+pub use call::{Call, Method};
+pub use channel::Channel;
+pub use inbox::{Arrival, Inbox};

@@ -1,0 +1,129 @@
+//! Probe: is this hook there, and willing?
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::{
+    Channel, Inbox,
+    call::{Call, Method},
+};
+use crate::{
+    model::{CallFailure, Rope},
+    wire::{
+        answer,
+        outbound::framed,
+        pb::k8s::io::{
+            api::{
+                admission::v1::{AdmissionRequest, AdmissionReview},
+                authentication::v1::UserInfo,
+            },
+            apimachinery::pkg::{
+                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+                runtime::RawExtension,
+            },
+        },
+    },
+};
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`; status 1 is SERVING.
+#[derive(Clone, PartialEq, Message)]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+const PROBE_UID: &str = "gatepost-probe";
+/// The service whose health is asked.
+const SERVICE: &str = "gatepost.v1.Admission";
+
+impl Channel {
+    /// Is the hook there and willing? Connects (TLS and peer identity included), then asks the standard health service
+    /// for `gatepost.v1.Admission`; where the hook has no such service, sends a canned dry-run review, to which any
+    /// valid answer will do.
+    ///
+    /// # Errors
+    /// Why the hook cannot be asked; [`CallFailure::Grpc`] also where it says it is not serving.
+    pub async fn probe(&self, timeout: Duration) -> Result<(), CallFailure> {
+        let health = framed(&HealthCheckRequest { service: SERVICE.to_owned() });
+        match self.ask_once(Method::Health, health, timeout).await {
+            Ok(reply) => match HealthCheckResponse::decode(reply) {
+                Ok(HealthCheckResponse { status: SERVING }) => Ok(()),
+                Ok(_) => Err(CallFailure::Grpc {
+                    code: "OK",
+                    message: format!("its health service says that {SERVICE} is not SERVING"),
+                }),
+                Err(error) => Err(CallFailure::Undecodable(error.to_string())),
+            },
+            // No health service, or it does not know ours.
+            Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
+                let reply = self.ask_once(Method::Validate, framed(&canned_review()), timeout).await?;
+                answer::decode(PROBE_UID, reply).map(|_| ())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
+        let inbox = Arc::new(Inbox::default());
+        let call = Call {
+            method,
+            body: Rope::new([message]),
+            deadline: Instant::now() + timeout,
+            namespace_labels: None,
+            inbox: inbox.clone(),
+            tag: 0,
+        };
+        self.ask(0, call);
+        let arrived = tokio::time::timeout(timeout, inbox.take()).await;
+        inbox.close();
+        match arrived.map(|arrived| arrived.into_iter().next()) {
+            Ok(Some((_, result))) => result,
+            _ => {
+                self.sweep(0);
+                Err(CallFailure::Timeout(timeout))
+            }
+        }
+    }
+}
+
+/// A dry-run CREATE of a ConfigMap that no policy should mind; what a hook says to it does not matter.
+fn canned_review() -> AdmissionReview {
+    let object =
+        br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"gatepost-probe","namespace":"default"}}"#;
+    let options = br#"{"apiVersion":"meta.k8s.io/v1","kind":"CreateOptions","dryRun":["All"]}"#;
+    let raw = |json: &'static [u8]| Some(RawExtension { raw: Some(Bytes::from_static(json)) });
+    let text = |text: &str| Some(text.to_owned());
+    let kind = GroupVersionKind { group: text(""), version: text("v1"), kind: text("ConfigMap") };
+    let resource = GroupVersionResource { group: text(""), version: text("v1"), resource: text("configmaps") };
+    AdmissionReview {
+        request: Some(AdmissionRequest {
+            uid: text(PROBE_UID),
+            kind: Some(kind.clone()),
+            resource: Some(resource.clone()),
+            name: text("gatepost-probe"),
+            namespace: text("default"),
+            operation: text("CREATE"),
+            user_info: Some(UserInfo { username: text("system:gatepost:probe"), ..Default::default() }),
+            object: raw(object),
+            dry_run: Some(true),
+            options: raw(options),
+            request_kind: Some(kind),
+            request_resource: Some(resource),
+            ..Default::default()
+        }),
+        response: None,
+    }
+}

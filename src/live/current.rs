@@ -1,0 +1,91 @@
+//! Current: the generation in force and the time of the last good read. The only place that knows arc-swap.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+
+use super::Generation;
+use crate::snapshot::Snapshot;
+
+/// Older than this, the configuration is not trusted and requests are refused.
+// source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
+pub const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// The generation in force, swapped as one, read without a lock.
+#[derive(Debug)]
+pub struct Current {
+    generation: ArcSwap<Generation>,
+    epoch: Instant,
+    /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
+    fresh: AtomicU64,
+}
+
+impl Current {
+    /// No hooks, and no good read yet: every request is refused until [`Current::stamp`].
+    pub fn new(now: Instant) -> Self {
+        let generation = Generation {
+            number: 0,
+            digest: String::new(),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(Snapshot::empty()),
+            hooks: Vec::new(),
+        };
+        Self { generation: ArcSwap::from_pointee(generation), epoch: now, fresh: AtomicU64::new(0) }
+    }
+
+    /// The generation in force. One call a request, at its beginning.
+    ///
+    /// `load_full` rather than arc-swap's `Cache`: a cache keeps the old generation alive in every worker, which would
+    /// break "the last drop means drained".
+    pub fn load(&self) -> Arc<Generation> {
+        self.generation.load_full()
+    }
+
+    /// Puts a generation in force; returns the one it replaced, still held by the requests under way.
+    pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
+        self.generation.swap(generation)
+    }
+
+    /// A consistent read that *started* at `started` has succeeded.
+    pub fn stamp(&self, started: Instant) {
+        let nanos = started.saturating_duration_since(self.epoch).as_nanos() as u64;
+        self.fresh.fetch_max(nanos + 1, Ordering::Release);
+    }
+
+    /// Time since the start of the last good read; `None` before the first.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        let nanos = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
+        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+    }
+
+    /// True while the configuration is younger than [`STALE_AFTER`].
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_until_five_seconds_after_the_start_of_the_last_good_read() {
+        let epoch = Instant::now();
+        let at = |millis| epoch + Duration::from_millis(millis);
+        let current = Current::new(epoch);
+        assert!(!current.is_fresh(at(0)), "never read");
+        current.stamp(at(1000));
+        assert!(current.is_fresh(at(5999)));
+        assert!(!current.is_fresh(at(6000)));
+        current.stamp(at(500));
+        assert!(current.is_fresh(at(5999)), "an older read that ends late does not age us");
+        current.stamp(at(6500));
+        assert!(current.is_fresh(at(11_499)));
+    }
+}

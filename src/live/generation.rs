@@ -1,0 +1,59 @@
+//! Generation: a snapshot with its live hooks. Immutable; the last drop means drained.
+
+use std::{sync::Arc, time::SystemTime};
+
+use crate::{
+    hooks::Channel,
+    model::{CallFailure, Hook},
+    snapshot::Snapshot,
+    telemetry::HookMetrics,
+};
+
+/// Where a hook of the current generation stands. Draining and Gone hooks are no longer in any current generation.
+///
+/// ```text
+/// Probing --passed--> Active --removed from the configuration--> Draining --last request done--> Gone
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// Added while running and not yet seen to answer: not asked.
+    Probing {
+        /// Since when.
+        since: SystemTime,
+        /// Why the last probe failed; `None` before the first has ended.
+        last_failure: Option<CallFailure>,
+    },
+    /// Asked.
+    Active {
+        /// Since when.
+        since: SystemTime,
+    },
+}
+
+/// A hook with its connections and counters.
+#[derive(Clone, Debug)]
+pub struct LiveHook {
+    /// What was configured.
+    pub hook: Arc<Hook>,
+    /// How it is reached.
+    pub channel: Arc<Channel>,
+    /// Is it asked?
+    pub rotation: Rotation,
+    /// Its counters.
+    pub metrics: Arc<HookMetrics>,
+}
+
+/// A snapshot with its live hooks, numbered. Every request holds one `Arc` of it from beginning to end.
+#[derive(Debug)]
+pub struct Generation {
+    /// Counts every swap, from 1.
+    pub number: u64,
+    /// Digest of the source it came from (hex), or "" when there was none.
+    pub digest: String,
+    /// When it was put in force.
+    pub published: SystemTime,
+    /// The compiled configuration.
+    pub snapshot: Arc<Snapshot>,
+    /// One for each of `snapshot.hooks`, in the same order.
+    pub hooks: Vec<LiveHook>,
+}

@@ -1,0 +1,74 @@
+//! The effective configuration, for people: `/configz` shows it.
+
+use serde_json::{Value, json};
+
+use super::Snapshot;
+use crate::model::{Endpoint, Hook, Rule, Selector};
+
+impl Snapshot {
+    /// What is in force, defaults filled in and rollouts applied, in the order in which hooks are numbered.
+    /// Holds no key material and no certificates.
+    pub fn describe(&self) -> Value {
+        let hooks: Vec<Value> =
+            (0..).zip(&self.hooks).map(|(index, hook)| describe_hook(hook, self.origin(index))).collect();
+        let initializers: Vec<Value> = self
+            .initializers()
+            .iter()
+            .map(|entry| {
+                let names: Vec<Value> = entry
+                    .initializers
+                    .iter()
+                    .map(|one| json!({"name": one.name, "failurePolicy": one.failure_policy.as_str()}))
+                    .collect();
+                json!({"apiGroup": entry.api_group, "resource": entry.resource, "initializers": names})
+            })
+            .collect();
+        json!({"hooks": hooks, "resourceInitializers": initializers, "namespaces": self.namespaces.len()})
+    }
+}
+
+fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
+    let mut described = json!({
+        "name": &*hook.name,
+        "type": hook.hook_type.as_str(),
+        "endpoint": hook.endpoint.to_string(),
+        "tls": describe_tls(&hook.endpoint),
+        "rules": hook.rules.iter().map(describe_rule).collect::<Vec<_>>(),
+        "failurePolicy": hook.failure_policy.as_str(),
+        "timeoutMilliseconds": hook.timeout.as_secs_f64() * 1e3,
+        "sideEffects": hook.side_effects.as_str(),
+        "namespaceSelector": describe_selector(&hook.namespace_selector),
+        "objectSelector": describe_selector(&hook.object_selector),
+    });
+    if let Some(origin) = origin {
+        described["configuration"] = (*origin.configuration).into();
+        if origin.rolling_out {
+            described["rollout"] = json!({"createAs": "Ignore", "then": origin.declared_policy.as_str()});
+        }
+    }
+    described
+}
+
+fn describe_tls(endpoint: &Endpoint) -> Option<Value> {
+    let tls = endpoint.tls.as_ref()?;
+    Some(json!({
+        "serverName": tls.server_name,
+        "authorities": if tls.ca_pem.is_some() { "own" } else { "system" },
+        "clientCertificate": tls.client_pem.is_some(),
+    }))
+}
+
+fn describe_rule(rule: &Rule) -> Value {
+    json!({
+        "operations": rule.operations.iter().map(|operation| operation.as_str()).collect::<Vec<_>>(),
+        "apiGroups": rule.api_groups,
+        "apiVersions": rule.api_versions,
+        "resources": rule.resources,
+        "scope": rule.scope.as_str(),
+    })
+}
+
+/// As one writes it on a command line; "" is everything.
+fn describe_selector(selector: &Selector) -> Value {
+    selector.to_string().into()
+}

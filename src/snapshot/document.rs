@@ -1,0 +1,127 @@
+//! Document: the bytes of the source's files as values, each in its place.
+
+use std::collections::BTreeSet;
+
+use super::{
+    SourceFile,
+    at::{At, Report},
+    problem::Problem,
+    value::Value,
+};
+
+/// One file's documents, in the order written; empty ones are left out.
+pub(super) struct File<'a> {
+    pub(super) name: &'a str,
+    documents: Vec<Value>,
+}
+
+impl<'a> File<'a> {
+    /// Reads a file. What cannot be read is reported; documents before it are kept, so that their problems are
+    /// reported too.
+    pub(super) fn read(source: &'a SourceFile, report: &Report) -> Self {
+        let name = source.name.as_str();
+        let mut documents = Vec::new();
+        let unreadable = |place: Option<(u64, u64)>, what: String, fix: &str| {
+            let path = place.map_or(String::new(), |(line, column)| format!("line {line}, column {column}"));
+            report.add(Problem { file: name.into(), path, what, fix: fix.into() });
+        };
+        match std::str::from_utf8(&source.bytes) {
+            Err(error) => unreadable(
+                None,
+                format!("is not UTF-8 text from byte {} on", error.valid_up_to()),
+                "save the file as UTF-8",
+            ),
+            Ok(text) if name.to_ascii_lowercase().ends_with(".json") => {
+                for document in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+                    match document {
+                        Ok(Value::Null) => {}
+                        Ok(document) => documents.push(document),
+                        Err(error) => unreadable(
+                            Some((error.line() as u64, error.column() as u64)),
+                            format!("cannot be read as JSON: {}", without_place(&error.to_string())),
+                            "correct the JSON",
+                        ),
+                    }
+                }
+            }
+            Ok(text) => {
+                for document in serde_saphyr::read_with_options::<_, Value>(&mut text.as_bytes(), yaml_options()) {
+                    match document {
+                        Ok(Value::Null) => {}
+                        Ok(document) => documents.push(document),
+                        Err(error) => unreadable(
+                            error.location().map(|at| (at.line(), at.column())),
+                            format!("cannot be read as YAML: {}", without_place(&error.to_string())),
+                            "correct the YAML",
+                        ),
+                    }
+                }
+            }
+        }
+        Self { name, documents }
+    }
+
+    /// Each document at its place, the items of a `v1` List each as a document of its own.
+    pub(super) fn each(&self, report: &Report, mut visit: impl FnMut(&At<'_>)) {
+        let several = self.documents.len() > 1;
+        for (index, document) in self.documents.iter().enumerate() {
+            let root = At::document(document, self.name, several.then_some(index), report);
+            no_key_twice(&root);
+            if is_list(document) {
+                root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
+                let items = root.key("items");
+                if items.present() && items.is_list() {
+                    items.items().for_each(|item| visit(&item));
+                }
+            } else {
+                visit(&root);
+            }
+        }
+    }
+}
+
+fn is_list(document: &Value) -> bool {
+    let says = |key, wanted: &str| matches!(document.get(key), Some(Value::Text(text)) if **text == *wanted);
+    says("kind", "List") && says("apiVersion", "v1")
+}
+
+/// Reports every key that a map holds twice, anywhere below.
+fn no_key_twice(at: &At<'_>) {
+    let mut seen = BTreeSet::new();
+    for (key, entry) in at.entries() {
+        if !seen.insert(key) {
+            entry.problem("is written more than once in the same map", "keep one of them");
+        }
+        no_key_twice(&entry);
+    }
+    at.items().for_each(|item| no_key_twice(&item));
+}
+
+/// Limits against inputs that are small as written and huge as meant (aliases of aliases), and against deep nesting.
+/// Ten thousand hooks fit well within them.
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 4_000_000,
+            max_nodes: 2_000_000,
+            max_depth: 64,
+            max_aliases: 10_000,
+            max_reader_input_bytes: Some(64 << 20),
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        // The only policy that shows us both entries of a key written twice; `no_key_twice` then reports them all,
+        // where the crate's own would stop at the first.
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
+        non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
+        reject_unsupported_tags: true,
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+/// The crates' messages name line and column at the end; we do so in the path.
+fn without_place(message: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
+    let end = line.rfind(" at line ").or_else(|| line.rfind(" (line ")).unwrap_or(line.len());
+    line[..end].trim_end_matches([',', ':', ' ']).into()
+}

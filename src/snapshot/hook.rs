@@ -1,0 +1,156 @@
+//! One entry of `externalAdmissionHooks`, checked and compiled.
+
+use std::time::Duration;
+
+use super::{ReadFile, at::At, client_config, names, problem::quoted, rules, selector, value::Value};
+use crate::model::{FailurePolicy, Hook, HookType, SideEffects};
+
+const KEYS: [&str; 11] = [
+    "name",
+    "type",
+    "clientConfig",
+    "rules",
+    "failurePolicy",
+    "timeout",
+    "timeoutSeconds",
+    "sideEffects",
+    "namespaceSelector",
+    "objectSelector",
+    "rollout",
+];
+
+const TYPES: [(&str, HookType); 2] = [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
+
+const POLICIES: [(&str, FailurePolicy); 3] =
+    [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];
+
+const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
+    ("None", SideEffects::None),
+    ("NoneOnDryRun", SideEffects::NoneOnDryRun),
+    ("Some", SideEffects::Some),
+    ("Unknown", SideEffects::Unknown),
+];
+
+/// How long a hook may take where nothing is said. As upstream.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The shortest and longest time that may be said.
+const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
+
+/// A hook, and what its entry says beyond it.
+pub(super) struct Entry {
+    pub(super) hook: Hook,
+    /// The policy as written; the hook's own is `Ignore` while `rollout.createAs: Ignore` stands beside it.
+    pub(super) declared_policy: FailurePolicy,
+    /// True where it does.
+    pub(super) rolling_out: bool,
+}
+
+/// Checks one entry; what is wrong is reported.
+pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
+    if !at.is_map_of(&KEYS) {
+        return None;
+    }
+    let before = at.problems();
+    let name = name(&at.key("name"));
+    let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
+    if hook_type == Some(HookType::Mutating) {
+        at.key("type").problem("Mutating hooks are not yet served", "remove the hook, or make it Validating");
+    }
+    let endpoint = client_config::check(&at.key("clientConfig"), read);
+    let rules = rule_list(&at.key("rules"));
+    let side_effects =
+        given(at.key("sideEffects")).map_or(Some(SideEffects::Undeclared), |at| at.choice(&SIDE_EFFECTS));
+    let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
+    if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.free()) {
+        at.key("failurePolicy").problem(
+            "Retry may ask twice, and the hook is not declared free of side effects",
+            "declare sideEffects: None or NoneOnDryRun if that is true, or use Fail or Ignore",
+        );
+    }
+    let timeout = timeout(at);
+    let namespace_selector = selector::check(&at.key("namespaceSelector"));
+    let object_selector = selector::check(&at.key("objectSelector"));
+    let create_as = create_as(&at.key("rollout"));
+    if at.problems() > before {
+        return None;
+    }
+    let declared_policy = declared_policy?;
+    let hook = Hook {
+        name: name?.into(),
+        hook_type: hook_type?,
+        rules,
+        endpoint: endpoint?,
+        failure_policy: create_as.unwrap_or(declared_policy),
+        timeout: timeout?,
+        side_effects: side_effects?,
+        namespace_selector,
+        object_selector,
+    };
+    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some() })
+}
+
+/// The value, where one was written.
+fn given(at: At<'_>) -> Option<At<'_>> {
+    Some(at).filter(At::present)
+}
+
+fn name<'a>(at: &At<'a>) -> Option<&'a str> {
+    let text =
+        if at.required("every hook has a name, unique in the whole configuration") { at.text()? } else { return None };
+    if !names::is_dns_subdomain(text) {
+        at.problem(format!("{} is not a name", quoted(text)), names::SUBDOMAIN);
+    }
+    Some(text)
+}
+
+fn rule_list(at: &At<'_>) -> Vec<crate::model::Rule> {
+    if !at.required("list the rules; an empty list, [], is a hook that is never asked") || !at.is_list() {
+        return Vec::new();
+    }
+    at.items().filter_map(|item| rules::check(&item)).collect()
+}
+
+/// `timeout` in any unit, or `timeoutSeconds`.
+fn timeout(at: &At<'_>) -> Option<Duration> {
+    let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
+    if timeout.present() && seconds.present() {
+        seconds.problem("stands beside timeout, which says the same", "keep one of the two");
+    }
+    if !timeout.present() {
+        return match given(seconds) {
+            None => Some(DEFAULT_TIMEOUT),
+            Some(seconds) => Some(Duration::from_secs(seconds.integer(1..=30)?.try_into().ok()?)),
+        };
+    }
+    const FIX: &str = "write a time from 1ms to 30s, such as 250ms";
+    let Some(text) = Some(timeout.value).and_then(|value| match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }) else {
+        timeout.problem(format!("is {}, not a time with its unit", timeout.value.kind()), FIX);
+        return None;
+    };
+    match humantime::parse_duration(text) {
+        Ok(time) if TIMEOUTS.contains(&time) => Some(time),
+        Ok(_) => {
+            timeout.problem(format!("{} is out of range", quoted(text)), FIX);
+            None
+        }
+        Err(_) => {
+            timeout.problem(format!("{} is not a time with its unit", quoted(text)), FIX);
+            None
+        }
+    }
+}
+
+/// The failure policy in force while the entry is being rolled out.
+fn create_as(at: &At<'_>) -> Option<FailurePolicy> {
+    if !at.present() || !at.is_map_of(&["createAs"]) {
+        return None;
+    }
+    let create_as = at.key("createAs");
+    if !create_as.required("write createAs: Ignore, or remove rollout") {
+        return None;
+    }
+    create_as.choice(&[("Ignore", FailurePolicy::Ignore)])
+}

@@ -1,0 +1,154 @@
+//! Snapshot: what people write, checked whole and compiled into something a request can use without a lock.
+//!
+//! The source's files go in as bytes ([`SourceFile`]); either a [`Snapshot`] comes out, or every [`Problem`] at once,
+//! each with its file, its path in the document and how to fix it. Nothing here opens a file (the caller lends
+//! [`ReadFile`] for the certificates a configuration names), reads a clock or logs.
+//!
+//! The way in, one file a step: `document` (bytes to values, each key kept) → `check` (values to what they mean, by
+//! hand, because a decoder would stop at the first problem) → `matcher` (rules to an index). Compiling cannot fail;
+//! all that could is a problem that the check reports.
+//!
+//! Hooks are numbered by the name of their configuration, byte by byte, and then by their order in it, as upstream
+//! orders them (`webhook-semantics.md` §3). The keys people may write are in `docs/configuration.md`.
+
+mod at;
+mod check;
+mod client_config;
+mod describe;
+mod document;
+mod hook;
+mod initializers;
+mod matcher;
+mod names;
+mod pem;
+mod problem;
+mod rules;
+mod selector;
+mod spelling;
+mod url;
+mod value;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+
+use self::{
+    at::{At, Report},
+    check::Checked,
+    matcher::Matcher,
+};
+pub use self::{
+    problem::Problem,
+    url::{UrlProblem, parse_url},
+};
+use crate::model::{FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
+
+/// One file of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, any other as YAML.
+    pub name: String,
+    /// The content.
+    pub bytes: Bytes,
+}
+
+/// Reads a file that the configuration refers to, its path as written there.
+pub type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
+
+/// Hooks by their number in [`Snapshot::hooks`], ascending. Up to 32 take no memory of their own.
+pub type HookSet = smallvec::SmallVec<[u32; 32]>;
+
+/// Where a hook comes from, and what its entry says that the hook itself does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The name of the configuration that holds it.
+    pub configuration: Arc<str>,
+    /// The failure policy as written. The hook's own is `Ignore` while it is being rolled out.
+    pub declared_policy: FailurePolicy,
+    /// True while `rollout.createAs: Ignore` stands in the entry.
+    pub rolling_out: bool,
+}
+
+/// A configuration that was checked and compiled. It does not change; a new one takes its place.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Every hook, in order.
+    pub hooks: Vec<Arc<Hook>>,
+    origins: Vec<Origin>,
+    matcher: Matcher,
+    namespaces: FxHashMap<Box<str>, Labels>,
+    initializers: Vec<ResourceInitializers>,
+}
+
+/// Checks the files and compiles what they say. No file at all is a configuration without hooks.
+///
+/// # Errors
+/// Every problem that there is, in the order of the files and of what is written in them.
+pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
+    check::check(files, read).map(Snapshot::compile)
+}
+
+/// Checks and compiles one `LabelSelector`; `null` matches everything. `name` is what problems call it.
+///
+/// # Errors
+/// Every problem that there is.
+pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Selector, Vec<Problem>> {
+    let (value, report) = (value::Value::from(selector), Report::default());
+    let compiled = selector::check(&At::document(&value, name, None, &report));
+    match report.into_problems() {
+        none if none.is_empty() => Ok(compiled),
+        problems => Err(problems),
+    }
+}
+
+impl Snapshot {
+    /// A configuration without hooks.
+    pub fn empty() -> Self {
+        Self::compile(Checked { configurations: Vec::new(), namespaces: Vec::new() })
+    }
+
+    fn compile(checked: Checked) -> Self {
+        let (mut hooks, mut origins, mut initializers) = (Vec::new(), Vec::new(), Vec::new());
+        for configuration in checked.configurations {
+            let name: Arc<str> = configuration.name.into();
+            for entry in configuration.hooks {
+                origins.push(Origin {
+                    configuration: name.clone(),
+                    declared_policy: entry.declared_policy,
+                    rolling_out: entry.rolling_out,
+                });
+                hooks.push(Arc::new(entry.hook));
+            }
+            initializers.extend(configuration.initializers);
+        }
+        Self {
+            matcher: Matcher::new(&hooks),
+            hooks,
+            origins,
+            namespaces: checked.namespaces.into_iter().collect(),
+            initializers,
+        }
+    }
+
+    /// Puts the numbers of the hooks that have a rule for this request into `out`, ascending and each once, in place
+    /// of what `out` held. Allocates nothing up to 32 matches. Selectors are not looked at: they need labels.
+    pub fn matching(&self, review: &Review, out: &mut HookSet) {
+        self.matcher.matching(&self.hooks, review, out);
+    }
+
+    /// Where hook number `index` comes from.
+    pub fn origin(&self, index: u32) -> Option<&Origin> {
+        self.origins.get(index as usize)
+    }
+
+    /// The labels of a namespace that the configuration holds, `kubernetes.io/metadata.name` among them.
+    pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
+        self.namespaces.get(namespace)
+    }
+
+    /// The initializers of each resource, in the order of their configurations.
+    pub fn initializers(&self) -> &[ResourceInitializers] {
+        &self.initializers
+    }
+}

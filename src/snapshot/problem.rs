@@ -1,0 +1,70 @@
+//! Problem: one thing that is wrong with a configuration, where, and what to do about it.
+
+use std::fmt;
+
+/// One thing that is wrong with what people wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file, named as the source names it.
+    pub file: String,
+    /// The place in it: `externalAdmissionHooks[0].rules[2].scope`, preceded by `[1].` for the second document of a
+    /// file that has several; or `line 3, column 5` where the file could not be read as YAML or JSON.
+    pub path: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl fmt::Display for Problem {
+    /// `file: path: what; fix`, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, path, what, fix } = self;
+        match path.is_empty() {
+            true => write!(f, "{file}: {what}; {fix}"),
+            false => write!(f, "{file}: {path}: {what}; {fix}"),
+        }
+    }
+}
+
+/// `text` in quotes, control characters escaped, cut short where it is long: fit for a message of one line.
+pub(super) fn quoted(text: &str) -> String {
+    const LONGEST: usize = 80;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{:?} (cut short)", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// `a, b or c`.
+pub(super) fn one_of<S: AsRef<str>>(words: &[S]) -> String {
+    match words {
+        [] => String::new(),
+        [only] => only.as_ref().into(),
+        [first @ .., last] => {
+            let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();
+            format!("{} or {}", first.join(", "), last.as_ref())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_one_line() {
+        let problem = Problem {
+            file: "a.yaml".into(),
+            path: "kind".into(),
+            what: format!("is {}", quoted("x\ny")),
+            fix: "say K".into(),
+        };
+        assert_eq!(problem.to_string(), r#"a.yaml: kind: is "x\ny"; say K"#);
+    }
+
+    #[test]
+    fn long_text_is_cut_at_a_character() {
+        assert_eq!(quoted(&"é".repeat(200)), format!("\"{}\" (cut short)", "é".repeat(80)));
+    }
+}

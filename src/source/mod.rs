@@ -1,0 +1,1 @@
+//! Where configuration is read from.

@@ -1,0 +1,116 @@
+//! What a gRPC hook sent back to an [`Answer`], or to the CallFailure it amounts to.
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1 as meta};
+use crate::model::{Answer, CallFailure, Denial, StatusCause, StatusInfo};
+
+/// AdmissionReview without its request: a hook may echo the request, and we have no use for it.
+#[derive(Clone, PartialEq, prost::Message)]
+struct AnswerReview {
+    #[prost(message, optional, tag = "2")]
+    response: Option<AdmissionResponse>,
+}
+
+/// Longest foreign text that goes into an error message, in bytes.
+const SHOWN: usize = 64;
+
+/// Reads and checks a validating hook's answer to the review of that uid.
+///
+/// # Errors
+/// `Undecodable`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the rules of upstream's
+/// `W/request/admissionreview.go` for v1 (`webhook-semantics.md` §9.1).
+pub fn decode(uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
+    let review = AnswerReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
+    let response = review.response.ok_or(CallFailure::NoResponse)?;
+    let got = response.uid.unwrap_or_default();
+    if got != uid {
+        return Err(CallFailure::WrongUid { expected: uid.to_owned(), got: shortened(&got) });
+    }
+    if response.patch.is_some_and(|patch| !patch.is_empty()) || response.patch_type.is_some_and(|t| !t.is_empty()) {
+        return Err(CallFailure::PatchFromValidating);
+    }
+    let denial = (!response.allowed.unwrap_or_default()).then(|| Denial(status(response.status.unwrap_or_default())));
+    Ok(Answer {
+        denial,
+        warnings: response.warnings,
+        audit_annotations: response.audit_annotations.into_iter().collect(),
+    })
+}
+
+/// Foreign text cut to a length fit for an error message, at a character's edge.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().map(|(at, _)| at).find(|&at| at > SHOWN) {
+        Some(at) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn status(status: meta::Status) -> StatusInfo {
+    let details = status.details.unwrap_or_default();
+    StatusInfo {
+        code: status.code.unwrap_or_default(),
+        status: status.status.unwrap_or_default(),
+        reason: status.reason.unwrap_or_default(),
+        message: status.message.unwrap_or_default(),
+        details_name: details.name.unwrap_or_default(),
+        details_group: details.group.unwrap_or_default(),
+        details_kind: details.kind.unwrap_or_default(),
+        details_uid: details.uid.unwrap_or_default(),
+        causes: details
+            .causes
+            .into_iter()
+            .map(|cause| StatusCause {
+                reason: cause.reason.unwrap_or_default(),
+                message: cause.message.unwrap_or_default(),
+                field: cause.field.unwrap_or_default(),
+            })
+            .collect(),
+        retry_after_seconds: details.retry_after_seconds.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(response: Option<AdmissionResponse>) -> Result<Answer, CallFailure> {
+        decode("u-1", AnswerReview { response }.encode_to_vec().into())
+    }
+
+    fn response() -> AdmissionResponse {
+        AdmissionResponse { uid: Some("u-1".into()), allowed: Some(true), ..Default::default() }
+    }
+
+    #[test]
+    fn every_unusable_answer_has_its_own_failure() {
+        assert!(matches!(decode("u-1", Bytes::from_static(b"\xff")), Err(CallFailure::Undecodable(_))));
+        assert_eq!(answer(None), Err(CallFailure::NoResponse));
+        let other = AdmissionResponse { uid: Some("u-2".into()), ..response() };
+        assert_eq!(answer(Some(other)), Err(CallFailure::WrongUid { expected: "u-1".into(), got: "u-2".into() }));
+        let patch = AdmissionResponse { patch: Some(Bytes::from_static(b"[]")), ..response() };
+        assert_eq!(answer(Some(patch)), Err(CallFailure::PatchFromValidating));
+        let patch_type = AdmissionResponse { patch_type: Some("JSONPatch".into()), ..response() };
+        assert_eq!(answer(Some(patch_type)), Err(CallFailure::PatchFromValidating));
+    }
+
+    #[test]
+    fn a_status_beside_a_yes_is_ignored() {
+        let status = Some(meta::Status { code: Some(403), ..Default::default() });
+        assert_eq!(answer(Some(AdmissionResponse { status, ..response() })), Ok(Answer::default()));
+    }
+
+    #[test]
+    fn absent_allowed_is_no() {
+        let silent = AdmissionResponse { allowed: None, ..response() };
+        assert_eq!(answer(Some(silent)).map(|answer| answer.denial), Ok(Some(Denial::default())));
+    }
+
+    #[test]
+    fn long_foreign_text_is_cut_at_a_character() {
+        assert_eq!(shortened("abc"), "abc");
+        let cut = shortened(&"é".repeat(100));
+        assert!(cut.len() < 75 && cut.ends_with('…'), "{cut}");
+    }
+}

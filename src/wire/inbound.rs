@@ -1,0 +1,176 @@
+//! A gRPC message to a [`Review`]: viewed, not rebuilt.
+//!
+//! The protobuf is walked field by field over the pieces it arrived in. Short fields are read; the object, the old
+//! object and the options are skipped over, and only their place is noted. As protobuf asks, fields may come in any
+//! order, a message given twice is merged, and unknown fields are passed by (and so passed on to the hooks).
+
+use std::ops::Range;
+
+use bytestring::ByteString;
+
+use super::walk::{Field, Value, Walk, WalkError};
+use crate::model::{Gvk, Gvr, Operation, Review, Rope};
+
+/// Length of the head of a gRPC message: one flag byte and the length as four bytes, big-endian.
+pub const FRAME_HEAD: usize = 5;
+
+/// Why a message is not a review. All are the caller's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError {
+    /// The bytes are not a protobuf AdmissionReview.
+    #[error("the message is not a protobuf AdmissionReview: {0}")]
+    Undecodable(&'static str),
+    /// There is no `request`.
+    #[error("the review has no request")]
+    NoRequest,
+    /// `request.uid` is missing.
+    #[error("the review's request has no uid")]
+    NoUid,
+    /// `request.operation` is not one of the four.
+    #[error("the review's operation must be CREATE, UPDATE, DELETE or CONNECT")]
+    Operation,
+}
+
+impl From<WalkError> for ViewError {
+    fn from(error: WalkError) -> Self {
+        Self::Undecodable(error.0)
+    }
+}
+
+/// Views one gRPC message, frame head included, as a review.
+///
+/// # Errors
+/// [`ViewError`] says what is wrong with the message; it never repeats its content.
+pub fn view(message: Rope) -> Result<Review, ViewError> {
+    let body = FRAME_HEAD..message.len();
+    let seen = Seen::read(&message, body)?.ok_or(ViewError::NoRequest)?;
+    if seen.uid.is_empty() {
+        return Err(ViewError::NoUid);
+    }
+    let operation = Operation::from_name(&seen.operation).ok_or(ViewError::Operation)?;
+    Ok(Review {
+        uid: seen.uid,
+        kind: seen.kind,
+        resource: seen.resource,
+        sub_resource: seen.sub_resource,
+        request_kind: seen.request_kind,
+        request_resource: seen.request_resource,
+        name: seen.name,
+        namespace: seen.namespace,
+        operation,
+        username: seen.username,
+        dry_run: seen.dry_run,
+        object: seen.object,
+        old_object: seen.old_object,
+        options: seen.options,
+        bytes: message,
+    })
+}
+
+/// What was seen of AdmissionRequest so far. Field numbers: `proto/k8s.io/api/admission/v1/generated.proto`.
+#[derive(Default)]
+struct Seen {
+    uid: ByteString,
+    kind: Gvk,
+    resource: Gvr,
+    sub_resource: ByteString,
+    name: ByteString,
+    namespace: ByteString,
+    operation: ByteString,
+    username: ByteString,
+    object: Option<Range<usize>>,
+    old_object: Option<Range<usize>>,
+    dry_run: bool,
+    options: Option<Range<usize>>,
+    request_kind: Option<Gvk>,
+    request_resource: Option<Gvr>,
+}
+
+impl Seen {
+    /// Reads an AdmissionReview; `None` when it has no request.
+    fn read(rope: &Rope, range: Range<usize>) -> Result<Option<Self>, ViewError> {
+        let mut seen: Option<Self> = None;
+        let mut review = Walk::over(rope, range);
+        while let Some(field) = review.next()? {
+            match (field.number, field.value) {
+                (1, Value::Bytes(request)) => seen.get_or_insert_default().request(review.inside(request))?,
+                (1 | 2, value) => value.expect_bytes()?,
+                _ => {}
+            }
+        }
+        Ok(seen)
+    }
+
+    fn request(&mut self, mut walk: Walk<'_>) -> Result<(), ViewError> {
+        while let Some(Field { number, value }) = walk.next()? {
+            match (number, value) {
+                (1, Value::Bytes(at)) => self.uid = walk.text(at)?,
+                (2, Value::Bytes(at)) => gvk(walk.inside(at), &mut self.kind)?,
+                (3, Value::Bytes(at)) => gvr(walk.inside(at), &mut self.resource)?,
+                (4, Value::Bytes(at)) => self.sub_resource = walk.text(at)?,
+                (5, Value::Bytes(at)) => self.name = walk.text(at)?,
+                (6, Value::Bytes(at)) => self.namespace = walk.text(at)?,
+                (7, Value::Bytes(at)) => self.operation = walk.text(at)?,
+                (8, Value::Bytes(at)) => username(walk.inside(at), &mut self.username)?,
+                (9, Value::Bytes(at)) => raw(walk.inside(at), &mut self.object)?,
+                (10, Value::Bytes(at)) => raw(walk.inside(at), &mut self.old_object)?,
+                (11, Value::Number(flag)) => self.dry_run = flag != 0,
+                (12, Value::Bytes(at)) => raw(walk.inside(at), &mut self.options)?,
+                (13, Value::Bytes(at)) => gvk(walk.inside(at), self.request_kind.get_or_insert_default())?,
+                (14, Value::Bytes(at)) => gvr(walk.inside(at), self.request_resource.get_or_insert_default())?,
+                (1..=10 | 12..=15, value) => value.expect_bytes()?,
+                (11, _) => return Err(ViewError::Undecodable("a field has the wrong wire type")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn gvk(mut walk: Walk<'_>, gvk: &mut Gvk) -> Result<(), ViewError> {
+    three(&mut walk, [&mut gvk.group, &mut gvk.version, &mut gvk.kind])
+}
+
+fn gvr(mut walk: Walk<'_>, gvr: &mut Gvr) -> Result<(), ViewError> {
+    three(&mut walk, [&mut gvr.group, &mut gvr.version, &mut gvr.resource])
+}
+
+/// Reads the three strings that GroupVersionKind and GroupVersionResource both are.
+fn three(walk: &mut Walk<'_>, parts: [&mut ByteString; 3]) -> Result<(), ViewError> {
+    while let Some(Field { number, value }) = walk.next()? {
+        match (number, value) {
+            (1..=3, Value::Bytes(at)) => *parts[number as usize - 1] = walk.text(at)?,
+            (1..=3, value) => value.expect_bytes()?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn username(mut walk: Walk<'_>, username: &mut ByteString) -> Result<(), ViewError> {
+    while let Some(Field { number, value }) = walk.next()? {
+        match (number, value) {
+            (1, Value::Bytes(at)) => *username = walk.text(at)?,
+            (1..=4, value) => value.expect_bytes()?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Notes where a RawExtension's `raw` lies. An extension without it is an object of no bytes.
+fn raw(mut walk: Walk<'_>, place: &mut Option<Range<usize>>) -> Result<(), ViewError> {
+    let mut found = place.take().unwrap_or(walk.position()..walk.position());
+    while let Some(Field { number, value }) = walk.next()? {
+        match (number, value) {
+            (1, Value::Bytes(at)) => found = at,
+            (1, value) => value.expect_bytes()?,
+            _ => {}
+        }
+    }
+    *place = Some(found);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+use bytes::Bytes;
+use proptest::prelude::*;
+use prost::Message;
+
+use super::*;
+use crate::wire::pb::k8s::io::{
+    api::{
+        admission::v1::{AdmissionRequest, AdmissionReview},
+        authentication::v1::UserInfo,
+    },
+    apimachinery::pkg::{
+        apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+        runtime::RawExtension,
+    },
+};
+
+fn raw(text: &'static str) -> Option<RawExtension> {
+    Some(RawExtension { raw: Some(Bytes::from_static(text.as_bytes())) })
+}
+
+fn request() -> AdmissionRequest {
+    AdmissionRequest {
+        uid: Some("u-1".into()),
+        kind: Some(GroupVersionKind {
+            group: Some("apps".into()),
+            version: Some("v1".into()),
+            kind: Some("Deployment".into()),
+        }),
+        resource: Some(GroupVersionResource {
+            group: Some("apps".into()),
+            version: Some("v1".into()),
+            resource: Some("deployments".into()),
+        }),
+        sub_resource: Some("scale".into()),
+        name: Some("web".into()),
+        namespace: Some("shop".into()),
+        operation: Some("UPDATE".into()),
+        user_info: Some(UserInfo { username: Some("ann".into()), groups: vec!["g".into()], ..Default::default() }),
+        object: raw(r#"{"kind":"Deployment"}"#),
+        old_object: raw(r#"{"kind":"Old"}"#),
+        dry_run: Some(true),
+        options: raw("{}"),
+        request_kind: None,
+        request_resource: Some(GroupVersionResource { group: Some("extensions".into()), ..Default::default() }),
+        request_sub_resource: Some("scale".into()),
+    }
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut framed = vec![0];
+    framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    framed.extend_from_slice(message);
+    framed.into()
+}
+
+fn review_of(request: AdmissionRequest) -> Vec<u8> {
+    AdmissionReview { request: Some(request), response: None }.encode_to_vec()
+}
+
+/// The message in pieces that end at these places.
+fn pieces(message: &Bytes, cuts: &[usize]) -> Rope {
+    let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (message.len() + 1)).collect();
+    ends.push(message.len());
+    ends.sort_unstable();
+    let mut start = 0;
+    let mut chunks = Vec::new();
+    for end in ends {
+        chunks.push(message.slice(start..end));
+        start = end;
+    }
+    Rope::new(chunks)
+}
+
+fn bytes_at(review: &Review, place: &Option<Range<usize>>) -> Option<Vec<u8>> {
+    place.clone().map(|at| review.bytes.copy_of(at).to_vec())
+}
+
+/// prost's reading of the same message: the oracle.
+fn check_against_prost(message: &[u8], review: &Review) {
+    let oracle = AdmissionReview::decode(message).expect("prost reads it").request.expect("request");
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    assert_eq!(review.uid, text(&oracle.uid));
+    assert_eq!(review.name, text(&oracle.name));
+    assert_eq!(review.namespace, text(&oracle.namespace));
+    assert_eq!(review.sub_resource, text(&oracle.sub_resource));
+    assert_eq!(review.operation.as_str(), text(&oracle.operation));
+    assert_eq!(review.dry_run, oracle.dry_run.unwrap_or_default());
+    assert_eq!(review.username, text(&oracle.user_info.unwrap_or_default().username));
+    let gvk = oracle.kind.unwrap_or_default();
+    assert_eq!(review.kind.group, text(&gvk.group));
+    assert_eq!(review.kind.version, text(&gvk.version));
+    assert_eq!(review.kind.kind, text(&gvk.kind));
+    let gvr = oracle.resource.unwrap_or_default();
+    assert_eq!(review.resource.group, text(&gvr.group));
+    assert_eq!(review.resource.version, text(&gvr.version));
+    assert_eq!(review.resource.resource, text(&gvr.resource));
+    assert_eq!(
+        review.request_resource.clone().map(|gvr| gvr.group.to_string()),
+        oracle.request_resource.map(|gvr| text(&gvr.group))
+    );
+    let object = |raw: Option<RawExtension>| raw.map(|raw| raw.raw.unwrap_or_default().to_vec());
+    assert_eq!(bytes_at(review, &review.object), object(oracle.object));
+    assert_eq!(bytes_at(review, &review.old_object), object(oracle.old_object));
+    assert_eq!(bytes_at(review, &review.options), object(oracle.options));
+}
+
+proptest! {
+    #[test]
+    fn pieces_do_not_change_what_is_seen(cuts in prop::collection::vec(any::<usize>(), 0..20)) {
+        let message = review_of(request());
+        let review = view(pieces(&framed(&message), &cuts)).expect("a review");
+        check_against_prost(&message, &review);
+    }
+
+    /// Whatever the bytes: no panic, and where both we and prost accept them, both see the same.
+    #[test]
+    fn damaged_messages_are_refused_or_read_as_prost_reads_them(
+        at in any::<usize>(), byte in any::<u8>(), cut in any::<usize>(), cuts in prop::collection::vec(any::<usize>(), 0..4),
+    ) {
+        let mut message = review_of(request());
+        let len = message.len();
+        message[at % len] = byte;
+        if cut % 3 == 0 {
+            message.truncate(cut % len);
+        }
+        let ours = view(pieces(&framed(&message), &cuts));
+        let prost = AdmissionReview::decode(&message[..]);
+        match (&ours, &prost) {
+            (Ok(review), Ok(_)) => check_against_prost(&message, review),
+            // prost reads fields that we only pass by (the extra values of a user, a response).
+            (Ok(_), Err(_)) => {}
+            (Err(ViewError::Undecodable(_)), Ok(_)) => prop_assert!(false, "refused what prost reads: {ours:?}"),
+            (Err(_), _) => {}
+        }
+    }
+}
+
+#[test]
+fn fields_in_any_order_and_messages_in_parts_are_merged() {
+    let whole = request();
+    let first = AdmissionRequest { object: raw("{}"), uid: Some("old".into()), ..Default::default() };
+    let mut message = review_of(first);
+    message.extend(review_of(whole));
+    let review = view(pieces(&framed(&message), &[])).expect("a review");
+    check_against_prost(&message, &review);
+}
+
+#[test]
+fn unknown_fields_and_groups_are_passed_by() {
+    let mut inner = request().encode_to_vec();
+    // Field 100: a group with a varint and a nested group inside; field 101: fixed64.
+    inner.extend([0xa3, 0x06, 0x08, 0x01, 0x13, 0x14, 0xa4, 0x06]);
+    inner.extend([0xa9, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut message = vec![0x0a];
+    prost::encoding::encode_varint(inner.len() as u64, &mut message);
+    message.extend(inner);
+    let review = view(pieces(&framed(&message), &[7])).expect("a review");
+    check_against_prost(&message, &review);
+}
+
+#[test]
+fn the_object_is_the_very_memory_that_arrived() {
+    let message = framed(&review_of(request()));
+    let review = view(Rope::new(vec![message.clone()])).expect("a review");
+    let at = review.object.clone().expect("object");
+    let slice = review.bytes.contiguous(at.clone()).expect("one piece");
+    assert_eq!(slice.as_ptr(), message[at].as_ptr());
+}
+
+#[test]
+fn what_is_not_a_review_is_named() {
+    let of = |message: &[u8]| view(pieces(&framed(message), &[])).map(|_| ()).expect_err("refused");
+    assert_eq!(of(&[]), ViewError::NoRequest);
+    assert_eq!(of(&review_of(AdmissionRequest { uid: None, ..request() })), ViewError::NoUid);
+    assert_eq!(
+        of(&review_of(AdmissionRequest { operation: Some("create".into()), ..request() })),
+        ViewError::Operation
+    );
+    assert_eq!(of(&[0x0a, 0x05, 1]), ViewError::Undecodable("a field is longer than its message"));
+    assert_eq!(of(&[0x08, 0x05]), ViewError::Undecodable("a field has the wrong wire type"));
+    assert_eq!(of(&[0x0a, 0x03, 0x0a, 0x01, 0xff]), ViewError::Undecodable("a text field is not UTF-8"));
+    assert_eq!(of(&[0xff; 12]), ViewError::Undecodable("a number is too large"));
+}

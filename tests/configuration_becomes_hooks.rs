@@ -1,0 +1,208 @@
+//! What a good configuration means: defaults, earlier forms of the schema, order, and what is shown of it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use gatepost::{
+    model::{
+        FailurePolicy, Gvk, Gvr, HookType, Operation, Review, Rope, Scope, SideEffects,
+        hook::{Address, Endpoint},
+    },
+    snapshot::{HookSet, Snapshot, SourceFile, load},
+};
+
+fn snapshot(files: &[(&str, &str)]) -> Snapshot {
+    let files: Vec<SourceFile> = files
+        .iter()
+        .map(|(name, text)| SourceFile { name: (*name).into(), bytes: Bytes::copy_from_slice(text.as_bytes()) })
+        .collect();
+    let made = rcgen::generate_simple_self_signed(["h".to_owned()]).expect("certificate");
+    let read = |path: &str| match path {
+        "tls.key" | "certificates/gatepost.key" => Ok(made.signing_key.serialize_pem().into_bytes()),
+        _ => Ok(made.cert.pem().into_bytes()),
+    };
+    load(&files, &read).unwrap_or_else(|problems| panic!("{problems:#?}"))
+}
+
+fn pod_review(operation: Operation) -> Review {
+    Review {
+        uid: "u".into(),
+        kind: Gvk { group: "".into(), version: "v1".into(), kind: "Pod".into() },
+        resource: Gvr { group: "".into(), version: "v1".into(), resource: "pods".into() },
+        sub_resource: "".into(),
+        request_kind: None,
+        request_resource: None,
+        name: "p".into(),
+        namespace: "ns".into(),
+        operation,
+        username: "".into(),
+        dry_run: false,
+        object: None,
+        old_object: None,
+        options: None,
+        bytes: Rope::new(Vec::new()),
+    }
+}
+
+const TWO: &str = "
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {name: zebra, labels: {a: b}}
+externalAdmissionHooks:
+- name: last.example.com
+  clientConfig: {url: 'grpc://[::1]:9001'}
+  rules: [{operations: [CREATE, DELETE], apiGroups: [''], apiVersions: [v1], resources: [pods], scope: Namespaced}]
+  failurePolicy: Ignore
+  timeout: 250ms
+  sideEffects: None
+  namespaceSelector:
+    matchExpressions: [{key: runlevel, operator: NotIn, values: ['0', '1']}]
+---
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {name: ant}
+resourceInitializers:
+- {apiGroup: '', resource: pods, initializers: [one.example.com, {name: two.example.com, failurePolicy: Fail}]}
+externalAdmissionHooks:
+- name: first.example.com
+  clientConfig: {service: {namespace: ns, name: svc}}
+  rules: [{apiGroup: '*', resources: ['*']}]
+- name: second.example.com
+  clientConfig: {url: 'unix:///run/hook.sock'}
+  rules: [{verbs: [POST, PUT], apiGroup: '', resources: [pods], subresources: ['', status]}]
+  rollout: {createAs: Ignore}
+";
+
+#[test]
+fn hooks_are_ordered_by_configuration_and_then_as_written() {
+    let snapshot = snapshot(&[("b.yaml", TWO)]);
+    let names: Vec<&str> = snapshot.hooks.iter().map(|hook| &*hook.name).collect();
+    assert_eq!(names, ["first.example.com", "second.example.com", "last.example.com"]);
+    assert_eq!(snapshot.origin(2).map(|origin| &*origin.configuration), Some("zebra"));
+    assert_eq!(snapshot.origin(3), None);
+    let mut matched = HookSet::new();
+    snapshot.matching(&pod_review(Operation::Create), &mut matched);
+    assert_eq!(matched[..], [0, 1, 2]);
+    snapshot.matching(&pod_review(Operation::Delete), &mut matched);
+    assert_eq!(matched[..], [0, 2]);
+    snapshot.matching(&pod_review(Operation::Connect), &mut matched);
+    assert_eq!(matched[..], [0]);
+}
+
+#[test]
+fn what_is_not_said_is_upstreams_default() {
+    let snapshot = snapshot(&[("b.yaml", TWO)]);
+    let hook = &snapshot.hooks[0];
+    assert_eq!(hook.hook_type, HookType::Validating);
+    assert_eq!(hook.failure_policy, FailurePolicy::Fail);
+    assert_eq!(hook.timeout, Duration::from_secs(10));
+    assert_eq!(hook.side_effects, SideEffects::Undeclared);
+    assert!(hook.namespace_selector.is_empty() && hook.object_selector.is_empty());
+    assert_eq!(hook.rules[0].operations, Operation::ALL);
+    assert_eq!(hook.rules[0].api_versions, ["*".into()]);
+    assert_eq!(hook.rules[0].scope, Scope::Any);
+    let Endpoint { address: Address::Tcp { host, port: 443 }, tls: Some(tls) } = &hook.endpoint else {
+        panic!("{:?}", hook.endpoint);
+    };
+    assert_eq!((&**host, &*tls.server_name), ("svc.ns.svc", "svc.ns.svc"));
+}
+
+#[test]
+fn the_earlier_forms_mean_the_same() {
+    let hook = snapshot(&[("b.yaml", TWO)]).hooks[1].clone();
+    assert_eq!(hook.rules[0].operations, [Operation::Create, Operation::Update]);
+    assert_eq!(hook.rules[0].resources, ["pods".into(), "pods/status".into()]);
+    assert_eq!(hook.endpoint.address, Address::Unix("/run/hook.sock".into()));
+}
+
+#[test]
+fn a_rollout_fails_open_and_remembers_what_comes_after() {
+    let snapshot = snapshot(&[("b.yaml", TWO)]);
+    assert_eq!(snapshot.hooks[1].failure_policy, FailurePolicy::Ignore);
+    let origin = snapshot.origin(1).expect("origin");
+    assert_eq!((origin.rolling_out, origin.declared_policy), (true, FailurePolicy::Fail));
+}
+
+#[test]
+fn initializers_keep_their_order() {
+    let snapshot = snapshot(&[("b.yaml", TWO)]);
+    let [pods] = snapshot.initializers() else { panic!("{:?}", snapshot.initializers()) };
+    let names: Vec<_> = pods.initializers.iter().map(|one| (&*one.name, one.failure_policy)).collect();
+    assert_eq!(names, [("one.example.com", FailurePolicy::Ignore), ("two.example.com", FailurePolicy::Fail)]);
+}
+
+#[test]
+fn namespaces_come_from_lists_and_json_as_well() {
+    let list = r#"{"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": {"tier": "x"}},
+         "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}]}"#;
+    let yaml = "apiVersion: v1\nkind: Namespace\nmetadata: {name: b}\n";
+    let snapshot = snapshot(&[("namespaces.json", list), ("b.yaml", yaml)]);
+    let labels = snapshot.namespace_labels("a").expect("a");
+    assert_eq!(labels.iter().collect::<Vec<_>>(), [("kubernetes.io/metadata.name", "a"), ("tier", "x")]);
+    assert_eq!(snapshot.namespace_labels("b").and_then(|labels| labels.get("kubernetes.io/metadata.name")), Some("b"));
+    assert!(snapshot.namespace_labels("c").is_none());
+}
+
+#[test]
+fn what_is_shown_is_effective_and_holds_no_key() {
+    let text = "apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {name: default}
+externalAdmissionHooks:
+- name: a.example.com
+  clientConfig: {url: 'grpcs://h:1', caFile: ca.crt, clientCertificateFile: tls.crt, clientKeyFile: tls.key}
+  rules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]
+  rollout: {createAs: Ignore}
+  objectSelector: {matchLabels: {b: c}, matchExpressions: [{key: a, operator: Exists}]}
+";
+    let shown = snapshot(&[("a.yaml", text)]).describe();
+    assert_eq!(
+        shown["hooks"][0],
+        serde_json::json!({
+            "name": "a.example.com",
+            "configuration": "default",
+            "type": "Validating",
+            "endpoint": "grpcs://h:1",
+            "tls": {"serverName": "h", "authorities": "own", "clientCertificate": true},
+            "rules": [{
+                "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT"],
+                "apiGroups": ["apps"],
+                "apiVersions": ["v1"],
+                "resources": ["deployments"],
+                "scope": "*",
+            }],
+            "failurePolicy": "Ignore",
+            "rollout": {"createAs": "Ignore", "then": "Fail"},
+            "timeoutMilliseconds": 10_000.0,
+            "sideEffects": "",
+            "namespaceSelector": "",
+            "objectSelector": "a,b=c",
+        })
+    );
+    assert!(!shown.to_string().contains("BEGIN"));
+}
+
+#[test]
+fn every_example_is_good() {
+    let root = std::path::Path::new("examples/config");
+    let folders = ["minimal", "namespaces", "mtls"];
+    for folder in folders {
+        let mut files: Vec<_> = std::fs::read_dir(root.join(folder))
+            .expect(folder)
+            .map(|entry| entry.expect("entry").path())
+            .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
+            .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).expect("text")))
+            .collect();
+        files.sort();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (&**name, &**text)).collect();
+        assert!(!snapshot(&files).hooks.is_empty(), "{folder}");
+    }
+}
+
+#[test]
+fn the_empty_snapshot_matches_nothing() {
+    let mut matched = HookSet::from_slice(&[7]);
+    Snapshot::empty().matching(&pod_review(Operation::Create), &mut matched);
+    assert!(matched.is_empty());
+}

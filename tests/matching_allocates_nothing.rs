@@ -1,0 +1,88 @@
+//! Matching a request takes no memory, however many rules there are.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use gatepost::{
+    model::{Gvk, Gvr, Operation, Review, Rope},
+    snapshot::{HookSet, SourceFile, load},
+};
+use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
+
+#[global_allocator]
+static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
+
+/// Allocations made by the measured step; the test harness's other threads do not count.
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+struct Counter;
+
+impl AllocationTracker for Counter {
+    fn allocated(&self, _: usize, _: usize, _: usize, group: AllocationGroupId) {
+        if group != AllocationGroupId::ROOT {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn deallocated(&self, _: usize, _: usize, _: usize, _: AllocationGroupId, _: AllocationGroupId) {}
+}
+
+/// `matching` hooks for every resource, and hooks for resources of their own up to `rules`.
+fn configuration(rules: usize, matching: usize) -> SourceFile {
+    let hooks: Vec<String> = (0..rules)
+        .map(|n| {
+            let resource = if n < matching { "*/*".into() } else { format!("things{n}") };
+            format!(
+                r#"{{"name": "hook{n}", "clientConfig": {{"url": "grpc://127.0.0.1:1"}},
+                    "rules": [{{"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["v1"],
+                                "resources": ["{resource}"]}}]}}"#
+            )
+        })
+        .collect();
+    let text = format!(
+        r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
+            "metadata": {{"name": "c"}}, "externalAdmissionHooks": [{}]}}"#,
+        hooks.join(",")
+    );
+    SourceFile { name: "c.json".into(), bytes: Bytes::from(text) }
+}
+
+#[test]
+fn matching_allocates_nothing() {
+    let review = Review {
+        uid: "u".into(),
+        kind: Gvk::default(),
+        resource: Gvr { group: "apps".into(), version: "v1".into(), resource: "deployments".into() },
+        sub_resource: "scale".into(),
+        request_kind: None,
+        request_resource: None,
+        name: "n".into(),
+        namespace: "ns".into(),
+        operation: Operation::Create,
+        username: "".into(),
+        dry_run: false,
+        object: None,
+        old_object: None,
+        options: None,
+        bytes: Rope::new(Vec::new()),
+    };
+    AllocationRegistry::set_global_tracker(Counter).expect("the only tracker");
+    AllocationRegistry::enable_tracking();
+    let mut measured = AllocationGroupToken::register().expect("a group");
+    let mut count = |step: &mut dyn FnMut()| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let guard = measured.enter();
+        step();
+        drop(guard);
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    // The counter counts: a test that cannot fail would be none.
+    assert_eq!(count(&mut || drop(std::hint::black_box(Box::new(1u64)))), 1);
+    for (rules, matching) in [(0, 0), (10, 4), (1_000, 4), (10_000, 4), (10_000, 32)] {
+        let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+        let snapshot = load(&[configuration(rules, matching)], &nothing).expect("good");
+        let mut found = HookSet::new();
+        assert_eq!(count(&mut || snapshot.matching(&review, &mut found)), 0, "{rules} rules");
+        assert_eq!(found.len(), matching);
+    }
+}

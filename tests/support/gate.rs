@@ -1,0 +1,82 @@
+//! A gate over hooks of one's choice, without sockets of our own.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use gatepost::{
+    admit::{Caller, Gate, Reasons, decide},
+    hooks::Channel,
+    live::{Current, Generation, LiveHook, Rotation},
+    model::{Deadline, Phase, Rope, Verdict},
+    snapshot::{self, SourceFile},
+    telemetry::{Audit, Metrics},
+    wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
+};
+
+/// The configuration of one hook at this URL, with further lines of YAML (each indented by two).
+pub fn hook(name: &str, url: &str, more: &str) -> String {
+    format!(
+        "- name: {name}\n  clientConfig: {{url: \"{url}\"}}\n  rules: [{{operations: [\"*\"], apiGroups: [\"*\"], apiVersions: [\"*\"], resources: [\"*/*\"]}}]\n{}",
+        more.lines().map(|line| format!("  {line}\n")).collect::<String>()
+    )
+}
+
+/// A whole configuration document of these hooks.
+pub fn document(hooks: &[String]) -> String {
+    format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\nexternalAdmissionHooks:\n{}",
+        hooks.concat()
+    )
+}
+
+/// A gate with this configuration in force, every hook Active.
+pub fn gate(yaml: &str, reasons: Reasons) -> Arc<Gate> {
+    let files = [SourceFile { name: "test.yaml".into(), bytes: yaml.to_owned().into() }];
+    let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
+    let metrics = Arc::new(Metrics::new(1));
+    let workers = [tokio::runtime::Handle::current()];
+    let hooks = snapshot
+        .hooks
+        .iter()
+        .map(|hook| LiveHook {
+            hook: hook.clone(),
+            channel: Channel::open(hook.endpoint.clone(), None, &workers),
+            rotation: Rotation::Active { since: SystemTime::now() },
+            metrics: metrics.hook(&hook.name),
+        })
+        .collect();
+    let current = Arc::new(Current::new(Instant::now()));
+    current.publish(Arc::new(Generation {
+        number: 1,
+        digest: String::new(),
+        published: SystemTime::now(),
+        snapshot: Arc::new(snapshot),
+        hooks,
+    }));
+    current.stamp(Instant::now());
+    Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons })
+}
+
+/// Decides one request with two seconds' time.
+pub async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
+    ask_within(gate, request, Duration::from_secs(2)).await
+}
+
+/// Decides one request with this much time.
+pub async fn ask_within(gate: &Gate, request: AdmissionRequest, budget: Duration) -> Verdict {
+    let review = view(Rope::new([super::reviews::message(request)])).expect("a review");
+    decide(gate, &review, &caller(budget)).await
+}
+
+/// A caller that waits so long.
+pub fn caller(budget: Duration) -> Caller {
+    Caller {
+        phase: Phase::Review,
+        deadline: Deadline::after(Instant::now(), budget),
+        worker: 0,
+        namespace_labels: None,
+        namespace_labels_text: None,
+    }
+}
