@@ -73,7 +73,9 @@ fn cell(plan: &Plan, rig: &Rig<'_>, (size, hooks): (Size, usize), results: &mut 
 
 /// The spike's rate for the cell, or less where this machine's naive side is closer to its limit.
 fn moderate_rate(rig: &Rig<'_>, (size, hooks): (Size, usize), results: &mut Results) -> Fallible<f64> {
-    let limit = rig.run(Side::Naive, &Load::new(Shape::Closed(8), size, Duration::from_secs(1)))?.rate;
+    let warm_up = Duration::from_secs(1);
+    let load = Load { warm_up, ..Load::new(Shape::Closed(8), size, Duration::from_secs(2)) };
+    let limit = rig.run(Side::Naive, &load)?.rate;
     let table = table_rate(size, hooks);
     let rate = if table <= MOST * limit { table } else { (MODERATE * limit).max(1.0).floor() };
     results.note(format!("latency {size} x {hooks}: {rate:.0} reviews/s; the naive side manages {limit:.0}/s"));

@@ -24,10 +24,11 @@ impl Command<'_> {
         command.args(["--call", "gatepost.v1.Admission/Review", "--disable-template-functions"]);
         command.args(["--disable-template-data", "--connections", "2", "--timeout", "10s", "--format", "json"]);
         command.arg("--data-file").arg(self.data).arg("--output").arg(self.output);
-        // The first fifth is warm-up: ghz sends it and leaves it out of its tally.
-        let warm_up = self.reviews / 5;
-        command.arg("--total").arg((self.reviews + warm_up).to_string());
-        command.arg("--skipFirst").arg(warm_up.to_string());
+        command.arg("--total").arg((self.reviews + self.warm_up()).to_string());
+        command.arg("--skipFirst").arg(self.warm_up().to_string());
+        if self.core.is_some() {
+            command.args(["--cpus", "1"]);
+        }
         match self.rate {
             Some(rate) => command.args(["--concurrency", "64", "--async", "--rps", &format!("{rate:.0}")]),
             None => command.args(["--concurrency", "8"]),
@@ -38,6 +39,11 @@ impl Command<'_> {
             return Err(format!("ghz failed: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
         }
         Ok(())
+    }
+
+    /// Reviews that ghz sends first and leaves out of its tally.
+    fn warm_up(&self) -> u32 {
+        self.reviews / 5
     }
 }
 
@@ -57,7 +63,8 @@ pub(super) struct Cell {
 /// The parts of ghz's JSON that are read.
 #[derive(Deserialize)]
 struct Output {
-    rps: f64,
+    /// Nanoseconds
+    total: u64,
     #[serde(rename = "statusCodeDistribution")]
     statuses: serde_json::Map<String, serde_json::Value>,
     details: Vec<Detail>,
@@ -72,13 +79,15 @@ impl Cell {
     /// Runs ghz and reads what it wrote; any status but OK is an error.
     pub(super) fn measure(name: String, (size, hooks): (Size, usize), command: &Command<'_>) -> Fallible<Self> {
         command.run()?;
-        let output: Output = serde_json::from_slice(&fs::read(command.output)?)?;
+        let output: Output = serde_json::from_value(without_the_object(command.output)?)?;
         if output.statuses.keys().any(|status| status != "OK") {
             return Err(format!("{name}: not every review was answered: {:?}", output.statuses).into());
         }
+        // ghz divides what it counted by a time that includes the warm-up.
+        let rate = f64::from(command.reviews + command.warm_up()) / (output.total as f64 / 1e9);
         let mut latencies: Vec<u64> = output.details.iter().map(|detail| detail.latency).collect();
         latencies.sort_unstable();
-        Ok(Self { name, size, hooks, fixed: command.rate, rate: output.rps, is_hung: false, latencies })
+        Ok(Self { name, size, hooks, fixed: command.rate, rate, is_hung: false, latencies })
     }
 
     /// The same cell, known to have had a hung hook.
@@ -98,4 +107,14 @@ impl Cell {
         let index = (quantile * last as f64).round() as usize;
         self.latencies.get(index).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
     }
+}
+
+/// ghz echoes the object it was given; the file is kept without it.
+fn without_the_object(path: &Path) -> Fallible<serde_json::Value> {
+    let mut output: serde_json::Value = serde_json::from_slice(&fs::read(path)?)?;
+    if let Some(options) = output.get_mut("options").and_then(|options| options.as_object_mut()) {
+        options.remove("data");
+    }
+    fs::write(path, output.to_string())?;
+    Ok(output)
 }

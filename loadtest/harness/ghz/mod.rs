@@ -50,8 +50,11 @@ const BESIDE_HUNG: f64 = 100.0;
 /// Runs every cell and writes the folder.
 pub(crate) fn run(settings: &Settings) -> Fallible<()> {
     let workshop = Workshop::beside_this_program(settings.sidecar)?;
-    let label = if settings.quick { "ghz-quick" } else { "ghz" };
-    let results = Results::folder(&settings.results, label, "loadtest/run.sh", &workshop.pinning.describe())?;
+    let (label, command) = match settings.quick {
+        true => ("ghz-quick", "loadtest/run.sh --quick"),
+        false => ("ghz", "loadtest/run.sh"),
+    };
+    let results = Results::folder(&settings.results, label, command, &workshop.pinning.describe())?;
     let mut cells = Vec::new();
     for hooks in HOOKS {
         let rig = Rig::start(&workshop, Setting { hooks, ..Setting::default() })?;

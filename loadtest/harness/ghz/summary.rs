@@ -36,7 +36,7 @@ pub(super) fn readme(cells: &[Cell]) -> String {
          Every cell is `ghz --insecure --proto proto/gatepost/v1/admission.proto --import-paths proto --call \
          gatepost.v1.Admission/Review --data-file REVIEW.json --connections 2 ...`: closed loop `--concurrency 8`, \
          fixed rate `--async --rps RATE`. The first sixth of each run is warm-up and not counted. \
-         `raw/` is ghz's own JSON.\n",
+         `raw/` is ghz's own JSON, less the object that it echoes.\n",
         markdown(cells)
     )
 }

@@ -4,6 +4,7 @@ mod readme;
 mod row;
 
 use std::{
+    env,
     fs::{self, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
@@ -27,16 +28,18 @@ pub(crate) struct Results {
 impl Results {
     /// Makes `PARENT/DATE-LABEL` and begins its README.
     pub(crate) fn begin(parent: &Path, label: &str, pinning: &str) -> Fallible<Self> {
-        let results = Self::folder(parent, label, "loadtest/compare", pinning)?;
+        let arguments: Vec<String> = env::args().skip(1).collect();
+        let command = format!("loadtest/compare {}", arguments.join(" "));
+        let results = Self::folder(parent, label, command.trim_end(), pinning)?;
         results.write("summary.csv", &format!("{HEADER}\n"))?;
         Ok(results)
     }
 
     /// The same without a summary, for who writes their own.
-    pub(crate) fn folder(parent: &Path, label: &str, script: &str, pinning: &str) -> Fallible<Self> {
+    pub(crate) fn folder(parent: &Path, label: &str, command: &str, pinning: &str) -> Fallible<Self> {
         let folder = parent.join(format!("{}-{label}", machine::stamp()));
         fs::create_dir_all(folder.join("raw"))?;
-        fs::write(folder.join("README.md"), readme::beginning(label, script, pinning))?;
+        fs::write(folder.join("README.md"), readme::beginning(label, command, pinning))?;
         println!("writing {}", folder.display());
         Ok(Self { folder, rows: Vec::new(), notes: Vec::new() })
     }
