@@ -6,6 +6,7 @@
 //!
 //! `compile`: reading, checking and compiling a configuration of that many rules, once per change. Hypothesis: well
 //! below the second between two reads of the source. Unit: time per configuration.
+#![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
 use std::hint::black_box;
 

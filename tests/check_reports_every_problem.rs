@@ -1,6 +1,7 @@
 //! Whatever is wrong with a configuration is reported: all of it, each with its place and what to do.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-use std::io;
+use std::{io, sync::OnceLock};
 
 use bytes::Bytes;
 use gatepost::snapshot::{Snapshot, SourceFile, load};
@@ -12,17 +13,26 @@ fn file(name: &str, text: &str) -> SourceFile {
     SourceFile { name: name.into(), bytes: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
-fn certificate() -> (String, String) {
+/// A certificate and its key, the same at every call.
+fn certificate() -> &'static (String, String) {
+    static MADE: OnceLock<(String, String)> = OnceLock::new();
+    MADE.get_or_init(made)
+}
+
+fn made() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["hook.example.com".to_owned()]).expect("certificate");
     (made.cert.pem(), made.signing_key.serialize_pem())
 }
 
 fn read(path: &str) -> io::Result<Vec<u8>> {
     match path {
-        "good.crt" => Ok(certificate().0.into_bytes()),
-        "good.key" => Ok(certificate().1.into_bytes()),
+        "good.crt" => Ok(certificate().0.clone().into_bytes()),
+        "good.key" => Ok(certificate().1.clone().into_bytes()),
+        "other.key" => Ok(made().1.into_bytes()),
         "text.pem" => Ok(b"hello".to_vec()),
         "cut.pem" => Ok(b"-----BEGIN CERTIFICATE-----\nAAAA\n".to_vec()),
+        "junk.pem" => Ok(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec()),
+        "junk.key" => Ok(b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n".to_vec()),
         _ => Err(io::ErrorKind::NotFound.into()),
     }
 }
@@ -121,8 +131,7 @@ metadata: {{name: team, labels: {{tier: 1, 'a b': x}}}}
     let second =
         format!("{}externalAdmissionHooks: [{{name: a.example.com, {CLIENT}}}]\n", HEAD.replace("default", "other"));
     let found = load_files(&[file("a.yaml", &first), file("b.yaml", &second), file("c.yaml", "a: [")])
-        .err()
-        .expect("there are problems");
+        .expect_err("there are problems");
     let places = [
         "a.yaml: [0].externalAdmissionHooks[1].name: is written more than once",
         "a.yaml: [0].surprise: is not a known key",
@@ -151,17 +160,27 @@ metadata: {{name: team, labels: {{tier: 1, 'a b': x}}}}
 #[test]
 fn files_that_cannot_be_read() {
     let bad_utf8 = SourceFile { name: "a.yaml".into(), bytes: Bytes::from_static(b"a: \xff") };
-    assert!(load_files(&[bad_utf8]).err().expect("refused")[0].contains("not UTF-8 text from byte 3"));
+    assert!(load_files(&[bad_utf8]).expect_err("refused")[0].contains("not UTF-8 text from byte 3"));
     assert!(problems("a: b\n  c: d\n")[0].starts_with("a.yaml: line 2, column "), "{:?}", problems("a: b\n  c: d\n"));
-    let json = load_files(&[file("a.json", "{\n\"a\": }")]).err().expect("refused");
+    let json = load_files(&[file("a.json", "{\n\"a\": }")]).expect_err("refused");
     assert_eq!(json, ["a.json: line 2, column 6: cannot be read as JSON: expected value; correct the JSON"]);
 }
 
 #[test]
 fn what_was_read_before_a_syntax_error_is_checked_too() {
     let found = problems(&format!("{HEAD}extra: 1\n---\na: [\n"));
-    assert!(found.iter().any(|problem| problem.contains("extra: is not a known key")), "{found:#?}");
-    assert!(found.iter().any(|problem| problem.contains("cannot be read as YAML")), "{found:#?}");
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].starts_with("a.yaml: line 6, column 4: cannot be read as YAML: "), "{found:#?}");
+    assert!(found[1].starts_with("a.yaml: [0].extra: is not a known key"), "{found:#?}");
+}
+
+#[test]
+fn a_tag_is_refused_where_it_stands() {
+    let found = problems(&format!("{HEAD}---\nkind: !secret x\n"));
+    assert_eq!(
+        found,
+        ["a.yaml: line 5, column 15: cannot be read as YAML: unsupported tag `!secret`; correct the YAML"]
+    );
 }
 
 #[test]
@@ -183,7 +202,7 @@ fn aliases_of_aliases_and_deep_nesting_are_refused() {
 fn a_key_written_twice_is_found_in_json_too() {
     let text = r#"{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
         "metadata": {"name": "x", "name": "y"}}"#;
-    let found = load_files(&[file("a.json", text)]).err().expect("refused");
+    let found = load_files(&[file("a.json", text)]).expect_err("refused");
     assert_eq!(found, ["a.json: metadata.name: is written more than once in the same map; keep one of them"]);
 }
 
@@ -280,6 +299,7 @@ fn client_configs() {
     one_client_problem("url: 'grpcs://h', caFile: none.pem", ".caFile", "\"none.pem\" cannot be read");
     one_client_problem("url: 'grpcs://h', caFile: text.pem", ".caFile", "no CERTIFICATE section");
     one_client_problem("url: 'grpcs://h', caFile: cut.pem", ".caFile", "no END line");
+    one_client_problem("url: 'grpcs://h', caFile: junk.pem", ".caFile", "section 1 holds no X.509 certificate");
     one_client_problem("url: 'grpcs://h', caBundle: '!'", ".caBundle", "not base64");
     one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=", ".caBundle", "no CERTIFICATE section");
     one_client_problem("url: 'grpcs://h', caBundle: aGVsbG8=, caFile: x", ".caFile", "stands beside caBundle");
@@ -289,6 +309,16 @@ fn client_configs() {
         "url: 'grpcs://h', clientCertificateFile: good.crt, clientKeyFile: good.crt",
         ".clientKeyFile",
         "no PRIVATE KEY section",
+    );
+    one_client_problem(
+        "url: 'grpcs://h', clientCertificateFile: good.crt, clientKeyFile: junk.key",
+        ".clientKeyFile",
+        "cannot be read",
+    );
+    one_client_problem(
+        "url: 'grpcs://h', clientCertificateFile: good.crt, clientKeyFile: other.key",
+        ".clientKeyFile",
+        "is not the key of the first certificate",
     );
 }
 
@@ -324,7 +354,7 @@ fn selectors() {
         one_problem(&format!("objectSelector: {selector}"), &format!(".objectSelector{path}"), says);
     };
     let expressions = |list: &str, path: &str, says: &str| {
-        one(&format!("{{matchExpressions: [{list}]}}"), &format!("{path}"), says);
+        one(&format!("{{matchExpressions: [{list}]}}"), path, says);
     };
     one("[]", "", "is a list, not a map");
     one("{matchlabels: {}}", ".matchlabels", "did you mean matchLabels?");

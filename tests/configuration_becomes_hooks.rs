@@ -1,4 +1,5 @@
 //! What a good configuration means: defaults, earlier forms of the schema, order, and what is shown of it.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::time::Duration;
 
@@ -181,6 +182,27 @@ externalAdmissionHooks:
         })
     );
     assert!(!shown.to_string().contains("BEGIN"));
+}
+
+#[test]
+fn anchors_and_merge_keys_spare_writing() {
+    let mut text = String::from(
+        "apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {name: default}
+externalAdmissionHooks:
+- &first
+  name: hook0
+  clientConfig: {url: 'grpc://127.0.0.1:9001'}
+  rules: [{apiGroups: [''], apiVersions: [v1], resources: [pods]}]
+  failurePolicy: Ignore
+",
+    );
+    (1..500).for_each(|n| text.push_str(&format!("- {{<<: *first, name: hook{n}, timeout: 1s}}\n")));
+    let snapshot = snapshot(&[("a.yaml", &text)]);
+    let last = snapshot.hooks.last().expect("a hook");
+    assert_eq!((snapshot.hooks.len(), &*last.name, last.timeout), (500, "hook499", Duration::from_secs(1)));
+    assert_eq!((last.failure_policy, &last.rules), (FailurePolicy::Ignore, &snapshot.hooks[0].rules));
 }
 
 #[test]

@@ -3,19 +3,28 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::Generation;
-use crate::snapshot::Snapshot;
+use super::{Draining, Generation};
+use crate::snapshot::{Problem, Snapshot};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// A configuration that was read but not put in force because it is invalid; an older one stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Everything that is wrong with it.
+    pub problems: Vec<Problem>,
+    /// When it was first seen.
+    pub since: SystemTime,
+}
 
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
@@ -24,6 +33,9 @@ pub struct Current {
     epoch: Instant,
     /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
     fresh: AtomicU64,
+    rejected: ArcSwapOption<Rejection>,
+    draining: AtomicBool,
+    leaving: ArcSwap<Vec<Draining>>,
 }
 
 impl Current {
@@ -36,7 +48,14 @@ impl Current {
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
         };
-        Self { generation: ArcSwap::from_pointee(generation), epoch: now, fresh: AtomicU64::new(0) }
+        Self {
+            generation: ArcSwap::from_pointee(generation),
+            epoch: now,
+            fresh: AtomicU64::new(0),
+            rejected: ArcSwapOption::empty(),
+            draining: AtomicBool::new(false),
+            leaving: ArcSwap::default(),
+        }
     }
 
     /// The generation in force. One call a request, at its beginning.
@@ -67,6 +86,36 @@ impl Current {
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+
+    /// The newest configuration's problems while it is invalid; `None` while the newest is the one in force.
+    pub fn rejected(&self) -> Option<Arc<Rejection>> {
+        self.rejected.load_full()
+    }
+
+    /// Raises the newest configuration's problems, or clears them.
+    pub fn set_rejected(&self, rejection: Option<Rejection>) {
+        self.rejected.store(rejection.map(Arc::new));
+    }
+
+    /// The process is about to end: not ready any longer, requests are still answered.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// True from [`Current::drain`] on.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// The hooks that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Arc<Vec<Draining>> {
+        self.leaving.load_full()
+    }
+
+    /// These hooks, and no others, still hold requests of former generations.
+    pub fn set_leaving(&self, leaving: Vec<Draining>) {
+        self.leaving.store(Arc::new(leaving));
     }
 }
 

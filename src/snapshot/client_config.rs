@@ -6,7 +6,7 @@ use super::{
     ReadFile,
     at::At,
     names::{LABEL, is_dns_label},
-    pem::{no_certificates, no_private_key},
+    pem::{belong_together, certificates, private_key},
     problem::quoted,
     url::{is_host, parse_url},
 };
@@ -118,7 +118,7 @@ fn authorities(at: &At<'_>, read: ReadFile<'_>) -> Option<Pem> {
     } else {
         return None;
     };
-    if let Some(what) = no_certificates(&pem) {
+    if let Err(what) = certificates(&pem) {
         place.problem(what, "give at least one certificate (BEGIN CERTIFICATE) of the authority");
     }
     Some(pem)
@@ -132,16 +132,21 @@ fn client_pair(at: &At<'_>, read: ReadFile<'_>) -> Option<(Pem, Pem)> {
         (false, true) => certificate.problem("is missing", "a client key needs its certificate"),
         _ => {}
     }
-    let file = |place: &At<'_>, wrong: fn(&[u8]) -> Option<String>, fix: &str| {
-        let pem = if place.present() { content(place, read)? } else { return None };
-        if let Some(what) = wrong(&pem) {
-            place.problem(what, fix);
-        }
-        Some(pem)
-    };
-    let certificate = file(&certificate, no_certificates, "give the certificate chain (BEGIN CERTIFICATE)");
-    let key = file(&key, no_private_key, "give an unencrypted PKCS#8, PKCS#1 or SEC1 key (BEGIN PRIVATE KEY)");
-    certificate.zip(key)
+    let chain_pem = if certificate.present() { content(&certificate, read) } else { None };
+    let chain = chain_pem.as_deref().and_then(|pem| {
+        let wrong = |what: String| certificate.problem(what, "give the certificate chain (BEGIN CERTIFICATE)");
+        certificates(pem).map_err(wrong).ok()
+    });
+    let key_pem = if key.present() { content(&key, read) } else { None };
+    let private = key_pem.as_deref().and_then(|pem| {
+        let wrong =
+            |what: String| key.problem(what, "give an unencrypted RSA, ECDSA or Ed25519 key (BEGIN PRIVATE KEY)");
+        private_key(pem).map_err(wrong).ok()
+    });
+    if !belong_together(chain?, private?) {
+        key.problem("is not the key of the first certificate", "give the key that belongs to clientCertificateFile");
+    }
+    chain_pem.zip(key_pem)
 }
 
 /// The content of the file that is named here.

@@ -9,9 +9,13 @@ use super::{
     value::Value,
 };
 
+/// The largest file that is read, in bytes.
+const LARGEST: usize = 64 << 20;
+
 /// One file's documents, in the order written; empty ones are left out.
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
+    /// Null stands for a document that could not be read.
     documents: Vec<Value>,
 }
 
@@ -26,6 +30,11 @@ impl<'a> File<'a> {
             report.add(Problem { file: name.into(), path, what, fix: fix.into() });
         };
         match std::str::from_utf8(&source.bytes) {
+            _ if source.bytes.len() > LARGEST => unreadable(
+                None,
+                format!("is larger than {} MiB", LARGEST >> 20),
+                "split the file, or see whether it is the right one",
+            ),
             Err(error) => unreadable(
                 None,
                 format!("is not UTF-8 text from byte {} on", error.valid_up_to()),
@@ -49,11 +58,14 @@ impl<'a> File<'a> {
                     match document {
                         Ok(Value::Null) => {}
                         Ok(document) => documents.push(document),
-                        Err(error) => unreadable(
-                            error.location().map(|at| (at.line(), at.column())),
-                            format!("cannot be read as YAML: {}", without_place(&error.to_string())),
-                            "correct the YAML",
-                        ),
+                        Err(error) => {
+                            unreadable(
+                                error.location().map(|at| (at.line(), at.column())),
+                                format!("cannot be read as YAML: {}", without_place(&error.to_string())),
+                                "correct the YAML",
+                            );
+                            documents.push(Value::Null);
+                        }
                     }
                 }
             }
@@ -73,7 +85,7 @@ impl<'a> File<'a> {
                 if items.present() && items.is_list() {
                     items.items().for_each(|item| visit(&item));
                 }
-            } else {
+            } else if *document != Value::Null {
                 visit(&root);
             }
         }
@@ -106,7 +118,9 @@ fn yaml_options() -> serde_saphyr::Options {
             max_nodes: 2_000_000,
             max_depth: 64,
             max_aliases: 10_000,
-            max_reader_input_bytes: Some(64 << 20),
+            max_reader_input_bytes: Some(LARGEST),
+            // One anchor with many aliases is a good way to write many hooks; what it costs is limited below.
+            enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
         // The only policy that shows us both entries of a key written twice; `no_key_twice` then reports them all,
@@ -119,9 +133,9 @@ fn yaml_options() -> serde_saphyr::Options {
     }
 }
 
-/// The crates' messages name line and column at the end; we do so in the path.
+/// The crates' messages end with line and column; ours begin with them.
 fn without_place(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
-    let end = line.rfind(" at line ").or_else(|| line.rfind(" (line ")).unwrap_or(line.len());
+    let end = line.find(" at line ").or_else(|| line.find(" (line ")).unwrap_or(line.len());
     line[..end].trim_end_matches([',', ':', ' ']).into()
 }

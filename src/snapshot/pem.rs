@@ -1,29 +1,39 @@
-//! Certificates and keys: are they there, and are they PEM?
+//! Certificates and keys: are they there, are they readable, and do they belong together?
 
+use rustls::{RootCertStore, crypto::ring::default_provider, sign::CertifiedKey};
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer,
     pem::{Error, PemObject},
 };
 
-/// Why these bytes hold no usable certificates, if they do not.
-pub(super) fn no_certificates(pem: &[u8]) -> Option<String> {
-    let mut found = 0;
+/// The certificates in these bytes, at least one; or why there are none to use.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let mut found = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        match certificate {
-            Ok(_) => found += 1,
-            Err(error) => return Some(broken(&error)),
+        let certificate = certificate.map_err(|error| broken(&error))?;
+        if RootCertStore::empty().add(certificate.clone()).is_err() {
+            return Err(format!("is broken: its CERTIFICATE section {} holds no X.509 certificate", found.len() + 1));
         }
+        found.push(certificate);
     }
-    (found == 0).then(|| "holds no CERTIFICATE section in PEM".into())
+    if found.is_empty() { Err("holds no CERTIFICATE section in PEM".into()) } else { Ok(found) }
 }
 
-/// Why these bytes hold no private key, if they do not.
-pub(super) fn no_private_key(pem: &[u8]) -> Option<String> {
+/// The private key in these bytes; or why there is none to use.
+pub(super) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     match PrivateKeyDer::from_pem_slice(pem) {
-        Ok(_) => None,
-        Err(Error::NoItemsFound) => Some("holds no PRIVATE KEY section in PEM".into()),
-        Err(error) => Some(broken(&error)),
+        Ok(key) if default_provider().key_provider.load_private_key(key.clone_key()).is_err() => {
+            Err("holds a private key that cannot be read, or of a kind that is not known".into())
+        }
+        Ok(key) => Ok(key),
+        Err(Error::NoItemsFound) => Err("holds no PRIVATE KEY section in PEM".into()),
+        Err(error) => Err(broken(&error)),
     }
+}
+
+/// Is this the key of the first of these certificates?
+pub(super) fn belong_together(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> bool {
+    CertifiedKey::from_der(chain, key, &default_provider()).is_ok()
 }
 
 /// The kind of damage, without a byte of the content.

@@ -1,6 +1,17 @@
-//! Metrics: every name, unit and label in one table.
+//! Metrics: what is counted, and how an outcome is counted without a lock or a look-up.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    array,
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::cells::Cells;
 
 /// How one hook call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +26,15 @@ pub enum HookOutcome {
     FailedClosed(&'static str),
     /// The request was decided before this hook answered.
     Cancelled,
+}
+
+impl HookOutcome {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed_open", "failed_closed", "cancelled"];
+    /// Index of failed_open.
+    pub(super) const OPEN: usize = 2;
+    /// Index of cancelled.
+    pub(super) const CANCELLED: usize = 4;
 }
 
 /// How one request ended.
@@ -32,28 +52,227 @@ pub enum RequestOutcome {
     Internal,
 }
 
-/// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
-#[derive(Debug, Default)]
-pub struct HookMetrics {}
-
-impl HookMetrics {
-    /// One call ended.
-    pub fn record(&self, _worker: usize, _outcome: HookOutcome, _took: Duration) {}
+impl RequestOutcome {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed", "stale", "internal"];
 }
 
+/// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Not POST, or not gRPC.
+    NotGrpc,
+    /// No such method or service.
+    UnknownMethod,
+    /// A compressed message.
+    Compressed,
+    /// An unreadable `grpc-timeout`.
+    Timeout,
+    /// Unreadable namespace labels.
+    NamespaceLabels,
+    /// Not exactly one whole gRPC message.
+    Framing,
+    /// A message beyond the limit.
+    TooLarge,
+    /// No room in the memory budget.
+    Overloaded,
+    /// The deadline passed before the message had arrived.
+    Deadline,
+    /// The message is not a review.
+    NotAReview,
+    /// The caller went away before the verdict.
+    Cancelled,
+    /// Too many connections.
+    Connections,
+}
+
+impl Refused {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 12] = [
+        "not_grpc",
+        "unknown_method",
+        "compressed",
+        "timeout",
+        "namespace_labels",
+        "framing",
+        "too_large",
+        "overloaded",
+        "deadline",
+        "not_a_review",
+        "cancelled",
+        "connections",
+    ];
+}
+
+/// A value that somebody else owns and that is read when the metrics are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Reviews being read or decided.
+    InflightRequests,
+    /// Their declared size.
+    InflightBytes,
+    /// Callers' connections.
+    OpenConnections,
+    /// Age of the configuration in seconds.
+    ConfigAge,
+    /// Number of the configuration.
+    ConfigGeneration,
+    /// 1 while the newest configuration is invalid.
+    ConfigRejected,
+    /// Audit lines not written.
+    AuditLost,
+}
+
+/// How many there are.
+const READINGS: usize = 7;
+
+/// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
+pub(super) const FAILURE_KINDS: [&str; 12] = [
+    "timeout",
+    "connect",
+    "connection",
+    "grpc_status",
+    "not_grpc",
+    "too_large",
+    "undecodable",
+    "no_response",
+    "wrong_uid",
+    "patch_from_validating",
+    "side_effects_undeclared",
+    "other",
+];
+
+/// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
+#[derive(Debug)]
+pub struct HookMetrics {
+    pub(super) calls: Cells<5>,
+    /// By kind; the first of each pair under Ignore, the second under Fail.
+    pub(super) failures: [[AtomicU64; 2]; FAILURE_KINDS.len()],
+}
+
+impl Default for HookMetrics {
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
+impl HookMetrics {
+    fn new(workers: usize) -> Self {
+        Self { calls: Cells::new(workers), failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))) }
+    }
+
+    /// One call ended.
+    pub fn record(&self, worker: usize, outcome: HookOutcome, took: Duration) {
+        let index = match outcome {
+            HookOutcome::Allowed => 0,
+            HookOutcome::Denied => 1,
+            HookOutcome::FailedOpen(kind) => {
+                self.failed(kind, 0);
+                HookOutcome::OPEN
+            }
+            HookOutcome::FailedClosed(kind) => {
+                self.failed(kind, 1);
+                3
+            }
+            HookOutcome::Cancelled => HookOutcome::CANCELLED,
+        };
+        self.calls.record(worker, index, took);
+    }
+
+    fn failed(&self, kind: &str, policy: usize) {
+        let last = FAILURE_KINDS.len() - 1;
+        let index = FAILURE_KINDS.iter().position(|known| *known == kind).unwrap_or(last);
+        self.failures[index][policy].fetch_add(1, Relaxed);
+    }
+}
+
+/// Reads a value; `None` leaves the metric out.
+type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
+
 /// All counters.
-#[derive(Debug, Default)]
-pub struct Metrics {}
+pub struct Metrics {
+    workers: usize,
+    pub(super) requests: Cells<5>,
+    pub(super) refused: [AtomicU64; Refused::LABELS.len()],
+    pub(super) copied: AtomicU64,
+    hooks: Mutex<BTreeMap<Arc<str>, Arc<HookMetrics>>>,
+    readings: Mutex<[Option<Read>; READINGS]>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
+/// Beyond this many names, counters of hooks that nobody holds any longer are forgotten when a new name comes: a
+/// configuration that keeps inventing names must not grow us for ever.
+const HOOKS_KEPT: usize = 4096;
 
 impl Metrics {
-    /// The counters of the hook of that name, the same ones at every call.
-    pub fn hook(&self, _name: &Arc<str>) -> Arc<HookMetrics> {
-        Arc::new(HookMetrics {})
+    /// Counters for that many workers.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            workers,
+            requests: Cells::new(workers),
+            refused: array::from_fn(|_| AtomicU64::new(0)),
+            copied: AtomicU64::new(0),
+            hooks: Mutex::default(),
+            readings: Mutex::default(),
+        }
+    }
+
+    /// The counters of the hook of that name, the same ones at every call. Takes a lock: call it once per generation.
+    pub fn hook(&self, name: &Arc<str>) -> Arc<HookMetrics> {
+        let mut hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        if hooks.len() >= HOOKS_KEPT && !hooks.contains_key(name) {
+            hooks.retain(|_, metrics| Arc::strong_count(metrics) > 1);
+        }
+        hooks.entry(Arc::clone(name)).or_insert_with(|| Arc::new(HookMetrics::new(self.workers))).clone()
     }
 
     /// One request ended.
-    pub fn request(&self, _worker: usize, _outcome: RequestOutcome, _took: Duration) {}
+    pub fn request(&self, worker: usize, outcome: RequestOutcome, took: Duration) {
+        self.requests.record(worker, outcome as usize, took);
+    }
+
+    /// A call or connection ended at the front.
+    pub fn refused(&self, reason: Refused) {
+        self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
 
     /// Object bytes that were copied in user space after they were read.
-    pub fn copied(&self, _bytes: usize) {}
+    pub fn copied(&self, bytes: usize) {
+        self.copied.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// How many object bytes were copied so far.
+    pub fn copied_bytes(&self) -> u64 {
+        self.copied.load(Relaxed)
+    }
+
+    /// Registers who knows a value; the last one to say so counts.
+    pub fn observe(&self, reading: Reading, read: impl Fn() -> Option<f64> + Send + Sync + 'static) {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize] = Some(Box::new(read));
+    }
+
+    pub(super) fn read(&self, reading: Reading) -> Option<f64> {
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize].as_ref().and_then(|read| read())
+    }
+
+    /// Every hook's counters, by name.
+    pub(super) fn hooks(&self) -> Vec<(Arc<str>, Arc<HookMetrics>)> {
+        let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner);
+        hooks.iter().map(|(name, metrics)| (Arc::clone(name), Arc::clone(metrics))).collect()
+    }
 }
+
+#[cfg(test)]
+#[path = "metrics/tests.rs"]
+mod tests;

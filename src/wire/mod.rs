@@ -8,5 +8,6 @@ pub mod pb;
 pub mod answer;
 pub mod inbound;
 pub mod labels;
+pub mod namespace;
 pub mod outbound;
 mod walk;

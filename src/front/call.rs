@@ -1,0 +1,100 @@
+//! One admission call, top to bottom.
+
+use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, task::Poll, time::Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use h2::{RecvStream, server::SendResponse};
+use http::HeaderMap;
+use tokio::time::timeout_at;
+
+use super::{Front, answer, head::Head, message::Message, refusal::Refusal};
+use crate::{
+    admit::{self, Caller},
+    model::Phase,
+    telemetry::RequestOutcome,
+    wire::{inbound, outbound},
+};
+
+/// Answers one call, whatever happens in it.
+pub(super) async fn answer(
+    front: &Front,
+    worker: usize,
+    phase: Phase,
+    headers: HeaderMap,
+    body: RecvStream,
+    mut respond: SendResponse<Bytes>,
+) {
+    let arrived = Instant::now();
+    let verdict = caught(decide(front, worker, phase, arrived, &headers, body, &mut respond)).await;
+    if verdict == Err(Refusal::Bug) {
+        front.gate().metrics.request(worker, RequestOutcome::Internal, arrived.elapsed());
+    }
+    match verdict {
+        // An error here says that the caller is gone.
+        Ok(message) => drop(answer::verdict(&mut respond, message)),
+        Err(refusal) => front.refuse(&mut respond, &refusal),
+    }
+}
+
+/// A panic in one call ends that call alone. Unwind safety: what it leaves half done (the call's message and review)
+/// is dropped with the future. What the panic said is not repeated here: it may quote the object.
+async fn caught<T>(deciding: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    AssertUnwindSafe(deciding).catch_unwind().await.unwrap_or_else(|_| {
+        tracing::error!("a panic while handling a review; this is a bug in gatepost");
+        Err(Refusal::Bug)
+    })
+}
+
+/// Headers, message, review, verdict: the framed answer.
+async fn decide(
+    front: &Front,
+    worker: usize,
+    phase: Phase,
+    arrived: Instant,
+    headers: &HeaderMap,
+    mut body: RecvStream,
+    respond: &mut SendResponse<Bytes>,
+) -> Result<Bytes, Refusal> {
+    let gate = front.gate();
+    let head = Head::read(headers, arrived, front.limits().timeout)?;
+    let mut entered = front.inflight().enter();
+    let mut message = Message::default();
+    let reading = message.read(&mut body, &mut entered, &gate.metrics, front.limits().message_bytes);
+    // The call's only timer; tokio registers it only when the message is not already there.
+    match timeout_at(head.deadline.instant().into(), reading).await {
+        Ok(read) => read?,
+        Err(_) => {
+            let within = head.deadline.instant() - arrived;
+            return Err(Refusal::Deadline { within, received: message.received() });
+        }
+    }
+    drop(body);
+    let review = inbound::view(message.into_rope())?;
+    let (namespace_labels, namespace_labels_text) = match head.namespace_labels {
+        Some(sent) => (Some(sent.labels), Some(sent.text)),
+        None => (None, None),
+    };
+    let caller = Caller { phase, deadline: head.deadline, worker, namespace_labels, namespace_labels_text };
+    let mut deciding = pin!(admit::decide(gate, &review, &caller));
+    // A caller that goes away cancels the hook calls: leaving drops `deciding`.
+    let verdict = poll_fn(|cx| match deciding.as_mut().poll(cx) {
+        Poll::Ready(verdict) => Poll::Ready(Ok(verdict)),
+        Poll::Pending => respond.poll_reset(cx).map(|_| Err(Refusal::Cancelled)),
+    })
+    .await?;
+    Ok(outbound::encode(&review.uid, &verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_one_call_with_a_refusal_that_says_nothing_of_the_object() {
+        let panicking = async { panic!("secret") };
+        let refusal = caught::<()>(panicking).await.expect_err("refused");
+        assert_eq!(refusal.to_string(), "the request could not be handled; this is a bug in gatepost");
+        assert_eq!(caught(async { Ok(1) }).await, Ok(1));
+    }
+}

@@ -1,0 +1,198 @@
+//! The cold services, health and reflection: stock tonic, called on the same port.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use h2::{RecvStream, server::SendResponse};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::{Body, Frame};
+use tokio::sync::watch;
+use tonic::Code;
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_reflection::server::{Builder, Error};
+use tower_service::Service;
+
+use super::{
+    answer::{GRPC_MESSAGE, GRPC_STATUS},
+    head::Route,
+    listen::Life,
+    readiness::Readiness,
+};
+use crate::live::Current;
+
+/// The descriptors of `proto/`, which reflection serves.
+const DESCRIPTORS: &[u8] = include_bytes!("../wire/pb/descriptors.bin");
+const ADMISSION: &str = "gatepost.v1.Admission";
+
+/// A tonic service without its type.
+type Called = Box<dyn Fn(Request<Inbound>) -> BoxFuture<'static, Response<tonic::body::Body>> + Send + Sync>;
+
+/// Health and reflection.
+pub(super) struct Cold {
+    current: Arc<Current>,
+    reporter: HealthReporter,
+    /// The status last told: 0 none, 1 serving, 2 not.
+    told: AtomicU8,
+    health: Called,
+    reflection_v1: Called,
+    reflection_v1alpha: Called,
+}
+
+impl fmt::Debug for Cold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cold").finish_non_exhaustive()
+    }
+}
+
+fn called<S>(service: S) -> Called
+where
+    S: Service<Request<Inbound>, Response = Response<tonic::body::Body>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    Box::new(move |request| {
+        // Tonic's generated services are always ready.
+        let response = service.clone().call(request);
+        Box::pin(async move {
+            match response.await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        })
+    })
+}
+
+impl Cold {
+    /// Health follows `current`'s readiness; reflection serves `proto/` and the health service.
+    pub(super) fn new(current: Arc<Current>) -> Result<Self, Error> {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let builder = || {
+            Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        Ok(Self {
+            current,
+            reporter,
+            told: AtomicU8::new(0),
+            health: called(health),
+            reflection_v1: called(builder().build_v1()?),
+            reflection_v1alpha: called(builder().build_v1alpha()?),
+        })
+    }
+
+    /// Tells the health service what holds now, where that is news.
+    pub(super) async fn refresh_health(&self) {
+        let (number, status) = match Readiness::of(&self.current) {
+            Readiness::Ready => (1, ServingStatus::Serving),
+            Readiness::NeverRead | Readiness::Draining => (2, ServingStatus::NotServing),
+        };
+        if self.told.swap(number, Ordering::AcqRel) != number {
+            for service in ["", ADMISSION] {
+                self.reporter.set_service_status(service, status).await;
+            }
+        }
+    }
+
+    /// Answers one call; ends its stream when the server drains, since a watch would otherwise last for ever.
+    pub(super) async fn answer(
+        &self,
+        route: Route,
+        request: Request<RecvStream>,
+        mut respond: SendResponse<Bytes>,
+        life: watch::Receiver<Life>,
+    ) {
+        let service = match route {
+            Route::ReflectionV1 => &self.reflection_v1,
+            Route::ReflectionV1Alpha => &self.reflection_v1alpha,
+            Route::Health | Route::Admission(_) => {
+                self.refresh_health().await;
+                &self.health
+            }
+        };
+        let response = service(request.map(Inbound)).await;
+        // An error here says that the caller is gone.
+        let _ = pump(response, &mut respond, life).await;
+    }
+}
+
+/// Sends a tonic response, each frame when the window has room for it.
+async fn pump(
+    response: Response<tonic::body::Body>,
+    respond: &mut SendResponse<Bytes>,
+    mut life: watch::Receiver<Life>,
+) -> Result<(), h2::Error> {
+    let (parts, body) = response.into_parts();
+    let ended = body.is_end_stream();
+    let mut stream = respond.send_response(Response::from_parts(parts, ()), ended)?;
+    if ended {
+        return Ok(());
+    }
+    let mut body = pin!(body);
+    let mut draining = pin!(async move { life.wait_for(|life| *life != Life::Serving).await.map(drop) });
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = poll_fn(|cx| body.as_mut().poll_frame(cx)) => frame,
+            reset = poll_fn(|cx| stream.poll_reset(cx)) => return reset.map(drop),
+            _ = &mut draining => return stream.send_trailers(status(Code::Unavailable, "shutting down")),
+        };
+        let Some(frame) = frame else { return stream.send_data(Bytes::new(), true) };
+        let Ok(frame) = frame else {
+            return stream.send_trailers(status(Code::Internal, "the response broke off"));
+        };
+        match frame.into_data() {
+            Ok(mut data) => {
+                while !data.is_empty() {
+                    stream.reserve_capacity(data.len());
+                    let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await.transpose()? else { return Ok(()) };
+                    stream.send_data(data.split_to(room.min(data.len())), false)?;
+                }
+            }
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    return stream.send_trailers(trailers);
+                }
+            }
+        }
+    }
+}
+
+fn status(code: Code, message: &'static str) -> HeaderMap {
+    HeaderMap::from_iter([
+        (GRPC_STATUS, HeaderValue::from(code as i32)),
+        (GRPC_MESSAGE, HeaderValue::from_static(message)),
+    ])
+}
+
+/// An h2 request body as tonic wants it.
+pub(super) struct Inbound(RecvStream);
+
+impl Body for Inbound {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if let Some(data) = ready!(self.0.poll_data(cx)) {
+            let data = data?;
+            let _ = self.0.flow_control().release_capacity(data.len());
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        self.0.poll_trailers(cx).map(|trailers| trailers.map(|trailers| trailers.map(Frame::trailers)).transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+}

@@ -1,0 +1,66 @@
+//! The page `/configz`: what is in force, how fresh it is, and what was rejected.
+
+use std::time::{Instant, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::{
+    live::{Current, LiveHook, Rejection, Rotation},
+    model::FailurePolicy,
+};
+
+/// The page as JSON.
+pub(super) fn page(current: &Current) -> Value {
+    let generation = current.load();
+    let now = Instant::now();
+    json!({
+        "generation": {
+            "number": generation.number,
+            "digest": generation.digest,
+            "published": (generation.number > 0).then(|| time(generation.published)),
+        },
+        "freshness": {
+            "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
+            "stale": !current.is_fresh(now),
+        },
+        "rejected": current.rejected().as_deref().map(rejection),
+        "draining": current.is_draining(),
+        "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
+        "configuration": generation.snapshot.describe(),
+    })
+}
+
+fn hook(live: &LiveHook) -> Value {
+    let policy = match live.hook.failure_policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+        FailurePolicy::Retry => "Retry",
+    };
+    let rotation = match &live.rotation {
+        Rotation::Probing { since, last_failure } => json!({
+            "state": "Probing",
+            "since": time(*since),
+            "lastFailure": last_failure.as_ref().map(ToString::to_string),
+        }),
+        Rotation::Active { since } => json!({ "state": "Active", "since": time(*since) }),
+    };
+    json!({
+        "name": &*live.hook.name,
+        "endpoint": live.channel.endpoint().to_string(),
+        "effectivePolicy": policy,
+        "timeoutMilliseconds": live.hook.timeout.as_millis() as u64,
+        "rotation": rotation,
+    })
+}
+
+fn rejection(rejection: &Rejection) -> Value {
+    let problems = rejection
+        .problems
+        .iter()
+        .map(|problem| json!({ "file": problem.file, "path": problem.path, "what": problem.what, "fix": problem.fix }));
+    json!({ "since": time(rejection.since), "problems": problems.collect::<Vec<_>>() })
+}
+
+fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}

@@ -1,0 +1,204 @@
+//! Accept, hand out, drain. Is given bound sockets and a shutdown signal; knows no reviews.
+//!
+//! One accept loop a socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` would save the
+//! hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of connections for
+//! hours, and a hash easily puts all of them on one core. A hand-over costs microseconds, once in a connection's life.
+
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::{
+    Front, Worker,
+    worker::{Serving, least_busy},
+};
+use crate::telemetry::{Reading, Refused};
+
+/// A silent peer is asked whether it is still there after this.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// First and longest pause after an accept that failed for want of resources.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// A bound socket.
+#[derive(Debug)]
+pub enum Bound {
+    /// TCP, plaintext.
+    Tcp(TcpListener),
+    /// A unix socket.
+    Unix(UnixListener),
+}
+
+/// An accepted connection, not yet tied to a runtime.
+enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// The life of a server, as its connections see it.
+///
+/// ```text
+/// Serving --shutdown signal--> Draining --all calls done, or the bound--> Over
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Serving,
+    Draining,
+    Over,
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that still had calls when the bound was reached, and were closed under them.
+    pub cut: usize,
+}
+
+/// Serves until `shutdown`, then lets calls under way end, at most for [`Limits::drain`](super::Limits).
+///
+/// `workers` must not be empty; their runtimes must outlive this.
+pub async fn serve(
+    front: Arc<Front>,
+    sockets: Vec<Bound>,
+    workers: Vec<Arc<Worker>>,
+    shutdown: impl Future<Output = ()>,
+) -> Drained {
+    let (life, watched) = watch::channel(Life::Serving);
+    // Every connection holds a sender; when all are dropped, all connections have ended.
+    let (alive, mut ended) = mpsc::channel::<Infallible>(1);
+    let workers: Arc<[_]> = workers.into();
+    let counted = Arc::clone(&workers);
+    front.gate().metrics.observe(Reading::OpenConnections, move || Some(open(&counted) as f64));
+    let mut accepting = JoinSet::new();
+    for socket in sockets {
+        let door = Door {
+            front: Arc::clone(&front),
+            workers: Arc::clone(&workers),
+            life: watched.clone(),
+            alive: alive.clone(),
+        };
+        accepting.spawn(door.accept(socket));
+    }
+    accepting.spawn(follow_readiness(Arc::clone(&front)));
+    drop(alive);
+    shutdown.await;
+    front.gate().current.drain();
+    accepting.shutdown().await;
+    life.send_replace(Life::Draining);
+    // Now, rather than within a second: whoever watches our health should hear of it before its stream ends.
+    front.cold().refresh_health().await;
+    let _ = timeout(front.limits().drain, ended.recv()).await;
+    let cut = open(&workers);
+    life.send_replace(Life::Over);
+    let _ = timeout(Duration::from_secs(1), ended.recv()).await;
+    Drained { cut }
+}
+
+fn open(workers: &[Arc<Worker>]) -> usize {
+    workers.iter().map(|worker| worker.open()).sum()
+}
+
+/// Those who watch the health service are told within a second of a change.
+async fn follow_readiness(front: Arc<Front>) {
+    loop {
+        front.cold().refresh_health().await;
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// What an accept loop needs.
+struct Door {
+    front: Arc<Front>,
+    workers: Arc<[Arc<Worker>]>,
+    life: watch::Receiver<Life>,
+    alive: mpsc::Sender<Infallible>,
+}
+
+impl Door {
+    async fn accept(self, socket: Bound) {
+        let mut pause = PAUSE.0;
+        loop {
+            match socket.accept().await {
+                Ok(accepted) => {
+                    pause = PAUSE.0;
+                    self.hand_out(accepted);
+                }
+                // The peer gave up while it waited in the backlog.
+                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                }
+                Err(error) => {
+                    // Most likely too many open files: trying again at once would only burn the core.
+                    tracing::warn!(%error, ?pause, "cannot accept connections; trying again after a pause");
+                    sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+            }
+        }
+    }
+
+    fn hand_out(&self, accepted: Accepted) {
+        let limit = self.front.limits().connections;
+        let worker = least_busy(&self.workers).filter(|_| open(&self.workers) < limit);
+        let Some(worker) = worker else {
+            tracing::warn!(limit, "too many connections; this one is closed");
+            return self.front.gate().metrics.refused(Refused::Connections);
+        };
+        let serving = worker.enter();
+        let (front, life, alive) = (Arc::clone(&self.front), self.life.clone(), self.alive.clone());
+        let index = worker.index();
+        worker.handle().spawn(async move {
+            let alive = alive;
+            if let Err(error) = accepted.serve(front, index, life, serving).await {
+                tracing::debug!(%error, "a connection ended before it began");
+            }
+            drop(alive);
+        });
+    }
+}
+
+impl Bound {
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Accepted::Tcp(stream.into_std()?))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Accepted::Unix(stream.into_std()?))
+            }
+        }
+    }
+}
+
+impl Accepted {
+    /// Ties the connection to the runtime this is polled on, and serves it there.
+    async fn serve(
+        self,
+        front: Arc<Front>,
+        worker: usize,
+        life: watch::Receiver<Life>,
+        _serving: Serving,
+    ) -> io::Result<()> {
+        let mut over = life.clone();
+        let over = async move { over.wait_for(|life| *life == Life::Over).await.map(drop) };
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_nodelay(true)?;
+                SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+                let stream = TcpStream::from_std(stream)?;
+                tokio::select! { () = front.serve(worker, stream, life) => {}, _ = over => {} }
+            }
+            Self::Unix(stream) => {
+                let stream = UnixStream::from_std(stream)?;
+                tokio::select! { () = front.serve(worker, stream, life) => {}, _ = over => {} }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! The counters as OpenMetrics text. The only place that knows prometheus-client.
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text::encode_registry},
+    metrics::MetricType,
+    registry::{Registry, Unit},
+};
+
+use super::{
+    HookOutcome, Metrics, Reading, Refused, RequestOutcome,
+    cells::{BUCKETS, Sums},
+    metrics::FAILURE_KINDS,
+    table::{self, BOUNDS_NANOS, Family, Kind},
+};
+
+/// Content type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Metrics {
+    /// Everything as OpenMetrics text.
+    pub fn render(self: &Arc<Self>) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Scrape(Arc::clone(self))));
+        let mut text = String::with_capacity(8192);
+        encode_registry(&mut text, &registry)?;
+        text.push_str("# EOF\n");
+        Ok(text)
+    }
+}
+
+/// One pass over the counters.
+#[derive(Debug)]
+struct Scrape(Arc<Metrics>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let metrics = &self.0;
+        let encoder = &mut encoder;
+        let requests = metrics.requests.sums();
+        family(encoder, &table::REQUESTS, |out| by_outcome(out, &[], &RequestOutcome::LABELS, &requests))?;
+        family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, None))?;
+        family(encoder, &table::REFUSED, |out| {
+            Refused::LABELS
+                .iter()
+                .zip(&metrics.refused)
+                .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
+        })?;
+        self.hooks(encoder)?;
+        family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
+        for (table, reading) in [
+            (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
+            (&table::INFLIGHT_BYTES, Reading::InflightBytes),
+            (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
+            (&table::CONFIG_AGE, Reading::ConfigAge),
+            (&table::CONFIG_GENERATION, Reading::ConfigGeneration),
+            (&table::CONFIG_REJECTED, Reading::ConfigRejected),
+        ] {
+            if let Some(value) = metrics.read(reading) {
+                family(encoder, table, |out| out.encode_gauge(&value))?;
+            }
+        }
+        let lost = metrics.read(Reading::AuditLost).unwrap_or(0.0) as u64;
+        family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))
+    }
+}
+
+impl Scrape {
+    fn hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let hooks: Vec<_> = self.0.hooks().into_iter().map(|(name, hook)| (name, hook.calls.sums(), hook)).collect();
+        family(encoder, &table::HOOK_CALLS, |out| {
+            hooks.iter().try_for_each(|(name, sums, _)| by_outcome(out, &[("hook", name)], &HookOutcome::LABELS, sums))
+        })?;
+        family(encoder, &table::HOOK_CALL_FAILURES, |out| {
+            for (name, _, hook) in &hooks {
+                for (kind, cells) in FAILURE_KINDS.iter().zip(&hook.failures) {
+                    for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
+                        // Only what has happened: 24 zeros for each of hundreds of hooks would be all there is to see.
+                        let count = cell.load(Relaxed);
+                        if count > 0 {
+                            counter(out, &[("hook", name), ("kind", kind), ("policy", policy)], count)?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        family(encoder, &table::HOOK_FAIL_OPEN, |out| {
+            hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
+        })?;
+        family(encoder, &table::HOOK_DURATION, |out| {
+            hooks
+                .iter()
+                .try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, Some(HookOutcome::CANCELLED)))
+        })
+    }
+}
+
+/// Writes the head of a family, then its samples. prometheus-client wants the name without unit and `_total`.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    family: &Family,
+    samples: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let (kind, name) = match family.kind {
+        Kind::Counter => (MetricType::Counter, family.name.trim_end_matches("_total")),
+        Kind::Gauge => (MetricType::Gauge, family.name),
+        Kind::Histogram => (MetricType::Histogram, family.name),
+    };
+    let unit = [Unit::Seconds, Unit::Bytes]
+        .into_iter()
+        .find_map(|unit| Some((name.strip_suffix(unit.as_str())?.strip_suffix('_')?, unit)));
+    let (name, unit) = match &unit {
+        Some((bare, unit)) => (*bare, Some(unit)),
+        None => (name, None),
+    };
+    samples(&mut encoder.encode_descriptor(name, family.help, unit, kind)?)
+}
+
+fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+    if labels.is_empty() {
+        return out.encode_counter::<NoLabelSet, _, u64>(&value, None);
+    }
+    out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+fn by_outcome<const N: usize>(
+    out: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str)],
+    outcomes: &[&str; N],
+    sums: &Sums<N>,
+) -> fmt::Result {
+    outcomes.iter().enumerate().try_for_each(|(index, outcome)| {
+        let mut labels = labels.to_vec();
+        labels.push(("outcome", outcome));
+        counter(out, &labels, sums.count(index))
+    })
+}
+
+/// The histogram over all outcomes but `without`.
+fn histogram<const N: usize>(
+    out: &mut MetricEncoder<'_>,
+    labels: &[(&str, &str)],
+    sums: &Sums<N>,
+    without: Option<usize>,
+) -> fmt::Result {
+    let mut buckets = [(f64::INFINITY, 0); BUCKETS];
+    for (bucket, bound) in buckets.iter_mut().zip(BOUNDS_NANOS) {
+        bucket.0 = bound as f64 / 1e9;
+    }
+    let (mut nanos, mut count) = (0, 0);
+    for outcome in (0..N).filter(|outcome| Some(*outcome) != without) {
+        nanos += sums.nanos[outcome];
+        for (bucket, n) in buckets.iter_mut().zip(sums.counts[outcome]) {
+            bucket.1 += n;
+            count += n;
+        }
+    }
+    let seconds = nanos as f64 / 1e9;
+    if labels.is_empty() {
+        return out.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None);
+    }
+    out.encode_family(&labels)?.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)
+}

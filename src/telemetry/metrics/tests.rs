@@ -1,0 +1,120 @@
+//! Counts come out as they went in, under the names of the table.
+
+use std::time::Instant;
+
+use super::*;
+use crate::{model::CallFailure, telemetry::table};
+
+fn value(text: &str, sample: &str) -> Option<String> {
+    text.lines().find_map(|line| Some(line.strip_prefix(sample)?.strip_prefix(' ')?.to_owned()))
+}
+
+#[test]
+fn what_was_recorded_is_exposed() {
+    let metrics = Arc::new(Metrics::new(2));
+    metrics.request(0, RequestOutcome::Allowed, Duration::from_micros(70));
+    metrics.request(1, RequestOutcome::Allowed, Duration::from_micros(50));
+    metrics.request(9, RequestOutcome::Stale, Duration::from_secs(40));
+    metrics.refused(Refused::TooLarge);
+    metrics.copied(17);
+    metrics.observe(Reading::InflightBytes, || Some(5.0));
+    let hook = metrics.hook(&"a\"b".into());
+    hook.record(1, HookOutcome::FailedOpen("timeout"), Duration::from_millis(100));
+    hook.record(1, HookOutcome::Cancelled, Duration::from_millis(900));
+    metrics.hook(&"a\"b".into()).record(0, HookOutcome::FailedClosed("never heard of"), Duration::ZERO);
+    let text = metrics.render().expect("text");
+    for (sample, expected) in [
+        ("gatepost_requests_total{outcome=\"allowed\"}", "2"),
+        ("gatepost_requests_total{outcome=\"stale\"}", "1"),
+        ("gatepost_requests_total{outcome=\"internal\"}", "0"),
+        ("gatepost_request_duration_seconds_bucket{le=\"0.00005\"}", "1"),
+        ("gatepost_request_duration_seconds_bucket{le=\"0.0001\"}", "2"),
+        ("gatepost_request_duration_seconds_bucket{le=\"30.0\"}", "2"),
+        ("gatepost_request_duration_seconds_bucket{le=\"+Inf\"}", "3"),
+        ("gatepost_request_duration_seconds_count", "3"),
+        ("gatepost_request_duration_seconds_sum", "40.00012"),
+        ("gatepost_refused_total{reason=\"too_large\"}", "1"),
+        ("gatepost_object_bytes_copied_total", "17"),
+        ("gatepost_inflight_bytes", "5.0"),
+        ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"cancelled\"}", "1"),
+        ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"failed_open\"}", "1"),
+        ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"timeout\",policy=\"Ignore\"}", "1"),
+        ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"other\",policy=\"Fail\"}", "1"),
+        ("gatepost_hook_fail_open_total{hook=\"a\\\"b\"}", "1"),
+        ("gatepost_hook_duration_seconds_count{hook=\"a\\\"b\"}", "2"),
+        ("gatepost_audit_lost_total", "0"),
+    ] {
+        assert_eq!(value(&text, sample).as_deref(), Some(expected), "{sample} in\n{text}");
+    }
+    assert_eq!(value(&text, "gatepost_config_age_seconds"), None, "nobody knows it yet");
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn every_family_of_the_table_is_exposed_and_no_other() {
+    let metrics = Arc::new(Metrics::new(1));
+    for reading in [
+        Reading::InflightRequests,
+        Reading::InflightBytes,
+        Reading::OpenConnections,
+        Reading::ConfigAge,
+        Reading::ConfigGeneration,
+        Reading::ConfigRejected,
+        Reading::AuditLost,
+    ] {
+        metrics.observe(reading, || Some(1.0));
+    }
+    let text = metrics.render().expect("text");
+    let exposed: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(|line| line.replace(" counter", "_total").replace(" gauge", "").replace(" histogram", ""))
+        .collect();
+    let table: Vec<&str> = table::ALL.iter().map(|family| family.name).collect();
+    assert_eq!(exposed, table);
+}
+
+#[test]
+fn every_kind_of_call_failure_has_its_label() {
+    let failures = [
+        CallFailure::Timeout(Duration::ZERO),
+        CallFailure::Connect(String::new()),
+        CallFailure::Connection(String::new()),
+        CallFailure::Grpc { code: "", message: String::new() },
+        CallFailure::NotGrpc(String::new()),
+        CallFailure::TooLarge { limit: 0 },
+        CallFailure::Undecodable(String::new()),
+        CallFailure::NoResponse,
+        CallFailure::WrongUid { expected: String::new(), got: String::new() },
+        CallFailure::PatchFromValidating,
+        CallFailure::SideEffectsUndeclared,
+    ];
+    for failure in failures {
+        assert!(FAILURE_KINDS.contains(&failure.kind()), "{}", failure.kind());
+    }
+}
+
+#[test]
+fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
+    let metrics = Metrics::new(1);
+    let held = metrics.hook(&"held".into());
+    for n in 0..HOOKS_KEPT {
+        metrics.hook(&format!("{n}").into());
+    }
+    assert!(metrics.hooks().len() < 10, "{}", metrics.hooks().len());
+    assert!(Arc::ptr_eq(&held, &metrics.hook(&"held".into())));
+}
+
+/// `cargo test --release -- --ignored --nocapture record_costs` prints the price of one record.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn record_costs() {
+    let metrics = Metrics::new(2);
+    let hook = metrics.hook(&"a".into());
+    let rounds = 10_000_000_u32;
+    let start = Instant::now();
+    for n in 0..rounds {
+        hook.record(0, HookOutcome::Allowed, Duration::from_nanos(u64::from(n) * 7));
+    }
+    println!("{:?} a record", start.elapsed() / rounds);
+}

@@ -1,0 +1,113 @@
+//! The table of every metric: name, kind, labels and help. `docs/metrics.md` is printed from it.
+
+use std::fmt::Write;
+
+/// What a metric's value does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; its name ends in `_total`.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Durations by bucket; see [`BOUNDS_NANOS`].
+    Histogram,
+}
+
+/// One metric family, by the name it is exposed under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family {
+    /// The full name, unit and `_total` included.
+    pub name: &'static str,
+    /// What its value does.
+    pub kind: Kind,
+    /// Label names, in order.
+    pub labels: &'static [&'static str],
+    /// One sentence.
+    pub help: &'static str,
+}
+
+/// Upper bounds of the histograms' buckets, in nanoseconds: 50 us to 30 s.
+pub const BOUNDS_NANOS: [u64; 18] = [
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    30_000_000_000,
+];
+
+macro_rules! families {
+    ($($id:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(#[doc = $help] pub const $id: Family =
+            Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
+        /// Every family, in the order they are exposed.
+        pub const ALL: &[Family] = &[$($id),*];
+    };
+}
+
+families! {
+    REQUESTS = Counter "gatepost_requests_total" ["outcome"]
+        "Reviews that reached the gate: allowed, denied by a hook, failed by a closed call failure, refused as stale, or internal.";
+    REQUEST_DURATION = Histogram "gatepost_request_duration_seconds" []
+        "Time from a review's message being complete to its verdict.";
+    REFUSED = Counter "gatepost_refused_total" ["reason"]
+        "Calls and connections that ended at the front, before any hook was asked or because the caller went away.";
+    HOOK_CALLS = Counter "gatepost_hook_calls_total" ["hook", "outcome"]
+        "Calls of a hook: allowed, denied, failed_open, failed_closed, or cancelled because the review was decided without it.";
+    HOOK_CALL_FAILURES = Counter "gatepost_hook_call_failures_total" ["hook", "kind", "policy"]
+        "Calls without a usable answer, by what went wrong and the policy that decided (Ignore lets the write pass, Fail does not).";
+    HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook"]
+        "Reviews that passed although this hook did not answer.";
+    HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
+        "Duration of a hook's calls; cancelled calls are left out.";
+    OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
+        "Object bytes copied in user space after they were read: 0 while callers send frames of 1 KiB or more.";
+    INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
+        "Reviews being read or decided.";
+    INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" []
+        "Declared size of the messages being read or decided.";
+    OPEN_CONNECTIONS = Gauge "gatepost_open_connections" []
+        "Callers' connections.";
+    CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
+        "Time since the start of the last good read of the configuration; absent before the first.";
+    CONFIG_GENERATION = Gauge "gatepost_config_generation" []
+        "Number of the configuration in force.";
+    CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
+        "1 while the newest configuration is invalid and an older one is in force.";
+    AUDIT_LOST = Counter "gatepost_audit_lost_total" []
+        "Audit lines that were not written because the queue was full or the write failed.";
+}
+
+/// The table as a Markdown page.
+pub fn markdown() -> String {
+    let mut page = String::from(
+        "# Metrics\n\n\
+         Served as OpenMetrics text at `/metrics` on the admin address. \
+         This page is printed from the table in `src/telemetry/table.rs`.\n\n\
+         | name | kind | labels | meaning |\n| --- | --- | --- | --- |\n",
+    );
+    for family in ALL {
+        let kind = match family.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let _ = writeln!(page, "| `{}` | {kind} | {} | {} |", family.name, family.labels.join(", "), family.help);
+    }
+    page.push_str("\nHistograms have these upper bounds, in seconds: ");
+    let bounds: Vec<String> = BOUNDS_NANOS.iter().map(|nanos| (*nanos as f64 / 1e9).to_string()).collect();
+    let _ = writeln!(page, "{}.", bounds.join(", "));
+    page
+}

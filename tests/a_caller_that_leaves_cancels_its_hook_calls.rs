@@ -1,0 +1,47 @@
+//! A caller that resets its call, or hangs up, takes its hook calls with it.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+
+#[path = "support/front.rs"]
+mod front;
+mod support;
+
+use bytes::Bytes;
+use front::{LONG, REVIEW, before, caller, grpc, until};
+use gatepost::{
+    admit::Reasons,
+    front::{Bound, Limits},
+};
+use support::{
+    gate::{document, gate, hook},
+    reviews,
+    scripted_hook::{Script, ScriptedHook},
+};
+use tokio::{net::TcpListener, time::timeout};
+
+async fn sidecar(hook_url: &str) -> front::Sidecar {
+    let gate = gate(&document(&[hook("slow", hook_url, "timeout: 20s\nsideEffects: None\n")]), Reasons::First);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("address");
+    before(gate, Limits::default(), address, Bound::Tcp(listener))
+}
+
+#[tokio::test]
+async fn by_a_reset_or_by_hanging_up() {
+    let hook = ScriptedHook::start(Script::Hang).await;
+    let sidecar = sidecar(&hook.url()).await;
+    for hangs_up in [false, true] {
+        let caller = caller(sidecar.address).await;
+        let message: Bytes = reviews::message(reviews::create_pod("1", 2048));
+        let (response, mut stream) = caller.begin(grpc(REVIEW)).await;
+        stream.send_data(message, true).expect("sent");
+        timeout(LONG, hook.asked.notified()).await.expect("the hook is asked");
+        if hangs_up {
+            drop((caller, response, stream));
+        } else {
+            stream.send_reset(h2::Reason::CANCEL);
+        }
+        timeout(LONG, hook.cancelled.notified()).await.expect("the hook call is cancelled");
+        until("nothing is in flight", || sidecar.front.inflight().requests() == 0).await;
+    }
+    assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"cancelled\"}"), 2.0);
+}

@@ -1,0 +1,115 @@
+//! The admin address says what is going on.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use gatepost::{
+    front::admin::Admin,
+    live::{Current, Generation, Rejection},
+    snapshot::{Problem, Snapshot},
+    telemetry::{Metrics, Refused},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+async fn admin(current: &Arc<Current>, metrics: &Arc<Metrics>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("address");
+    let admin = Admin { current: Arc::clone(current), metrics: Arc::clone(metrics) };
+    tokio::spawn(admin.serve(listener, std::future::pending()));
+    address
+}
+
+/// Status line, the rest of the head, body.
+async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.expect("connects");
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    timeout(Duration::from_secs(20), stream.read_to_string(&mut answer)).await.expect("in time").expect("read");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).expect("status").parse().expect("number");
+    (status, head.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn ready_once_the_configuration_was_read_until_it_drains() {
+    let current = Arc::new(Current::new(Instant::now()));
+    let address = admin(&current, &Arc::default()).await;
+    let ready = async || {
+        let (status, _, body) = ask(address, "GET", "/readyz").await;
+        (status, body)
+    };
+    assert_eq!(ready().await, (503, "not ready: the configuration has not been read yet\n".into()));
+    assert_eq!(ask(address, "GET", "/livez").await.0, 200, "alive all the same");
+    current.stamp(Instant::now());
+    assert_eq!(ready().await, (200, "ok\n".into()));
+    current.drain();
+    assert_eq!(ready().await, (503, "not ready: shutting down\n".into()));
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused_in_words() {
+    let address = admin(&Arc::new(Current::new(Instant::now())), &Arc::default()).await;
+    let (status, _, body) = ask(address, "GET", "/secret").await;
+    assert_eq!((status, body.as_str()), (404, "there are /livez, /readyz, /metrics and /configz\n"));
+    let (status, head, body) = ask(address, "POST", "/configz").await;
+    assert_eq!((status, body.as_str()), (405, "/configz can only be read: use GET\n"));
+    assert!(head.contains("allow: GET, HEAD"), "{head}");
+}
+
+#[tokio::test]
+async fn metrics_are_openmetrics() {
+    let metrics = Arc::new(Metrics::default());
+    metrics.refused(Refused::TooLarge);
+    let address = admin(&Arc::new(Current::new(Instant::now())), &metrics).await;
+    let (status, head, body) = ask(address, "GET", "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
+    assert!(body.contains("gatepost_refused_total{reason=\"too_large\"} 1\n") && body.ends_with("# EOF\n"), "{body}");
+}
+
+#[tokio::test]
+async fn configz_shows_what_is_in_force_and_what_was_rejected() {
+    let current = Arc::new(Current::new(Instant::now()));
+    let address = admin(&current, &Arc::default()).await;
+    let page = async || -> Value {
+        let (status, head, body) = ask(address, "GET", "/configz").await;
+        assert_eq!(status, 200);
+        assert!(head.contains("content-type: application/json"), "{head}");
+        serde_json::from_str(&body).expect("json")
+    };
+    let before = page().await;
+    assert_eq!(before["freshness"], json!({ "ageSeconds": null, "stale": true }));
+    assert_eq!(before["generation"]["published"], Value::Null);
+    current.publish(Arc::new(Generation {
+        number: 7,
+        digest: "abc".into(),
+        published: SystemTime::UNIX_EPOCH,
+        snapshot: Arc::new(Snapshot::empty()),
+        hooks: Vec::new(),
+    }));
+    current.stamp(Instant::now());
+    let problem = Problem { file: "a.yaml".into(), path: "x".into(), what: "is wrong".into(), fix: "mend it".into() };
+    current.set_rejected(Some(Rejection { problems: vec![problem], since: SystemTime::UNIX_EPOCH }));
+    let page_now = page().await;
+    assert_eq!(page_now["generation"], json!({ "number": 7, "digest": "abc", "published": "1970-01-01T00:00:00Z" }));
+    assert_eq!(page_now["freshness"]["stale"], false);
+    assert_eq!(
+        page_now["rejected"],
+        json!({
+            "since": "1970-01-01T00:00:00Z",
+            "problems": [{ "file": "a.yaml", "path": "x", "what": "is wrong", "fix": "mend it" }],
+        })
+    );
+    current.set_rejected(None);
+    assert_eq!(page().await["rejected"], Value::Null);
+}
