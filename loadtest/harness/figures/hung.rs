@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{median, ours_over_naive};
+use super::{ENOUGH, median, ours_over_naive};
 use crate::{
     Fallible,
     generate::{Report, histogram},
@@ -44,7 +44,8 @@ pub(crate) fn measure(plan: &Plan, workshop: &Workshop, results: &mut Results) -
     let (without, with) =
         (p99_us(pairs.iter().map(|pair| &pair.without))?, p99_us(pairs.iter().map(|pair| &pair.with))?);
     let values = (without, with, ours_over_naive(without, with));
-    results.row(Row::of_ratio("hung_hook_p99_us_of_others", (SIZE, HOOKS), values, Some(targets::HUNG)))?;
+    let row = Row::of_ratio("hung_hook_p99_us_of_others", (SIZE, HOOKS), values, Some(targets::HUNG));
+    results.row(if plan.samples < ENOUGH { row.indicative() } else { row })?;
     let p50 = |of: fn(&Pair) -> &Report| median(pairs.iter().map(|pair| of(pair).p50() / 1e3).collect());
     let (without, with) = (p50(|pair| &pair.without), p50(|pair| &pair.with));
     let values = (without, with, ours_over_naive(without, with));

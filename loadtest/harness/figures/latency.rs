@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::{median, ours_over_naive};
+use super::{ENOUGH, median, ours_over_naive};
 use crate::{
     Fallible,
     generate::{Report, histogram},
@@ -14,9 +14,6 @@ use crate::{
     size::Size,
     targets,
 };
-
-/// Samples a p99 needs before it is judged.
-const ENOUGH: u64 = 10_000;
 
 /// Of what the naive side manages in a closed loop: a rate above this is no longer moderate...
 const MOST: f64 = 0.40;
