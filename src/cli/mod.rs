@@ -1,5 +1,6 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
+pub mod ask;
 pub mod check;
 pub mod logging;
 pub mod serve;
