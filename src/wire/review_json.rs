@@ -310,7 +310,7 @@ mod tests {
             (REVIEW.replace("u-1", ""), "request.uid: is empty; answers repeat it"),
             (REVIEW.replace("UPDATE", "Update"), "request.operation: is not CREATE, UPDATE, DELETE or CONNECT"),
             (REVIEW.replace("null", "[1]"), "request.oldObject: is not a JSON object"),
-            (REVIEW.replace("dryRun\": true", "dryRun\": 1"), "line 4, column 105: invalid type: integer `1`"),
+            (REVIEW.replace("dryRun\": true", "dryRun\": 1"), "line 4, column 112: invalid type: integer `1`"),
             (REVIEW.replace("io/v1", "io/v1beta1"), "apiVersion is \"admission.k8s.io/v1beta1\""),
             (REVIEW.replace("AdmissionReview", "Pod"), "kind is \"Pod\"; a review is AdmissionReview of"),
             (REVIEW[..40].to_owned(), "line 2, column"),
