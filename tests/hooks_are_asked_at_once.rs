@@ -45,7 +45,9 @@ async fn many_requests_share_a_connection_without_mixing() {
     let gate = gate(&document(&[hook("a.example.com", &scripted.url(), "")]), Reasons::First);
     let asks = (0..200).map(|n| {
         let gate = gate.clone();
-        tokio::spawn(async move { ask_within(&gate, create_pod(&format!("u-{n}"), n * 997), Duration::from_secs(20)).await })
+        tokio::spawn(
+            async move { ask_within(&gate, create_pod(&format!("u-{n}"), n * 997), Duration::from_secs(20)).await },
+        )
     });
     for verdict in futures_util::future::join_all(asks).await {
         assert!(verdict.expect("no panic").allowed());
@@ -71,7 +73,8 @@ async fn the_first_no_answers_at_once_and_cancels_the_rest() {
 
 #[tokio::test]
 async fn all_reasons_waits_and_gives_every_one_by_name() {
-    let (no, also) = (ScriptedHook::start(Script::Deny("first")).await, ScriptedHook::start(Script::Deny("second")).await);
+    let (no, also) =
+        (ScriptedHook::start(Script::Deny("first")).await, ScriptedHook::start(Script::Deny("second")).await);
     let slow = ScriptedHook::start(Script::Slow(Duration::from_millis(30))).await;
     let yaml = document(&[
         hook("z.example.com", &no.url(), ""),
@@ -102,7 +105,9 @@ async fn hung_hooks_cost_the_longest_timeout_not_the_sum() {
     assert!(verdict.allowed());
     assert_eq!(verdict.audit_annotations.len(), 2, "both fail-opens are named");
     assert!(began.elapsed() >= Duration::from_millis(120));
-    tokio::time::timeout(Duration::from_secs(10), hooks[0].cancelled.notified()).await.expect("reset after its timeout");
+    tokio::time::timeout(Duration::from_secs(10), hooks[0].cancelled.notified())
+        .await
+        .expect("reset after its timeout");
 }
 
 #[tokio::test]
@@ -112,7 +117,8 @@ async fn the_caller_s_deadline_bounds_every_hook() {
     let refusal = ask_within(&gate, create_pod("u", 10), Duration::from_millis(80)).await.refusal.expect("closed");
     assert!(refusal.message.ends_with("no answer within 80ms"), "{}", refusal.message);
     let timeout = scripted.seen().first().map(|seen| seen.headers["grpc-timeout"].to_str().expect("text").to_owned());
-    let micros: u64 = timeout.as_deref().and_then(|text| text.strip_suffix('u')).and_then(|n| n.parse().ok()).expect("µs");
+    let micros: u64 =
+        timeout.as_deref().and_then(|text| text.strip_suffix('u')).and_then(|n| n.parse().ok()).expect("µs");
     assert!((1..=80_000).contains(&micros), "{micros}");
 }
 

@@ -21,7 +21,11 @@ async fn message_under_fail(script: Script) -> String {
     // The same hook, well again, on the same gate.
     scripted.set(Script::Allow);
     assert!(ask(&gate, create_pod("u-2", 2048)).await.allowed());
-    refusal.message.strip_prefix("Internal error occurred: failed calling webhook \"h.example.com\": ").expect("upstream's words").to_owned()
+    refusal
+        .message
+        .strip_prefix("Internal error occurred: failed calling webhook \"h.example.com\": ")
+        .expect("upstream's words")
+        .to_owned()
 }
 
 fn respond(response: AdmissionResponse) -> Script {
@@ -31,7 +35,10 @@ fn respond(response: AdmissionResponse) -> Script {
 #[tokio::test]
 async fn each_has_its_own_message() {
     let cases: Vec<(Script, &str)> = vec![
-        (Script::Message(Bytes::from_static(b"\xff\xff\xff")), "received invalid webhook response: the answer cannot be decoded: "),
+        (
+            Script::Message(Bytes::from_static(b"\xff\xff\xff")),
+            "received invalid webhook response: the answer cannot be decoded: ",
+        ),
         (Script::Message(Bytes::new()), "received invalid webhook response: the answer has no response"),
         (
             respond(AdmissionResponse { uid: Some("u-9".into()), ..Default::default() }),
@@ -43,7 +50,10 @@ async fn each_has_its_own_message() {
         ),
         (Script::Hang, "failed to call webhook: no answer within 150ms"),
         (Script::Endless, "failed to call webhook: the answer is larger than the limit of 8388608 bytes"),
-        (Script::Status(14, "go away"), "failed to call webhook: the hook answered with gRPC status UNAVAILABLE: go away"),
+        (
+            Script::Status(14, "go away"),
+            "failed to call webhook: the hook answered with gRPC status UNAVAILABLE: go away",
+        ),
         (Script::Status(99, ""), "failed to call webhook: the hook answered with gRPC status UNKNOWN: "),
         (Script::Http(503), "failed to call webhook: the hook does not speak gRPC: it answered with HTTP status 503"),
         (
@@ -69,13 +79,12 @@ async fn each_has_its_own_message() {
 #[tokio::test]
 async fn under_ignore_they_are_passed_over_and_named() {
     let (bad, good) = (ScriptedHook::start(Script::Http(500)).await, ScriptedHook::start(Script::Allow).await);
-    let yaml = document(&[
-        hook("a.example.com", &good.url(), ""),
-        hook("b.example.com", &bad.url(), "failurePolicy: Ignore"),
-    ]);
+    let yaml =
+        document(&[hook("a.example.com", &good.url(), ""), hook("b.example.com", &bad.url(), "failurePolicy: Ignore")]);
     let verdict = ask(&gate(&yaml, Reasons::First), create_pod("u", 100)).await;
     assert!(verdict.allowed());
-    let note = ("failed-open.validating.webhook.admission.k8s.io/round_0_index_1".to_owned(), "b.example.com".to_owned());
+    let note =
+        ("failed-open.validating.webhook.admission.k8s.io/round_0_index_1".to_owned(), "b.example.com".to_owned());
     assert_eq!(verdict.audit_annotations, [note]);
 }
 
