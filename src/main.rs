@@ -1,7 +1,11 @@
 //! The thin binary: allocator, then the library.
 #![forbid(unsafe_code)]
 
+use std::process::ExitCode;
+
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() {}
+fn main() -> ExitCode {
+    gatepost::cli::main()
+}

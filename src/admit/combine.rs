@@ -21,7 +21,7 @@ const PROBING: &str = "probing.validating.gatepost.dev";
 ///
 /// Any rejection rejects. Where there are several, every reason is given, ordered by hook name, with the code of the
 /// first; upstream would give whichever came first.
-pub(super) fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
+pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
     let mut warnings = Warnings::default();
     let mut annotations = Annotations::default();
     let mut rejections: Vec<(&str, StatusInfo)> = Vec::new();

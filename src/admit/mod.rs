@@ -2,9 +2,9 @@
 
 mod annotations;
 mod audit_line;
-mod combine;
+pub mod combine;
 mod fanout;
-mod outcome;
+pub mod outcome;
 mod select;
 mod status;
 mod warnings;

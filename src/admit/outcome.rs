@@ -10,15 +10,18 @@ use crate::{
 
 /// What became of one selected hook.
 #[derive(Debug)]
-pub(super) struct Outcome<'a> {
-    pub(super) live: &'a LiveHook,
-    pub(super) ending: Ending,
-    pub(super) took: Duration,
+pub struct Outcome<'a> {
+    /// The hook.
+    pub live: &'a LiveHook,
+    /// How its call ended.
+    pub ending: Ending,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// The four ways a call can end for the request.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub enum Ending {
     /// The hook said yes or no.
     Answered(Answer),
     /// No usable answer, passed over.
@@ -33,7 +36,7 @@ pub(super) enum Ending {
 
 impl<'a> Outcome<'a> {
     /// Judges what came back from a hook.
-    pub(super) fn judge(live: &'a LiveHook, result: Result<Answer, CallFailure>, took: Duration) -> Self {
+    pub fn judge(live: &'a LiveHook, result: Result<Answer, CallFailure>, took: Duration) -> Self {
         let ending = match (result, live.hook.failure_policy) {
             (Ok(answer), _) => Ending::Answered(answer),
             (Err(failure), FailurePolicy::Ignore) => {
@@ -50,17 +53,17 @@ impl<'a> Outcome<'a> {
     }
 
     /// True when the hook said no.
-    pub(super) fn is_denial(&self) -> bool {
+    pub fn is_denial(&self) -> bool {
         matches!(&self.ending, Ending::Answered(answer) if answer.denial.is_some())
     }
 
     /// True when this alone rejects the request.
-    pub(super) fn rejects(&self) -> bool {
+    pub fn rejects(&self) -> bool {
         self.is_denial() || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
     }
 
     /// The ending as metrics and the audit log name it.
-    pub(super) fn label(&self) -> HookOutcome {
+    pub fn label(&self) -> HookOutcome {
         match &self.ending {
             Ending::Answered(answer) if answer.denial.is_some() => HookOutcome::Denied,
             Ending::Answered(_) => HookOutcome::Allowed,

@@ -1,1 +1,10 @@
-//! In the making.
+//! The program around it: settings, then build, run, drain.
+
+pub mod build;
+pub mod listeners;
+pub mod run;
+pub mod settings;
+
+pub use build::{Sidecar, StartError};
+pub use run::{Addresses, Drained, Running};
+pub use settings::Settings;

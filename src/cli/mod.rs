@@ -1,1 +1,109 @@
-//! In the making.
+//! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
+
+pub mod check;
+pub mod logging;
+pub mod serve;
+pub mod size;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// What the process says to whoever started it.
+///
+/// Usage errors end with clap's own code, 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Everything asked for was done.
+    Good,
+    /// It was not: the message is on stderr, or the problems on stdout.
+    Failed,
+    /// Asked to stop, and reviews were still under way when time was up.
+    NotDrained,
+    /// Asked to stop twice.
+    Aborted,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        Self::from(match ending {
+            Ending::Good => 0,
+            Ending::Failed => 1,
+            Ending::NotDrained => 3,
+            Ending::Aborted => 4,
+        })
+    }
+}
+
+const MANUAL: &str = "\
+Try it:
+  gatepost check examples/config        Is this configuration sound? Every problem, with its place and its fix.
+  gatepost serve --config examples/config
+                                        Serve on 127.0.0.1:9440, admin pages on 127.0.0.1:9441.
+  curl -s 127.0.0.1:9441/configz        What is in force, how fresh it is, and where each hook stands.
+
+Environment:
+  GATEPOST_LOG   What is logged, where --log-level is not given (error, warn, info, debug, trace).
+
+Exit codes:
+  0  done; for serve: asked to stop, and every review under way was finished
+  1  not done; what to do about it is on stderr (check: the problems are on stdout)
+  2  the command line is not understood
+  3  serve: asked to stop, but reviews were still under way when time was up
+  4  serve: asked to stop a second time, and stopped at once";
+
+/// An admission sidecar for Kubernetes apiservers: one review in, the same bytes out to every hook, one verdict back.
+///
+/// Gatepost stands beside an apiserver the way a gatepost stands beside a gate. The apiserver asks it once about each
+/// write; it asks every external hook that wants a say, all at the same time, from one shared copy of the bytes, and
+/// gives back one verdict. Its configuration is read every second and swapped as one; when it cannot be read for five
+/// seconds, writes are refused rather than judged by rules that may be outdated.
+#[derive(Debug, Parser)]
+#[command(name = "gatepost", version, after_long_help = MANUAL, max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+}
+
+/// Parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    let ending = match CommandLine::parse().command {
+        Command::Serve(serve) => serve.run(),
+        Command::Check(check) => check.run(),
+    };
+    ending.into()
+}
+
+/// Tells on stderr why a command could not do its work.
+fn complain(what: &dyn std::fmt::Display) -> Ending {
+    // Where stderr is closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "gatepost: {what}");
+    Ending::Failed
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed_and_its_manual_complete() {
+        let mut command = CommandLine::command();
+        command.clone().debug_assert();
+        command.build();
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            assert!(sub.get_about().is_some(), "{} says nothing of itself", sub.get_name());
+            for argument in sub.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {} says nothing", sub.get_name(), argument.get_id());
+            }
+        }
+        assert!(command.render_long_help().to_string().contains("Exit codes:"));
+    }
+}

@@ -44,12 +44,21 @@ fn hook(live: &LiveHook) -> Value {
         }),
         Rotation::Active { since } => json!({ "state": "Active", "since": time(*since) }),
     };
+    // A hook that has moved is still asked at its old endpoint.
+    let replacement = live.replacing.as_ref().map(|replacement| {
+        json!({
+            "endpoint": replacement.channel.endpoint().to_string(),
+            "since": time(replacement.since),
+            "lastFailure": replacement.last_failure.as_ref().map(ToString::to_string),
+        })
+    });
     json!({
         "name": &*live.hook.name,
         "endpoint": live.channel.endpoint().to_string(),
         "effectivePolicy": policy,
         "timeoutMilliseconds": live.hook.timeout.as_millis() as u64,
         "rotation": rotation,
+        "replacement": replacement,
     })
 }
 

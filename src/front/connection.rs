@@ -97,7 +97,14 @@ impl Front {
             .max_concurrent_reset_streams(limits::REFUSED_REMEMBERED)
             .max_local_error_reset_streams(Some(limits::REFUSED_FORGOTTEN))
             .handshake(io);
-        let mut connection = match timeout(limits::HANDSHAKE, handshake).await {
+        let mut watched = life.clone();
+        let mut draining = pin!(async move { watched.wait_for(|life| *life != Life::Serving).await.map(drop) });
+        let begun = tokio::select! {
+            biased;
+            begun = timeout(limits::HANDSHAKE, handshake) => begun,
+            _ = &mut draining => return,
+        };
+        let mut connection = match begun {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection did not begin as HTTP/2");
@@ -105,8 +112,6 @@ impl Front {
             }
             Err(_) => return self.gate.metrics.refused(Refused::NotGrpc),
         };
-        let mut watched = life.clone();
-        let mut draining = pin!(async move { watched.wait_for(|life| *life != Life::Serving).await.map(drop) });
         let mut told = false;
         loop {
             tokio::select! {

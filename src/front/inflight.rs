@@ -20,9 +20,9 @@ impl Inflight {
     }
 
     /// One more request; it ends when the guard is dropped.
-    pub fn enter(self: &Arc<Self>) -> Entered {
+    pub fn enter(&self) -> Entered<'_> {
         self.requests.fetch_add(1, Relaxed);
-        Entered { inflight: Arc::clone(self), bytes: 0 }
+        Entered { inflight: self, bytes: 0 }
     }
 
     /// Requests in flight.
@@ -38,12 +38,12 @@ impl Inflight {
 
 /// One request in flight with what it has reserved.
 #[derive(Debug)]
-pub struct Entered {
-    inflight: Arc<Inflight>,
+pub struct Entered<'a> {
+    inflight: &'a Inflight,
     bytes: usize,
 }
 
-impl Entered {
+impl Entered<'_> {
     /// Reserves room for that many bytes more; `false` when there is none.
     #[must_use]
     pub fn reserve(&mut self, bytes: usize) -> bool {
@@ -58,7 +58,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.inflight.bytes.fetch_sub(self.bytes, Relaxed);
         self.inflight.requests.fetch_sub(1, Relaxed);

@@ -89,9 +89,9 @@ pub async fn serve(
     shutdown.await;
     front.gate().current.drain();
     accepting.shutdown().await;
-    life.send_replace(Life::Draining);
-    // Now, rather than within a second: whoever watches our health should hear of it before its stream ends.
+    // Whoever watches our health should hear of it before the stream ends.
     front.cold().refresh_health().await;
+    life.send_replace(Life::Draining);
     let _ = timeout(front.limits().drain, ended.recv()).await;
     let cut = open(&workers);
     life.send_replace(Life::Over);

@@ -42,7 +42,7 @@ impl Message {
     pub(super) async fn read(
         &mut self,
         body: &mut RecvStream,
-        inflight: &mut Entered,
+        inflight: &mut Entered<'_>,
         metrics: &Metrics,
         limit: usize,
     ) -> Result<(), Refusal> {
@@ -112,7 +112,7 @@ impl Message {
     }
 
     /// Once the five bytes are there: plain? within the limit? is there room?
-    fn read_frame_head(&mut self, inflight: &mut Entered, limit: usize) -> Result<(), Refusal> {
+    fn read_frame_head(&mut self, inflight: &mut Entered<'_>, limit: usize) -> Result<(), Refusal> {
         let Some(&[flag, a, b, c, d]) = self.chunks.first().and_then(|first| first.first_chunk::<FRAME_HEAD>()) else {
             return Ok(());
         };

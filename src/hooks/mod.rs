@@ -13,4 +13,6 @@ mod probe;
 
 pub use call::{Call, Method};
 pub use channel::Channel;
+#[doc(hidden)]
+pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};

@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::Generation;
+use super::{Draining, Generation};
 use crate::snapshot::{Problem, Snapshot};
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -35,6 +35,7 @@ pub struct Current {
     fresh: AtomicU64,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
+    leaving: ArcSwap<Vec<Draining>>,
 }
 
 impl Current {
@@ -53,6 +54,7 @@ impl Current {
             fresh: AtomicU64::new(0),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
+            leaving: ArcSwap::default(),
         }
     }
 
@@ -104,6 +106,16 @@ impl Current {
     /// True from [`Current::drain`] on.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// The hooks that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Arc<Vec<Draining>> {
+        self.leaving.load_full()
+    }
+
+    /// These hooks, and no others, still hold requests of former generations.
+    pub fn set_leaving(&self, leaving: Vec<Draining>) {
+        self.leaving.store(Arc::new(leaving));
     }
 }
 

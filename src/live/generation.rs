@@ -13,6 +13,9 @@ use crate::{
 ///
 /// ```text
 /// Probing --passed--> Active --removed from the configuration--> Draining --last request done--> Gone
+///    |                  ^  |
+///    |   (at start) ----+  +--endpoint changed: Active at the old one, see [`LiveHook::replacing`]
+///    +--removed--> Gone
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
@@ -30,15 +33,28 @@ pub enum Rotation {
     },
 }
 
+/// The new endpoint of a hook that has moved, while the old one is still asked.
+#[derive(Clone, Debug)]
+pub struct Replacement {
+    /// How the new endpoint is reached.
+    pub channel: Arc<Channel>,
+    /// Since when it is probed.
+    pub since: SystemTime,
+    /// Why the last probe failed; `None` before the first has ended.
+    pub last_failure: Option<CallFailure>,
+}
+
 /// A hook with its connections and counters.
 #[derive(Clone, Debug)]
 pub struct LiveHook {
     /// What was configured.
     pub hook: Arc<Hook>,
-    /// How it is reached.
+    /// How it is reached. While it moves, the old endpoint, with the new specification in everything else.
     pub channel: Arc<Channel>,
     /// Is it asked?
     pub rotation: Rotation,
+    /// Where it moves to, until that endpoint has been seen to answer.
+    pub replacing: Option<Replacement>,
     /// Its counters.
     pub metrics: Arc<HookMetrics>,
 }

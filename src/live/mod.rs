@@ -1,7 +1,9 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
 pub mod current;
+pub mod draining;
 pub mod generation;
 
 pub use current::{Current, Rejection};
-pub use generation::{Generation, LiveHook, Rotation};
+pub use draining::Draining;
+pub use generation::{Generation, LiveHook, Replacement, Rotation};

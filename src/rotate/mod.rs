@@ -1,1 +1,17 @@
-//! In the making.
+//! The story of one configuration change: read, check, probe what is new, put in force, drain what is gone.
+//!
+//! ```text
+//! Reading --same digest--> freshness stamped, done
+//!         --changed--> candidate --problems--> rejected: the generation in force stays
+//!                                --good--> seated: what is proven is asked at once, what is new is probed
+//!                                          --> published --> hooks that are gone drain
+//! ```
+
+pub mod candidate;
+pub mod draining;
+pub mod probing;
+pub mod rotator;
+pub mod seating;
+
+pub use candidate::{Candidate, candidate};
+pub use rotator::Rotator;

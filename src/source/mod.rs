@@ -1,1 +1,87 @@
-//! Where configuration is read from.
+//! Where configuration is read from: one full consistent read, once a second.
+
+pub mod contents;
+pub mod file;
+pub mod poll;
+
+use std::time::Duration;
+
+pub use contents::{Contents, ReadError, Reference};
+pub use file::FileSource;
+pub use poll::{Reading, poll};
+use tokio::{task::JoinHandle, time::timeout};
+
+/// How long one read may take. With one read a second, four may fail or hang before the configuration is stale.
+// source: initializers.md §D6, "per-read deadline 800 ms".
+pub const READ_DEADLINE: Duration = Duration::from_millis(800);
+
+/// Where configuration is read from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file, or the files of a folder.
+    File(FileSource),
+}
+
+impl Source {
+    /// One full consistent read; blocks for at most about [`READ_DEADLINE`], unless the file system itself hangs.
+    ///
+    /// # Errors
+    /// What could not be read and why; the caller decides what a failed read means.
+    pub fn read(&self) -> Result<Contents, ReadError> {
+        match self {
+            Self::File(file) => file.read(READ_DEADLINE),
+        }
+    }
+}
+
+/// A blocking read under a deadline. A read that hangs is left behind, and no second one is started beside it.
+#[derive(Debug)]
+pub(crate) struct Outstanding<T> {
+    read: Option<JoinHandle<T>>,
+}
+
+impl<T: Send + 'static> Outstanding<T> {
+    pub(crate) fn none() -> Self {
+        Self { read: None }
+    }
+
+    /// Runs `read` off this thread; `None` when it, or one begun before it, has not ended within `deadline`.
+    ///
+    /// The late result of an earlier read is thrown away: it would have to be dated back to its own start.
+    pub(crate) async fn run(&mut self, deadline: Duration, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if self.read.as_ref().is_some_and(|earlier| !earlier.is_finished()) {
+            return None;
+        }
+        let running = self.read.insert(tokio::task::spawn_blocking(read));
+        let ended = timeout(deadline, running).await.ok()?;
+        self.read = None;
+        ended.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hung_read_is_left_behind_and_has_no_second_beside_it() {
+        let (release, hung) = mpsc::channel::<()>();
+        let mut outstanding = Outstanding::none();
+        let first = tokio::join!(
+            outstanding.run(READ_DEADLINE, move || {
+                let _ = hung.recv();
+                1
+            }),
+            tokio::time::advance(READ_DEADLINE),
+        );
+        assert_eq!(first.0, None, "the deadline holds");
+        assert_eq!(outstanding.run(READ_DEADLINE, || 2).await, None, "nothing is started beside a hung read");
+        drop(release);
+        while outstanding.read.as_ref().is_some_and(|read| !read.is_finished()) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(outstanding.run(READ_DEADLINE, || 3).await, Some(3));
+    }
+}

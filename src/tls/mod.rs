@@ -1,15 +1,82 @@
-//! Key pairs and trust.
+//! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
+
+pub mod client;
+pub mod pem;
+pub mod server;
 
 use std::sync::Arc;
 
-use crate::model::hook::EndpointTls;
+pub use client::client_config;
+use rustls::crypto::CryptoProvider;
+pub use server::server_config;
 
-/// What is wrong with an endpoint's TLS material.
+/// HTTP/2, as ALPN names it. gRPC speaks nothing else.
+const ALPN_H2: &[u8] = b"h2";
+
+/// Named at every use: a process-wide provider would be one more thing to install, and to forget in a test.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// What is wrong with TLS material, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct TlsError(pub String);
+pub enum TlsError {
+    /// A PEM file is damaged.
+    #[error("the {what} is not PEM: {cause}")]
+    NotPem {
+        /// Which of the PEM files.
+        what: &'static str,
+        /// The parser's words.
+        cause: String,
+    },
+    /// A PEM file holds nothing of the expected sort.
+    #[error("the {what} has no \"-----BEGIN {label}-----\" section")]
+    Empty {
+        /// Which of the PEM files.
+        what: &'static str,
+        /// The PEM label looked for.
+        label: &'static str,
+    },
+    /// A certificate cannot be used as an authority.
+    #[error("certificate {number} of the {what} cannot be trusted as an authority: {cause}")]
+    BadAuthority {
+        /// Which of the PEM files.
+        what: &'static str,
+        /// Which certificate of it, from 1.
+        number: usize,
+        /// rustls' words.
+        cause: String,
+    },
+    /// Certificate and key cannot be used together.
+    #[error("the {what} and its private key do not belong together, or cannot be used: {cause}")]
+    BadPair {
+        /// Which certificate.
+        what: &'static str,
+        /// rustls' words.
+        cause: String,
+    },
+    /// The name to look for in the server's certificate is none.
+    #[error("{0:?} is neither a DNS name nor an IP address")]
+    BadServerName(String),
+    /// The system has no certificate authorities.
+    #[error("the system's certificate authorities cannot be read: {0}")]
+    NoSystemRoots(String),
+    /// rustls refuses for a reason of its own.
+    #[error("{0}")]
+    Refused(String),
+}
 
-/// The client side of TLS to a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted).
-pub fn client_config(_tls: &EndpointTls) -> Result<Arc<rustls::ClientConfig>, TlsError> {
-    Err(TlsError("in the making".into()))
+impl TlsError {
+    /// What to do about it.
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::NotPem { .. } => "write it again from its origin; PEM is text between BEGIN and END lines",
+            Self::Empty { .. } => "check that certificate, key and authority are not mixed up",
+            Self::BadAuthority { .. } => "give the certificate of the authority that signed the peer's, not the peer's",
+            Self::BadPair { .. } => "give the key the certificate was issued for; a rotation must replace both",
+            Self::BadServerName(_) => "give the name in the server's certificate",
+            Self::NoSystemRoots(_) => "install the system's ca-certificates, or name an authority in the configuration",
+            Self::Refused(_) => "see the cause",
+        }
+    }
 }

@@ -44,6 +44,7 @@ pub fn gate(yaml: &str, reasons: Reasons) -> Arc<Gate> {
             hook: hook.clone(),
             channel: Channel::open(hook.endpoint.clone(), None, &workers),
             rotation: Rotation::Active { since: SystemTime::now() },
+            replacing: None,
             metrics: metrics.hook(&hook.name),
         })
         .collect();

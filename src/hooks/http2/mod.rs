@@ -26,3 +26,16 @@ mod outgoing;
 mod stream;
 
 pub(super) use connection::{Connection, Limits};
+
+/// Cuts a message into the frames one call sends, as a lane does, and says how many bytes that makes. The bytes go
+/// nowhere: this is what `benches/fanout.rs` measures.
+#[doc(hidden)]
+pub fn frames_of(call: super::Call) -> usize {
+    let mut outgoing = outgoing::Outgoing::new();
+    let mut stream = stream::Stream::new(call, frame::MAX_WINDOW);
+    while stream.unsent > 0 {
+        let len = stream.unsent.min(frame::DEFAULT_MAX_FRAME);
+        stream.send(1, len, &mut outgoing);
+    }
+    outgoing.queued()
+}

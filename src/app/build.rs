@@ -1,0 +1,96 @@
+//! Settings to a running sidecar: bind, open, read, check, and only then run.
+
+use std::{fmt, io, sync::Arc, time::Instant};
+
+use super::{
+    Running, Settings,
+    listeners::{self, BindError},
+    run::{self, Parts},
+    settings::AuditLog,
+};
+use crate::{
+    live::Current,
+    rotate::{Candidate, candidate},
+    snapshot::Problem,
+    source::{FileSource, ReadError, Source},
+    telemetry::{Audit, Metrics},
+};
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The audit log cannot be written.
+    #[error("cannot open the audit log {path}: {cause}")]
+    Audit {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The configuration cannot be read.
+    #[error("{0}; nothing is served without a configuration")]
+    Unreadable(#[from] ReadError),
+    /// The configuration is not sound.
+    #[error("{}", Listed(.0))]
+    Invalid(Vec<Problem>),
+    /// The operating system gives us no thread or event queue.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Problems, one a line, and their number.
+struct Listed<'a>(&'a [Problem]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "the configuration has problems ({}); nothing is served without a sound one", self.0.len())?;
+        for (index, problem) in self.0.iter().enumerate() {
+            let end = if index + 1 < self.0.len() { "\n" } else { "" };
+            write!(f, "{problem}{end}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A whole sidecar in this process: what `gatepost serve` runs, for demonstrations, tests and benches too.
+#[derive(Debug)]
+pub struct Sidecar;
+
+impl Sidecar {
+    /// Binds, opens the audit log, reads and checks the configuration, and serves. When this returns, the first
+    /// generation is in force.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running.
+    pub fn start(settings: Settings) -> Result<Running, StartError> {
+        let grpc = listeners::tcp(settings.listen, settings.insecure_listen)?;
+        let admin = listeners::tcp(settings.admin, settings.insecure_listen)?;
+        let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
+        let audit = open_audit(&settings.audit_log)?;
+        let source = Source::File(FileSource::new(&settings.config));
+        let (candidate, read_at) = first(&source)?;
+        let current = Arc::new(Current::new(read_at));
+        current.stamp(read_at);
+        let metrics = Arc::new(Metrics::new(settings.workers.get()));
+        Ok(run::start(Parts { settings, grpc, admin, uds, audit, source, current, metrics }, candidate)?)
+    }
+}
+
+fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
+    let path = match log {
+        AuditLog::None => return Ok(Audit::off()),
+        AuditLog::Stdout => "-".as_ref(),
+        AuditLog::File(path) => path.as_path(),
+    };
+    Audit::to_path(path).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+}
+
+/// The first read, which has to be good, and when it began.
+fn first(source: &Source) -> Result<(Candidate, Instant), StartError> {
+    let read_at = Instant::now();
+    let contents = source.read()?;
+    Ok((candidate(&contents).map_err(StartError::Invalid)?, read_at))
+}

@@ -1,0 +1,264 @@
+//! Threads, signals and the bounded drain.
+//!
+//! N worker threads serve reviews, each on a runtime of its own. One more thread, the control plane, accepts
+//! connections and hands them out, reads the configuration, rotates it, and serves the admin pages.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::unix::net::UnixListener,
+    path::PathBuf,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, oneshot, watch},
+};
+
+use super::Settings;
+use crate::{
+    admit::Gate,
+    front::{self, Bound, Front, Limits, Worker, admin::Admin},
+    live::Current,
+    rotate::{Candidate, Rotator},
+    source::{self, Source},
+    telemetry::{Audit, Metrics},
+};
+
+/// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Where a sidecar is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC over TCP.
+    pub grpc: SocketAddr,
+    /// gRPC over a unix socket.
+    pub uds: Option<PathBuf>,
+    /// The admin pages.
+    pub admin: SocketAddr,
+}
+
+/// How a sidecar ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that still had reviews under way when time was up; `None` when the control plane broke.
+    pub cut: Option<usize>,
+}
+
+impl Drained {
+    /// Was every review under way finished?
+    pub fn complete(self) -> bool {
+        self.cut == Some(0)
+    }
+}
+
+/// A sidecar that serves. Dropping it stops it and waits, as [`Running::stop`] does.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it is reached.
+    pub addresses: Addresses,
+    /// What is in force.
+    pub current: Arc<Current>,
+    /// Its counters.
+    pub metrics: Arc<Metrics>,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<Drained>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Turns readiness red, takes nothing new, lets reviews under way finish for a bounded time, and ends every thread.
+    /// Blocks meanwhile.
+    pub fn stop(mut self) -> Drained {
+        self.begin_to_stop();
+        self.join();
+        self.ended.try_recv().unwrap_or(Drained { cut: None })
+    }
+
+    fn begin_to_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.begin_to_stop();
+        self.join();
+    }
+}
+
+/// How often a sidecar was told to stop before it had ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Once: it drained.
+    Once(Drained),
+    /// Twice: the process should end now.
+    Twice,
+}
+
+/// Waits until SIGTERM or SIGINT, then drains; a second signal does not wait for that.
+///
+/// # Errors
+/// Signals cannot be listened to, or the control plane ended by itself.
+pub fn until_told(mut running: Running) -> io::Result<Told> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let told = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
+        }
+        tracing::info!("told to stop: draining; a second signal stops at once");
+        running.begin_to_stop();
+        tokio::select! {
+            biased;
+            drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
+            _ = terminate.recv() => Ok(Told::Twice),
+            _ = interrupt.recv() => Ok(Told::Twice),
+        }
+    });
+    match told {
+        Ok(Told::Twice) => {
+            tracing::warn!("told to stop twice: reviews under way are cut");
+            // The process ends with the main thread; its other threads are not waited for.
+            std::mem::forget(running);
+        }
+        Ok(Told::Once(_)) | Err(_) => drop(running),
+    }
+    told
+}
+
+/// What a sidecar is made of before it runs.
+pub(super) struct Parts {
+    pub(super) settings: Settings,
+    pub(super) grpc: TcpListener,
+    pub(super) admin: TcpListener,
+    pub(super) uds: Option<UnixListener>,
+    pub(super) audit: Audit,
+    pub(super) source: Source,
+    pub(super) current: Arc<Current>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Starts the threads and puts the first candidate in force.
+pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
+    let settings = &parts.settings;
+    let addresses =
+        Addresses { grpc: parts.grpc.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
+    let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
+    let gate = Arc::new(Gate {
+        current: Arc::clone(&current),
+        metrics: Arc::clone(&metrics),
+        audit: Arc::new(parts.audit),
+        reasons: settings.reasons,
+    });
+    let drain = settings.max_deadline + MARGIN;
+    let limits = Limits {
+        message_bytes: settings.max_message_bytes,
+        inflight_bytes: settings.max_inflight_bytes,
+        timeout: settings.max_deadline,
+        drain,
+        ..Limits::default()
+    };
+    let front = Front::new(Arc::clone(&gate), limits).map_err(io::Error::other)?;
+
+    let (stop, told) = watch::channel(false);
+    let (end, ended) = oneshot::channel();
+    // From here on, dropping `running` ends every thread that was started.
+    let mut running = Running { addresses, current, metrics, stop, ended, threads: Vec::new() };
+    let (over, workers_told) = watch::channel(false);
+    let mut workers = Vec::with_capacity(settings.workers.get());
+    for index in 0..settings.workers.get() {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        workers.push(Worker::new(index, runtime.handle().clone()));
+        let until = workers_told.clone();
+        running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(&runtime, until))?);
+    }
+    let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
+    let mut rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
+    rotator.put_in_force(first);
+
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (sockets, admin) = {
+        let _entered = runtime.enter();
+        let mut sockets = vec![Bound::Tcp(tokio::net::TcpListener::from_std(parts.grpc)?)];
+        if let Some(uds) = parts.uds {
+            sockets.push(Bound::Unix(tokio::net::UnixListener::from_std(uds)?));
+        }
+        (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
+    };
+    let control = Control { front, sockets, admin, workers, rotator, source: parts.source, told };
+    let read_every = settings.read_every;
+    let socket = settings.uds.clone();
+    running.threads.push(spawn("gatepost-control".to_owned(), move || {
+        let drained = runtime.block_on(control.run(read_every));
+        if let Some(socket) = socket {
+            let _ = std::fs::remove_file(socket);
+        }
+        // A hung read must not hold us up.
+        runtime.shutdown_background();
+        over.send_replace(true);
+        gate.audit.close();
+        let _ = end.send(drained);
+    })?);
+    Ok(running)
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name).spawn(run)
+}
+
+/// Runs what is spawned on the runtime until told that it is over, or nobody is left to tell.
+fn until_true(runtime: &Runtime, mut over: watch::Receiver<bool>) {
+    let _ = runtime.block_on(over.wait_for(|over| *over));
+}
+
+/// The control plane.
+struct Control {
+    front: Arc<Front>,
+    sockets: Vec<Bound>,
+    admin: tokio::net::TcpListener,
+    workers: Vec<Arc<Worker>>,
+    rotator: Rotator,
+    source: Source,
+    told: watch::Receiver<bool>,
+}
+
+impl Control {
+    /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
+    async fn run(self, read_every: Duration) -> Drained {
+        let mut told = self.told;
+        let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
+        let (readings, read) = mpsc::channel(1);
+        let admin = {
+            let gate = self.front.gate();
+            Admin { current: Arc::clone(&gate.current), metrics: Arc::clone(&gate.metrics) }
+        };
+        let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
+        let beside = async {
+            tokio::join!(
+                source::poll(self.source, read_every, readings),
+                self.rotator.run(read),
+                admin.serve(self.admin, std::future::pending()),
+            )
+        };
+        tokio::select! {
+            drained = serving => Drained { cut: Some(drained.cut) },
+            _ = beside => Drained { cut: None },
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `check`: every problem of a configuration, or what would be in force.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::PathBuf,
+    time::Duration,
+};
+
+use super::{Ending, complain};
+use crate::{
+    model::{FailurePolicy, Hook, HookType, SideEffects},
+    rotate::candidate,
+    snapshot::Snapshot,
+    source::FileSource,
+};
+
+/// Nobody waits for us but a person: a slow mount may take its time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost check gatepost.yaml
+  gatepost check /etc/gatepost && systemctl restart gatepost
+
+Exit codes:
+  0  no problem: a summary of what would be in force is printed
+  1  problems: one a line (file, place, what is wrong, what to do), then their number";
+
+/// Check a configuration: print every problem at once, or what would be in force
+///
+/// Reads what `serve --config PATH` would read, including the certificates and keys it refers to, and checks all of
+/// it the way `serve` does. Asks no hook.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Check {
+    /// A YAML or JSON file, or a folder of them
+    path: PathBuf,
+}
+
+impl Check {
+    /// Checks and tells.
+    pub fn run(&self) -> Ending {
+        let contents = match FileSource::new(&self.path).read(PATIENCE) {
+            Ok(contents) => contents,
+            Err(error) => return complain(&error),
+        };
+        let (told, ending) = match candidate(&contents) {
+            Ok(candidate) => (summary(contents.files.len(), &candidate.snapshot), Ending::Good),
+            Err(problems) => {
+                let mut told = String::new();
+                for problem in &problems {
+                    let _ = writeln!(told, "{problem}");
+                }
+                let _ = writeln!(told, "{}", counted(problems.len(), "problem"));
+                (told, Ending::Failed)
+            }
+        };
+        // Whoever closed our output (`| head`) has seen enough.
+        let _ = io::stdout().write_all(told.as_bytes());
+        ending
+    }
+}
+
+fn summary(files: usize, snapshot: &Snapshot) -> String {
+    let mut told = format!("no problem in {}\n", counted(files, "file"));
+    let _ = match snapshot.hooks.len() {
+        0 => writeln!(told, "in force would be: no hooks; every write is allowed"),
+        hooks => writeln!(told, "in force would be: {}", counted(hooks, "hook")),
+    };
+    for hook in &snapshot.hooks {
+        let _ = writeln!(told, "  {}", line(hook));
+    }
+    told
+}
+
+fn line(hook: &Hook) -> String {
+    let hook_type = match hook.hook_type {
+        HookType::Validating => "validating",
+        HookType::Mutating => "mutating",
+    };
+    let policy = match hook.failure_policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+        FailurePolicy::Retry => "Retry",
+    };
+    let dry_run = match hook.side_effects {
+        SideEffects::None | SideEffects::NoneOnDryRun => "",
+        SideEffects::Undeclared | SideEffects::Some | SideEffects::Unknown => ", not for dry runs",
+    };
+    let timeout = humantime::format_duration(hook.timeout);
+    let rules = counted(hook.rules.len(), "rule");
+    format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,56 @@
+//! The log: lines on stderr, as text or JSON. Never an object's content; the code that logs sees to that.
+
+use std::{env, io};
+
+use tracing_subscriber::EnvFilter;
+
+/// The environment's word on what is logged.
+const VARIABLE: &str = "GATEPOST_LOG";
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Log")]
+pub struct Logging {
+    /// How log lines (on stderr) look
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+
+    /// What is logged: error, warn, info, debug or trace [default: $GATEPOST_LOG, or info]
+    ///
+    /// Or a list of levels by module: "info,gatepost::hooks=debug".
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+}
+
+impl Logging {
+    /// Starts logging.
+    ///
+    /// # Errors
+    /// A sentence about a level that is not understood.
+    pub fn start(&self) -> Result<(), String> {
+        let (from, level) = match (&self.log_level, env::var(VARIABLE)) {
+            (Some(level), _) => ("--log-level", level.clone()),
+            (None, Ok(level)) => (VARIABLE, level),
+            (None, Err(_)) => ("--log-level", "info".to_owned()),
+        };
+        let filter = EnvFilter::builder().parse(&level).map_err(|error| {
+            format!("{from} {level:?} is not understood: {error}; say error, warn, info, debug or trace")
+        })?;
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        let started = match self.log_format {
+            LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
+            LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        };
+        started.map_err(|error| format!("cannot start logging: {error}"))
+    }
+}

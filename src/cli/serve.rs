@@ -1,0 +1,165 @@
+//! `serve`: settings, build, run.
+
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+
+use super::{Ending, complain, logging::Logging, size::Size};
+use crate::{
+    admit::Reasons,
+    app::{Running, Settings, Sidecar, run, settings::AuditLog},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost serve --config /etc/gatepost
+  gatepost serve --config gatepost.yaml --uds /run/gatepost/gatepost.sock --audit-log /var/log/gatepost/audit.jsonl
+  gatepost serve --config gatepost.yaml --listen 127.0.0.1:0 --workers 2 --reasons all
+
+On stdout, one line for each address once it is bound, then one when the first configuration is in force:
+  listening grpc 127.0.0.1:9440
+  listening uds /run/gatepost/gatepost.sock
+  listening admin 127.0.0.1:9441
+  ready generation 1 hooks 3
+
+Stopping:
+  SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews under way are finished, for at most
+  --max-deadline and a second. A second signal stops at once. See `gatepost --help` for the exit codes.";
+
+/// Serve reviews, until told to stop
+///
+/// Reads the configuration every second and puts a changed one in force as a whole, after checking it and probing the
+/// hooks it adds. An invalid change is logged, shown on /configz, and leaves the last good configuration in force. The
+/// very first one has to be good: otherwise its problems are printed and nothing is served.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Serve {
+    /// A YAML or JSON file, or a folder of them
+    #[arg(long, value_name = "PATH")]
+    config: PathBuf,
+
+    /// Where gRPC is served, in plaintext; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
+    listen: SocketAddr,
+
+    /// Allow --listen on an address that other machines can reach
+    #[arg(long)]
+    insecure_listen: bool,
+
+    /// A unix socket where gRPC is served as well (mode 0660)
+    #[arg(long, value_name = "PATH")]
+    uds: Option<PathBuf>,
+
+    /// Where /livez, /readyz, /metrics and /configz are served, in plaintext
+    #[arg(long, value_name = "ADDRESS", default_value_t = Settings::ADMIN)]
+    admin: SocketAddr,
+
+    /// Threads that serve reviews
+    #[arg(long, value_name = "NUMBER", default_value_t = Settings::cores())]
+    workers: NonZeroUsize,
+
+    /// The largest review taken
+    #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_MESSAGE_BYTES))]
+    max_message_bytes: Size,
+
+    /// The most bytes of reviews held at any time; more are refused as overload
+    #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_INFLIGHT_BYTES))]
+    max_inflight_bytes: Size,
+
+    /// The longest a review may take, whatever its caller allows
+    #[arg(long, value_name = "DURATION", value_parser = positive, default_value = "30s")]
+    max_deadline: Duration,
+
+    /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
+    #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
+    audit_log: AuditLog,
+
+    /// How many reasons a rejection gives: the first, at once, or all, once every hook has answered
+    #[arg(long, value_enum, default_value = "first")]
+    reasons: ReasonsArg,
+
+    #[command(flatten)]
+    logging: Logging,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReasonsArg {
+    First,
+    All,
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("a deadline of nothing refuses everything".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(format!("{error}; write a duration like 10s or 500ms")),
+    }
+}
+
+fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
+    Ok(match text {
+        "none" => AuditLog::None,
+        "-" => AuditLog::Stdout,
+        path => AuditLog::File(path.into()),
+    })
+}
+
+impl Serve {
+    /// Serves until told to stop.
+    pub fn run(self) -> Ending {
+        if let Err(error) = self.logging.start() {
+            return complain(&error);
+        }
+        let running = match Sidecar::start(self.settings()) {
+            Ok(running) => running,
+            Err(error) => return complain(&error),
+        };
+        announce(&running);
+        match run::until_told(running) {
+            Ok(run::Told::Once(drained)) if drained.complete() => Ending::Good,
+            Ok(run::Told::Once(_)) => Ending::NotDrained,
+            Ok(run::Told::Twice) => Ending::Aborted,
+            Err(error) => complain(&error),
+        }
+    }
+
+    fn settings(self) -> Settings {
+        Settings {
+            listen: self.listen,
+            insecure_listen: self.insecure_listen,
+            uds: self.uds,
+            admin: self.admin,
+            workers: self.workers,
+            max_message_bytes: self.max_message_bytes.0,
+            max_inflight_bytes: self.max_inflight_bytes.0,
+            max_deadline: self.max_deadline,
+            audit_log: self.audit_log,
+            reasons: match self.reasons {
+                ReasonsArg::First => Reasons::First,
+                ReasonsArg::All => Reasons::All,
+            },
+            ..Settings::new(self.config)
+        }
+    }
+}
+
+/// Tells on stdout where we listen, in a form a program can read.
+fn announce(running: &Running) {
+    let addresses = &running.addresses;
+    let mut told = format!("listening grpc {}\n", addresses.grpc);
+    if let Some(path) = &addresses.uds {
+        told.push_str(&format!("listening uds {}\n", path.display()));
+    }
+    let generation = running.current.load();
+    told.push_str(&format!("listening admin {}\n", addresses.admin));
+    told.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
+    let mut stdout = io::stdout().lock();
+    // A closed stdout is no reason not to serve.
+    let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());
+}

@@ -1,0 +1,68 @@
+//! Candidate: a configuration without a single problem, not yet in force.
+
+use std::{collections::HashMap, sync::Arc};
+
+use rustls::ClientConfig;
+
+use crate::{
+    model::{Endpoint, Hook, hook::EndpointTls},
+    snapshot::{self, Problem, Snapshot},
+    source::Contents,
+    tls,
+};
+
+/// A configuration without a single problem, not yet in force.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Digest of the contents it comes from.
+    pub digest: String,
+    /// The compiled configuration.
+    pub snapshot: Arc<Snapshot>,
+    tls: HashMap<EndpointTls, Arc<ClientConfig>>,
+}
+
+impl Candidate {
+    /// How TLS is done with that endpoint; `None` where it is not done.
+    pub fn tls(&self, endpoint: &Endpoint) -> Option<Arc<ClientConfig>> {
+        self.tls.get(endpoint.tls.as_ref()?).cloned()
+    }
+}
+
+/// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material.
+///
+/// # Errors
+/// Every problem there is, not just the first.
+pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
+    let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))?;
+    let mut tls = HashMap::new();
+    let mut problems = Vec::new();
+    for hook in &snapshot.hooks {
+        let Some(wanted) = &hook.endpoint.tls else { continue };
+        if tls.contains_key(wanted) {
+            continue;
+        }
+        match tls::client_config(wanted) {
+            Ok(config) => drop(tls.insert(wanted.clone(), config)),
+            Err(error) => problems.push(Problem {
+                file: file_of(hook, contents),
+                path: format!("hook {:?}, TLS", hook.name),
+                what: error.to_string(),
+                fix: error.fix().to_owned(),
+            }),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Candidate { digest: contents.digest.clone(), snapshot: Arc::new(snapshot), tls })
+}
+
+/// The file that speaks of the hook, where only one does. (A compiled hook does not know where it was written.)
+fn file_of(hook: &Hook, contents: &Contents) -> String {
+    let speaks = |bytes: &[u8]| bytes.windows(hook.name.len()).any(|window| window == hook.name.as_bytes());
+    let mut files = contents.files.iter().filter(|file| speaks(&file.bytes));
+    match (files.next(), files.next()) {
+        (Some(only), None) => only.name.clone(),
+        _ => "configuration".to_owned(),
+    }
+}

@@ -1,0 +1,252 @@
+//! Rotator: takes readings and puts what is good into force.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
+
+use super::{
+    Candidate, candidate,
+    draining::Drain,
+    probing::{ProbeNews, Probing},
+    seating::{Seat, Seated, seat},
+};
+use crate::{
+    hooks::Channel,
+    live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
+    model::{Endpoint, Hook},
+    snapshot::{Problem, Snapshot},
+    source::{Contents, ReadError, Reading},
+    telemetry::Metrics,
+};
+
+/// Takes readings and puts what is good into force. The only one who publishes.
+#[derive(Debug)]
+pub struct Rotator {
+    current: Arc<Current>,
+    metrics: Arc<Metrics>,
+    workers: Vec<Handle>,
+    /// Digest of what was judged last, good or not: it need not be judged again.
+    judged: String,
+    /// Endpoints not yet seen to answer.
+    probing: HashMap<Endpoint, Probing>,
+    probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
+    drain: Drain,
+    failed_read: Option<ReadError>,
+    told_stale: bool,
+}
+
+impl Rotator {
+    /// Publishes to `current`; opens connections on `workers`; waits no longer than `drain_bound` for what is gone.
+    pub fn new(current: Arc<Current>, metrics: Arc<Metrics>, workers: Vec<Handle>, drain_bound: Duration) -> Self {
+        Self {
+            current,
+            metrics,
+            workers,
+            judged: String::new(),
+            probing: HashMap::new(),
+            probe_news: mpsc::channel(64),
+            drain: Drain::new(drain_bound),
+            failed_read: None,
+            told_stale: false,
+        }
+    }
+
+    /// Takes readings until no more can come.
+    pub async fn run(mut self, mut readings: mpsc::Receiver<Reading>) {
+        loop {
+            tokio::select! {
+                reading = readings.recv() => match reading {
+                    Some(reading) => self.take(reading).await,
+                    None => return,
+                },
+                Some(news) = self.probe_news.1.recv() => self.hear(news),
+            }
+        }
+    }
+
+    /// Takes one reading: stamps freshness, and judges what has changed.
+    pub async fn take(&mut self, reading: Reading) {
+        match reading.outcome {
+            Ok(contents) => {
+                self.current.stamp(reading.started);
+                self.tell_recovery();
+                self.judge(contents).await;
+            }
+            Err(error) => self.tell_failed_read(error),
+        }
+        self.current.set_leaving(self.drain.sweep());
+    }
+
+    async fn judge(&mut self, contents: Contents) {
+        if contents.digest == self.judged {
+            return;
+        }
+        self.judged.clone_from(&contents.digest);
+        // Compiling a large configuration takes a while, and this thread accepts connections too.
+        match spawn_blocking(move || candidate(&contents)).await {
+            Ok(Ok(candidate)) => self.put_in_force(candidate),
+            Ok(Err(problems)) => self.reject(problems),
+            // The checker itself broke. That is our fault; what is in force stays.
+            Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
+        }
+    }
+
+    fn reject(&self, problems: Vec<Problem>) {
+        let before = self.current.rejected();
+        if before.as_ref().is_some_and(|before| before.problems == problems) {
+            return;
+        }
+        tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
+        for problem in &problems {
+            tracing::error!("{problem}");
+        }
+        let since = before.map_or_else(SystemTime::now, |before| before.since);
+        self.current.set_rejected(Some(Rejection { problems, since }));
+    }
+
+    /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
+    pub fn put_in_force(&mut self, candidate: Candidate) {
+        self.judged.clone_from(&candidate.digest);
+        if self.current.rejected().is_some() {
+            tracing::info!("configuration is good again");
+            self.current.set_rejected(None);
+        }
+        let in_force = self.current.load();
+        if in_force.number > 0 && in_force.digest == candidate.digest {
+            return;
+        }
+        let hooks = self.seated(&in_force, &candidate);
+        let wanted = |endpoint: &Endpoint| {
+            let waits = |live: &LiveHook| live.hook.endpoint == *endpoint && !at_its_place(live);
+            hooks.iter().any(waits)
+        };
+        self.probing.retain(|endpoint, _| wanted(endpoint));
+        self.publish(&in_force, candidate.digest, candidate.snapshot, hooks);
+    }
+
+    fn seated(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
+        let seated: Vec<_> = in_force.hooks.iter().map(seated).collect();
+        let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.name, &hook.endpoint));
+        let seats = seat((in_force.number > 0).then_some(&seated), new);
+        let mut opened = HashMap::new();
+        let mut hooks = Vec::with_capacity(seats.len());
+        for (hook, seat) in candidate.snapshot.hooks.iter().zip(seats) {
+            let (channel, rotation, replacing) = match seat {
+                Seat::First => {
+                    let open = || Channel::open(hook.endpoint.clone(), candidate.tls(&hook.endpoint), &self.workers);
+                    let channel = opened.entry(&hook.endpoint).or_insert_with(open);
+                    (Arc::clone(channel), Rotation::Active { since: SystemTime::now() }, None)
+                }
+                Seat::Proven(place) => {
+                    let old = &in_force.hooks[place];
+                    (Arc::clone(&old.channel), old.rotation.clone(), None)
+                }
+                Seat::Unproven => {
+                    let probing = self.probing(hook, candidate);
+                    (Arc::clone(&probing.channel), probing.rotation(), None)
+                }
+                Seat::Moving(place) => {
+                    let old = &in_force.hooks[place];
+                    let replacement = self.probing(hook, candidate).replacement();
+                    (Arc::clone(&old.channel), old.rotation.clone(), Some(replacement))
+                }
+            };
+            let metrics = self.metrics.hook(&hook.name);
+            hooks.push(LiveHook { hook: Arc::clone(hook), channel, rotation, replacing, metrics });
+        }
+        hooks
+    }
+
+    /// The hook's endpoint as it is being probed, from now on if it was not.
+    fn probing(&mut self, hook: &Hook, candidate: &Candidate) -> &Probing {
+        let endpoint = &hook.endpoint;
+        self.probing.entry(endpoint.clone()).or_insert_with(|| {
+            tracing::info!(hook = %hook.name, %endpoint, "hook is probed before it is asked there");
+            let channel = Channel::open(endpoint.clone(), candidate.tls(endpoint), &self.workers);
+            Probing::begin(channel, self.probe_news.0.clone())
+        })
+    }
+
+    fn hear(&mut self, news: ProbeNews) {
+        let endpoint = news.channel.endpoint();
+        let Some(probing) = self.probing.get_mut(endpoint) else { return };
+        // News of an endpoint that was removed and came back is not news of this one.
+        if !Arc::ptr_eq(&probing.channel, &news.channel) {
+            return;
+        }
+        match news.outcome {
+            Ok(()) => drop(self.probing.remove(endpoint)),
+            Err(failure) if probing.last_failure.as_ref() == Some(&failure) => return,
+            Err(failure) => {
+                tracing::warn!(%endpoint, %failure, "probe failed; the hook is not asked there");
+                probing.last_failure = Some(failure);
+            }
+        }
+        let in_force = self.current.load();
+        let hooks = in_force.hooks.iter().map(|live| reseated(live, endpoint, self.probing.get(endpoint))).collect();
+        self.publish(&in_force, in_force.digest.clone(), Arc::clone(&in_force.snapshot), hooks);
+    }
+
+    fn publish(&mut self, old: &Arc<Generation>, digest: String, snapshot: Arc<Snapshot>, hooks: Vec<LiveHook>) {
+        let number = old.number + 1;
+        let new = Arc::new(Generation { number, digest, published: SystemTime::now(), snapshot, hooks });
+        self.current.publish(Arc::clone(&new));
+        let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
+        tracing::info!(generation = number, hooks = new.hooks.len(), probing, digest = new.digest, "in force");
+        self.drain.replaced(old, &new);
+    }
+
+    fn tell_failed_read(&mut self, error: ReadError) {
+        if self.failed_read.as_ref() != Some(&error) {
+            tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
+        }
+        self.failed_read = Some(error);
+        let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
+        if stale && !self.told_stale {
+            tracing::error!(after = ?STALE_AFTER, "no good read for too long: requests are refused");
+            self.told_stale = true;
+        }
+    }
+
+    fn tell_recovery(&mut self) {
+        if self.failed_read.take().is_some() {
+            tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+        }
+        self.told_stale = false;
+    }
+}
+
+fn seated(live: &LiveHook) -> Seated<'_> {
+    let asked = matches!(live.rotation, Rotation::Active { .. });
+    Seated { name: &live.hook.name, endpoint: live.channel.endpoint(), asked }
+}
+
+/// Asked, and where the configuration says.
+fn at_its_place(live: &LiveHook) -> bool {
+    matches!(live.rotation, Rotation::Active { .. }) && live.replacing.is_none()
+}
+
+/// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
+fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> LiveHook {
+    let mut live = live.clone();
+    if live.hook.endpoint != *endpoint || at_its_place(&live) {
+        return live;
+    }
+    match probing {
+        Some(probing) if live.replacing.is_some() => live.replacing = Some(probing.replacement()),
+        Some(probing) => live.rotation = probing.rotation(),
+        None => {
+            tracing::info!(hook = %live.hook.name, %endpoint, "hook enters rotation");
+            live.channel = live.replacing.take().map_or(live.channel, |replacement| replacement.channel);
+            live.rotation = Rotation::Active { since: SystemTime::now() };
+        }
+    }
+    live
+}
+
+#[cfg(test)]
+mod tests;

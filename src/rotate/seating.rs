@@ -1,0 +1,97 @@
+//! Seating: which hooks of a new snapshot are asked at once, and which must first be seen to answer. Pure.
+
+use crate::model::Endpoint;
+
+/// How a hook stands in the generation in force.
+#[derive(Clone, Copy, Debug)]
+pub struct Seated<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The endpoint it is asked at, or would be.
+    pub endpoint: &'a Endpoint,
+    /// Is it asked?
+    pub asked: bool,
+}
+
+/// Where a hook of the new snapshot goes. Numbers are places among the hooks of the generation in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// Asked, over a new connection: the process has just started, and a restart must never enforce less.
+    First,
+    /// Asked, over the connection of that hook, which has the same endpoint and is asked already.
+    Proven(usize),
+    /// Not asked before a probe of its endpoint has passed.
+    Unproven,
+    /// Asked at its old place, over the connection of that hook (the same one under its former endpoint), until a
+    /// probe of the new endpoint has passed.
+    Moving(usize),
+}
+
+/// Seats each hook (name and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
+pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a str, &'a Endpoint)>) -> Vec<Seat> {
+    let Some(in_force) = in_force else { return new.map(|_| Seat::First).collect() };
+    new.map(|(name, endpoint)| {
+        // Its own former place is looked at first, so that a hook does not change connections without need.
+        let same_name = in_force.iter().position(|old| old.asked && old.name == name);
+        if let Some(place) = same_name
+            && in_force[place].endpoint == endpoint
+        {
+            return Seat::Proven(place);
+        }
+        if let Some(place) = in_force.iter().position(|old| old.asked && old.endpoint == endpoint) {
+            return Seat::Proven(place);
+        }
+        same_name.map_or(Seat::Unproven, Seat::Moving)
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::hook::Address;
+
+    fn at(port: u16) -> Endpoint {
+        Endpoint { address: Address::Tcp { host: "::1".into(), port }, tls: None }
+    }
+
+    fn seats(in_force: Option<&[(&str, u16, bool)]>, new: &[(&str, u16)]) -> Vec<Seat> {
+        let endpoints: Vec<_> = in_force.unwrap_or_default().iter().map(|(_, port, _)| at(*port)).collect();
+        let seated: Vec<_> = in_force
+            .unwrap_or_default()
+            .iter()
+            .zip(&endpoints)
+            .map(|((name, _, asked), endpoint)| Seated { name, endpoint, asked: *asked })
+            .collect();
+        let new: Vec<_> = new.iter().map(|(name, port)| (*name, at(*port))).collect();
+        seat(in_force.map(|_| &*seated), new.iter().map(|(name, endpoint)| (*name, endpoint)))
+    }
+
+    #[test]
+    fn the_first_snapshot_is_asked_at_once_a_later_addition_is_not() {
+        assert_eq!(seats(None, &[("a", 1), ("b", 2)]), [Seat::First, Seat::First]);
+        assert_eq!(seats(Some(&[]), &[("a", 1)]), [Seat::Unproven]);
+        assert_eq!(seats(Some(&[("a", 1, true)]), &[("b", 2), ("a", 1)]), [Seat::Unproven, Seat::Proven(0)]);
+    }
+
+    #[test]
+    fn a_proven_endpoint_serves_a_hook_of_any_name() {
+        assert_eq!(seats(Some(&[("a", 1, true)]), &[("renamed", 1)]), [Seat::Proven(0)]);
+        let twins = [("a", 1, true), ("b", 1, true)];
+        assert_eq!(seats(Some(&twins), &[("b", 1), ("c", 1)]), [Seat::Proven(1), Seat::Proven(0)]);
+    }
+
+    #[test]
+    fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_is_proven() {
+        assert_eq!(seats(Some(&[("a", 1, true)]), &[("a", 2)]), [Seat::Moving(0)]);
+        let both = [("a", 1, true), ("b", 2, true)];
+        assert_eq!(seats(Some(&both), &[("a", 2)]), [Seat::Proven(1)], "the new place is proven already");
+    }
+
+    #[test]
+    fn what_never_answered_proves_nothing() {
+        assert_eq!(seats(Some(&[("a", 1, false)]), &[("a", 1)]), [Seat::Unproven]);
+        assert_eq!(seats(Some(&[("a", 1, false)]), &[("a", 2)]), [Seat::Unproven]);
+        assert_eq!(seats(Some(&[("a", 1, false)]), &[("b", 1)]), [Seat::Unproven]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Contents: what one consistent read has found.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::snapshot::SourceFile;
+
+/// Why a read has failed. Whatever was in force stays in force, and its age grows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// A path cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// The path at fault.
+        path: PathBuf,
+        /// The operating system's words.
+        cause: String,
+    },
+    /// Something other than a file bears the name of one.
+    #[error("{} is not a regular file; configuration is read from files only", path.display())]
+    NotAFile {
+        /// The path at fault.
+        path: PathBuf,
+    },
+    /// More than is plausible for a configuration.
+    #[error("{} holds more than {limit} bytes of configuration; is this the right folder?", path.display())]
+    TooLarge {
+        /// The source.
+        path: PathBuf,
+        /// The limit in force.
+        limit: u64,
+    },
+    /// Files changed under every attempt.
+    #[error("{} kept changing while it was read; replace files by rename, or write less often", path.display())]
+    Unsettled {
+        /// The source.
+        path: PathBuf,
+    },
+    /// The file system did not answer.
+    #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
+    Hung(Duration),
+}
+
+impl ReadError {
+    pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
+        Self::Unreadable { path: path.to_owned(), cause: error.to_string() }
+    }
+}
+
+/// A file the configuration refers to, a certificate for instance: its content, or why there is none.
+pub type Reference = Result<Bytes, (io::ErrorKind, String)>;
+
+/// What one consistent read has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// The files, by name.
+    pub files: Vec<SourceFile>,
+    /// The files they refer to, by the path as written. An unreadable one is no failed read: `check` reports it.
+    pub references: BTreeMap<String, Reference>,
+    /// SHA-256 (hex) of all of the above: equal digests mean nothing changed.
+    pub digest: String,
+}
+
+impl Contents {
+    /// Contents of these files and references, with their digest.
+    pub fn new(files: Vec<SourceFile>, references: BTreeMap<String, Reference>) -> Self {
+        let digest = digest(&files, &references);
+        Self { files, references, digest }
+    }
+
+    /// A reference's content, in the form [`crate::snapshot::load`] asks for it.
+    ///
+    /// # Errors
+    /// The error met when the reference was read; `NotFound` for a path nobody referred to then.
+    pub fn reference(&self, written: &str) -> io::Result<Vec<u8>> {
+        match self.references.get(written) {
+            Some(Ok(bytes)) => Ok(bytes.to_vec()),
+            Some(Err((kind, cause))) => Err(io::Error::new(*kind, cause.clone())),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, "it was not there when the configuration was read")),
+        }
+    }
+}
+
+fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>) -> String {
+    let mut sha = Sha256::new();
+    // Every part goes in with its length before it, so that no two different contents read the same.
+    let mut part = |bytes: &[u8]| {
+        sha.update((bytes.len() as u64).to_be_bytes());
+        sha.update(bytes);
+    };
+    part(&(files.len() as u64).to_be_bytes());
+    for file in files {
+        part(file.name.as_bytes());
+        part(&file.bytes);
+    }
+    for (written, reference) in references {
+        part(written.as_bytes());
+        match reference {
+            Ok(bytes) => part(bytes),
+            Err((_, cause)) => {
+                part(b"unreadable");
+                part(cause.as_bytes());
+            }
+        }
+    }
+    use std::fmt::Write;
+    sha.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(files: &[(&str, &str)], references: &[(&str, &str)]) -> Contents {
+        let file = |(name, text): &(&str, &str)| SourceFile {
+            name: (*name).to_owned(),
+            bytes: Bytes::copy_from_slice(text.as_bytes()),
+        };
+        let reference = |(name, text): &(&str, &str)| {
+            let read: Reference = match *text {
+                "" => Err((io::ErrorKind::NotFound, "no such file".to_owned())),
+                text => Ok(Bytes::copy_from_slice(text.as_bytes())),
+            };
+            ((*name).to_owned(), read)
+        };
+        Contents::new(files.iter().map(file).collect(), references.iter().map(reference).collect())
+    }
+
+    #[test]
+    fn the_digest_tells_every_difference() {
+        let all = [
+            contents(&[], &[]),
+            contents(&[("a", "bc")], &[]),
+            contents(&[("ab", "c")], &[]),
+            contents(&[("a", "b"), ("c", "")], &[]),
+            contents(&[("a", "bc")], &[("ca.pem", "x")]),
+            contents(&[("a", "bc")], &[("ca.pem", "y")]),
+            contents(&[("a", "bc")], &[("ca.pem", "")]),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            for other in &all[i + 1..] {
+                assert_ne!(one.digest, other.digest, "{one:?} and {other:?}");
+            }
+        }
+        assert_eq!(all[1].digest, contents(&[("a", "bc")], &[]).digest);
+        assert_eq!(all[0].digest.len(), 64);
+    }
+}

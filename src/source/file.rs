@@ -1,0 +1,191 @@
+//! A file, or the files of a folder, and the files they refer to.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{Contents, ReadError, Reference};
+use crate::snapshot::{self, SourceFile};
+
+/// Files written to less than this ago may be half written: they are read again once they have come to rest.
+const SETTLE: Duration = Duration::from_millis(25);
+/// Pause between two attempts at one consistent read.
+const PAUSE: Duration = Duration::from_millis(10);
+/// No configuration is this large; somebody pointed us at the wrong folder.
+const LIMIT: u64 = 64 << 20;
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// A file, or the `.yaml`, `.yml` and `.json` files directly in a folder, in the order of their names.
+///
+/// Names that begin with a dot and folders are passed over, so that a mounted ConfigMap (files that are links through
+/// `..data`) reads as the files it shows. Paths inside the configuration are relative to the folder.
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    path: PathBuf,
+    last: Arc<Mutex<Last>>,
+}
+
+/// The references that contents of this digest make, so that the next read can stamp and read them with the files.
+#[derive(Debug, Default)]
+struct Last {
+    digest: String,
+    references: BTreeSet<String>,
+}
+
+/// What tells one version of a file from another without reading it.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    path: PathBuf,
+    /// Length, modification time (s, ns), inode, device; `None` where there is no such file.
+    seen: Option<(u64, i64, i64, u64, u64)>,
+}
+
+impl FileSource {
+    /// The file or folder at `path`; nothing is read yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), last: Arc::default() }
+    }
+
+    /// One full consistent read: listing and stamps are the same before and after, or it is made again until
+    /// `deadline` is used up.
+    ///
+    /// # Errors
+    /// [`ReadError`], naming the path. An absent source is a failed read; an empty folder is an empty configuration.
+    pub fn read(&self, deadline: Duration) -> Result<Contents, ReadError> {
+        let began = Instant::now();
+        loop {
+            if let Some(contents) = self.attempt()? {
+                return Ok(contents);
+            }
+            if began.elapsed() + PAUSE >= deadline {
+                return Err(ReadError::Unsettled { path: self.path.clone() });
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// `None` when another attempt is needed.
+    fn attempt(&self) -> Result<Option<Contents>, ReadError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let paths = self.listing()?;
+        let before = self.stamps(&paths, &last.references);
+        let now = SystemTime::now();
+        if !before.iter().all(|stamp| stamp.has_settled(now)) {
+            return Ok(None);
+        }
+        let files = read_files(&self.path, &paths)?;
+        let references = last.references.iter().map(|written| (written.clone(), self.read_reference(written)));
+        let mut contents = Contents::new(files, references.collect());
+        if contents.digest != last.digest {
+            contents = self.follow(contents);
+            last.digest.clone_from(&contents.digest);
+            if !contents.references.keys().eq(&last.references) {
+                // Now we know what to stamp before reading.
+                last.references = contents.references.into_keys().collect();
+                return Ok(None);
+            }
+        }
+        let undisturbed = self.listing()? == paths && self.stamps(&paths, &last.references) == before;
+        Ok(undisturbed.then_some(contents))
+    }
+
+    /// The paths of the files, in the order of their names.
+    fn listing(&self) -> Result<Vec<PathBuf>, ReadError> {
+        let unreadable = |error: io::Error| ReadError::unreadable(&self.path, &error);
+        if !fs::metadata(&self.path).map_err(unreadable)?.is_dir() {
+            return Ok(vec![self.path.clone()]);
+        }
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            let ours = path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|ours| extension == *ours));
+            if ours && !hidden && !path.is_dir() {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn stamps(&self, paths: &[PathBuf], references: &BTreeSet<String>) -> Vec<Stamp> {
+        let referred = references.iter().map(|written| self.resolve(written));
+        paths.iter().cloned().chain(referred).map(Stamp::of).collect()
+    }
+
+    /// Relative paths in the configuration start at the folder the configuration is in.
+    fn resolve(&self, written: &str) -> PathBuf {
+        let folder = if self.path.is_dir() { Some(&*self.path) } else { self.path.parent() };
+        folder.unwrap_or(Path::new("")).join(written)
+    }
+
+    fn read_reference(&self, written: &str) -> Reference {
+        let path = self.resolve(written);
+        let read = || match fs::metadata(&path)? {
+            file if !file.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+            file if file.len() > LIMIT => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large")),
+            _ => fs::read(&path),
+        };
+        read().map(Into::into).map_err(|error| (error.kind(), error.to_string()))
+    }
+
+    /// The same files with exactly the references they make. Who knows what a document refers to is its parser.
+    fn follow(&self, contents: Contents) -> Contents {
+        let followed = RefCell::new(BTreeMap::new());
+        let read = |written: &str| {
+            let reference = match contents.references.get(written) {
+                Some(known) => known.clone(),
+                None => self.read_reference(written),
+            };
+            followed.borrow_mut().insert(written.to_owned(), reference.clone());
+            reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
+        };
+        // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
+        let _ = snapshot::load(&contents.files, &read);
+        Contents::new(contents.files, followed.into_inner())
+    }
+}
+
+fn read_files(source: &Path, paths: &[PathBuf]) -> Result<Vec<SourceFile>, ReadError> {
+    let mut left = LIMIT;
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        let unreadable = |error: io::Error| ReadError::unreadable(path, &error);
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        // A pipe with a file's name would hang us.
+        if !metadata.is_file() {
+            return Err(ReadError::NotAFile { path: path.clone() });
+        }
+        let too_large = || ReadError::TooLarge { path: source.to_owned(), limit: LIMIT };
+        left = left.checked_sub(metadata.len()).ok_or_else(too_large)?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        files.push(SourceFile { name, bytes: fs::read(path).map_err(unreadable)?.into() });
+    }
+    Ok(files)
+}
+
+impl Stamp {
+    fn of(path: PathBuf) -> Self {
+        let seen =
+            fs::metadata(&path).ok().map(|file| (file.len(), file.mtime(), file.mtime_nsec(), file.ino(), file.dev()));
+        Self { path, seen }
+    }
+
+    /// False while the last write is so recent that another may follow. Times to come (a skewed clock) are no reason
+    /// to wait.
+    fn has_settled(&self, now: SystemTime) -> bool {
+        let Some((_, seconds, nanos, ..)) = self.seen else { return true };
+        let written = Duration::new(seconds.max(0) as u64, nanos.max(0) as u32);
+        now.duration_since(SystemTime::UNIX_EPOCH + written).map_or(true, |age| age >= SETTLE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

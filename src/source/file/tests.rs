@@ -1,0 +1,86 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn names(contents: &Contents) -> Vec<&str> {
+    contents.files.iter().map(|file| &*file.name).collect()
+}
+
+/// Writes a file that was last changed a minute ago.
+fn settled(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    age(path);
+}
+
+fn age(path: &Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn a_folder_is_its_documents_in_the_order_of_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["b.yaml", "a.json", "c.yml", "README.md", ".hidden.yaml", "d.yaml~"] {
+        settled(&folder.path().join(name), name);
+    }
+    fs::create_dir(folder.path().join("e.yaml")).unwrap();
+    let contents = FileSource::new(folder.path()).read(Duration::ZERO).unwrap();
+    assert_eq!(names(&contents), ["a.json", "b.yaml", "c.yml"]);
+    assert_eq!(contents.files[1].bytes, "b.yaml");
+}
+
+#[test]
+fn one_file_is_a_source_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("only.conf");
+    settled(&path, "kind: x");
+    assert_eq!(names(&FileSource::new(path).read(Duration::ZERO).unwrap()), ["only.conf"]);
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_with_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent");
+    let error = FileSource::new(&absent).read(Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("absent") && error.contains("No such file"), "{error}");
+
+    symlink("nowhere", folder.path().join("dangling.yaml")).unwrap();
+    let error = FileSource::new(folder.path()).read(Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("dangling.yaml"), "{error}");
+}
+
+#[test]
+fn a_file_written_a_moment_ago_is_given_time_to_become_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    fs::write(&path, "whole").unwrap();
+    let stamp = Stamp::of(path);
+    let written = fs::metadata(&stamp.path).unwrap().modified().unwrap();
+    assert!(!stamp.has_settled(written + SETTLE / 2));
+    assert!(stamp.has_settled(written + SETTLE));
+    assert!(stamp.has_settled(written - SETTLE), "a skewed clock does not block reads");
+    let contents = FileSource::new(folder.path()).read(Duration::from_secs(5)).unwrap();
+    assert_eq!(contents.files[0].bytes, "whole");
+}
+
+#[test]
+fn a_mounted_config_map_is_read_through_its_links_and_its_swap_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (version, text) in [("..1", "one"), ("..2", "two")] {
+        fs::create_dir(at(version)).unwrap();
+        settled(&at(version).join("a.yaml"), text);
+    }
+    symlink("..1", at("..data")).unwrap();
+    symlink("..data/a.yaml", at("a.yaml")).unwrap();
+    let source = FileSource::new(folder.path());
+    let one = source.read(Duration::ZERO).unwrap();
+    assert_eq!((names(&one), &*one.files[0].bytes), (vec!["a.yaml"], &b"one"[..]));
+    assert_eq!(source.read(Duration::ZERO).unwrap(), one, "nothing changed");
+
+    symlink("..2", at("..new")).unwrap();
+    fs::rename(at("..new"), at("..data")).unwrap();
+    let two = source.read(Duration::ZERO).unwrap();
+    assert_eq!(&*two.files[0].bytes, b"two");
+    assert_ne!(one.digest, two.digest);
+}

@@ -1,0 +1,110 @@
+//! The client side of TLS: how Gatepost recognises a hook, and shows itself to it.
+
+use std::sync::Arc;
+
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::ServerName;
+
+use super::{ALPN_H2, TlsError, pem, provider};
+use crate::model::hook::EndpointTls;
+
+/// The client side of TLS to a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted).
+///
+/// # Errors
+/// Whatever of the material is unusable, see [`TlsError`]; the key is checked against its certificate.
+pub fn client_config(tls: &EndpointTls) -> Result<Arc<ClientConfig>, TlsError> {
+    ServerName::try_from(&*tls.server_name).map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
+    let roots = match &tls.ca_pem {
+        Some(ca_pem) => pem::authorities(ca_pem, "certificate authority")?,
+        None => system_roots()?,
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|error| TlsError::Refused(error.to_string()))?
+        .with_root_certificates(roots);
+    let mut config = match &tls.client_pem {
+        Some((chain_pem, key_pem)) => {
+            let chain = pem::certificates(chain_pem, "client certificate")?;
+            let key = pem::private_key(key_pem, "client key")?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| TlsError::BadPair { what: "client certificate", cause: error.to_string() })?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn system_roots() -> Result<RootCertStore, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _unusable) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        let causes: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
+        let cause = if causes.is_empty() { "none are installed".to_owned() } else { causes.join("; ") };
+        return Err(TlsError::NoSystemRoots(cause));
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+    use super::*;
+
+    fn endpoint(ca: &str, client: Option<(&str, &str)>) -> EndpointTls {
+        let bytes = |pem: &str| Arc::from(pem.as_bytes());
+        EndpointTls {
+            server_name: "hook.example".into(),
+            ca_pem: Some(bytes(ca)),
+            client_pem: client.map(|(chain, key)| (bytes(chain), bytes(key))),
+        }
+    }
+
+    fn authority() -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn leaf(issuer: &CertifiedIssuer<'static, KeyPair>) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(["client".to_owned()]).unwrap().signed_by(&key, issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn good_material_makes_an_http_2_client() {
+        let authority = authority();
+        let (chain, key) = leaf(&authority);
+        let config = client_config(&endpoint(&authority.pem(), Some((&chain, &key)))).unwrap();
+        assert_eq!(config.alpn_protocols, [b"h2"]);
+        assert!(config.client_auth_cert_resolver.has_certs());
+    }
+
+    #[test]
+    fn each_unusable_part_is_named() {
+        let authority = authority();
+        let ca = authority.pem();
+        let (chain, key) = leaf(&authority);
+        let (_, foreign) = leaf(&authority);
+        let torn = &ca[..ca.len() / 2];
+        let told = |ca: &str, client| client_config(&endpoint(ca, client)).unwrap_err().to_string();
+
+        let cases = [
+            (told("", None), "certificate authority has no \"-----BEGIN CERTIFICATE-----\""),
+            (told(torn, None), "certificate authority is not PEM: a section has no END line"),
+            (told(&key, None), "certificate authority has no"),
+            (told(&ca, Some((&key, &key))), "client certificate has no"),
+            (told(&ca, Some((&chain, &chain))), "client key has no \"-----BEGIN PRIVATE KEY-----\""),
+            (told(&ca, Some((&chain, &foreign))), "client certificate and its private key do not belong together"),
+        ];
+        for (told, wanted) in cases {
+            assert!(told.contains(wanted), "{told:?} should say {wanted:?}");
+        }
+        let nameless = EndpointTls { server_name: "not a name".into(), ..endpoint(&ca, None) };
+        assert_eq!(client_config(&nameless).unwrap_err(), TlsError::BadServerName("not a name".to_owned()));
+    }
+}

@@ -1,0 +1,189 @@
+//! Imports point one way. This reads the `crate::` paths in `src/` and fails on an upward one, on a package used
+//! outside its doors, and on a clock, a socket or a log in a pure layer.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Each layer may use itself and the rows above its own. Layers of one row do not know each other.
+const LAYERS: [&[&str]; 9] = [
+    &["model"],
+    &["wire", "snapshot"],
+    &["tls", "telemetry"],
+    &["source", "hooks"],
+    &["live"],
+    &["admit", "rotate"],
+    &["front"],
+    &["app"],
+    &["cli", "main.rs", "lib.rs"],
+];
+
+/// Where a package may be named; a door is a path prefix below `src/`.
+const DOORS: [(&str, &[&str]); 10] = [
+    ("arc_swap", &["live/", "tls/"]),
+    ("clap", &["cli/"]),
+    ("crossbeam", &["telemetry/"]),
+    ("h2", &["front/", "hooks/"]),
+    ("mimalloc", &["main.rs"]),
+    ("prost", &["wire/"]),
+    ("rcgen", &["cli/demo"]),
+    // `rotate` and `hooks` only hand a finished `ClientConfig` from `tls` to the connection.
+    ("rustls", &["tls/", "hooks/", "rotate/candidate.rs"]),
+    ("tonic", &["wire/pb/", "front/cold", "cli/hook", "cli/demo"]),
+    ("tonic_reflection", &["front/cold"]),
+];
+
+/// What the pure layers may not name.
+const PURE: [&str; 3] = ["model/", "wire/", "snapshot/"];
+const IMPURE: [&str; 8] =
+    ["tokio::", "tracing::", "std::net", "std::fs", "std::thread", "fs::read", "Instant::now", "SystemTime::now"];
+
+/// One file: path below `src/` and its text.
+type File = (String, String);
+
+#[test]
+fn imports_point_one_way() {
+    let files = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(files.len() > 30, "only {} files found: is this the right folder?", files.len());
+    let offences: Vec<_> = files.iter().flat_map(offences).collect();
+    assert!(offences.is_empty(), "\n{}", offences.join("\n"));
+}
+
+#[test]
+fn made_up_offences_are_found() {
+    let told = |path: &str, text: &str| offences(&(path.to_owned(), text.to_owned())).join("\n");
+    assert_eq!(
+        told("admit/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
+        ""
+    );
+    assert_eq!(
+        told("hooks/x.rs", "let c = crate::live::Current::new();"),
+        "hooks/x.rs uses live, which stands above it"
+    );
+    assert_eq!(
+        told("model/x.rs", "use crate::{\n    model::Hook,\n    wire::{pb, inbound},\n};"),
+        "model/x.rs uses wire, which stands above it"
+    );
+    assert_eq!(told("rotate/x.rs", "use crate::admit;"), "rotate/x.rs uses admit, which stands above it");
+    assert_eq!(told("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
+    assert_eq!(told("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
+    assert_eq!(told("front/x.rs", "use arc_swap::ArcSwap;"), "front/x.rs uses the package arc_swap outside its doors");
+    assert_eq!(told("app/x.rs", "h2::client::handshake(io)"), "app/x.rs uses the package h2 outside its doors");
+    assert_eq!(told("live/x.rs", "use arc_swap::ArcSwap; tokio_rustls::TlsStream; self.h2.x"), "");
+    assert_eq!(told("wire/x.rs", "let now = Instant::now();"), "wire/x.rs is pure and may not name Instant::now");
+    let tested = "use crate::model;\n#[cfg(test)]\nmod tests {\n    use crate::cli;\n}";
+    assert_eq!(told("model/x.rs", tested), "", "tests may look upwards");
+    assert_eq!(told("model/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
+}
+
+fn offences((path, text): &File) -> Vec<String> {
+    let text = without_comments_and_tests(text);
+    let layer = path.split('/').next().unwrap_or(path);
+    let Some(row) = row(layer) else { return vec![format!("{path} is in no layer")] };
+    let mut offences = Vec::new();
+    for used in used_layers(&text) {
+        if used == layer {
+            continue;
+        }
+        match self::row(&used) {
+            None => offences.push(format!("{path} uses {used}, which is in no layer")),
+            Some(above) if above >= row => offences.push(format!("{path} uses {used}, which stands above it")),
+            Some(_) => {}
+        }
+    }
+    for (package, doors) in DOORS {
+        if names(&text, package) && !doors.iter().any(|door| path.starts_with(door)) {
+            offences.push(format!("{path} uses the package {package} outside its doors"));
+        }
+    }
+    if PURE.iter().any(|pure| path.starts_with(pure)) {
+        let impure = IMPURE.iter().filter(|impure| text.contains(*impure));
+        offences.extend(impure.map(|impure| format!("{path} is pure and may not name {impure}")));
+    }
+    offences
+}
+
+fn row(layer: &str) -> Option<usize> {
+    LAYERS.iter().position(|row| row.contains(&layer))
+}
+
+/// What follows `crate::` (or `gatepost::` in the binary), each member of a group by itself.
+fn used_layers(text: &str) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    for root in ["crate::", "gatepost::"] {
+        for (at, _) in text.match_indices(root).filter(|(at, _)| starts_a_word(text, *at)) {
+            let rest = &text[at + root.len()..];
+            match rest.strip_prefix('{') {
+                None => drop(used.insert(word(rest))),
+                Some(group) => used.extend(members(group)),
+            }
+        }
+    }
+    used
+}
+
+/// The first word of each member of a `{a, b::{c, d}, e}` group, given what follows its opening brace.
+fn members(group: &str) -> Vec<String> {
+    let mut members = vec![word(group)];
+    let mut depth = 1;
+    for (at, sign) in group.char_indices() {
+        match sign {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => members.push(word(&group[at + 1..])),
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    members.retain(|member| !member.is_empty());
+    members
+}
+
+fn word(text: &str) -> String {
+    text.trim_start().chars().take_while(|sign| sign.is_alphanumeric() || *sign == '_').collect()
+}
+
+fn names(text: &str, package: &str) -> bool {
+    let called = format!("{package}::");
+    let path = text.match_indices(&called).any(|(at, _)| {
+        // `self::h2::` and `other::h2::` are somebody else's.
+        starts_a_word(text, at) && !text[..at].ends_with("::")
+    });
+    path || text.contains(&format!("use {package};")) || text.contains(&format!("use {package} "))
+}
+
+fn starts_a_word(text: &str, at: usize) -> bool {
+    !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$')
+}
+
+/// Line comments and everything from the tests on.
+fn without_comments_and_tests(text: &str) -> String {
+    let code = text.lines().take_while(|line| line.trim() != "#[cfg(test)]");
+    code.map(|line| line.split_once("//").map_or(line, |(code, _)| code)).fold(String::new(), |mut all, line| {
+        all.push_str(line);
+        all.push('\n');
+        all
+    })
+}
+
+fn sources(root: PathBuf) -> Vec<File> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("src is readable") {
+            let path = entry.expect("src is readable").path();
+            let name = path.strip_prefix(&root).expect("below src").display().to_string();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+                let text = fs::read_to_string(&path).expect("source files are text");
+                files.push((name, text));
+            }
+        }
+    }
+    files
+}
