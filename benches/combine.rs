@@ -42,6 +42,7 @@ fn hooks(count: usize) -> Vec<LiveHook> {
             channel: Channel::open(hook.endpoint.clone(), None, &[]),
             rotation: Rotation::Active { since: SystemTime::UNIX_EPOCH },
             metrics: metrics.hook(&hook.name),
+            replacing: None,
         })
         .collect()
 }

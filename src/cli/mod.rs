@@ -37,13 +37,15 @@ impl From<Ending> for ExitCode {
 
 const MANUAL: &str = "\
 Try it:
-  gatepost check examples/config        Is this configuration sound? Every problem, with its place and its fix.
-  gatepost serve --config examples/config
-                                        Serve on 127.0.0.1:9440, admin pages on 127.0.0.1:9441.
-  curl -s 127.0.0.1:9441/configz        What is in force, how fresh it is, and where each hook stands.
+  gatepost check examples/config/minimal
+      Is this configuration sound? Every problem, with its place and its fix.
+  gatepost serve --config examples/config/minimal
+      Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
+  curl -s 127.0.0.1:9441/configz
+      What is in force, how fresh it is, and where each hook stands.
 
 Environment:
-  GATEPOST_LOG   What is logged, where --log-level is not given (error, warn, info, debug, trace).
+  GATEPOST_LOG  what is logged where --log-level is not given: error, warn, info, debug or trace
 
 Exit codes:
   0  done; for serve: asked to stop, and every review under way was finished

@@ -40,3 +40,32 @@ pub async fn poll(source: Source, every: Duration, readings: mpsc::Sender<Readin
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::source::FileSource;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_second_a_reading_dated_from_its_start_good_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.yaml");
+        fs::write(&path, "kind: x").unwrap();
+        let began = time::Instant::now().into_std();
+        let (sender, mut readings) = mpsc::channel(1);
+        tokio::spawn(poll(Source::File(FileSource::new(&path)), READ_EVERY, sender));
+        let first = readings.recv().await.unwrap();
+        assert_eq!(first.started - began, READ_EVERY);
+        let digest = first.outcome.unwrap().digest;
+        fs::remove_file(&path).unwrap();
+        // The next reading may have been made before the file went.
+        let later = [readings.recv().await.unwrap(), readings.recv().await.unwrap()];
+        assert!(matches!(later[1].outcome, Err(ReadError::Unreadable { .. })), "{later:?}");
+        assert!(
+            later[0].outcome.as_ref().is_err() || later[0].outcome.as_ref().is_ok_and(|read| read.digest == digest)
+        );
+        assert_eq!(later[1].started - began, READ_EVERY * 3);
+    }
+}

@@ -1,5 +1,11 @@
 //! A front in process, and a gRPC caller that can misbehave.
-#![allow(dead_code, unreachable_pub, reason = "test support: each test uses its part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test support: each test uses its part"
+)]
 
 use std::{
     future::poll_fn,

@@ -1,6 +1,13 @@
 //! What the behaviour tests share: a scripted hook on port 0, reviews, and a gate over hooks of one's choice.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test support: each test file uses its own part"
+)]
 
 pub mod gate;
 pub mod reviews;
 pub mod scripted_hook;
+pub mod sidecar;

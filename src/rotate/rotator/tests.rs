@@ -1,1 +1,209 @@
+use std::{collections::BTreeMap, io};
 
+use super::*;
+use crate::{model::CallFailure, snapshot::SourceFile};
+
+/// Contents that configure these hooks: name and port.
+fn contents(hooks: &[(&str, u16)]) -> Contents {
+    let mut yaml = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\n\
+                    metadata: {name: test}\nexternalAdmissionHooks:\n"
+        .to_owned();
+    for (name, port) in hooks {
+        yaml.push_str(&format!(
+            "- name: {name}.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:{port}'}}\n  rules: []\n"
+        ));
+    }
+    if hooks.is_empty() {
+        yaml.push_str("  []\n");
+    }
+    written(&yaml)
+}
+
+fn written(yaml: &str) -> Contents {
+    let file = SourceFile { name: "test.yaml".to_owned(), bytes: yaml.to_owned().into() };
+    Contents::new(vec![file], BTreeMap::new())
+}
+
+/// Its probes run, but nobody listens to them: the tests say how each went.
+fn rotator() -> Rotator {
+    let current = Arc::new(Current::new(tokio::time::Instant::now().into_std()));
+    Rotator::new(current, Arc::new(Metrics::new(1)), vec![Handle::current()], Duration::from_secs(31))
+}
+
+async fn started(hooks: &[(&str, u16)]) -> Rotator {
+    let mut rotator = rotator();
+    read(&mut rotator, contents(hooks)).await;
+    rotator
+}
+
+async fn read(rotator: &mut Rotator, contents: Contents) {
+    let started = tokio::time::Instant::now().into_std();
+    rotator.take(Reading { started, outcome: Ok(contents) }).await;
+}
+
+/// How each hook stands: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).
+fn standing(rotator: &Rotator) -> Vec<(String, u16, u16)> {
+    let port = |endpoint: &Endpoint| match &endpoint.address {
+        crate::model::hook::Address::Tcp { port, .. } => *port,
+        crate::model::hook::Address::Unix(_) => 0,
+    };
+    let stands = |live: &LiveHook| {
+        let asked = matches!(live.rotation, Rotation::Active { .. });
+        let moves = live.replacing.as_ref().map_or(0, |replacement| port(replacement.channel.endpoint()));
+        let name = live.hook.name.split('.').next().unwrap_or_default().to_owned();
+        (name, if asked { port(live.channel.endpoint()) } else { 0 }, moves)
+    };
+    rotator.current.load().hooks.iter().map(stands).collect()
+}
+
+fn stands(name: &str, asked: u16, moves: u16) -> (String, u16, u16) {
+    (name.to_owned(), asked, moves)
+}
+
+fn number(rotator: &Rotator) -> u64 {
+    rotator.current.load().number
+}
+
+/// The only endpoint being probed.
+fn probed(rotator: &Rotator) -> Arc<Channel> {
+    assert_eq!(rotator.probing.len(), 1);
+    let (_, probing) = rotator.probing.iter().next().unwrap();
+    Arc::clone(&probing.channel)
+}
+
+fn refused() -> CallFailure {
+    CallFailure::Connect("refused".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() {
+    let mut rotator = started(&[("a", 1)]).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
+
+    read(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0), stands("b", 0, 0)]));
+
+    let channel = probed(&rotator);
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    let generation = rotator.current.load();
+    let Rotation::Probing { last_failure, .. } = &generation.hooks[1].rotation else { panic!("it is being probed") };
+    assert_eq!((number(&rotator), last_failure), (3, &Some(refused())));
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    assert_eq!(number(&rotator), 3, "the same failure again is no news");
+
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Ok(()) });
+    assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
+    assert!(Arc::ptr_eq(&rotator.current.load().hooks[1].channel, &channel), "the probed connection is the one used");
+    assert!(rotator.probing.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_survive_a_change_that_does_not_concern_them() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    let before = rotator.current.load();
+    read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
+    let after = rotator.current.load();
+    assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
+    assert!(Arc::ptr_eq(&before.hooks[1].channel, &after.hooks[0].channel));
+    assert!(Arc::ptr_eq(&before.hooks[0].channel, &after.hooks[1].channel));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("a", 1, 2)]);
+    let channel = probed(&rotator);
+
+    read(&mut rotator, contents(&[("a", 2), ("b", 3)])).await;
+    assert_eq!(standing(&rotator)[0], stands("a", 1, 2), "another change does not begin it anew");
+    assert!(Arc::ptr_eq(&rotator.probing[channel.endpoint()].channel, &channel));
+
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    let generation = rotator.current.load();
+    assert_eq!(generation.hooks[0].replacing.as_ref().unwrap().last_failure, Some(refused()));
+
+    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    assert_eq!(standing(&rotator), [stands("a", 2, 0), stands("b", 0, 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_place_that_is_no_longer_wanted_is_no_news() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    let former = probed(&rotator);
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((standing(&rotator), rotator.probing.len()), (vec![stands("a", 1, 0)], 0), "the move is called off");
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    rotator.hear(ProbeNews { channel: former, outcome: Ok(()) });
+    assert_eq!(standing(&rotator), [stands("a", 1, 2)], "it was said of another connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
+    let mut rotator = started(&[("a", 1)]).await;
+    tokio::time::advance(Duration::from_secs(4)).await;
+    read(&mut rotator, written("kind: Nonsense")).await;
+    let now = tokio::time::Instant::now().into_std();
+    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
+    assert_eq!(rotator.current.age(now), Some(Duration::ZERO));
+    let rejection = rotator.current.rejected().expect("rejected");
+    assert!(!rejection.problems.is_empty());
+
+    read(&mut rotator, written("kind: [")).await;
+    let other = rotator.current.rejected().expect("still rejected");
+    assert_ne!(other.problems, rejection.problems);
+    assert_eq!(other.since, rejection.since, "since the first of them");
+
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((number(&rotator), rotator.current.rejected()), (1, None), "back to what is in force");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_read_changes_nothing_but_the_age() {
+    let mut rotator = started(&[("a", 1)]).await;
+    tokio::time::advance(STALE_AFTER).await;
+    let now = tokio::time::Instant::now().into_std();
+    let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
+    rotator.take(Reading { started: now, outcome: Err(error) }).await;
+    assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
+    assert!(!rotator.current.is_fresh(now));
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert!(rotator.current.is_fresh(now));
+    assert_eq!(number(&rotator), 1, "the same contents are judged once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    let leaving = |rotator: &Rotator| -> Vec<String> {
+        rotator.current.leaving().iter().map(|draining| draining.hook.to_string()).collect()
+    };
+    let request = rotator.current.load();
+    let channel = Arc::downgrade(&request.hooks[0].channel);
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    assert_eq!(leaving(&rotator), ["a.example.com"]);
+    // A later generation that is held, too, says nothing of a hook it never asked.
+    let later = rotator.current.load();
+    read(&mut rotator, contents(&[("b", 2), ("c", 3)])).await;
+    assert_eq!(leaving(&rotator), ["a.example.com"]);
+    drop(request);
+    assert!(channel.upgrade().is_none(), "its connections close");
+    read(&mut rotator, contents(&[("b", 2), ("c", 3)])).await;
+    assert!(leaving(&rotator).is_empty());
+    drop(later);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_has_a_bound_and_coming_back_ends_it() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    let request = rotator.current.load();
+    read(&mut rotator, contents(&[])).await;
+    assert_eq!(rotator.current.leaving().len(), 2);
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!(rotator.current.leaving().len(), 1, "a is back");
+    tokio::time::advance(Duration::from_secs(31)).await;
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert!(rotator.current.leaving().is_empty(), "b is not waited for any longer");
+    drop(request);
+}

@@ -84,3 +84,30 @@ fn a_mounted_config_map_is_read_through_its_links_and_its_swap_seen() {
     assert_eq!(&*two.files[0].bytes, b"two");
     assert_ne!(one.digest, two.digest);
 }
+
+#[test]
+fn a_rotated_certificate_is_a_change_and_an_absent_one_no_failed_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: test}\n\
+                 externalAdmissionHooks:\n- name: a.example.com\n  rules: []\n  \
+                 clientConfig: {url: 'grpcs://a.example.com:1', caFile: ca.pem}\n";
+    settled(&folder.path().join("a.yaml"), entry);
+    let source = FileSource::new(folder.path());
+    let read = || source.read(Duration::from_secs(5)).unwrap();
+
+    let absent = read();
+    assert!(matches!(absent.references.get("ca.pem"), Some(Err((io::ErrorKind::NotFound, _)))), "{absent:?}");
+    assert_eq!(read(), absent, "nothing changed");
+
+    let pem = folder.path().join("ca.pem");
+    settled(&pem, "one");
+    let one = read();
+    assert_eq!(one.reference("ca.pem").unwrap(), b"one");
+    settled(&pem, "two");
+    let two = read();
+    assert_eq!((one.files == two.files, one.digest == two.digest, absent.digest == one.digest), (true, false, false));
+    assert_eq!(read(), two, "nothing changed");
+
+    settled(&folder.path().join("a.yaml"), "kind: Other");
+    assert!(read().references.is_empty(), "nobody refers to it any more");
+}

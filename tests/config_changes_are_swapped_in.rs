@@ -1,0 +1,121 @@
+//! A changed configuration is put in force while the sidecar serves: additions after a probe, removals after a drain.
+
+#[path = "support/front.rs"]
+mod front;
+mod support;
+
+use std::time::Duration;
+
+use front::{Caller, until};
+use gatepost::{
+    live::Rotation,
+    wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
+};
+use prost::Message;
+use support::{
+    gate::{document, hook},
+    reviews::{create_pod, message},
+    scripted_hook::{Script, ScriptedHook},
+    sidecar::Configured,
+};
+
+const A: &str = "a.example.com";
+const B: &str = "b.example.com";
+
+#[allow(clippy::expect_used, reason = "a test")]
+async fn review(caller: &Caller, uid: &str) -> AdmissionResponse {
+    let ended = caller.call(front::grpc(front::REVIEW), [message(create_pod(uid, 2000))]).await;
+    assert_eq!((ended.status, &*ended.message), (Some(0), ""));
+    AdmissionReview::decode(&ended.body[5..]).expect("a review").response.expect("a response")
+}
+
+/// Reviews that the hook was asked, probes aside.
+fn asked(hook: &ScriptedHook) -> usize {
+    let reviews = hook.seen().into_iter().filter(|seen| seen.path == front::REVIEW || seen.path.ends_with("/Validate"));
+    reviews.filter(|seen| !String::from_utf8_lossy(&seen.body).contains("gatepost-probe")).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
+    let (a, b) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
+    let (a_entry, b_entry) = (hook(A, &a.url(), ""), hook(B, &b.url(), ""));
+    let configured = Configured::start(std::slice::from_ref(&a_entry));
+    let caller = front::caller(configured.running.addresses.grpc).await;
+    assert!(review(&caller, "1").await.allowed());
+    assert_eq!((asked(&a), asked(&b)), (1, 0), "asked from the start, without a probe");
+
+    configured.write(&document(&[a_entry, b_entry.clone()]));
+    // b's only answer is a denial, which proves as well as a yes that it is there and willing.
+    until("b is asked", || configured.asks(B)).await;
+    let denied = review(&caller, "2").await;
+    assert!(!denied.allowed());
+    assert_eq!(asked(&b), 1);
+
+    let before = asked(&a);
+    let connections = a.connections();
+    configured.write(&document(&[b_entry]));
+    until("a is gone", || configured.hook(A).is_none()).await;
+    review(&caller, "3").await;
+    assert_eq!((asked(&a), a.connections()), (before, connections));
+    until("a has drained", || configured.running.current.leaving().is_empty()).await;
+    tokio::task::spawn_blocking(|| assert!(configured.running.stop().complete())).await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
+    let a = ScriptedHook::start(Script::Allow).await;
+    let b = ScriptedHook::start(Script::Http(503)).await;
+    let a_entry = hook(A, &a.url(), "");
+    let configured = Configured::start(std::slice::from_ref(&a_entry));
+    let caller = front::caller(configured.running.addresses.grpc).await;
+    configured.write(&document(&[a_entry, hook(B, &b.url(), "failurePolicy: Fail")]));
+    let failed = || {
+        let rotation = configured.hook(B).map(|live| live.rotation);
+        matches!(rotation, Some(Rotation::Probing { last_failure: Some(_), .. }))
+    };
+    until("b has failed its probe", failed).await;
+    assert!(review(&caller, "1").await.allowed());
+    assert_eq!((asked(&a), asked(&b)), (1, 0));
+
+    b.set(Script::Deny("no"));
+    until("b is asked", || configured.asks(B)).await;
+    assert!(!review(&caller, "2").await.allowed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers() {
+    let old = ScriptedHook::start(Script::Deny("old")).await;
+    let new = ScriptedHook::start(Script::Http(503)).await;
+    let configured = Configured::start(&[hook(A, &old.url(), "")]);
+    let caller = front::caller(configured.running.addresses.grpc).await;
+    configured.write(&document(&[hook(A, &new.url(), "")]));
+    let failed = || {
+        let replacing = configured.hook(A).and_then(|live| live.replacing);
+        replacing.is_some_and(|replacing| replacing.last_failure.is_some())
+    };
+    until("the new place has failed its probe", failed).await;
+    assert!(!review(&caller, "1").await.allowed());
+    assert_eq!((asked(&old), asked(&new)), (1, 0));
+
+    new.set(Script::Deny("new"));
+    until("it has moved", || configured.hook(A).is_some_and(|live| live.replacing.is_none())).await;
+    review(&caller, "2").await;
+    assert_eq!((asked(&old), asked(&new)), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
+    let a = ScriptedHook::start(Script::Slow(Duration::from_millis(300))).await;
+    let configured = Configured::start(&[hook(A, &a.url(), "timeout: 10s")]);
+    let caller = front::caller(configured.running.addresses.grpc).await;
+    let change = async {
+        a.asked.notified().await;
+        configured.write(&document(&["  []\n".to_owned()]));
+        until("a is gone", || configured.hook(A).is_none()).await;
+        until("a drains", || configured.running.current.leaving().len() == 1).await;
+    };
+    let (verdict, ()) = tokio::join!(review(&caller, "1"), change);
+    assert!(verdict.allowed(), "{verdict:?}");
+    assert_eq!(asked(&a), 1);
+    until("a has drained", || configured.running.current.leaving().is_empty()).await;
+}

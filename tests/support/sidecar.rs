@@ -1,0 +1,50 @@
+//! A whole sidecar in this process, over a folder of configuration of the test's own.
+
+use std::{fs, path::Path, time::Duration};
+
+use gatepost::{
+    app::{Running, Settings, Sidecar},
+    live::{LiveHook, Rotation},
+};
+use tempfile::TempDir;
+
+use super::gate::document;
+
+/// A sidecar and the folder it reads every few milliseconds. Dropping it waits for callers to close their connections:
+/// they must run on a thread of their own.
+pub struct Configured {
+    pub folder: TempDir,
+    pub running: Running,
+}
+
+impl Configured {
+    /// Starts with these hooks in force.
+    pub fn start(hooks: &[String]) -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        replace(folder.path(), &document(hooks));
+        let settings = Settings { read_every: Duration::from_millis(20), ..Settings::local(folder.path()) };
+        Self { running: Sidecar::start(settings).expect("starts"), folder }
+    }
+
+    /// Puts this text in the place of the configuration.
+    pub fn write(&self, text: &str) {
+        replace(self.folder.path(), text);
+    }
+
+    /// How the hook of that name stands now.
+    pub fn hook(&self, name: &str) -> Option<LiveHook> {
+        self.running.current.load().hooks.iter().find(|live| &*live.hook.name == name).cloned()
+    }
+
+    /// Is it asked?
+    pub fn asks(&self, name: &str) -> bool {
+        self.hook(name).is_some_and(|live| matches!(live.rotation, Rotation::Active { .. }))
+    }
+}
+
+/// As careful people do it: written elsewhere, then renamed.
+fn replace(folder: &Path, text: &str) {
+    let new = folder.join(".new");
+    fs::write(&new, text).expect("written");
+    fs::rename(new, folder.join("gatepost.yaml")).expect("renamed");
+}
