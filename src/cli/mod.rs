@@ -1,6 +1,7 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
 pub mod check;
+pub mod health;
 pub mod logging;
 pub mod serve;
 pub mod size;
@@ -71,6 +72,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Health(health::Health),
 }
 
 /// Parses the command line and does what it says.
@@ -78,6 +80,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Health(health) => health.run(),
     };
     ending.into()
 }
