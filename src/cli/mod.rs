@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod health;
 pub mod logging;
 pub mod serve;
 pub mod size;
@@ -72,6 +73,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Health(health::Health),
 }
 
 /// Parses the command line and does what it says.
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Health(health) => health.run(),
     };
     ending.into()
 }
