@@ -1,0 +1,166 @@
+//! `health`: is the sidecar beside us ready? For probes of containers without a shell.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use super::{Ending, complain};
+
+/// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
+const LONGEST_ANSWER: u64 = 16 << 10;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost health
+  gatepost health --admin 127.0.0.1:9441 --timeout 500ms
+
+In a Dockerfile:
+  HEALTHCHECK CMD [\"/gatepost\", \"health\"]
+
+Exit codes:
+  0  ready
+  1  not ready, or nobody answers: what was heard is on stderr";
+
+/// Ask a running sidecar whether it is ready
+///
+/// Sends one GET of /readyz to the admin address, so that a container needs neither a shell nor curl for its probe.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Health {
+    /// The sidecar's admin address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9441")]
+    admin: SocketAddr,
+
+    /// How long connecting and answering may take together
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+impl Health {
+    /// Asks and tells.
+    pub fn run(&self) -> Ending {
+        match ask(self.admin, self.timeout) {
+            Ok(answer) if answer.ready => Ending::Good,
+            Ok(answer) => complain(&format_args!("{} says: {}", self.admin, answer.text)),
+            Err(error) => complain(&format_args!("no answer from {}: {error}", self.admin)),
+        }
+    }
+}
+
+/// What `/readyz` said.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    ready: bool,
+    text: String,
+}
+
+fn ask(admin: SocketAddr, timeout: Duration) -> io::Result<Answer> {
+    let deadline = Instant::now() + timeout;
+    let mut stream = TcpStream::connect_timeout(&admin, left(deadline)?)?;
+    stream.set_write_timeout(Some(left(deadline)?))?;
+    stream.write_all(format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut heard = Vec::new();
+    let mut chunk = [0; 1024];
+    loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut chunk) {
+            Ok(0) => return understand(&heard),
+            Ok(length) if heard.len() as u64 + length as u64 <= LONGEST_ANSWER => {
+                heard.extend_from_slice(&chunk[..length])
+            }
+            Ok(_) => return Err(nonsense()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The time until this instant.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(late()) } else { Ok(left) }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it took too long")
+}
+
+fn nonsense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "whatever listens there is not gatepost's admin address")
+}
+
+/// Reads an HTTP/1.1 answer: the code decides, the body is for people.
+fn understand(heard: &[u8]) -> io::Result<Answer> {
+    let text = String::from_utf8_lossy(heard);
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(nonsense)?;
+    let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).ok_or_else(nonsense)?;
+    Ok(Answer { ready: code == "200", text: body.trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, thread};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Asks somebody who answers so.
+    fn answered(with: &'static [u8], timeout: Duration) -> io::Result<Answer> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let peer = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                asked.push(byte[0]);
+            }
+            stream.write_all(with).unwrap();
+            if with.is_empty() {
+                // Says nothing until the asker hangs up.
+                assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+            }
+            String::from_utf8(asked).unwrap()
+        });
+        let answer = ask(address, timeout);
+        assert!(peer.join().unwrap().starts_with("GET /readyz HTTP/1.1\r\n"));
+        answer
+    }
+
+    #[test]
+    fn ready_is_a_200() {
+        let answer = answered(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok\n", PATIENCE).unwrap();
+        assert_eq!(answer, Answer { ready: true, text: "ok".into() });
+    }
+
+    #[test]
+    fn anything_else_is_not_ready_and_says_why() {
+        let answer = answered(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot ready: shutting down", PATIENCE).unwrap();
+        assert_eq!(answer, Answer { ready: false, text: "not ready: shutting down".into() });
+    }
+
+    #[test]
+    fn a_stranger_is_recognised() {
+        let error = answered(b"220 mail.example.com ESMTP\r\n\r\n", PATIENCE).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn silence_ends_with_the_timeout() {
+        let error = answered(b"", Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn nobody_there_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        assert_eq!(ask(address, PATIENCE).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
