@@ -1,5 +1,7 @@
 //! The reviews under `examples/reviews/` are what a kube-apiserver would send, and each says one thing throughout.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
+
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;

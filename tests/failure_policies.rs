@@ -91,3 +91,21 @@ async fn a_hook_that_restarts_is_found_again() {
         scripted.hang_up();
     }
 }
+
+#[tokio::test]
+async fn a_hook_that_retires_a_connection_loses_no_call_and_holds_up_none() {
+    let scripted = ScriptedHook::start(Script::Held).await;
+    let gate = gate(&document(&[hook("h.example.com", &scripted.url(), "")]), Reasons::First);
+    let other = gate.clone();
+    let first = tokio::spawn(async move { ask(&other, create_pod("u-1", 10)).await });
+    scripted.asked.notified().await;
+    scripted.retire();
+    scripted.set(Script::Allow);
+    // While the first call is still being answered on the old connection.
+    while scripted.connections() < 2 {
+        assert!(ask(&gate, create_pod("u-2", 10)).await.allowed());
+    }
+    assert!(!first.is_finished());
+    scripted.release.notify_one();
+    assert!(first.await.expect("no panic").allowed(), "the old connection still answers what it took");
+}

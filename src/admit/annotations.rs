@@ -1,4 +1,4 @@
-//! Merging the hooks' audit annotations. Source: `webhook-semantics.md` §10.3 (upstream `pkg/admission/attributes.go`).
+//! Merging the hooks' audit annotations. Source: `docs/reference/webhook-semantics.md` §10.3 (upstream `pkg/admission/attributes.go`).
 
 /// The audit annotations of one request.
 #[derive(Debug, Default)]
@@ -6,9 +6,16 @@ pub(super) struct Annotations(Vec<(String, String)>);
 
 impl Annotations {
     /// Adds `<hook>/<key>`. A bad key is dropped with a log line, and so is a second value for a key.
+    ///
+    /// Where the hook is itself a sidecar, its keys name its own hooks (`<inner hook>/<key>`); they are kept as
+    /// `<hook>/<inner hook>.<key>` where that fits. Upstream, whose hooks do not chain, drops them.
     pub(super) fn add(&mut self, hook: &str, key: &str, value: &str) {
+        let key = match key.split_once('/') {
+            Some((inner, rest)) if is_subdomain(inner) => format!("{inner}.{rest}"),
+            _ => key.to_owned(),
+        };
         let full = format!("{hook}/{key}");
-        if !is_subdomain(hook) || !is_name(key) {
+        if !is_subdomain(hook) || !is_name(&key) {
             tracing::warn!(hook, "dropped an audit annotation: {hook}/<key> must be a qualified name");
             return;
         }
@@ -58,15 +65,17 @@ mod tests {
         annotations.add("podsecuritypolicy.admission.k8s.io", "admit-policy", "privileged");
         annotations.add("podsecuritypolicy.admission.k8s.io", "admit-policy", "another");
         annotations.add("podsecuritypolicy.admission.k8s.io", "admit-policy", "privileged");
-        for bad in ["", "no/slash", "-x", "x-", "ümlaut", &"x".repeat(64)] {
+        for bad in ["", "two/slashes/here", "Not.a.subdomain/key", "-x", "x-", "ümlaut", &"x".repeat(64)] {
             annotations.add("podsecuritypolicy.admission.k8s.io", bad, "value");
         }
         annotations.add("Upper.case", "key", "value");
+        annotations.add("sidecar.example.com", "inner.example.com/checked", "yes");
         assert_eq!(
             annotations.into_vec(),
             [
                 ("podsecuritypolicy.admission.k8s.io/validate-policy".to_owned(), "privileged".to_owned()),
                 ("podsecuritypolicy.admission.k8s.io/admit-policy".to_owned(), "privileged".to_owned()),
+                ("sidecar.example.com/inner.example.com.checked".to_owned(), "yes".to_owned()),
             ]
         );
     }

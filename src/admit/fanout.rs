@@ -180,25 +180,24 @@ impl<'a, 'r> Fanout<'a, 'r> {
     fn end(mut self) -> Vec<Outcome<'a>> {
         self.leave();
         let took = self.began.elapsed();
-        let worker = self.caller.worker;
         std::mem::take(&mut self.slots)
             .into_iter()
-            .map(|slot| {
-                slot.outcome.unwrap_or_else(|| {
-                    slot.live.metrics.record(worker, HookOutcome::Cancelled, took);
-                    Outcome { live: slot.live, ending: Ending::Cancelled, took }
-                })
-            })
+            .map(|slot| slot.outcome.unwrap_or(Outcome { live: slot.live, ending: Ending::Cancelled, took }))
             .collect()
     }
 
     /// Nobody waits any more: hooks that still work on this request are told to stop.
     fn leave(&mut self) {
-        if self.slots.iter().any(|slot| slot.open) {
-            self.inbox.close();
-            for slot in self.slots.iter_mut().filter(|slot| slot.open) {
-                slot.open = false;
-                slot.live.channel.sweep(self.caller.worker);
+        if !self.slots.iter().any(|slot| slot.open) {
+            return;
+        }
+        self.inbox.close();
+        let worker = self.caller.worker;
+        for slot in self.slots.iter_mut().filter(|slot| slot.open) {
+            slot.open = false;
+            slot.live.channel.sweep(worker);
+            if slot.outcome.is_none() {
+                slot.live.metrics.record(worker, HookOutcome::Cancelled, self.began.elapsed());
             }
         }
     }

@@ -34,18 +34,25 @@ pub enum Ending {
     Cancelled,
 }
 
+/// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
+fn tell(live: &LiveHook, failure: &CallFailure, what: &str) {
+    if let Some(held_back) = live.metrics.may_tell() {
+        tracing::warn!(hook = %live.hook.name, %failure, held_back, "{what}");
+    }
+}
+
 impl<'a> Outcome<'a> {
     /// Judges what came back from a hook.
     pub fn judge(live: &'a LiveHook, result: Result<Answer, CallFailure>, took: Duration) -> Self {
         let ending = match (result, live.hook.failure_policy) {
             (Ok(answer), _) => Ending::Answered(answer),
             (Err(failure), FailurePolicy::Ignore) => {
-                tracing::warn!(hook = %live.hook.name, %failure, "failed calling hook, failing open");
+                tell(live, &failure, "failed calling hook, failing open");
                 Ending::FailedOpen(failure)
             }
             // A retry that failed too; `fanout` has spent it already.
             (Err(failure), FailurePolicy::Fail | FailurePolicy::Retry) => {
-                tracing::warn!(hook = %live.hook.name, %failure, "failed calling hook, failing closed");
+                tell(live, &failure, "failed calling hook, failing closed");
                 Ending::FailedClosed(failure)
             }
         };

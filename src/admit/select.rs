@@ -1,4 +1,4 @@
-//! Which hooks are asked: rules, then selectors. Source: `webhook-semantics.md` §4.
+//! Which hooks are asked: rules, then selectors. Source: `docs/reference/webhook-semantics.md` §4.
 
 use std::cell::OnceCell;
 
@@ -40,12 +40,14 @@ pub(super) fn select<'a>(
     let lookup = Lookup::new(generation, review, caller);
     for index in matching {
         let Some(live) = generation.hooks.get(index as usize) else { continue };
-        if live.hook.hook_type != HookType::Validating || !lookup.selects(live)? {
+        if live.hook.hook_type != HookType::Validating {
             continue;
         }
         match live.rotation {
-            Rotation::Active { .. } => selected.asked.push(live),
-            Rotation::Probing { .. } => selected.probing.push(live),
+            Rotation::Active { .. } if lookup.selects(live)? => selected.asked.push(live),
+            // A hook that is not asked rejects nothing, not even by an error in deciding it.
+            Rotation::Probing { .. } if matches!(lookup.selects(live), Ok(true)) => selected.probing.push(live),
+            _ => {}
         }
     }
     Ok(selected)

@@ -1,4 +1,4 @@
-//! The words of every rejection. Source: `webhook-semantics.md` §4.3, §6, §9.2, §10.
+//! The words of every rejection. Source: `docs/reference/webhook-semantics.md` §4.3, §6, §9.2, §10.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Merging the hooks' warnings. Source: `webhook-semantics.md` §10.2 (upstream `pkg/endpoints/filters/warning.go`).
+//! Merging the hooks' warnings. Source: `docs/reference/webhook-semantics.md` §10.2 (upstream `pkg/endpoints/filters/warning.go`).
 
 /// All warnings of a request together, in characters.
 const TOTAL: usize = 4096;

@@ -108,15 +108,17 @@ pub enum Told {
     Twice,
 }
 
-/// Waits until SIGTERM or SIGINT, then drains; a second signal does not wait for that.
+/// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a second signal does not
+/// wait for that.
 ///
 /// # Errors
 /// Signals cannot be listened to, or the control plane ended by itself.
-pub fn until_told(mut running: Running) -> io::Result<Told> {
+pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let told = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        announce(&running);
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

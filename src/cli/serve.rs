@@ -120,8 +120,7 @@ impl Serve {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
-        announce(&running);
-        match run::until_told(running) {
+        match run::until_told(running, announce) {
             Ok(run::Told::Once(drained)) if drained.complete() => Ending::Good,
             Ok(run::Told::Once(_)) => Ending::NotDrained,
             Ok(run::Told::Twice) => Ending::Aborted,

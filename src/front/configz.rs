@@ -4,10 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::{
-    live::{Current, LiveHook, Rejection, Rotation},
-    model::FailurePolicy,
-};
+use crate::live::{Current, Draining, LiveHook, Rejection, Rotation};
 
 /// The page as JSON.
 pub(super) fn page(current: &Current) -> Value {
@@ -26,16 +23,12 @@ pub(super) fn page(current: &Current) -> Value {
         "rejected": current.rejected().as_deref().map(rejection),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
+        "leaving": leaving(current),
         "configuration": generation.snapshot.describe(),
     })
 }
 
 fn hook(live: &LiveHook) -> Value {
-    let policy = match live.hook.failure_policy {
-        FailurePolicy::Fail => "Fail",
-        FailurePolicy::Ignore => "Ignore",
-        FailurePolicy::Retry => "Retry",
-    };
     let rotation = match &live.rotation {
         Rotation::Probing { since, last_failure } => json!({
             "state": "Probing",
@@ -55,11 +48,17 @@ fn hook(live: &LiveHook) -> Value {
     json!({
         "name": &*live.hook.name,
         "endpoint": live.channel.endpoint().to_string(),
-        "effectivePolicy": policy,
+        "effectivePolicy": live.hook.failure_policy.as_str(),
         "timeoutMilliseconds": live.hook.timeout.as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,
     })
+}
+
+/// Hooks that are no longer asked, but still answer requests that began before.
+fn leaving(current: &Current) -> Vec<Value> {
+    let draining = |hook: &Draining| json!({ "name": &*hook.hook, "state": "Draining", "since": time(hook.since) });
+    current.leaving().iter().map(draining).collect()
 }
 
 fn rejection(rejection: &Rejection) -> Value {

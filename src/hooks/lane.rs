@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             dialled, greeted
-//! Dialling ────────────────────> Connected ──lost──> Dialling
+//! Dialling ────────────────────> Connected ──lost, or no more calls taken──> Dialling
 //!    │  ^                            │
 //!    │  └── a call, or the pause ends│ nobody asks any more, last answer in
 //!    └─failed──> Pausing             v
@@ -37,6 +37,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Calls do not dial more often than this.
 const BETWEEN_DIALS: Duration = Duration::from_millis(20);
+/// A connection that takes no more calls is closed by then: no hook's own timeout is longer.
+const LEAVING_WITHIN: Duration = Duration::from_secs(30);
 /// The largest answer taken from a hook. It may echo the review's object, so this is above the largest object.
 const LARGEST_ANSWER: usize = 8 << 20;
 
@@ -101,6 +103,10 @@ impl Task {
                     let held = std::mem::take(&mut self.held);
                     let ended = connection.drive(&mut self.commands, held).await;
                     self.held = ended.unseen;
+                    if let Some(mut leaving) = ended.leaving {
+                        // The next calls do not wait for the answers still due here.
+                        tokio::spawn(async move { timeout(LEAVING_WITHIN, leaving.finish_calls()).await });
+                    }
                     match ended.why {
                         Some(why) => tracing::debug!(endpoint = %self.endpoint, why, "connection to a hook ended"),
                         None => return,

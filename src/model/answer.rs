@@ -74,7 +74,7 @@ pub enum CallFailure {
 }
 
 impl CallFailure {
-    /// The step that failed, in upstream's words (`webhook-semantics.md` §10).
+    /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10).
     pub fn step(&self) -> &'static str {
         match self {
             Self::Undecodable(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating => {

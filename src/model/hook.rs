@@ -101,7 +101,7 @@ impl Scope {
 }
 
 /// One thing a hook cares about. All five parts must match; any rule of a hook suffices.
-/// Source: `webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
+/// Source: `docs/reference/webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Operations; all four stand for `*`.

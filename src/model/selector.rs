@@ -37,7 +37,7 @@ impl Requirement {
 }
 
 /// Requirements that must all hold; none at all matches everything.
-/// Source: `webhook-semantics.md` §4.5 (upstream `pkg/labels/selector.go`).
+/// Source: `docs/reference/webhook-semantics.md` §4.5 (upstream `pkg/labels/selector.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(pub Vec<Requirement>);
 

@@ -34,6 +34,7 @@ impl Candidate {
 /// Every problem there is, not just the first.
 pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
     let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))?;
+    let system = tls::SystemRoots::default();
     let mut tls = HashMap::new();
     let mut problems = Vec::new();
     for hook in &snapshot.hooks {
@@ -41,7 +42,7 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
         if tls.contains_key(wanted) {
             continue;
         }
-        match tls::client_config(wanted) {
+        match tls::client_config(wanted, &system) {
             Ok(config) => drop(tls.insert(wanted.clone(), config)),
             Err(error) => problems.push(Problem {
                 file: file_of(hook, contents),

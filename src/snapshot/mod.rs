@@ -9,7 +9,7 @@
 //! all that could is a problem that the check reports.
 //!
 //! Hooks are numbered by the name of their configuration, byte by byte, and then by their order in it, as upstream
-//! orders them (`webhook-semantics.md` §3). The keys people may write are in `docs/configuration.md`.
+//! orders them (`docs/reference/webhook-semantics.md` §3). The keys people may write are in `docs/configuration.md`.
 
 mod at;
 mod check;

@@ -25,7 +25,7 @@ const OPERATIONS: [(&str, Option<Operation>); 11] = [
 
 const SCOPES: [(&str, Scope); 3] = [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
 
-/// Checks and compiles one rule; what is wrong is reported. Source: `webhook-semantics.md` §14.
+/// Checks and compiles one rule; what is wrong is reported. Source: `docs/reference/webhook-semantics.md` §14.
 pub(super) fn check(at: &At<'_>) -> Option<Rule> {
     if !at.is_map_of(&KEYS) {
         return None;

@@ -26,7 +26,7 @@ const OPERATORS: [(&str, Operator); 4] = [
 ];
 
 /// Checks and compiles a selector. Nothing, or null, is the empty selector, which matches everything: upstream's API
-/// defaulting, `webhook-semantics.md` §4.3.
+/// defaulting, `docs/reference/webhook-semantics.md` §4.3.
 pub(super) fn check(at: &At<'_>) -> Selector {
     let mut requirements = Vec::new();
     if !at.present() || !at.is_map_of(&["matchLabels", "matchExpressions"]) {

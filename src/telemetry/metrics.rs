@@ -8,10 +8,10 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::cells::Cells;
+use super::{cells::Cells, throttle::Throttle};
 
 /// How one hook call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,8 @@ pub enum Reading {
 const READINGS: usize = 7;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
-pub(super) const FAILURE_KINDS: [&str; 12] = [
+pub(super) const FAILURE_KINDS: [&str; 13] = [
+    "dry_run",
     "timeout",
     "connect",
     "connection",
@@ -148,6 +149,8 @@ pub struct HookMetrics {
     pub(super) calls: Cells<5>,
     /// By kind; the first of each pair under Ignore, the second under Fail.
     pub(super) failures: [[AtomicU64; 2]; FAILURE_KINDS.len()],
+    /// Log lines about its failures.
+    told: Throttle,
 }
 
 impl Default for HookMetrics {
@@ -158,7 +161,11 @@ impl Default for HookMetrics {
 
 impl HookMetrics {
     fn new(workers: usize) -> Self {
-        Self { calls: Cells::new(workers), failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))) }
+        Self {
+            calls: Cells::new(workers),
+            failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
+            told: Throttle::default(),
+        }
     }
 
     /// One call ended.
@@ -177,6 +184,11 @@ impl HookMetrics {
             HookOutcome::Cancelled => HookOutcome::CANCELLED,
         };
         self.calls.record(worker, index, took);
+    }
+
+    /// May a failure of this hook be logged now? Then: how many lines were held back since the last.
+    pub fn may_tell(&self) -> Option<u64> {
+        self.told.pass(Instant::now())
     }
 
     fn failed(&self, kind: &str, policy: usize) {

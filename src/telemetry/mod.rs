@@ -5,6 +5,7 @@ mod cells;
 mod exposition;
 pub mod metrics;
 pub mod table;
+pub mod throttle;
 
 pub use audit::Audit;
 pub use exposition::CONTENT_TYPE;

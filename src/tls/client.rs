@@ -1,6 +1,6 @@
 //! The client side of TLS: how Gatepost recognises a hook, and shows itself to it.
 
-use std::sync::Arc;
+use std::{cell::OnceCell, sync::Arc};
 
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
@@ -8,15 +8,25 @@ use rustls_pki_types::ServerName;
 use super::{ALPN_H2, TlsError, pem, provider};
 use crate::model::hook::EndpointTls;
 
+/// The system's certificate authorities: read when first needed, and then once for all endpoints of a configuration.
+#[derive(Debug, Default)]
+pub struct SystemRoots(OnceCell<Result<Arc<RootCertStore>, TlsError>>);
+
+impl SystemRoots {
+    fn get(&self) -> Result<Arc<RootCertStore>, TlsError> {
+        self.0.get_or_init(|| system_roots().map(Arc::new)).clone()
+    }
+}
+
 /// The client side of TLS to a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted).
 ///
 /// # Errors
 /// Whatever of the material is unusable, see [`TlsError`]; the key is checked against its certificate.
-pub fn client_config(tls: &EndpointTls) -> Result<Arc<ClientConfig>, TlsError> {
+pub fn client_config(tls: &EndpointTls, system: &SystemRoots) -> Result<Arc<ClientConfig>, TlsError> {
     ServerName::try_from(&*tls.server_name).map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
     let roots = match &tls.ca_pem {
-        Some(ca_pem) => pem::authorities(ca_pem, "certificate authority")?,
-        None => system_roots()?,
+        Some(ca_pem) => Arc::new(pem::authorities(ca_pem, "certificate authority")?),
+        None => system.get()?,
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -79,7 +89,7 @@ mod tests {
     fn good_material_makes_an_http_2_client() {
         let authority = authority();
         let (chain, key) = leaf(&authority);
-        let config = client_config(&endpoint(&authority.pem(), Some((&chain, &key)))).unwrap();
+        let config = client_config(&endpoint(&authority.pem(), Some((&chain, &key))), &SystemRoots::default()).unwrap();
         assert_eq!(config.alpn_protocols, [b"h2"]);
         assert!(config.client_auth_cert_resolver.has_certs());
     }
@@ -91,7 +101,8 @@ mod tests {
         let (chain, key) = leaf(&authority);
         let (_, foreign) = leaf(&authority);
         let torn = &ca[..ca.len() / 2];
-        let told = |ca: &str, client| client_config(&endpoint(ca, client)).unwrap_err().to_string();
+        let told =
+            |ca: &str, client| client_config(&endpoint(ca, client), &SystemRoots::default()).unwrap_err().to_string();
 
         let cases = [
             (told("", None), "certificate authority has no \"-----BEGIN CERTIFICATE-----\""),
@@ -105,6 +116,9 @@ mod tests {
             assert!(told.contains(wanted), "{told:?} should say {wanted:?}");
         }
         let nameless = EndpointTls { server_name: "not a name".into(), ..endpoint(&ca, None) };
-        assert_eq!(client_config(&nameless).unwrap_err(), TlsError::BadServerName("not a name".to_owned()));
+        assert_eq!(
+            client_config(&nameless, &SystemRoots::default()).unwrap_err(),
+            TlsError::BadServerName("not a name".to_owned())
+        );
     }
 }

@@ -6,7 +6,7 @@ pub mod server;
 
 use std::sync::Arc;
 
-pub use client::client_config;
+pub use client::{SystemRoots, client_config};
 use rustls::crypto::CryptoProvider;
 pub use server::server_config;
 

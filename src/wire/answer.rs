@@ -23,7 +23,7 @@ const SHOWN: usize = 64;
 ///
 /// # Errors
 /// `Undecodable`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the rules of upstream's
-/// `W/request/admissionreview.go` for v1 (`webhook-semantics.md` §9.1).
+/// `W/request/admissionreview.go` for v1 (`docs/reference/webhook-semantics.md` §9.1).
 pub fn decode(uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
     let review = AnswerReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
     let response = review.response.ok_or(CallFailure::NoResponse)?;

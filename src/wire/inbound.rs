@@ -158,17 +158,16 @@ fn username(mut walk: Walk<'_>, username: &mut ByteString) -> Result<(), ViewErr
     Ok(())
 }
 
-/// Notes where a RawExtension's `raw` lies. An extension without it is an object of no bytes.
+/// Notes where a RawExtension's `raw` lies. Without a byte of it there is no object: Go's marshaller of these messages
+/// writes all three extensions always, empty where they are not set.
 fn raw(mut walk: Walk<'_>, place: &mut Option<Range<usize>>) -> Result<(), ViewError> {
-    let mut found = place.take().unwrap_or(walk.position()..walk.position());
     while let Some(Field { number, value }) = walk.next()? {
         match (number, value) {
-            (1, Value::Bytes(at)) => found = at,
+            (1, Value::Bytes(at)) => *place = Some(at).filter(|at| !at.is_empty()),
             (1, value) => value.expect_bytes()?,
             _ => {}
         }
     }
-    *place = Some(found);
     Ok(())
 }
 

@@ -68,11 +68,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Where the cursor stands.
-    pub(super) fn position(&self) -> usize {
-        self.at
-    }
-
     /// The text of a field.
     pub(super) fn text(&self, range: Range<usize>) -> Result<ByteString, WalkError> {
         ByteString::try_from(self.rope.copy_of(range)).map_err(|_| WalkError("a text field is not UTF-8"))

@@ -50,6 +50,8 @@ pub enum Script {
     HangUp,
     /// Takes this long, then says yes.
     Slow(Duration),
+    /// Says yes once [`ScriptedHook::release`] rings.
+    Held,
 }
 
 /// What the hook saw of one call.
@@ -71,6 +73,9 @@ pub struct ScriptedHook {
     pub asked: Arc<Notify>,
     connections: watch::Receiver<usize>,
     hang_up: Arc<Notify>,
+    retire: Arc<Notify>,
+    /// Lets one [`Script::Held`] call go.
+    pub release: Arc<Notify>,
     server: tokio::task::JoinHandle<()>,
 }
 
@@ -99,6 +104,8 @@ impl ScriptedHook {
             cancelled: Arc::default(),
             asked: Arc::default(),
             hang_up: Arc::default(),
+            retire: Arc::default(),
+            release: Arc::default(),
         };
         let own = served.clone();
         let server = tokio::spawn(async move {
@@ -115,6 +122,8 @@ impl ScriptedHook {
             asked: own.asked,
             connections,
             hang_up: own.hang_up,
+            retire: own.retire,
+            release: own.release,
             server,
         }
     }
@@ -139,6 +148,11 @@ impl ScriptedHook {
         *self.connections.borrow()
     }
 
+    /// Takes no new calls on the connections there are (GOAWAY), but answers those it has, as a hook that rolls does.
+    pub fn retire(&self) {
+        self.retire.notify_waiters();
+    }
+
     /// Closes every connection, as a hook that restarts does.
     pub fn hang_up(&self) {
         self.hang_up.notify_waiters();
@@ -152,6 +166,8 @@ struct Served {
     cancelled: Arc<Notify>,
     asked: Arc<Notify>,
     hang_up: Arc<Notify>,
+    retire: Arc<Notify>,
+    release: Arc<Notify>,
 }
 
 impl Served {
@@ -160,7 +176,7 @@ impl Served {
         let mut builder = h2::server::Builder::new();
         builder.initial_window_size(1 << 20).initial_connection_window_size(4 << 20);
         let Ok(mut connection) = builder.handshake::<_, Bytes>(socket).await else { return };
-        let hang_up = self.hang_up.clone();
+        let (hang_up, retire) = (self.hang_up.clone(), self.retire.clone());
         loop {
             tokio::select! {
                 accepted = connection.accept() => match accepted {
@@ -168,6 +184,7 @@ impl Served {
                     _ => return,
                 },
                 () = hang_up.notified() => return,
+                () = retire.notified() => connection.graceful_shutdown(),
             }
         }
     }
@@ -206,6 +223,10 @@ impl Served {
             Script::Respond(response) => {
                 let uid = response.uid.clone().or(Some(uid));
                 end(&mut respond, Some(said(AdmissionResponse { uid, ..response })), 0, "");
+            }
+            Script::Held => {
+                self.release.notified().await;
+                end(&mut respond, Some(said(yes)), 0, "");
             }
             Script::Deny(message) => {
                 let status = Some(Status { message: Some(message.into()), ..Default::default() });

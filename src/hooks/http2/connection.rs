@@ -45,6 +45,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const LARGEST_FRAME: usize = 256 << 10;
 /// A header block may be no longer, CONTINUATIONs included.
 const LARGEST_BLOCK: usize = 64 << 10;
+/// Why calls go elsewhere.
+const LEAVING: &str = "the hook takes no more calls on this connection";
 /// The last stream id a client may use. RFC 9113 §5.1.1.
 const LAST_ID: u32 = (1 << 31) - 1;
 
@@ -57,13 +59,26 @@ pub(in super::super) struct Limits {
     pub(in super::super) answer: usize,
 }
 
-/// Why a connection is over. Calls that the hook surely has not seen are in `unseen` and may be asked elsewhere.
+/// Why a connection takes no more calls. Those that the hook surely has not seen are in `unseen` and may be asked
+/// elsewhere.
 #[derive(Debug)]
-pub(in super::super) struct Ended {
+pub(in super::super) struct Ended<S> {
     /// `None` when we closed it because nobody will ask any more.
     pub(in super::super) why: Option<String>,
     /// Calls that never began, or that the hook says it has not looked at.
     pub(in super::super) unseen: Vec<Call>,
+    /// The connection itself, where the hook still answers calls on it: to be driven by [`Connection::finish_calls`].
+    pub(in super::super) leaving: Option<Connection<S>>,
+}
+
+/// What [`Connection::poll_drive`] comes to.
+enum Over {
+    /// Nobody will ask any more, and the last answer is in.
+    Unwanted,
+    /// The hook takes no new calls here, but will answer those it has.
+    Leaving,
+    /// It is lost.
+    Lost(String),
 }
 
 /// One HTTP/2 connection, driven by one task.
@@ -147,28 +162,56 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Carries out commands until the connection is lost, or nobody will ask any more and the last answer is in.
-    /// Every call is then settled, or in [`Ended::unseen`].
+    /// Carries out commands until the connection takes no more calls. Every call is then settled, in
+    /// [`Ended::unseen`], or will be answered on [`Ended::leaving`].
     pub(in super::super) async fn drive(
         mut self,
         commands: &mut UnboundedReceiver<Command>,
         first: Vec<Call>,
-    ) -> Ended {
+    ) -> Ended<S> {
         self.waiting.extend(first);
-        let why = poll_fn(|cx| self.poll_drive(cx, commands)).await;
+        let over = poll_fn(|cx| self.poll_drive(cx, commands)).await;
         let mut unseen: Vec<Call> = self.waiting.drain(..).collect();
-        for (id, stream) in self.streams.drain() {
-            if self.last_seen.is_some_and(|last| id > last) {
-                unseen.push(stream.call);
-            } else {
-                let text = why.clone().unwrap_or_default();
-                stream.call.inbox.deliver(stream.call.tag, Err(CallFailure::Connection(text)));
+        unseen.extend(self.take_unseen());
+        match over {
+            Over::Unwanted => Ended { why: None, unseen, leaving: None },
+            Over::Leaving => Ended { why: Some(LEAVING.into()), unseen, leaving: Some(self) },
+            Over::Lost(why) => {
+                self.fail_all(&why);
+                Ended { why: Some(why), unseen, leaving: None }
             }
         }
-        Ended { why, unseen }
     }
 
-    fn poll_drive(&mut self, cx: &mut Context<'_>, commands: &mut UnboundedReceiver<Command>) -> Poll<Option<String>> {
+    /// Waits for the answers still due on a connection that takes no new calls. The caller bounds the time.
+    pub(in super::super) async fn finish_calls(&mut self) {
+        let lost = poll_fn(|cx| match self.poll_socket(cx) {
+            Err(why) => Poll::Ready(Some(why)),
+            Ok(()) => {
+                self.sweep();
+                if self.streams.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+            }
+        })
+        .await;
+        if let Some(why) = lost {
+            self.fail_all(&why);
+        }
+    }
+
+    /// The calls that the hook says it will not look at.
+    fn take_unseen(&mut self) -> Vec<Call> {
+        let Some(last) = self.last_seen else { return Vec::new() };
+        let unseen: Vec<u32> = self.streams.keys().copied().filter(|&id| id > last).collect();
+        unseen.into_iter().filter_map(|id| self.streams.remove(&id)).map(|stream| stream.call).collect()
+    }
+
+    fn fail_all(&mut self, why: &str) {
+        for (_, stream) in self.streams.drain() {
+            stream.call.inbox.deliver(stream.call.tag, Err(CallFailure::Connection(why.to_owned())));
+        }
+    }
+
+    fn poll_drive(&mut self, cx: &mut Context<'_>, commands: &mut UnboundedReceiver<Command>) -> Poll<Over> {
         let mut nobody_asks = false;
         loop {
             match commands.poll_recv(cx) {
@@ -182,15 +225,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         if let Err(why) = self.poll_socket(cx) {
-            return Poll::Ready(Some(why));
+            return Poll::Ready(Over::Lost(why));
         }
-        if self.streams.is_empty() && self.outgoing.queued() == 0 {
-            if nobody_asks && self.waiting.is_empty() {
-                return Poll::Ready(None);
-            }
-            if self.last_seen.is_some() || self.next_id > LAST_ID {
-                return Poll::Ready(Some("the hook closes this connection".into()));
-            }
+        if self.last_seen.is_some() || self.next_id > LAST_ID {
+            return Poll::Ready(Over::Leaving);
+        }
+        if nobody_asks && self.streams.is_empty() && self.outgoing.queued() == 0 && self.waiting.is_empty() {
+            return Poll::Ready(Over::Unwanted);
         }
         Poll::Pending
     }
@@ -250,10 +291,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let head = out.len();
             out.extend_from_slice(&[0; HEAD]);
             writer.write(call.method, timeout, call.namespace_labels.as_deref(), out);
-            let len = out.len() - head - HEAD;
-            debug_assert!(len <= DEFAULT_MAX_FRAME, "the caller's metadata is bounded by the front");
-            let filled = Head { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream: id }.write();
-            out[head..head + HEAD].copy_from_slice(&filled);
+            frame::finish_block(out, head, id);
         });
         let mut stream = Stream::new(call, self.peer_window);
         stream.ready = true;
@@ -320,6 +358,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             kind::RST_STREAM => self.reset(head, place),
             kind::SETTINGS => self.settings(head, place),
             kind::PING if !head.has(flag::ACK) => {
+                self.refuse_flood()?;
                 let (incoming, outgoing) = (&self.incoming, &mut self.outgoing);
                 outgoing.heads(|out| frame::put(out, kind::PING, flag::ACK, 0, incoming.payload(place)));
                 Ok(())
@@ -329,6 +368,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             kind::PUSH_PROMISE => Err("the hook pushes, which was not allowed".into()),
             _ => Ok(()),
         }
+    }
+
+    /// A hook that asks for acknowledgements and does not read them must not fill our memory.
+    fn refuse_flood(&self) -> Result<(), String> {
+        if self.outgoing.queued() > self.limits.batch + 2 * LARGEST_FRAME {
+            return Err("the hook floods the connection with PING or SETTINGS".into());
+        }
+        Ok(())
     }
 
     fn data(&mut self, head: Head, place: std::ops::Range<usize>) -> Result<(), String> {
@@ -458,6 +505,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
         }
         self.greeted = true;
+        self.refuse_flood()?;
         self.outgoing.heads(|out| frame::put(out, kind::SETTINGS, flag::ACK, 0, &[]));
         Ok(())
     }
@@ -465,11 +513,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn goaway(&mut self, place: std::ops::Range<usize>) -> Result<(), String> {
         let last = number(self.incoming.payload(place))? & LAST_ID;
         self.last_seen = Some(self.last_seen.map_or(last, |before| before.min(last)));
-        // Streams beyond `last` stay until the connection ends; `drive` then hands them back as unseen. End it at once
-        // where only such streams are left.
-        if self.streams.keys().all(|&id| id > last) {
-            return Err("the hook closes this connection".into());
-        }
         Ok(())
     }
 

@@ -119,6 +119,25 @@ pub(super) fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
     put(out, kind::RST_STREAM, 0, stream, &code.to_be_bytes());
 }
 
+/// Fills in the frame head, left free at `at`, of the header block that follows it to the end of `out`. A block too
+/// long for one frame (only foreign metadata can make it so) is cut into CONTINUATIONs. RFC 9113 §6.10.
+pub(super) fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
+    let len = out.len() - at - HEAD;
+    if len <= DEFAULT_MAX_FRAME {
+        let head = Head { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
+        out[at..at + HEAD].copy_from_slice(&head.write());
+        return;
+    }
+    let block = out.split_off(at + HEAD);
+    out.truncate(at);
+    let pieces = block.len().div_ceil(DEFAULT_MAX_FRAME);
+    for (n, piece) in block.chunks(DEFAULT_MAX_FRAME).enumerate() {
+        let kind = if n == 0 { kind::HEADERS } else { kind::CONTINUATION };
+        let flags = if n + 1 == pieces { flag::END_HEADERS } else { 0 };
+        put(out, kind, flags, stream, piece);
+    }
+}
+
 /// A payload without its padding, or `None` where the padding is longer than the payload. RFC 9113 §6.1.
 pub(super) fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
@@ -136,6 +155,20 @@ mod tests {
     fn a_head_survives_the_wire() {
         let head = Head { len: 0x01_02_03, kind: kind::DATA, flags: flag::END_STREAM, stream: 0x7fff_fffd };
         assert_eq!(Head::read(&head.write()), head);
+    }
+
+    #[test]
+    fn a_long_header_block_is_continued() {
+        let mut out = vec![7; 3];
+        out.extend([0; HEAD]);
+        out.extend(vec![1; DEFAULT_MAX_FRAME + 5]);
+        finish_block(&mut out, 3, 9);
+        let head = |at: usize| out[at..].first_chunk().map(Head::read);
+        let first = Head { len: DEFAULT_MAX_FRAME, kind: kind::HEADERS, flags: 0, stream: 9 };
+        let second = Head { len: 5, kind: kind::CONTINUATION, flags: flag::END_HEADERS, stream: 9 };
+        assert_eq!(head(3), Some(first));
+        assert_eq!(head(3 + HEAD + DEFAULT_MAX_FRAME), Some(second));
+        assert_eq!(out.len(), 3 + 2 * HEAD + DEFAULT_MAX_FRAME + 5);
     }
 
     #[test]

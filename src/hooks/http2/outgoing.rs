@@ -121,7 +121,6 @@ impl Outgoing {
                     self.sent += *len;
                 }
                 Some(Piece::Shared(payload)) if n < payload.len() => {
-                    // Not `advance`: a `split_to` would do as well, this drops no reference.
                     bytes::Buf::advance(payload, n);
                     return self.tidy();
                 }

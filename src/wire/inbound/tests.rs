@@ -98,7 +98,7 @@ fn check_against_prost(message: &[u8], review: &Review) {
         review.request_resource.clone().map(|gvr| gvr.group.to_string()),
         oracle.request_resource.map(|gvr| text(&gvr.group))
     );
-    let object = |raw: Option<RawExtension>| raw.map(|raw| raw.raw.unwrap_or_default().to_vec());
+    let object = |raw: Option<RawExtension>| Some(raw?.raw?.to_vec()).filter(|raw| !raw.is_empty());
     assert_eq!(bytes_at(review, &review.object), object(oracle.object));
     assert_eq!(bytes_at(review, &review.old_object), object(oracle.old_object));
     assert_eq!(bytes_at(review, &review.options), object(oracle.options));
@@ -143,6 +143,17 @@ fn fields_in_any_order_and_messages_in_parts_are_merged() {
     message.extend(review_of(whole));
     let review = view(pieces(&framed(&message), &[])).expect("a review");
     check_against_prost(&message, &review);
+}
+
+/// As `k8s.io/api/admission/v1` writes a DELETE: `object` and `options` are there, and empty.
+#[test]
+fn an_extension_without_bytes_is_no_object() {
+    let empty = Some(RawExtension { raw: None });
+    let none = Some(RawExtension { raw: Some(Bytes::new()) });
+    let message = review_of(AdmissionRequest { object: empty, options: none, ..request() });
+    let review = view(pieces(&framed(&message), &[])).expect("a review");
+    assert_eq!((review.object, review.options), (None, None));
+    assert!(review.old_object.is_some());
 }
 
 #[test]
