@@ -2,7 +2,7 @@
 //!
 //! The gRPC front is a raw h2 server. Of tonic's it keeps the cold services (health, reflection) and the codes; the
 //! `Admission` service takes DATA frames as they arrive, because tonic's decoder joins them into one new buffer and its
-//! encoder cannot send anything but one (`perf-spike.md` §3).
+//! encoder cannot send anything but one (`docs/reference/perf-spike.md` §3).
 
 pub mod admin;
 mod answer;

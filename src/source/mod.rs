@@ -12,7 +12,7 @@ pub use poll::{Reading, poll};
 use tokio::{task::JoinHandle, time::timeout};
 
 /// How long one read may take. With one read a second, four may fail or hang before the configuration is stale.
-// source: initializers.md §D6, "per-read deadline 800 ms".
+// Leaves a fifth of the second between two reads for everything else.
 pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 
 /// Where configuration is read from.
