@@ -68,7 +68,7 @@ fn bench(c: &mut Criterion) {
             }),
             1 => Ending::FailedOpen(CallFailure::Timeout(Duration::from_secs(1))),
             _ => Ending::Answered(Answer {
-                denial: Some(Denial(StatusInfo { message: "no".into(), ..StatusInfo::default() })),
+                denial: Some(Denial(Box::new(StatusInfo { message: "no".into(), ..StatusInfo::default() }))),
                 ..Answer::default()
             }),
         });

@@ -1,4 +1,5 @@
 //! The binary as an operator meets it: `check` and `serve`, what they print and how they end.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 #[path = "support/front.rs"]
 mod front;

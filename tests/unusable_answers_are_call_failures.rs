@@ -1,5 +1,6 @@
 //! A hook that answers garbage, for another request, with a patch, without end, or not at all: each is a CallFailure
 //! with its own message, judged by the failure policy alone, and the next call is unharmed.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 mod support;
 

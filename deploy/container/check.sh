@@ -45,7 +45,7 @@ import fcntl, socket, struct
 fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh", b"lo", 0x41))'
 cp "$work/hosts" "$work/image/etc/hosts"
 cp "$work/gatepost.yaml" "$work/image/etc/gatepost/"
-cp "$work/review.json" "$work/image/etc/gatepost/review.txt"
+cp "$work/review.json" "$work/image/review.json"
 mount --bind "$work/image" "$work/root"
 mount -o remount,bind,ro "$work/root"
 touch "$work/root/written" 2>/dev/null && fail "the root is not read-only"
@@ -55,9 +55,9 @@ touch "$work/root/written" 2>/dev/null && fail "the root is not read-only"
 if ((${AS_ROOT:-0})); then run=(chroot --userspec=65532:65532 --groups=65532 "$work/root"); else run=(chroot "$work/root"); fi
 run+=(/gatepost)
 "${run[@]}" --version
-"${run[@]}" check /etc/gatepost/gatepost.yaml
+"${run[@]}" check /etc/gatepost
 "${run[@]}" health 2>"$work/early.log" && fail "health without a sidecar must say no"
-"${run[@]}" serve --config /etc/gatepost/gatepost.yaml >"$work/serve.out" 2>"$work/serve.log" &
+"${run[@]}" serve --config /etc/gatepost >"$work/serve.out" 2>"$work/serve.log" &
 serve=$!
 for ((tries = 0; tries < 100; tries++)); do
   "${run[@]}" health --admin 127.0.0.1:9441 2>"$work/health.log" && break
@@ -69,10 +69,10 @@ echo "serve and health: good, as user $(awk '/^Uid/ { print $2 }' "/proc/$serve/
 if "${run[@]}" hook --help >/dev/null 2>&1 && "${run[@]}" review --help >/dev/null 2>&1; then
   "${run[@]}" hook --listen 127.0.0.1:9001 >"$work/hook.out" 2>"$work/hook.log" &
   for ((tries = 0; tries < 100; tries++)); do
-    "${run[@]}" review /etc/gatepost/review.txt --address 127.0.0.1:9440 >"$work/review.log" 2>&1 && break
+    "${run[@]}" review /review.json --address 127.0.0.1:9440 >"$work/review.log" 2>&1 && break
     sleep 0.1
   done
-  "${run[@]}" review /etc/gatepost/review.txt --address 127.0.0.1:9440 || fail "no verdict through a hook found by name"
+  "${run[@]}" review /review.json --address 127.0.0.1:9440 || fail "no verdict through a hook found by name"
   echo "review through a hook found by its name: good"
 fi
 kill -TERM "$serve"

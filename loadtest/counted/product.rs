@@ -4,6 +4,5 @@ use std::process::ExitCode;
 
 /// The product, with this process's arguments.
 pub(super) fn main() -> ExitCode {
-    eprintln!("counted: the product's command line is not in the library yet");
-    ExitCode::FAILURE
+    gatepost::cli::main()
 }

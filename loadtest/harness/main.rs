@@ -15,6 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod certificates;
 mod figures;
 mod generate;
+mod ghz;
 mod hooks;
 mod machine;
 mod measure;
@@ -48,6 +49,8 @@ enum Part {
     Hooks(hooks::Settings),
     /// Send reviews and print what was measured as JSON
     Generate(generate::Settings),
+    /// Drive the product with ghz; what loadtest/run.sh calls
+    Ghz(ghz::Settings),
     /// Serve the naive reference sidecar
     Naive(naive::Settings),
 }
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.part {
         Some(Part::Hooks(settings)) => hooks::run(settings),
         Some(Part::Generate(settings)) => generate::run(settings),
+        Some(Part::Ghz(settings)) => ghz::run(settings),
         Some(Part::Naive(settings)) => naive::run(settings),
         None => measure::run(&arguments.plan),
     };

@@ -1,11 +1,13 @@
 //! Asking all selected hooks at once, from the same bytes.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use tokio::time::sleep_until;
 
 use super::{
     Caller, Gate, Reasons,
@@ -31,8 +33,8 @@ pub(super) async fn ask_all<'a>(
     caller: &Caller,
 ) -> Vec<Outcome<'a>> {
     let mut fanout = Fanout::begin(asked, review, caller);
+    let mut alarm = pin!(sleep_until(fanout.next_alarm().unwrap_or(fanout.began).into()));
     while fanout.running > 0 && !(gate.reasons == Reasons::First && fanout.rejected) {
-        let Some(alarm) = fanout.next_alarm() else { break };
         tokio::select! {
             biased;
             arrived = fanout.inbox.take() => {
@@ -41,7 +43,13 @@ pub(super) async fn ask_all<'a>(
                     fanout.arrived(tag, result, now);
                 }
             }
-            () = tokio::time::sleep_until(alarm.into()) => fanout.ring(Instant::now()),
+            // It may ring for a hook that has answered meanwhile; then it is only set anew.
+            () = &mut alarm => {
+                fanout.ring(Instant::now());
+                if let Some(next) = fanout.next_alarm() {
+                    alarm.as_mut().reset(next.into());
+                }
+            }
         }
     }
     fanout.end()

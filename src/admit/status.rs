@@ -29,7 +29,7 @@ pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
             other => other.into(),
         },
         message: format!("admission webhook \"{hook}\" denied the request{why}"),
-        ..said.clone()
+        ..(**said).clone()
     }
 }
 

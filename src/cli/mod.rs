@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod health;
+pub mod hook;
 pub mod logging;
 pub mod serve;
 pub mod size;
@@ -73,16 +74,25 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Health(health::Health),
+    Hook(hook::Hook),
 }
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(tell_place_of_panic));
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Health(health) => health.run(),
+        Command::Hook(hook) => hook.run(),
     };
     ending.into()
+}
+
+/// A panic is a bug of ours, and where it happened is all that may be told: what it says may quote an object.
+fn tell_place_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let _ = writeln!(std::io::stderr(), "gatepost: panic at {place}; this is a bug in gatepost, please report it");
 }
 
 /// Tells on stderr why a command could not do its work.

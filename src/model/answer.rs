@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::StatusInfo;
 
-/// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status).
+/// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it is
+/// rare and large, and every hook's outcome of every request has room for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Denial(pub StatusInfo);
+pub struct Denial(pub Box<StatusInfo>);
 
 /// What one hook said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,8 @@ pub fn decode(uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
     if response.patch.is_some_and(|patch| !patch.is_empty()) || response.patch_type.is_some_and(|t| !t.is_empty()) {
         return Err(CallFailure::PatchFromValidating);
     }
-    let denial = (!response.allowed.unwrap_or_default()).then(|| Denial(status(response.status.unwrap_or_default())));
+    let denial =
+        (!response.allowed.unwrap_or_default()).then(|| Denial(Box::new(status(response.status.unwrap_or_default()))));
     Ok(Answer {
         denial,
         warnings: response.warnings,

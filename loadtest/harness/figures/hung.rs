@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::{median, ours_over_naive};
+use super::{ENOUGH, median, ours_over_naive};
 use crate::{
     Fallible,
-    generate::Report,
+    generate::{Report, histogram},
     plan::{Ours, Plan},
     results::{Results, Row},
     review::Subject,
@@ -45,7 +44,8 @@ pub(crate) fn measure(plan: &Plan, workshop: &Workshop, results: &mut Results) -
     let (without, with) =
         (p99_us(pairs.iter().map(|pair| &pair.without))?, p99_us(pairs.iter().map(|pair| &pair.with))?);
     let values = (without, with, ours_over_naive(without, with));
-    results.row(Row::of_ratio("hung_hook_p99_us_of_others", (SIZE, HOOKS), values, Some(targets::HUNG)))?;
+    let row = Row::of_ratio("hung_hook_p99_us_of_others", (SIZE, HOOKS), values, Some(targets::HUNG));
+    results.row(if plan.samples < ENOUGH { row.indicative() } else { row })?;
     let p50 = |of: fn(&Pair) -> &Report| median(pairs.iter().map(|pair| of(pair).p50() / 1e3).collect());
     let (without, with) = (p50(|pair| &pair.without), p50(|pair| &pair.with));
     let values = (without, with, ours_over_naive(without, with));
@@ -68,7 +68,7 @@ fn pods_beside_config_maps(workshop: &Workshop, rig: &Rig<'_>, window: Duration)
 }
 
 fn p99_us<'a>(reports: impl Iterator<Item = &'a Report>) -> Fallible<f64> {
-    let mut all = Histogram::new(3)?;
+    let mut all = histogram()?;
     for report in reports {
         report.add_to(&mut all)?;
     }

@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::{median, ours_over_naive};
+use super::{ENOUGH, median, ours_over_naive};
 use crate::{
     Fallible,
-    generate::Report,
+    generate::{Report, histogram},
     plan::Plan,
     results::{Results, Row},
     rig::{Load, Pair, Rig, Setting, Shape, Side, Workshop},
     size::Size,
     targets,
 };
-
-/// Samples a p99 needs before it is judged.
-const ENOUGH: u64 = 10_000;
 
 /// Of what the naive side manages in a closed loop: a rate above this is no longer moderate...
 const MOST: f64 = 0.40;
@@ -73,7 +70,9 @@ fn cell(plan: &Plan, rig: &Rig<'_>, (size, hooks): (Size, usize), results: &mut 
 
 /// The spike's rate for the cell, or less where this machine's naive side is closer to its limit.
 fn moderate_rate(rig: &Rig<'_>, (size, hooks): (Size, usize), results: &mut Results) -> Fallible<f64> {
-    let limit = rig.run(Side::Naive, &Load::new(Shape::Closed(8), size, Duration::from_secs(1)))?.rate;
+    let warm_up = Duration::from_secs(1);
+    let load = Load { warm_up, ..Load::new(Shape::Closed(8), size, Duration::from_secs(2)) };
+    let limit = rig.run(Side::Naive, &load)?.rate;
     let table = table_rate(size, hooks);
     let rate = if table <= MOST * limit { table } else { (MODERATE * limit).max(1.0).floor() };
     results.note(format!("latency {size} x {hooks}: {rate:.0} reviews/s; the naive side manages {limit:.0}/s"));
@@ -93,7 +92,7 @@ fn table_rate(size: Size, hooks: usize) -> f64 {
 
 /// All repetitions of one side in one histogram.
 fn merged(pairs: &[Pair], side: Side) -> Fallible<Histogram<u64>> {
-    let mut all = Histogram::new(3)?;
+    let mut all = histogram()?;
     for pair in pairs {
         let report: &Report = if side == Side::Naive { &pair.naive } else { &pair.ours };
         report.add_to(&mut all)?;

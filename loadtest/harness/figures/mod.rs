@@ -9,6 +9,9 @@ pub(crate) mod memory;
 
 use crate::rig::Pair;
 
+/// Samples a p99 needs before it is judged.
+const ENOUGH: u64 = 10_000;
+
 /// The middle value; the lower of two.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -15,6 +15,12 @@ use crate::Fallible;
 /// How long reviews still under way may take once the window is over.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Fewer reviews than this and the ones cut by the window's ends would weigh too much: the window is prolonged...
+const ENOUGH: u64 = 100;
+
+/// ...up to so many times its length.
+const LONGER: u32 = 6;
+
 /// Where a run is; only `Measured` counts.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
@@ -41,6 +47,9 @@ pub(super) async fn run(settings: &Settings, callers: Vec<Caller>) -> Fallible<R
             part.set(Part::Measured);
             let start = Instant::now();
             time::sleep(settings.window).await;
+            while latencies.borrow().len() < ENOUGH && start.elapsed() < settings.window * LONGER {
+                time::sleep(settings.window / 10).await;
+            }
             let (elapsed, used) = (start.elapsed(), watch.read()?.since(&before));
             part.set(Part::Over);
             let measured = latencies.borrow().clone();

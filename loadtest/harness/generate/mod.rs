@@ -16,7 +16,7 @@ mod watch;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 pub(crate) use counts::Counts;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, histogram};
 
 use crate::{
     Fallible,

@@ -81,12 +81,12 @@ impl Report {
     }
 }
 
-/// An empty histogram that grows as it must, three significant digits.
-pub(super) fn histogram() -> Fallible<Histogram<u64>> {
-    Ok(Histogram::new(3)?)
+/// An empty histogram of nanoseconds up to two minutes, three significant digits.
+pub(crate) fn histogram() -> Fallible<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, 120_000_000_000, 3)?)
 }
 
-/// Records one latency; the histogram grows, so nothing is out of its range.
+/// Records one latency; what took longer than two minutes took two minutes.
 pub(super) fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }

@@ -1,28 +1,22 @@
 //! The README of a result folder.
 
-use std::env;
-
 use super::Row;
 use crate::machine;
 
 /// What is known before anything is measured.
-pub(super) fn beginning(label: &str, pinning: &str) -> String {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let command = format!("loadtest/compare {}", arguments.join(" "));
+pub(super) fn beginning(label: &str, command: &str, pinning: &str) -> String {
     format!(
         "# {label}\n\n\
-         `{}`\n\n\
+         `{command}`\n\n\
          {}\n- {pinning}\n\n\
-         `summary.csv` has a line per figure and cell, `raw/` every run behind it; `loadtest/README.md` says how each \
-         is measured.\n",
-        command.trim_end(),
+         `loadtest/README.md` says how each figure is measured; `raw/` holds every run.\n",
         machine::describe()
     )
 }
 
 /// The table, and whatever the reader must know to read it.
 pub(super) fn end(rows: &[Row], notes: &[String]) -> String {
-    let mut text = format!("- load average when it ended: {}\n", machine::load_average());
+    let mut text = format!("\n- load average when it ended: {}\n", machine::load_average());
     text.push_str("\n| figure | size | hooks | naive | ours | ratio | target | met |\n");
     text.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for row in rows {

@@ -36,18 +36,28 @@ pub(crate) struct Workshop {
 }
 
 impl Workshop {
-    /// Finds the programs beside this one.
+    /// The programs the plan means.
     pub(crate) fn new(plan: &Plan) -> Fallible<Self> {
+        let mut workshop = Self::beside_this_program(plan.ours)?;
+        workshop.ours_arguments.clone_from(&plan.ours_arguments);
+        if let Some(gatepost) = &plan.gatepost {
+            workshop.gatepost.clone_from(gatepost);
+        }
+        Ok(workshop)
+    }
+
+    /// The release build this program is part of.
+    pub(crate) fn beside_this_program(ours: Ours) -> Fallible<Self> {
         let compare = env::current_exe()?;
         let examples = compare.parent().ok_or("this program has no folder")?;
         let release = examples.parent().unwrap_or(examples);
         Ok(Self {
             counted: examples.join("counted"),
-            gatepost: plan.gatepost.clone().unwrap_or_else(|| release.join("gatepost")),
+            gatepost: release.join("gatepost"),
             compare: compare.clone(),
             pinning: Pinning::detect(),
-            ours: plan.ours,
-            ours_arguments: plan.ours_arguments.clone(),
+            ours,
+            ours_arguments: Vec::new(),
         })
     }
 }
@@ -99,6 +109,11 @@ impl<'a> Rig<'a> {
         let naive = Sidecar::start(workshop, Side::Naive, setting, &addresses, folder.path())?;
         let ours = Sidecar::start(workshop, Side::Ours, setting, &addresses, folder.path())?;
         Ok(Self { workshop, naive, ours, _hooks: hooks, folder })
+    }
+
+    /// A path in the rig's own folder, gone with it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// The sidecar of a side.

@@ -86,7 +86,9 @@ impl Sidecar {
 fn product_arguments(command: &mut Command, workshop: &Workshop, folder: &Path) {
     command.arg("serve").arg("--config").arg(folder.join("config.yaml"));
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1"]);
-    command.arg("--audit-log").arg(folder.join("audit.jsonl"));
+    if !workshop.ours_arguments.iter().any(|argument| argument.starts_with("--audit-log")) {
+        command.arg("--audit-log").arg(folder.join("audit.jsonl"));
+    }
     command.args(&workshop.ours_arguments);
 }
 

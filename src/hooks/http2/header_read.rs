@@ -28,7 +28,6 @@ const KEPT: usize = 1024;
 /// Reads header blocks one after the other, reusing its scratch space.
 #[derive(Debug, Default)]
 pub(super) struct HeaderReader {
-    name: Vec<u8>,
     value: Vec<u8>,
 }
 
@@ -42,17 +41,54 @@ enum Name {
     Other,
 }
 
-impl Name {
-    fn of(name: &[u8]) -> Self {
-        match name {
-            b":status" => Self::Status,
-            b"content-type" => Self::ContentType,
-            b"grpc-status" => Self::GrpcStatus,
-            b"grpc-message" => Self::GrpcMessage,
-            _ => Self::Other,
+/// A header string as it came.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    huffman: bool,
+    bytes: &'a [u8],
+}
+
+/// The coding of a text that we know.
+macro_rules! coded {
+    ($text:expr) => {{
+        const CODED: [u8; huffman::coded_len($text)] = huffman::encode($text);
+        &CODED
+    }};
+}
+
+impl Text<'_> {
+    /// A text has one coding only, so texts we know are recognised without decoding; every answer carries some.
+    fn is(self, plain: &[u8], coded: &[u8]) -> bool {
+        self.bytes == if self.huffman { coded } else { plain }
+    }
+
+    fn name(self) -> Name {
+        if self.is(b"grpc-status", coded!(b"grpc-status")) {
+            Name::GrpcStatus
+        } else if self.is(b"grpc-message", coded!(b"grpc-message")) {
+            Name::GrpcMessage
+        } else if self.is(b"content-type", coded!(b"content-type")) {
+            Name::ContentType
+        } else if self.is(b":status", coded!(b":status")) {
+            Name::Status
+        } else {
+            Name::Other
         }
     }
 
+    /// The text itself, in `out`.
+    fn read(self, out: &mut Vec<u8>) -> Result<(), BadHeaders> {
+        out.clear();
+        if self.huffman {
+            huffman::decode(self.bytes, out).ok_or(BadHeaders("a header string is not validly coded"))
+        } else {
+            out.extend_from_slice(self.bytes);
+            Ok(())
+        }
+    }
+}
+
+impl Name {
     /// The name of a static table entry. RFC 7541 Appendix A.
     fn of_static(index: usize) -> Result<Self, BadHeaders> {
         match index {
@@ -65,7 +101,7 @@ impl Name {
 }
 
 impl HeaderReader {
-    /// Reads one whole block.
+    /// Reads one whole block. Fields that nobody acts on are passed by undecoded.
     pub(super) fn read(&mut self, mut block: &[u8]) -> Result<Headers, BadHeaders> {
         let mut headers = Headers::default();
         while let Some(&first) = block.first() {
@@ -82,14 +118,16 @@ impl HeaderReader {
                 // With indexing (which, in a table of size 0, adds nothing), without, or never.
                 let bits = if first & 0x40 != 0 { 6 } else { 4 };
                 let name = match integer(&mut block, bits)? {
-                    0 => {
-                        string(&mut block, &mut self.name)?;
-                        Name::of(&self.name)
-                    }
+                    0 => text(&mut block)?.name(),
                     index => Name::of_static(index)?,
                 };
-                string(&mut block, &mut self.value)?;
-                headers.note(name, &self.value);
+                let value = text(&mut block)?;
+                if name == Name::ContentType && value.is(b"application/grpc", coded!(b"application/grpc")) {
+                    headers.grpc = Some(true);
+                } else if name != Name::Other {
+                    value.read(&mut self.value)?;
+                    headers.note(name, &self.value);
+                }
             }
         }
         Ok(headers)
@@ -131,23 +169,13 @@ fn integer(block: &mut &[u8], bits: u32) -> Result<usize, BadHeaders> {
     Err(BadHeaders("a number in a header block is too large"))
 }
 
-/// A string, plain or Huffman-coded, into `out`. RFC 7541 §5.2.
-fn string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), BadHeaders> {
-    let coded = block.first().is_some_and(|first| first & 0x80 != 0);
+/// A string, plain or Huffman-coded. RFC 7541 §5.2.
+fn text<'a>(block: &mut &'a [u8]) -> Result<Text<'a>, BadHeaders> {
+    let huffman = block.first().is_some_and(|first| first & 0x80 != 0);
     let len = integer(block, 7)?;
-    let bytes = *block;
-    if len > bytes.len() {
-        return Err(BadHeaders("a header block ends inside a string"));
-    }
-    let (text, rest) = bytes.split_at(len);
+    let (bytes, rest) = block.split_at_checked(len).ok_or(BadHeaders("a header block ends inside a string"))?;
     *block = rest;
-    out.clear();
-    if coded {
-        huffman::decode(text, out).ok_or(BadHeaders("a header string is not validly coded"))
-    } else {
-        out.extend_from_slice(text);
-        Ok(())
-    }
+    Ok(Text { huffman, bytes })
 }
 
 #[cfg(test)]

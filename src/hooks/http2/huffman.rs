@@ -80,6 +80,47 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     (len < 8 && code == (1 << len) - 1).then_some(())
 }
 
+/// A text as its one Huffman coding: what a peer sends for it, so that a known text is recognised without decoding.
+/// `N` is [`coded_len`] of the text.
+pub(super) const fn encode<const N: usize>(text: &[u8]) -> [u8; N] {
+    let mut out = [0xff; N];
+    let (mut bit, mut at) = (0, 0);
+    while at < text.len() {
+        let (code, len) = code_of(text[at]);
+        let mut left = len;
+        while left > 0 {
+            left -= 1;
+            if code >> left & 1 == 0 {
+                out[bit / 8] &= !(0x80 >> (bit % 8));
+            }
+            bit += 1;
+        }
+        at += 1;
+    }
+    out
+}
+
+/// Bytes that the coding of a text takes.
+pub(super) const fn coded_len(text: &[u8]) -> usize {
+    let (mut bits, mut at) = (0, 0);
+    while at < text.len() {
+        bits += LENGTHS[text[at] as usize] as usize;
+        at += 1;
+    }
+    bits.div_ceil(8)
+}
+
+/// A symbol's code and the code's length.
+const fn code_of(symbol: u8) -> (u32, usize) {
+    let len = LENGTHS[symbol as usize] as usize;
+    let start = TABLES.start[len];
+    let mut place = 0;
+    while TABLES.symbols[(start + place) as usize] != symbol as u16 {
+        place += 1;
+    }
+    (TABLES.first[len] + place, len)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +143,20 @@ mod tests {
         ];
         for (coded, text) in cases {
             assert_eq!(decoded(coded).as_deref(), Some(text));
+            assert_eq!(coded_len(text.as_bytes()), coded.len());
+        }
+        assert_eq!(encode::<12>(b"www.example.com"), cases[0].0);
+        assert_eq!(encode::<9>(b"custom-value"), cases[2].0);
+    }
+
+    #[test]
+    fn every_byte_survives_coding() {
+        for byte in 0..=u8::MAX {
+            let text = [byte, b'a', byte];
+            let coded = encode::<12>(&text);
+            let mut out = Vec::new();
+            decode(&coded[..coded_len(&text)], &mut out).expect("valid");
+            assert_eq!(out, text);
         }
     }
 

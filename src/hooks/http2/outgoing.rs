@@ -12,6 +12,8 @@ use tokio::io::AsyncWrite;
 
 /// So many pieces go into one system call (Linux takes at most 1,024).
 const PIECES: usize = 256;
+/// Where there are no more, a shorter list is made.
+const FEW: usize = 16;
 /// The store of heads is moved up when this much of it has been sent.
 const SENT_HEADS: usize = 4096;
 
@@ -69,17 +71,30 @@ impl Outgoing {
         io: &mut W,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        if self.pieces.is_empty() {
-            return Poll::Ready(Ok(0));
+        let n = match self.pieces.len() {
+            0 => return Poll::Ready(Ok(0)),
+            // Small reviews need few; filling a long list for them would cost more than all else here.
+            1..=FEW => ready!(self.write_pieces::<FEW, W>(io, cx))?,
+            _ => ready!(self.write_pieces::<PIECES, W>(io, cx))?,
+        };
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        let mut slices = [IoSlice::new(&[]); PIECES];
-        let mut count = 0;
+        self.advance(n);
+        Poll::Ready(Ok(n))
+    }
+
+    /// Hands the first `N` pieces to the socket.
+    fn write_pieces<const N: usize, W: AsyncWrite + Unpin>(
+        &self,
+        io: &mut W,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); N];
         let mut heads = &self.heads[self.sent..];
-        for piece in &self.pieces {
-            if count == PIECES {
-                break;
-            }
-            slices[count] = IoSlice::new(match piece {
+        let count = self.pieces.len().min(N);
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(match piece {
                 Piece::Heads(len) => {
                     let (now, later) = heads.split_at(*len);
                     heads = later;
@@ -87,14 +102,8 @@ impl Outgoing {
                 }
                 Piece::Shared(payload) => payload,
             });
-            count += 1;
         }
-        let n = ready!(Pin::new(io).poll_write_vectored(cx, &slices[..count]))?;
-        if n == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        self.advance(n);
-        Poll::Ready(Ok(n))
+        Pin::new(io).poll_write_vectored(cx, &slices[..count])
     }
 
     /// Forgets the first `n` bytes.
