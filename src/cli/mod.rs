@@ -1,9 +1,11 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
+pub mod ask;
 pub mod check;
 pub mod health;
 pub mod hook;
 pub mod logging;
+pub mod review;
 pub mod serve;
 pub mod size;
 
@@ -24,6 +26,8 @@ pub enum Ending {
     NotDrained,
     /// Asked to stop twice.
     Aborted,
+    /// The verdict that was asked for is no.
+    Denied,
 }
 
 impl From<Ending> for ExitCode {
@@ -33,6 +37,7 @@ impl From<Ending> for ExitCode {
             Ending::Failed => 1,
             Ending::NotDrained => 3,
             Ending::Aborted => 4,
+            Ending::Denied => 5,
         })
     }
 }
@@ -54,7 +59,8 @@ Exit codes:
   1  not done; what to do about it is on stderr (check: the problems are on stdout)
   2  the command line is not understood
   3  serve: asked to stop, but reviews were still under way when time was up
-  4  serve: asked to stop a second time, and stopped at once";
+  4  serve: asked to stop a second time, and stopped at once
+  5  review: denied";
 
 /// An admission sidecar for Kubernetes apiservers: one review in, the same bytes out to every hook, one verdict back.
 ///
@@ -74,6 +80,7 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Health(health::Health),
+    Review(review::Review),
     Hook(hook::Hook),
 }
 
@@ -84,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Health(health) => health.run(),
+        Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
     };
     ending.into()

@@ -76,7 +76,11 @@ impl Channel {
         }
     }
 
-    async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
+    /// Asks over the first worker's connection and waits for the message that comes back.
+    ///
+    /// # Errors
+    /// Why none came.
+    pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
         let inbox = Arc::new(Inbox::default());
         let call = Call {
             method,

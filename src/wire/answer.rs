@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1 as meta};
+use super::pb::k8s::io::{
+    api::admission::v1::{AdmissionResponse, AdmissionReview},
+    apimachinery::pkg::apis::meta::v1 as meta,
+};
 use crate::model::{Answer, CallFailure, Denial, StatusCause, StatusInfo};
 
 /// AdmissionReview without its request: a hook may echo the request, and we have no use for it.
@@ -38,6 +41,14 @@ pub fn decode(uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
         warnings: response.warnings,
         audit_annotations: response.audit_annotations.into_iter().collect(),
     })
+}
+
+/// An answer as it is, unchecked: for callers that show it.
+///
+/// # Errors
+/// `Undecodable`.
+pub fn review(message: Bytes) -> Result<AdmissionReview, CallFailure> {
+    AdmissionReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))
 }
 
 /// Foreign text cut to a length fit for an error message, at a character's edge.

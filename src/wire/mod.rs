@@ -10,4 +10,5 @@ pub mod inbound;
 pub mod labels;
 pub mod namespace;
 pub mod outbound;
+pub mod review_json;
 mod walk;

@@ -245,7 +245,11 @@ impl Served {
                 self.cancelled.notify_one();
             }
             Script::Reset(reason) => respond.send_reset(reason),
-            Script::HangUp => self.hang_up.notify_waiters(),
+            Script::HangUp => {
+                self.hang_up.notify_waiters();
+                // The call itself is not reset: it ends with the connection.
+                std::future::poll_fn(|cx| respond.poll_reset(cx)).await.ok();
+            }
         }
     }
 }

@@ -1,0 +1,54 @@
+//! Asking a sidecar, or a hook, as an apiserver would: for commands that are callers themselves.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+
+use crate::{
+    hooks::{Channel, Method},
+    model::{CallFailure, Endpoint},
+    tls,
+    wire::{answer, outbound::framed, pb::k8s::io::api::admission::v1::AdmissionReview},
+};
+
+/// A connection to one endpoint, kept for many questions.
+#[derive(Clone, Debug)]
+pub struct Caller(Arc<Channel>);
+
+impl Caller {
+    /// Begins to connect, on the current runtime.
+    ///
+    /// # Errors
+    /// `Connect` when the endpoint's certificates are unusable.
+    pub fn open(endpoint: &Endpoint) -> Result<Self, CallFailure> {
+        let tls = endpoint.tls.as_ref().map(tls::client_config).transpose();
+        let tls = tls.map_err(|error| CallFailure::Connect(format!("{error}; {}", error.fix())))?;
+        Ok(Self(Channel::open(endpoint.clone(), tls, &[Handle::current()])))
+    }
+
+    /// One question and its answer.
+    ///
+    /// # Errors
+    /// Why there is no answer; a gRPC status other than OK is one of the reasons.
+    pub async fn ask(
+        &self,
+        method: Method,
+        review: &AdmissionReview,
+        timeout: Duration,
+    ) -> Result<AdmissionReview, CallFailure> {
+        answer::review(self.0.ask_once(method, framed(review), timeout).await?)
+    }
+}
+
+/// One question over a connection of its own.
+///
+/// # Errors
+/// As [`Caller::open`] and [`Caller::ask`].
+pub async fn ask(
+    endpoint: &Endpoint,
+    method: Method,
+    review: &AdmissionReview,
+    timeout: Duration,
+) -> Result<AdmissionReview, CallFailure> {
+    Caller::open(endpoint)?.ask(method, review, timeout).await
+}

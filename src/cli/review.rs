@@ -1,0 +1,189 @@
+//! `review`: send one review, print the verdict.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Read, Write},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::runtime::Builder;
+
+use super::{Ending, ask::ask, complain};
+use crate::{
+    hooks::Method,
+    model::{
+        Endpoint,
+        hook::{Address, EndpointTls},
+    },
+    snapshot::parse_url,
+    wire::{pb::k8s::io::api::admission::v1::AdmissionReview, review_json},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost review examples/reviews/pod-create.json
+  gatepost review pod.yaml --to grpc://127.0.0.1:9001 --phase validate    asks a hook directly
+
+Exit codes:
+  0  allowed
+  1  no verdict: what to do about it is on stderr
+  5  denied";
+
+/// Send a review to a sidecar (or to a hook) and print its verdict
+///
+/// FILE is an AdmissionReview (admission.k8s.io/v1) as kube-apiserver would send it, in JSON or YAML.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Review {
+    /// The review: a JSON or YAML file, or - for stdin
+    file: PathBuf,
+    /// Where to ask: grpc://host:port, grpcs://host:port or unix:///path
+    #[arg(long, value_name = "URL", default_value = "grpc://127.0.0.1:9440")]
+    to: String,
+    /// Which call to make
+    #[arg(long, value_enum, default_value = "review")]
+    phase: PhaseArgument,
+    /// How long to wait for the verdict
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Certificate authorities (PEM) for a grpcs URL [default: the system's]
+    #[arg(long, value_name = "PATH")]
+    ca: Option<PathBuf>,
+    /// Our certificate chain (PEM), where the other side wants to know who asks
+    #[arg(long, value_name = "PATH", requires = "client_key")]
+    client_certificate: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "PATH", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
+    /// Name that the server's certificate must carry [default: the URL's host]
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PhaseArgument {
+    /// Every phase that applies
+    Review,
+    /// Mutating hooks only
+    Mutate,
+    /// Validating hooks only
+    Validate,
+}
+
+impl From<PhaseArgument> for Method {
+    fn from(phase: PhaseArgument) -> Self {
+        match phase {
+            PhaseArgument::Review => Self::Review,
+            PhaseArgument::Mutate => Self::Mutate,
+            PhaseArgument::Validate => Self::Validate,
+        }
+    }
+}
+
+impl Review {
+    /// Asks and tells.
+    pub fn run(self) -> Ending {
+        match self.ask() {
+            Ok((text, allowed)) => {
+                // Whoever closed our output has seen enough.
+                let _ = io::stdout().write_all(text.as_bytes());
+                if allowed { Ending::Good } else { Ending::Denied }
+            }
+            Err(error) => complain(&error),
+        }
+    }
+
+    fn ask(self) -> Result<(String, bool), Box<dyn std::error::Error>> {
+        let name = self.file.display().to_string();
+        let mut text = Vec::new();
+        if name == "-" {
+            io::stdin().read_to_end(&mut text)?;
+        } else {
+            text = std::fs::read(&self.file).map_err(|error| format!("{name}: {error}"))?;
+        }
+        let review = review_json::from_file(&name, &Bytes::from(text)).map_err(|error| format!("{name}: {error}"))?;
+        let endpoint = self.endpoint()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let began = Instant::now();
+        let answer = runtime
+            .block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))
+            .map_err(|failure| format!("{endpoint}: {failure}"))?;
+        told(&review, &answer, began.elapsed())
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, Box<dyn std::error::Error>> {
+        let mut endpoint =
+            parse_url(&self.to).map_err(|problem| format!("{}: {}; {}", self.to, problem.what, problem.fix))?;
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+        match (&mut endpoint.tls, &endpoint.address) {
+            (Some(tls), Address::Tcp { host, .. }) => {
+                let client = self.client_certificate.as_ref().zip(self.client_key.as_ref());
+                *tls = EndpointTls {
+                    server_name: self.server_name.as_deref().unwrap_or(host).into(),
+                    ca_pem: self.ca.as_ref().map(read).transpose()?.map(Into::into),
+                    client_pem: client
+                        .map(|(chain, key)| Ok::<_, String>((read(chain)?.into(), read(key)?.into())))
+                        .transpose()?,
+                };
+            }
+            _ if self.ca.is_some() || self.client_certificate.is_some() || self.server_name.is_some() => {
+                return Err("--ca, --client-certificate and --server-name are for grpcs URLs only".into());
+            }
+            _ => {}
+        }
+        Ok(endpoint)
+    }
+}
+
+/// The verdict in words, and whether it is a yes.
+fn told(
+    review: &AdmissionReview,
+    answer: &AdmissionReview,
+    took: Duration,
+) -> Result<(String, bool), Box<dyn std::error::Error>> {
+    let response = answer.response.as_ref().ok_or("the answer has no response")?;
+    let asked = review.request.as_ref();
+    let uid = asked.and_then(|request| request.uid.as_deref()).unwrap_or_default();
+    if response.uid.as_deref() != Some(uid) {
+        return Err("the answer belongs to another review: its uid is not the one asked".into());
+    }
+    let allowed = response.allowed.unwrap_or_default();
+    let mut text = String::new();
+    if let Some(request) = asked {
+        let gvr = request.resource.clone().unwrap_or_default();
+        let field = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let mut place =
+            vec![field(&gvr.group), field(&gvr.version), field(&gvr.resource), field(&request.sub_resource)]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join("/");
+        for part in [&request.namespace, &request.name].into_iter().filter_map(field) {
+            let _ = write!(place, " {part}");
+        }
+        let _ = writeln!(text, "{} {place}", request.operation.as_deref().unwrap_or("?"));
+    }
+    let _ = writeln!(text, "{} in {:.1} ms", if allowed { "ALLOWED" } else { "DENIED" }, took.as_secs_f64() * 1e3);
+    if let Some(status) = response.status.as_ref().filter(|_| !allowed) {
+        let reason = status.reason.as_deref().unwrap_or("no reason given");
+        let _ = writeln!(text, "  code     {} {reason}", status.code.unwrap_or_default());
+        let _ = writeln!(text, "  message  {}", status.message.as_deref().unwrap_or_default());
+        for cause in status.details.iter().flat_map(|details| &details.causes) {
+            let _ = writeln!(
+                text,
+                "  because  {}: {}",
+                cause.field.as_deref().unwrap_or("?"),
+                cause.message.as_deref().unwrap_or_default()
+            );
+        }
+    }
+    for warning in &response.warnings {
+        let _ = writeln!(text, "  warning  {warning}");
+    }
+    for (key, value) in &response.audit_annotations {
+        let _ = writeln!(text, "  audit    {key} = {value}");
+    }
+    Ok((text, allowed))
+}
