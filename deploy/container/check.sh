@@ -69,10 +69,10 @@ echo "serve and health: good, as user $(awk '/^Uid/ { print $2 }' "/proc/$serve/
 if "${run[@]}" hook --help >/dev/null 2>&1 && "${run[@]}" review --help >/dev/null 2>&1; then
   "${run[@]}" hook --listen 127.0.0.1:9001 >"$work/hook.out" 2>"$work/hook.log" &
   for ((tries = 0; tries < 100; tries++)); do
-    "${run[@]}" review /review.json --address 127.0.0.1:9440 >"$work/review.log" 2>&1 && break
+    "${run[@]}" review /review.json --to grpc://127.0.0.1:9440 >"$work/review.log" 2>&1 && break
     sleep 0.1
   done
-  "${run[@]}" review /review.json --address 127.0.0.1:9440 || fail "no verdict through a hook found by name"
+  "${run[@]}" review /review.json --to grpc://127.0.0.1:9440 || fail "no verdict through a hook found by name"
   echo "review through a hook found by its name: good"
 fi
 kill -TERM "$serve"

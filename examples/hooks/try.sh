@@ -130,9 +130,12 @@ YAML
   done
 }
 
-# ask FILE: what the sidecar says of this review, for people.
+# ask FILE EXPECTED: what the sidecar says of this review, for people; `gatepost review` ends with 0 (allowed) or 5 (denied).
 ask() {
-  "$gatepost" review "$1" --address "$address" 2>&1 || true
+  local code=0
+  "$gatepost" review "$1" --to "grpc://$address" 2>&1 || code=$?
+  echo
+  ((code == $2)) || fail "gatepost review $1 ended with $code, not $2"
 }
 
 # counted OUTCOME NAME: how often the sidecar heard this from this hook.
@@ -147,7 +150,7 @@ counted() {
 refused() {
   local answer name place=0 before=()
   for name in "${hooks[@]}"; do before+=("$(counted denied "$name")"); done
-  answer="$(ask "$1")"
+  answer="$(ask "$1" 5)"
   printf '%s\n\n' "$answer"
   grep -q "images need a tag" <<<"$answer" || fail "the answer to $1 does not say why"
   for name in "${hooks[@]}"; do
@@ -164,7 +167,7 @@ many() {
       printf "        \"annotations\": {\"example.com/pad\": \""; for (i = 0; i < size / 16; i++) printf "0123456789abcdef"; print "\"},"; done = 1
     }' "$reviews/pod-create.json" >"$work/large.json"
   (($(wc -c <"$work/large.json") > size)) || fail "$reviews/pod-create.json has no place for an annotation any more"
-  seq "$number" | xargs -P 8 -I{} "$gatepost" review "$work/large.json" --address "$address" >"$work/many.log" 2>&1 || fail "a review of $size bytes"
+  seq "$number" | xargs -P 8 -I{} "$gatepost" review "$work/large.json" --to "grpc://$address" >"$work/many.log" 2>&1 || fail "a review of $size bytes"
   for name in "${hooks[@]}"; do
     (($(counted allowed "$name") - before[place] == number)) || fail "$name did not allow every review of $size bytes"
     place=$((place + 1))
@@ -184,8 +187,7 @@ round() {
   admin="$(said sidecar 'listening admin (.*)')"
   "$gatepost" health --admin "$admin" || fail "the sidecar is not healthy"
 
-  ask "$reviews/pod-create.json"
-  echo
+  ask "$reviews/pod-create.json" 0
   refused "$reviews/pod-create-latest.json"
   for name in "${hooks[@]}"; do
     (($(counted allowed "$name") == 1)) || fail "$name did not allow $reviews/pod-create.json"
