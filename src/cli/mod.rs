@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod demo;
 pub mod health;
 pub mod logging;
 pub mod serve;
@@ -39,6 +40,8 @@ impl From<Ending> for ExitCode {
 
 const MANUAL: &str = "\
 Try it:
+  gatepost demo
+      A sidecar, hooks and reviews in one process: what it does, in ten seconds.
   gatepost check examples/config/minimal
       Is this configuration sound? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal
@@ -73,6 +76,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Demo(demo::Demo),
     Health(health::Health),
 }
 
@@ -81,6 +85,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Demo(demo) => demo.run(),
         Command::Health(health) => health.run(),
     };
     ending.into()
