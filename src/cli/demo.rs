@@ -125,13 +125,14 @@ async fn swap(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     stage.cast.write(&stage.cast.document(&SECOND))?;
     let why = stage.probed(&NO_BALANCER).await?;
     ensure(stage.live(&SLOW).is_none(), || "the removed hook is still in force".to_owned())?;
+    // Taken in is one generation, each change of a hook's state is another.
     let second = stage.generation();
     stage.screen.field("written", &format!("hooks.yaml without {}, with {}", SLOW.name, NO_BALANCER.name));
     let swapped = format!("generation {first} -> {second}: {} is gone, {} is Probing", SLOW.name, NO_BALANCER.name);
     stage.screen.field("swapped", &swapped);
     // The path of a socket in a temporary folder tells nobody anything.
-    let why = why.replace(&format!("{}/", stage.cast.config().with_file_name("").display()).replace("//", "/"), "");
-    stage.screen.field("not asked", &format!("{} does not run yet: {why}", NO_BALANCER.name));
+    let why = why.replace(&stage.cast.folder().display().to_string(), "");
+    stage.screen.field("waits", &format!("{} does not run yet: {}", NO_BALANCER.name, why.replace(" /", " ")));
     let told = stage.show(&reviews.service).await?;
     let passed_over = told.response.allowed() && told.annotated(PROBING, &NO_BALANCER);
     ensure(passed_over, || format!("a hook that is being probed had a say: {}", told.message()))?;
@@ -139,18 +140,19 @@ async fn swap(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     stage.cast.enter(&NO_BALANCER)?;
     stage.active(&NO_BALANCER).await?;
     let third = stage.generation();
+    let active = format!("generation {second} -> {third}: {} is Active", NO_BALANCER.name);
     stage.screen.line("");
     stage.screen.field("started", &format!("{} runs, and has passed its probe", NO_BALANCER.name));
-    stage.screen.field("swapped", &format!("generation {second} -> {third}: {} is Active", NO_BALANCER.name));
+    stage.screen.field("swapped", &active);
     let told = stage.show(&reviews.service).await?;
     ensure(told.code() == 403, || "the new hook should have said no".to_owned())?;
 
     crowd.answers(ENOUGH / 4).await?;
     let took = crowd.end().await?;
-    stage.sent += took.len();
+    stage.crowded(&reviews.pod, took.len());
     stage.records.all(stage.sent).await?;
     let decided = |generation: u64| stage.records.by_generation.get(&generation).copied().unwrap_or_default();
-    ensure([first, second, third].iter().all(|&n| decided(n) > 0), || "a generation decided nothing".to_owned())?;
+    ensure([first, third].iter().all(|&n| decided(n) > 0), || "a generation decided nothing".to_owned())?;
     stage.screen.line("");
     let crowd = format!("{} reviews meanwhile, each decided under one generation", grouped(took.len() as u64));
     stage.screen.field("crowd", &format!("{crowd}; none was disturbed, p50 {}", millis(median(&took))));
@@ -187,7 +189,7 @@ async fn kill(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     let (was, is) = (millis(median(&before)), millis(median(&during)));
     let crowd = format!("{} reviews that do not concern the dead", grouped((before.len() + during.len()) as u64));
     stage.screen.field("crowd", &format!("{crowd}: all allowed, p50 {was} before, {is} meanwhile"));
-    stage.sent += before.len() + during.len();
+    stage.crowded(&reviews.config_map, before.len() + during.len());
     stage.took.extend(before.into_iter().chain(during));
 
     stage.cast.enter(&WARN_NO_LIMITS)?;
@@ -200,7 +202,7 @@ async fn kill(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
         }
         ensure(back.elapsed() < wait::LONG, || "the hooks did not recover".to_owned())?;
     }
-    stage.screen.field("restarted", "both, and both answer again: nobody had to be told");
+    stage.screen.field("back", "both run again, and were asked again at once; nobody had to be told");
     Ok(())
 }
 
@@ -252,8 +254,9 @@ async fn sum_up(stage: &mut Stage, began: Instant) -> Result<(), String> {
     let allowed = number(stage.sent - stage.rejected);
     screen.field("reviews", &format!("{}: {allowed} allowed, {} rejected", number(stage.sent), number(stage.rejected)));
     screen.field("hooks", &format!("asked {} times; {} in force", number(records.asked), FIRST.len()));
-    screen.field("p50", &format!("{} from the caller and back", millis(median(&stage.took))));
-    screen.field("copied", &format!("{} object bytes in user space, by the sidecar, of all of these", grouped(copied)));
+    screen.field("p50", &format!("{} as the caller sees it", millis(median(&stage.took))));
+    let bytes = grouped(stage.object_bytes);
+    screen.field("copied", &format!("{} of {bytes} object bytes in user space, by the sidecar", grouped(copied)));
     let swaps = stage.generation() - 1;
     screen.field("swaps", &format!("{swaps} while serving, and one invalid configuration that changed nothing"));
     screen.field("took", &format!("{:.1} s; everything went as told", began.elapsed().as_secs_f64()));

@@ -137,6 +137,11 @@ impl Cast {
         Ok(tls.map_err(|error| error.to_string())?.into())
     }
 
+    /// Where everything is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The folder that the sidecar reads.
     pub(super) fn config(&self) -> PathBuf {
         self.folder.join("config")

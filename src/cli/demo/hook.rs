@@ -25,12 +25,10 @@ use tonic::{
 };
 
 use super::policies::{Policy, Said};
-use crate::wire::pb::{
-    gatepost::v1::admission_server::{Admission, AdmissionServer},
-    k8s::io::{
-        api::admission::v1::{AdmissionResponse, AdmissionReview},
-        apimachinery::pkg::apis::meta::v1 as meta,
-    },
+use crate::wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer};
+use crate::wire::pb::k8s::io::{
+    api::admission::v1::{AdmissionResponse, AdmissionReview},
+    apimachinery::pkg::apis::meta::v1 as meta,
 };
 
 /// HTTP status of a hook's no, and its word.

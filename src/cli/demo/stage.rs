@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     cast::{Cast, DOMAIN, FIRST, Part, Way},
-    records::{Record, Records},
+    records::{Asked, Record, Records},
     reviews::{object_bytes, title},
     screen::{Screen, Tint, grouped, millis},
     wait::{LONG, until},
@@ -36,6 +36,8 @@ pub(super) struct Stage {
     /// Reviews sent, by anybody.
     pub(super) sent: usize,
     pub(super) rejected: usize,
+    /// Object bytes in them.
+    pub(super) object_bytes: u64,
     caller: Caller,
 }
 
@@ -84,18 +86,30 @@ impl Stage {
         let records = Records::open(&cast.audit_log())?;
         let sidecar_at = plaintext(sidecar.addresses.grpc);
         let caller = Caller::open(&sidecar_at).map_err(|error| error.to_string())?;
-        let stage = Self { screen, cast, sidecar, records, sidecar_at, took: Vec::new(), sent: 0, rejected: 0, caller };
+        let stage = Self {
+            screen,
+            cast,
+            sidecar,
+            records,
+            sidecar_at,
+            took: Vec::new(),
+            sent: 0,
+            rejected: 0,
+            object_bytes: 0,
+            caller,
+        };
         stage.introduce();
         Ok(stage)
     }
 
     fn introduce(&self) {
         let (screen, addresses) = (&self.screen, &self.sidecar.addresses);
-        screen.heading("A sidecar and six hooks, in this process");
+        screen.heading("A sidecar and six hooks (their names end with .example.com), in this process");
         screen.line("");
         screen.field("sidecar", &format!("gRPC on {}, admin pages on {}", addresses.grpc, addresses.admin));
         let config = self.cast.config();
-        screen.field("config", &format!("{} (read every 250 ms here; serve: every second)", config.display()));
+        screen.field("config", &config.display().to_string());
+        screen.field("", &format!("read every {READ_EVERY:?} here, so that nobody waits; every second by serve"));
         for (index, part) in FIRST.iter().enumerate() {
             let way = match part.way {
                 Way::MutualTls => "mutual TLS",
@@ -118,6 +132,7 @@ impl Stage {
         let uid = format!("00000000-0000-4000-8000-{:012}", self.sent);
         if let Some(request) = &mut review.request {
             request.uid = Some(uid.clone());
+            self.object_bytes += object_bytes(request) as u64;
         }
         let asked = Instant::now();
         let answer = self.caller.ask(Method::Review, &review, LONG).await.map_err(|error| error.to_string())?;
@@ -126,6 +141,12 @@ impl Stage {
         self.rejected += usize::from(!response.allowed());
         let record = self.records.of(&uid).await?;
         Ok((Told { response, record }, took))
+    }
+
+    /// A crowd has asked this so many times.
+    pub(super) fn crowded(&mut self, review: &AdmissionReview, times: usize) {
+        self.sent += times;
+        self.object_bytes += (review.request.as_ref().map_or(0, object_bytes) * times) as u64;
     }
 
     /// Asks, and shows everything about it.
@@ -150,14 +171,16 @@ impl Stage {
             screen.field("warning", warning);
         }
         for (key, value) in &told.response.audit_annotations {
-            screen.field("annotation", &format!("{key}: {value}"));
+            screen.field("noted", &format!("{key}: {value}").replace(DOMAIN, ""));
         }
-        screen.field("asked", &asked(&told.record));
+        asked(screen, &told.record);
         screen.field("time", &time(&told.record, took));
-        let hooks = told.record.hooks.len() as u64;
-        let sent = grouped(hooks * bytes as u64);
-        let copies = format!("{} of {} object bytes copied in user space", grouped(copied), grouped(bytes as u64));
-        screen.field("bytes", &format!("{copies}; {sent} meant for hooks"));
+        let hooks = match told.record.hooks.len() {
+            1 => "1 hook".to_owned(),
+            more => format!("{more} hooks"),
+        };
+        let copies = format!("{} of {} object bytes copied", grouped(copied), grouped(bytes as u64));
+        screen.field("bytes", &format!("{copies} in user space, for {hooks}"));
         if copied > bytes as u64 / 10 + 1024 {
             return Err(format!("{copied} of {bytes} object bytes were copied"));
         }
@@ -197,30 +220,39 @@ impl Stage {
     }
 }
 
-/// `no-latest-tag 0.71 ms, audit-everything cancelled`
-fn asked(record: &Record) -> String {
-    let hooks = record.hooks.iter().map(|asked| {
-        let how = match (&*asked.outcome, &asked.failure) {
-            ("allowed", _) => "yes".to_owned(),
-            ("denied", _) => "NO".to_owned(),
-            ("cancelled", _) => "cancelled".to_owned(),
-            ("failed_open", Some(failure)) => format!("{failure}, ignored"),
-            (other, failure) => failure.clone().unwrap_or_else(|| other.to_owned()),
+/// One line for each hook that was asked: how it ended, and after what time.
+fn asked(screen: &Screen, record: &Record) {
+    for (index, asked) in record.hooks.iter().enumerate() {
+        let failure = match asked.failure.as_deref() {
+            Some("timeout") => "no answer in time",
+            Some("connect") => "cannot connect",
+            Some("connection") => "connection lost",
+            Some("grpc_status") => "gRPC error",
+            Some(other) => other,
+            None => "",
         };
-        // Not broken within: the pieces are short.
-        format!("{}: {how}, {}", short(&asked.hook), millis(asked.took()))
-    });
-    let hooks: Vec<_> = hooks.collect();
-    if hooks.is_empty() { "nobody: no rule matches".to_owned() } else { hooks.join(" | ") }
+        let how = match &*asked.outcome {
+            "allowed" => "yes".to_owned(),
+            "denied" => "NO".to_owned(),
+            "failed_open" => format!("{failure}: ignored"),
+            "failed_closed" => failure.to_owned(),
+            other => other.to_owned(),
+        };
+        let label = if index == 0 { "asked" } else { "" };
+        screen.field(label, &format!("{:<18}{:>8}  {how}", short(&asked.hook), millis(asked.took())));
+    }
+    if record.hooks.is_empty() {
+        screen.field("asked", "nobody: no rule matches");
+    }
 }
 
 /// Where the time went.
 fn time(record: &Record, took: Duration) -> String {
     let decided = Duration::from_micros(record.took_us);
-    let slowest = record.hooks.iter().filter(|asked| asked.outcome != "cancelled").max_by_key(|asked| asked.took());
-    let (name, hook) = slowest.map_or(("no hook", Duration::ZERO), |asked| (short(&asked.hook), asked.took()));
+    let ended = record.hooks.iter().filter(|asked| asked.outcome != "cancelled");
+    let hook = ended.map(Asked::took).max().unwrap_or_default();
     format!(
-        "{} in all: {} {name}, {} gatepost, {} from the caller and back",
+        "{} = {} slowest hook + {} deciding + {} to and from the caller",
         millis(took),
         millis(hook),
         millis(decided.saturating_sub(hook)),
