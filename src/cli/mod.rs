@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod demo;
 pub mod health;
 pub mod hook;
 pub mod logging;
@@ -44,6 +45,8 @@ impl From<Ending> for ExitCode {
 
 const MANUAL: &str = "\
 Try it:
+  gatepost demo
+      A sidecar, hooks and reviews in one process: what it does, in ten seconds.
   gatepost check examples/config/minimal
       Is this configuration sound? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal
@@ -79,6 +82,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Demo(demo::Demo),
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
@@ -90,6 +94,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Demo(demo) => demo.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),

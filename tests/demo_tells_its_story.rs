@@ -1,0 +1,34 @@
+//! `gatepost demo` asserts its own story; here it is told to the end, and leaves nothing behind.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+#[test]
+fn the_demo_goes_as_told_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))
+        .arg("demo")
+        .env("TMPDIR", folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    let told = String::from_utf8(output.stdout).expect("UTF-8");
+    let complaint = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!((output.status.code(), &*complaint), (Some(0), ""), "{told}");
+    let lines = [
+        "  CREATE configmaps shop/postcodes                               512,000 bytes  ALLOWED",
+        "    message  403 admission webhook \"no-privileged.example.com\" denied the request: container",
+        "    message  500 Internal error occurred: failed calling webhook \"no-privileged.example.com\":",
+        "    problem  hooks.yaml: externalAdmissionHooks[0].failurPolicy: is not a known key; did you",
+    ];
+    for line in lines {
+        assert!(told.lines().any(|told| told == line), "{line:?} is not in\n{told}");
+    }
+    let swapped = told.lines().find(|line| line.starts_with("    swapped  generation 1 -> ")).expect("swapped");
+    assert!(swapped.ends_with(": slow-but-ignored is gone, no-load-balancer is Probing"), "{swapped}");
+    assert!(!told.contains('\x1b'), "colour where nobody looks");
+    assert!(told.trim_end().ends_with("everything went as told"), "{told}");
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0, "something was left behind");
+}
