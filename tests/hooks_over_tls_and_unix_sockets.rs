@@ -1,0 +1,139 @@
+//! Hooks over TLS, mutual TLS and unix sockets, as real processes: what is trusted is asked, what is not is a call
+//! failure that says why.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
+
+mod support;
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use gatepost::{
+    app::{Running, Settings, Sidecar},
+    cli::ask::ask,
+    hooks::Method,
+    snapshot::parse_url,
+    wire::pb::k8s::io::api::admission::v1::AdmissionResponse,
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use support::{
+    gate::{document, hook},
+    reviews::{create_pod, review},
+};
+
+/// A `gatepost hook` process that ends with its handle.
+struct Hook {
+    process: Child,
+    url: String,
+}
+
+impl Hook {
+    fn start(arguments: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_gatepost"))
+            .arg("hook")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the hook starts");
+        let mut line = String::new();
+        let stdout = process.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("listening ").expect("its address").to_owned();
+        Self { process, url }
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Writes a CA and two pairs signed by it, `server` (for localhost) and `client`, under this name.
+fn certificates(folder: &Path, name: &str) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("key")).expect("CA");
+    let write = |file: String, text: String| std::fs::write(folder.join(file), text).expect("written");
+    write(format!("{name}-ca.pem"), authority.pem());
+    for who in ["server", "client"] {
+        let key = KeyPair::generate().expect("key");
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        let certificate = params.signed_by(&key, &authority).expect("signed");
+        write(format!("{name}-{who}.pem"), certificate.pem());
+        write(format!("{name}-{who}.key"), key.serialize_pem());
+    }
+}
+
+fn sidecar(folder: &Path, hooks: &[String]) -> Running {
+    let path = folder.join("gatepost.yaml");
+    std::fs::write(&path, document(hooks)).expect("written");
+    Sidecar::start(Settings::local(path)).expect("starts")
+}
+
+async fn verdict(sidecar: &Running) -> AdmissionResponse {
+    let endpoint = parse_url(&format!("grpc://{}", sidecar.addresses.grpc)).expect("a URL");
+    let answer = ask(&endpoint, Method::Review, &review(create_pod("u-1", 300 << 10)), Duration::from_secs(20)).await;
+    answer.expect("an answer").response.expect("a verdict")
+}
+
+/// The configuration of a hook at that URL with these keys in its `clientConfig`.
+fn tls_hook(url: &str, keys: &str) -> String {
+    hook("h.example.com", url, "").replace(&format!("{{url: \"{url}\"}}"), &format!("{{url: \"{url}\", {keys}}}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_trusted_is_asked_and_what_is_not_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    certificates(folder, "ours");
+    certificates(folder, "theirs");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (chain, key, ca) = (at("ours-server.pem"), at("ours-server.key"), at("ours-ca.pem"));
+    let server = ["--listen", "127.0.0.1:0", "--tls-certificate", &chain, "--tls-key", &key];
+    let tls = Hook::start(&server);
+    let mutual = Hook::start(&[&server[..], &["--client-ca", &ca]].concat());
+    assert!(tls.url.starts_with("grpcs://127.0.0.1:"), "{}", tls.url);
+
+    let ours = "caFile: ours-ca.pem, serverName: localhost";
+    let pair = "clientCertificateFile: ours-client.pem, clientKeyFile: ours-client.key";
+    let strange = "clientCertificateFile: theirs-client.pem, clientKeyFile: theirs-client.key";
+    for (url, keys, why) in [
+        (&tls.url, ours.to_owned(), None),
+        (&tls.url, "caFile: theirs-ca.pem, serverName: localhost".to_owned(), Some("invalid peer certificate")),
+        (&tls.url, "caFile: ours-ca.pem, serverName: elsewhere.example".to_owned(), Some("not valid for name")),
+        (&mutual.url, format!("{ours}, {pair}"), None),
+        (&mutual.url, ours.to_owned(), Some("h.example.com")),
+        (&mutual.url, format!("{ours}, {strange}"), Some("h.example.com")),
+    ] {
+        let sidecar = sidecar(folder, &[tls_hook(url, &keys)]);
+        let response = verdict(&sidecar).await;
+        match why {
+            None => assert_eq!(response.allowed, Some(true), "{keys}: {response:?}"),
+            Some(why) => {
+                let status = response.status.expect("rejected");
+                let message = status.message.expect("a message");
+                assert_eq!(status.code, Some(500));
+                assert!(message.contains("failed calling webhook") && message.contains(why), "{keys}: {message}");
+            }
+        }
+        tokio::task::spawn_blocking(move || sidecar.stop()).await.expect("stops");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_on_a_unix_socket_is_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hook.sock").display().to_string();
+    let unix = Hook::start(&["--uds", &socket, "--deny-if", "name=web"]);
+    let sidecar = sidecar(folder.path(), &[hook("h.example.com", &unix.url, "")]);
+    let status = verdict(&sidecar).await.status.expect("denied");
+    let want = "admission webhook \"h.example.com\" denied the request: this hook denies reviews with name=web";
+    assert_eq!(status.message.as_deref(), Some(want));
+    tokio::task::spawn_blocking(move || sidecar.stop()).await.expect("stops");
+}
