@@ -108,7 +108,9 @@ impl Cast {
     pub(super) fn gather() -> Result<Self, String> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}-{}", process::id(), now.subsec_micros()));
-        let told = |error: io::Error| format!("cannot write in {}: {error}", folder.display());
+        let told = |error: io::Error| {
+            format!("cannot make {}: {error}; set TMPDIR to a folder that you may write in", folder.display())
+        };
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(told)?;
         let made = Self::prepare(&folder);
         if made.is_err() {
