@@ -97,3 +97,12 @@ async fn nobody_listening_is_said_with_the_address() {
     let message = verdict.refusal.expect("closed").message;
     assert!(message.contains(&format!("failed to call webhook: cannot connect: {free}: ")), "{message}");
 }
+
+/// gRPC servers end a call by themselves when the `grpc-timeout` they were sent has passed.
+#[tokio::test]
+async fn a_hook_that_rings_first_has_run_out_of_time_too() {
+    let scripted = ScriptedHook::start(Script::Status(4, "")).await;
+    let gate = gate(&document(&[hook("h.example.com", &scripted.url(), "timeout: 5ms")]), Reasons::First);
+    let message = ask(&gate, create_pod("u", 10)).await.refusal.expect("closed").message;
+    assert!(message.ends_with("failed to call webhook: no answer within 5ms"), "{message}");
+}
