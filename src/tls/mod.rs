@@ -7,6 +7,7 @@ pub mod server;
 use std::sync::Arc;
 
 pub use client::{SystemRoots, client_config};
+pub use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 pub use server::server_config;
 

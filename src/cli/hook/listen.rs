@@ -20,7 +20,10 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower_service::Service;
 
-use crate::wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer};
+use crate::{
+    tls::ServerConfig,
+    wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer},
+};
 
 /// A caller that does not finish its TLS handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -29,14 +32,14 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) enum Door {
     /// TCP, with TLS where there is a configuration for it.
-    Tcp(TcpListener, Option<Arc<rustls::ServerConfig>>),
+    Tcp(TcpListener, Option<Arc<ServerConfig>>),
     /// A unix socket at this path.
     Unix(UnixListener, PathBuf),
 }
 
 impl Door {
     /// Binds a TCP address; port 0 takes a free one.
-    pub(crate) async fn tcp(address: SocketAddr, tls: Option<Arc<rustls::ServerConfig>>) -> io::Result<Self> {
+    pub(crate) async fn tcp(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
         Ok(Self::Tcp(listener.map_err(named)?, tls))

@@ -9,12 +9,10 @@ use std::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::deny_if::DenyIf;
-use crate::wire::pb::{
-    gatepost::v1::admission_server::Admission,
-    k8s::io::{
-        api::admission::v1::{AdmissionResponse, AdmissionReview},
-        apimachinery::pkg::apis::meta::v1 as meta,
-    },
+use crate::wire::pb::gatepost::v1::admission_server::Admission;
+use crate::wire::pb::k8s::io::{
+    api::admission::v1::{AdmissionResponse, AdmissionReview},
+    apimachinery::pkg::apis::meta::v1 as meta,
 };
 
 /// How the hook behaves.
