@@ -140,3 +140,20 @@ async fn a_caller_that_hangs_up_cancels_the_hooks() {
     request.abort();
     tokio::time::timeout(Duration::from_secs(10), scripted.cancelled.notified()).await.expect("reset");
 }
+
+/// The first call of a connection spells its headers out, later ones refer back to them: a hook must see no difference.
+#[tokio::test]
+async fn every_call_carries_the_same_headers() {
+    let scripted = ScriptedHook::start(Script::Allow).await;
+    let gate = gate(&document(&[hook("a.example.com", &scripted.url(), "timeout: 3s")]), Reasons::First);
+    for n in 0..3 {
+        assert!(ask_within(&gate, create_pod(&format!("u-{n}"), 10), Duration::from_secs(9)).await.allowed());
+    }
+    for seen in scripted.seen() {
+        let header = |name: &str| seen.headers[name].to_str().expect("text").to_owned();
+        assert_eq!((header("te"), header("content-type")), ("trailers".into(), "application/grpc".into()));
+        assert!(header("user-agent").starts_with("gatepost/"));
+        let micros: u64 = header("grpc-timeout").trim_end_matches('u').parse().expect("microseconds");
+        assert!((2_000_000..=3_000_000).contains(&micros), "{micros}");
+    }
+}

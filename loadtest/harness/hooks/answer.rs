@@ -32,7 +32,7 @@ pub(super) fn verdict(beginning: &[u8], length: usize) -> Bytes {
         status: problem.map(|problem| Status { message: Some(problem), code: Some(400), ..Default::default() }),
         ..Default::default()
     };
-    frame(&AdmissionReview { request: None, response: Some(response) }.encode_to_vec())
+    gatepost::wire::outbound::framed(&AdmissionReview { request: None, response: Some(response) })
 }
 
 /// `grpc.health.v1.HealthCheckResponse` with status SERVING.

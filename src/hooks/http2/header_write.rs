@@ -1,7 +1,8 @@
 //! Writing our header blocks. RFC 7541.
 //!
 //! A lane sends the same few fields with every call. Each goes into the peer's dynamic table once, and from then on is
-//! one byte; only the timeout and foreign metadata are spelled out. What was put in, in which order, is all the state.
+//! one byte, or for the timeout, whose value changes, its name is. Only foreign metadata is spelled out. What was put in,
+//! in which order, is all the state.
 
 use std::{io::Write, time::Duration};
 
@@ -17,6 +18,8 @@ enum Field {
     Te,
     UserAgent,
     Path(Method),
+    /// With the value of the first call: of later use is only the name.
+    Timeout,
 }
 
 /// Together our fields take at most this much of the peer's table (an entry is its text and 32 bytes; hosts are at
@@ -67,7 +70,30 @@ impl HeaderWriter {
         self.field(Field::Te, out);
         self.field(Field::ContentType, out);
         self.field(Field::UserAgent, out);
-        literal_name(b"grpc-timeout", out);
+        self.timeout(timeout, out);
+        if let Some(value) = metadata {
+            literal_name(super::super::call::NAMESPACE_LABELS.as_bytes(), out);
+            text(value, out);
+        }
+    }
+
+    /// Index of a field in the peer's table, where it is there; the newest entry is 62.
+    fn index(&self, field: Field) -> Option<u8> {
+        let place = self.table.iter().position(|known| *known == field)?;
+        Some((62 + self.table.len() - 1 - place) as u8)
+    }
+
+    fn timeout(&mut self, timeout: Duration, out: &mut Vec<u8>) {
+        match self.index(Field::Timeout) {
+            // Without indexing, the name by its index: the prefix has four bits.
+            Some(index) => out.extend([0x0f, index - 0x0f]),
+            None if self.indexed => {
+                out.push(0x40);
+                text(b"grpc-timeout", out);
+                self.table.push(Field::Timeout);
+            }
+            None => literal_name(b"grpc-timeout", out),
+        }
         let at = out.len();
         out.push(0);
         // Eight digits are what gRPC allows; in microseconds that is 99 seconds, more than any hook's timeout.
@@ -75,16 +101,11 @@ impl HeaderWriter {
         #[allow(clippy::expect_used)]
         write!(out, "{micros}u").expect("writing to a Vec cannot fail");
         out[at] = (out.len() - at - 1) as u8;
-        if let Some(value) = metadata {
-            literal_name(super::super::call::NAMESPACE_LABELS.as_bytes(), out);
-            text(value, out);
-        }
     }
 
     fn field(&mut self, field: Field, out: &mut Vec<u8>) {
-        if let Some(place) = self.table.iter().position(|known| *known == field) {
-            // The newest entry is 62.
-            out.push(0x80 | (62 + self.table.len() - 1 - place) as u8);
+        if let Some(index) = self.index(field) {
+            out.push(0x80 | index);
             return;
         }
         let (name, value): (Result<u8, &[u8]>, &str) = match field {
@@ -93,6 +114,8 @@ impl HeaderWriter {
             Field::ContentType => (Ok(31), "application/grpc"),
             Field::UserAgent => (Ok(58), USER_AGENT),
             Field::Te => (Err(b"te"), "trailers"),
+            // Written by `timeout`.
+            Field::Timeout => return,
         };
         // With indexing, or without: the prefix has six bits, or four.
         let (flag, room) = if self.indexed { (0x40, 0x3f) } else { (0x00, 0x0f) };
@@ -131,4 +154,39 @@ fn text(value: &[u8], out: &mut Vec<u8>) {
         out.push(rest as u8);
     }
     out.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(writer: &mut HeaderWriter, micros: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        writer.write(Method::Validate, Duration::from_micros(micros), None, &mut out);
+        out
+    }
+
+    #[test]
+    fn what_was_said_once_is_a_byte_from_then_on() {
+        let mut writer = HeaderWriter::new(false, "hook:1");
+        let first = block(&mut writer, 250_000);
+        let second = block(&mut writer, 249_000);
+        assert!(first.windows(12).any(|window| window == b"grpc-timeout"));
+        // POST, http, path, authority, te, content-type, user-agent, and grpc-timeout by its name's index.
+        assert_eq!(
+            second,
+            [&[0x83, 0x86, 0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0x0f, 0x3e - 0x0f, 7][..], b"249000u"].concat()
+        );
+    }
+
+    #[test]
+    fn a_peer_without_a_table_is_told_everything_each_time() {
+        let mut writer = HeaderWriter::new(true, "hook:1");
+        block(&mut writer, 1);
+        writer.table_size(0);
+        let after = block(&mut writer, 1);
+        assert_eq!(after[..3], [0x20, 0x83, 0x87], "first the table is given up");
+        assert_eq!(block(&mut writer, 1), after[1..], "and never used again");
+        assert!(after.windows(8).any(|window| window == b"trailers"));
+    }
 }
