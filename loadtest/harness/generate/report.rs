@@ -72,6 +72,11 @@ impl Report {
         self.latency_ns.p50 as f64
     }
 
+    /// 99th percentile of latency in nanoseconds.
+    pub(crate) fn p99(&self) -> f64 {
+        self.latency_ns.p99 as f64
+    }
+
     /// Adds every latency to `all`.
     pub(crate) fn add_to(&self, all: &mut Histogram<u64>) -> Fallible<()> {
         for (latency, reviews) in &self.histogram {

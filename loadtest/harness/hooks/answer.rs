@@ -7,7 +7,7 @@ use gatepost::wire::pb::k8s::io::{
 };
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderValue, Response};
-use prost::{Message, encoding::decode_varint};
+use prost::encoding::decode_varint;
 
 use crate::Fallible;
 
@@ -76,6 +76,8 @@ fn uid(beginning: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
     use crate::{
         review::{Subject, UID, framed},

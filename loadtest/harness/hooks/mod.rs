@@ -5,6 +5,7 @@
 //! bytes fails the run.
 
 mod answer;
+mod lean;
 mod serve;
 mod tls;
 

@@ -1,4 +1,4 @@
-//! One hook's listener, its connections and their streams.
+//! One hook's listener, and the connections of hooks that wait or hang; the others are `lean`.
 
 use std::{future, sync::Arc};
 
@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{Behaviour, answer};
+use super::{Behaviour, answer, lean};
 use crate::Fallible;
 
 const LARGEST_FRAME: u32 = 16 << 10;
@@ -30,6 +30,9 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<Arc<TlsAcceptor>>,
 }
 
 async fn connection(socket: impl AsyncRead + AsyncWrite + Unpin, behaviour: Behaviour) -> Fallible<()> {
+    if !behaviour.hangs && behaviour.delay.is_zero() {
+        return lean::connection(socket, behaviour).await;
+    }
     let mut connection = server::Builder::new()
         .initial_window_size(behaviour.window)
         .initial_connection_window_size(behaviour.window)
