@@ -21,6 +21,9 @@ const MOST: f64 = 0.40;
 /// ...and becomes this.
 const MODERATE: f64 = 0.28;
 
+/// Latency takes more and shorter repetitions than the rest: a pause of the machine then spoils few of them.
+const FINER: usize = 3;
+
 /// Longest measurement of one side in one cell of a quick run.
 const QUICK_CAP: Duration = Duration::from_secs(16);
 
@@ -51,8 +54,8 @@ fn cell(plan: &Plan, rig: &Rig<'_>, (size, hooks): (Size, usize), results: &mut 
     if plan.quick {
         total = total.min(QUICK_CAP);
     }
-    let reps = u32::try_from(plan.reps)?;
-    let pairs = rig.interleaved(plan.reps, &Load::new(Shape::Open(rate), size, total / reps))?;
+    let reps = plan.reps * FINER;
+    let pairs = rig.interleaved(reps, &Load::new(Shape::Open(rate), size, total / u32::try_from(reps)?))?;
     results.keep(&format!("latency-{size}-{hooks}"), &pairs)?;
 
     let (naive, ours) = (merged(&pairs, Side::Naive)?, merged(&pairs, Side::Ours)?);
