@@ -60,17 +60,17 @@ impl fmt::Display for Listed<'_> {
 pub struct Sidecar;
 
 impl Sidecar {
-    /// Reads and checks the configuration, opens the audit log, binds, and serves. When this returns, the first
+    /// Binds, reads and checks the configuration, opens the audit log, and serves. When this returns, the first
     /// generation is in force.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
+        let grpc = listeners::tcp(settings.listen, settings.insecure_listen)?;
+        let admin = listeners::tcp(settings.admin, settings.insecure_listen)?;
         let source = Source::File(FileSource::new(&settings.config));
         let (candidate, read_at) = first(&source)?;
         let audit = open_audit(&settings.audit_log)?;
-        let grpc = listeners::tcp(settings.listen, settings.insecure_listen)?;
-        let admin = listeners::tcp(settings.admin, settings.insecure_listen)?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
         let current = Arc::new(Current::new(read_at));
