@@ -27,7 +27,7 @@ use common::{
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, Inbox, Method, frames_of},
+    hooks::{Call, Inbox, Method, Request, frames_of},
     model::Rope,
     wire::inbound,
 };
@@ -82,10 +82,9 @@ fn ours(whole: &Bytes, hooks: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     for tag in 0..hooks {
         black_box(frames_of(Call {
-            method: Method::Validate,
+            request: Request::Grpc { method: Method::Validate, namespace_labels: None },
             body: review.bytes.clone(),
             deadline,
-            namespace_labels: None,
             inbox: inbox.clone(),
             tag: tag as u32,
         }));

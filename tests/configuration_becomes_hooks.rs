@@ -33,14 +33,18 @@ fn pod_review(operation: Operation) -> Review {
         sub_resource: "".into(),
         request_kind: None,
         request_resource: None,
+        request_sub_resource: "".into(),
         name: "p".into(),
         namespace: "ns".into(),
         operation,
         username: "".into(),
         dry_run: false,
+        user: None,
         object: None,
         old_object: None,
         options: None,
+        encoding: gatepost::model::Encoding::Grpc,
+        message: 0..0,
         bytes: Rope::new(Vec::new()),
     }
 }
@@ -102,7 +106,7 @@ fn what_is_not_said_is_upstreams_default() {
     assert_eq!(hook.rules[0].operations, Operation::ALL);
     assert_eq!(hook.rules[0].api_versions, ["*".into()]);
     assert_eq!(hook.rules[0].scope, Scope::Any);
-    let Endpoint { address: Address::Tcp { host, port: 443 }, tls: Some(tls) } = &hook.endpoint else {
+    let Endpoint { address: Address::Tcp { host, port: 443 }, tls: Some(tls), .. } = &hook.endpoint else {
         panic!("{:?}", hook.endpoint);
     };
     assert_eq!((&**host, &*tls.server_name), ("svc.ns.svc", "svc.ns.svc"));

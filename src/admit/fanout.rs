@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use tokio::time::sleep_until;
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
     outcome::{Ending, Outcome},
 };
 use crate::{
-    hooks::{Call, Inbox, Method},
+    hooks::{Call, Inbox, Method, Reply, Request},
     live::LiveHook,
     model::{Answer, CallFailure, FailurePolicy, Review, SideEffects},
     telemetry::HookOutcome,
@@ -117,10 +116,12 @@ impl<'a, 'r> Fanout<'a, 'r> {
 
     fn call(&self, tag: usize, deadline: Instant) -> Call {
         Call {
-            method: Method::Validate,
+            request: Request::Grpc {
+                method: Method::Validate,
+                namespace_labels: self.caller.namespace_labels_text.clone(),
+            },
             body: self.review.bytes.clone(),
             deadline,
-            namespace_labels: self.caller.namespace_labels_text.clone(),
             inbox: self.inbox.clone(),
             tag: tag as u32,
         }
@@ -132,7 +133,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
     }
 
     /// Something came back from a hook.
-    fn arrived(&mut self, tag: u32, result: Result<Bytes, CallFailure>, now: Instant) {
+    fn arrived(&mut self, tag: u32, result: Result<Reply, CallFailure>, now: Instant) {
         let tag = tag as usize;
         let Some(slot) = self.slots.get_mut(tag) else { return };
         if slot.outcome.is_some() {
@@ -147,7 +148,8 @@ impl<'a, 'r> Fanout<'a, 'r> {
         }
         slot.open = false;
         let answer = match result {
-            Ok(message) => answer::decode(&self.review.uid, message),
+            Ok(Reply::Grpc(message)) => answer::decode(&self.review.uid, message),
+            Ok(Reply::Http(reply)) => Err(CallFailure::Http { status: reply.status, message: String::new() }),
             // The hook was told our deadline, and its clock may ring a moment before ours.
             Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. })
                 if now + RINGS_EARLY >= slot.deadline =>

@@ -1,11 +1,14 @@
 //! Call: one question on its way to one hook.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 use super::Inbox;
-use crate::model::Rope;
+use crate::model::{HttpForm, Rope};
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
@@ -35,17 +38,54 @@ impl Method {
     }
 }
 
+/// What is asked of a hook, as its transport puts it.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// A gRPC call.
+    Grpc {
+        /// What is called.
+        method: Method,
+        /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64).
+        namespace_labels: Option<Bytes>,
+    },
+    /// A POST. The time left is added to the path's query as kube-apiserver does (`timeout=10s`, rounded up).
+    Http {
+        /// Path, and query where there is one.
+        path: Arc<str>,
+        /// Decides content type and what is accepted.
+        form: HttpForm,
+    },
+}
+
+/// What a hook sent back, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The one message of a gRPC call that ended with OK.
+    Grpc(Bytes),
+    /// An HTTP response, whatever its status.
+    Http(HttpReply),
+}
+
+/// An HTTP response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpReply {
+    /// Its status.
+    pub status: u16,
+    /// `retry-after`, where it is a number of seconds (or a date, then from now); client-go reads only seconds.
+    pub retry_after: Option<Duration>,
+    /// The whole body.
+    pub body: Bytes,
+}
+
 /// One question on its way to one hook. Cloning it copies no body.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What is called.
-    pub method: Method,
-    /// The framed message: the same rope for every hook.
+    /// What is asked.
+    pub request: Request,
+    /// The encoded review: the same rope for every hook that wants this encoding.
     pub body: Rope,
-    /// When the hook's own timeout ends; sent to it as `grpc-timeout`.
+    /// When the hook's own timeout ends; sent to it as `grpc-timeout` or `timeout`.
     pub deadline: Instant,
-    /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64).
-    pub namespace_labels: Option<Bytes>,
     /// Where the answer goes.
     pub inbox: Arc<Inbox>,
     /// By which the inbox's owner knows this call.

@@ -6,13 +6,13 @@ use std::{
     task::{Poll, Waker},
 };
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::call::Reply;
 use crate::model::CallFailure;
 
-/// What came back from one call: the call's tag, and the hook's message or why there is none.
-pub type Arrival = (u32, Result<Bytes, CallFailure>);
+/// What came back from one call: the call's tag, and the hook's reply or why there is none.
+pub type Arrival = (u32, Result<Reply, CallFailure>);
 
 /// Where the answers of one request's calls arrive, in the order they come. One allocation a request, however many
 /// hooks there are.
@@ -33,7 +33,7 @@ impl Inbox {
     }
 
     /// Puts in what came back from one call, and wakes the owner.
-    pub(super) fn deliver(&self, tag: u32, result: Result<Bytes, CallFailure>) {
+    pub(super) fn deliver(&self, tag: u32, result: Result<Reply, CallFailure>) {
         let waker = {
             let mut state = self.state();
             if state.closed {

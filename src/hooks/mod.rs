@@ -11,7 +11,7 @@ pub mod inbox;
 mod lane;
 mod probe;
 
-pub use call::{Call, Method};
+pub use call::{Call, HttpReply, Method, Reply, Request};
 pub use channel::Channel;
 #[doc(hidden)]
 pub use http2::frames_of;

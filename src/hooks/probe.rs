@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::{
     Channel, Inbox,
-    call::{Call, Method},
+    call::{Call, Method, Reply, Request},
 };
 use crate::{
     model::{CallFailure, Rope},
@@ -83,10 +83,9 @@ impl Channel {
     pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
         let inbox = Arc::new(Inbox::default());
         let call = Call {
-            method,
+            request: Request::Grpc { method, namespace_labels: None },
             body: Rope::new([message]),
             deadline: Instant::now() + timeout,
-            namespace_labels: None,
             inbox: inbox.clone(),
             tag: 0,
         };
@@ -94,7 +93,9 @@ impl Channel {
         let arrived = tokio::time::timeout(timeout, inbox.take()).await;
         inbox.close();
         match arrived.map(|arrived| arrived.into_iter().next()) {
-            Ok(Some((_, result))) => result,
+            Ok(Some((_, Ok(Reply::Grpc(message))))) => Ok(message),
+            Ok(Some((_, Ok(Reply::Http(reply))))) => Err(CallFailure::NotGrpc(format!("HTTP status {}", reply.status))),
+            Ok(Some((_, Err(failure)))) => Err(failure),
             _ => {
                 self.sweep(0);
                 Err(CallFailure::Timeout(timeout))

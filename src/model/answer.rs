@@ -45,15 +45,43 @@ pub enum CallFailure {
     /// The hook answered with an HTTP status other than 200, or with something that is not gRPC.
     #[error("the hook does not speak gRPC: {0}")]
     NotGrpc(String),
+    /// The hook answered with an HTTP status that is no answer to a review.
+    #[error("the hook answered with HTTP status {status}{}{message}", if message.is_empty() { "" } else { ": " })]
+    Http {
+        /// The status.
+        status: u16,
+        /// The hook's text, shortened; may be empty.
+        message: String,
+    },
+    /// The hook's connection does not speak HTTP as it should.
+    #[error("the hook does not speak HTTP: {0}")]
+    NotHttp(String),
+    /// The review cannot be written as this hook wants it.
+    #[error("the review cannot be written for this hook: {0}")]
+    Unwritable(String),
+    /// The hook's rules name only other versions of the resource, and an AdmissionReview holds the object in one.
+    #[error(
+        "unable to convert to {wanted}: the review holds {got}, and only the caller can convert; have it ask about \
+         {wanted} (`gatepost register --config`)"
+    )]
+    OtherVersion {
+        /// The version a rule names, `<group>/<version>, Resource=<resource>` as upstream writes it.
+        wanted: String,
+        /// The version the object is in, written alike.
+        got: String,
+    },
     /// The answer is larger than we accept.
     #[error("the answer is larger than the limit of {limit} bytes")]
     TooLarge {
         /// The limit in force.
         limit: usize,
     },
-    /// The answer is not a protobuf AdmissionReview.
+    /// The answer is not an AdmissionReview.
     #[error("the answer cannot be decoded: {0}")]
     Undecodable(String),
+    /// The answer is an AdmissionReview, and breaks a rule that has no variant of its own.
+    #[error("{0}")]
+    Invalid(String),
     /// The answer has no `response`.
     #[error("the answer has no response")]
     NoResponse,
@@ -77,15 +105,21 @@ impl CallFailure {
     /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10).
     pub fn step(&self) -> &'static str {
         match self {
-            Self::Undecodable(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating => {
-                "received invalid webhook response"
+            Self::Undecodable(_)
+            | Self::Invalid(_)
+            | Self::NoResponse
+            | Self::WrongUid { .. }
+            | Self::PatchFromValidating => "received invalid webhook response",
+            Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
+                "could not create admission objects"
             }
-            Self::SideEffectsUndeclared => "could not create admission objects",
             Self::Timeout(_)
             | Self::Connect(_)
             | Self::Connection(_)
             | Self::Grpc { .. }
             | Self::NotGrpc(_)
+            | Self::Http { .. }
+            | Self::NotHttp(_)
             | Self::TooLarge { .. } => "failed to call webhook",
         }
     }
@@ -98,6 +132,11 @@ impl CallFailure {
             Self::Connection(_) => "connection",
             Self::Grpc { .. } => "grpc_status",
             Self::NotGrpc(_) => "not_grpc",
+            Self::Http { .. } => "http_status",
+            Self::NotHttp(_) => "not_http",
+            Self::Unwritable(_) => "unwritable",
+            Self::OtherVersion { .. } => "other_version",
+            Self::Invalid(_) => "invalid",
             Self::TooLarge { .. } => "too_large",
             Self::Undecodable(_) => "undecodable",
             Self::NoResponse => "no_response",
@@ -112,6 +151,7 @@ impl CallFailure {
         match self {
             Self::Connect(_) | Self::Connection(_) => true,
             Self::Grpc { code, .. } => *code == "UNAVAILABLE",
+            Self::Http { status, .. } => matches!(status, 502..=504),
             _ => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Operation, Review, Selector};
+use super::{Operation, Review, ReviewVersion, Selector};
 
 /// Whether a hook may change the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +190,59 @@ impl std::fmt::Debug for EndpointTls {
     }
 }
 
+/// What is spoken on an endpoint's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// HTTP/2 with gRPC in it.
+    Grpc,
+    /// HTTP/2 or HTTP/1.1, as the hook's TLS chooses; HTTP/1.1 in plaintext.
+    Http,
+}
+
+/// How a hook that is asked over HTTP wants the review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HttpForm {
+    /// An AdmissionReview in JSON, as kube-apiserver sends it.
+    Json(ReviewVersion),
+    /// An AdmissionReview in protobuf, in Kubernetes' envelope.
+    Protobuf(ReviewVersion),
+    /// JSON with `spec`, answered by status 200, 204 or 400. Source: `docs/writing-a-hook.md`, the seeds' contract.
+    Legacy,
+}
+
+/// How a hook is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `gatepost.v1.Admission/Validate`.
+    Grpc,
+    /// A POST.
+    Http {
+        /// Path, and query where the URL has one; begins with `/`.
+        path: Arc<str>,
+        /// What is posted.
+        form: HttpForm,
+    },
+}
+
+/// Whether rules for other versions of the same resource count. Upstream: `matchPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchPolicy {
+    /// Only what the rules say.
+    Exact,
+    /// A request made through another version of the resource counts too.
+    Equivalent,
+}
+
+impl MatchPolicy {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exact => "Exact",
+            Self::Equivalent => "Equivalent",
+        }
+    }
+}
+
 /// How to reach a hook. Two hooks with equal endpoints share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
@@ -197,14 +250,22 @@ pub struct Endpoint {
     pub address: Address,
     /// TLS, or plaintext.
     pub tls: Option<EndpointTls>,
+    /// What is spoken there.
+    pub transport: Transport,
 }
 
 impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.tls.is_some() { "grpcs" } else { "grpc" };
+        let scheme = match (self.transport, self.tls.is_some()) {
+            (Transport::Grpc, true) => "grpcs",
+            (Transport::Grpc, false) => "grpc",
+            (Transport::Http, true) => "https",
+            (Transport::Http, false) => "http",
+        };
         match &self.address {
             Address::Tcp { host, port } if host.contains(':') => write!(f, "{scheme}://[{host}]:{port}"),
             Address::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            Address::Unix(path) if self.transport == Transport::Http => write!(f, "http+unix://{path}"),
             Address::Unix(path) => write!(f, "unix://{path}"),
         }
     }
@@ -215,12 +276,21 @@ impl std::fmt::Display for Endpoint {
 pub struct Hook {
     /// Unique name, by which denials, metrics and annotations speak of it.
     pub name: Arc<str>,
+    /// What tells it from every other hook, also one of the same name: `<configuration>/<name>/<n>`, n counting equal
+    /// names in one configuration from 0. Source: `docs/reference/webhook-semantics.md` §3.
+    pub id: Arc<str>,
     /// May it change the object?
     pub hook_type: HookType,
     /// What it cares about; any rule suffices.
     pub rules: Vec<Rule>,
+    /// Do other versions of the rules' resources count?
+    pub match_policy: MatchPolicy,
+    /// Is it asked about the configuration of admission itself? Upstream asks only hooks of static manifests.
+    pub sees_admission_config: bool,
     /// Where it listens.
     pub endpoint: Endpoint,
+    /// How it is asked there.
+    pub protocol: Protocol,
     /// What becomes of a CallFailure: `Ignore` while `rollout.createAs: Ignore` stands in the entry.
     pub failure_policy: FailurePolicy,
     /// The longest one call may take.

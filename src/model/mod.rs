@@ -11,10 +11,12 @@ pub mod time;
 pub mod verdict;
 
 pub use answer::{Answer, CallFailure, Denial};
-pub use hook::{Endpoint, FailurePolicy, Hook, HookType, Rule, Scope, SideEffects};
+pub use hook::{
+    Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Rule, Scope, SideEffects, Transport,
+};
 pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;
-pub use review::{Gvk, Gvr, Operation, Phase, Review};
+pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
 pub use rope::Rope;
 pub use selector::Selector;
 pub use time::Deadline;

@@ -72,6 +72,54 @@ pub struct Gvr {
     pub resource: ByteString,
 }
 
+/// The version of `admission.k8s.io` a review is written in. Both have the same fields; only v1 checks the answer's
+/// uid and kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReviewVersion {
+    /// `admission.k8s.io/v1`
+    V1,
+    /// `admission.k8s.io/v1beta1`
+    V1beta1,
+}
+
+impl ReviewVersion {
+    /// As `apiVersion` has it.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+
+    /// As `admissionReviewVersions` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        }
+    }
+
+    /// The first of these versions that is known, as upstream chooses.
+    pub fn choose<S: AsRef<str>>(versions: impl IntoIterator<Item = S>) -> Option<Self> {
+        versions.into_iter().find_map(|version| match version.as_ref() {
+            "v1" => Some(Self::V1),
+            "v1beta1" => Some(Self::V1beta1),
+            _ => None,
+        })
+    }
+}
+
+/// How a review is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// One gRPC message, frame head included.
+    Grpc,
+    /// Protobuf in Kubernetes' envelope (`k8s\0`).
+    Envelope(ReviewVersion),
+    /// JSON.
+    Json(ReviewVersion),
+}
+
 /// Which of the service's three calls was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -101,6 +149,8 @@ pub struct Review {
     pub request_kind: Option<Gvk>,
     /// The resource the client asked for, where the caller says so.
     pub request_resource: Option<Gvr>,
+    /// The subresource the client asked for, where the caller says so; "" is none.
+    pub request_sub_resource: ByteString,
     /// Name of the object, or "" when the server will generate it.
     pub name: ByteString,
     /// Namespace of the request, or "" for cluster scope.
@@ -111,12 +161,18 @@ pub struct Review {
     pub username: ByteString,
     /// True when nothing will be stored.
     pub dry_run: bool,
+    /// Where the whole `userInfo` lies in `bytes`, in the review's own encoding.
+    pub user: Option<Range<usize>>,
     /// Where the object's own encoding lies in `bytes`; absent on DELETE.
     pub object: Option<Range<usize>>,
     /// Where the stored object's encoding lies in `bytes`; UPDATE and DELETE only.
     pub old_object: Option<Range<usize>>,
     /// Where the operation's options lie in `bytes`.
     pub options: Option<Range<usize>>,
-    /// The message as it arrived, gRPC frame head included: what a gRPC hook is sent.
+    /// How `bytes` is written.
+    pub encoding: Encoding,
+    /// Where the AdmissionReview itself lies in `bytes`: without frame head or envelope.
+    pub message: Range<usize>,
+    /// The message as it arrived, frame head or envelope included: a hook of the same encoding is sent just this.
     pub bytes: Rope,
 }

@@ -49,10 +49,10 @@ pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::hook::Address;
+    use crate::model::{Transport, hook::Address};
 
     fn at(port: u16) -> Endpoint {
-        Endpoint { address: Address::Tcp { host: "::1".into(), port }, tls: None }
+        Endpoint { address: Address::Tcp { host: "::1".into(), port }, tls: None, transport: Transport::Grpc }
     }
 
     fn seats(in_force: Option<&[(&str, u16, bool)]>, new: &[(&str, u16)]) -> Vec<Seat> {

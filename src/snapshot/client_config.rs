@@ -11,7 +11,7 @@ use super::{
     url::{is_host, parse_url},
 };
 use crate::model::{
-    Endpoint,
+    Endpoint, Transport,
     hook::{Address, EndpointTls, Pem},
 };
 
@@ -86,6 +86,7 @@ fn service_place(at: &At<'_>) -> Option<Endpoint> {
     Some(Endpoint {
         address: Address::Tcp { host: host.clone(), port: u16::try_from(port).ok()? },
         tls: Some(EndpointTls { server_name: host, ca_pem: None, client_pem: None }),
+        transport: Transport::Grpc,
     })
 }
 

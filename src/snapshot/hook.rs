@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{ReadFile, at::At, client_config, names, problem::quoted, rules, selector, value::Value};
-use crate::model::{FailurePolicy, Hook, HookType, SideEffects};
+use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, SideEffects};
 
 const KEYS: [&str; 11] = [
     "name",
@@ -78,8 +78,12 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
     let hook = Hook {
         name: name?.into(),
         hook_type: hook_type?,
+        id: "".into(),
         rules,
+        match_policy: MatchPolicy::Exact,
+        sees_admission_config: false,
         endpoint: endpoint?,
+        protocol: Protocol::Grpc,
         failure_policy: create_as.unwrap_or(declared_policy),
         timeout: timeout?,
         side_effects: side_effects?,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::problem::quoted;
 use crate::model::{
-    Endpoint,
+    Endpoint, Transport,
     hook::{Address, EndpointTls},
 };
 
@@ -52,7 +52,7 @@ fn unix(path: &str) -> Result<Endpoint, UrlProblem> {
             "use another path",
         );
     }
-    Ok(Endpoint { address: Address::Unix(path.into()), tls: None })
+    Ok(Endpoint { address: Address::Unix(path.into()), tls: None, transport: Transport::Grpc })
 }
 
 fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
@@ -85,7 +85,7 @@ fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
         },
     };
     let tls = tls.then(|| EndpointTls { server_name: host.into(), ca_pem: None, client_pem: None });
-    Ok(Endpoint { address: Address::Tcp { host: host.into(), port }, tls })
+    Ok(Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport: Transport::Grpc })
 }
 
 /// A DNS name (either case, `_` tolerated) or an IP address without brackets.

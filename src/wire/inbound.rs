@@ -9,7 +9,7 @@ use std::ops::Range;
 use bytestring::ByteString;
 
 use super::walk::{Field, Value, Walk, WalkError};
-use crate::model::{Gvk, Gvr, Operation, Review, Rope};
+use crate::model::{Encoding, Gvk, Gvr, Operation, Review, Rope};
 
 /// Length of the head of a gRPC message: one flag byte and the length as four bytes, big-endian.
 pub const FRAME_HEAD: usize = 5;
@@ -43,7 +43,12 @@ impl From<WalkError> for ViewError {
 /// [`ViewError`] says what is wrong with the message; it never repeats its content.
 pub fn view(message: Rope) -> Result<Review, ViewError> {
     let body = FRAME_HEAD..message.len();
-    let seen = Seen::read(&message, body)?.ok_or(ViewError::NoRequest)?;
+    review(message, body, Encoding::Grpc)
+}
+
+/// Views the protobuf AdmissionReview in `body` of `message`.
+pub(super) fn review(message: Rope, body: Range<usize>, encoding: Encoding) -> Result<Review, ViewError> {
+    let seen = Seen::read(&message, body.clone())?.ok_or(ViewError::NoRequest)?;
     if seen.uid.is_empty() {
         return Err(ViewError::NoUid);
     }
@@ -55,14 +60,18 @@ pub fn view(message: Rope) -> Result<Review, ViewError> {
         sub_resource: seen.sub_resource,
         request_kind: seen.request_kind,
         request_resource: seen.request_resource,
+        request_sub_resource: seen.request_sub_resource,
         name: seen.name,
         namespace: seen.namespace,
         operation,
         username: seen.username,
         dry_run: seen.dry_run,
+        user: seen.user,
         object: seen.object,
         old_object: seen.old_object,
         options: seen.options,
+        encoding,
+        message: body,
         bytes: message,
     })
 }
@@ -78,12 +87,15 @@ struct Seen {
     namespace: ByteString,
     operation: ByteString,
     username: ByteString,
+    /// The last of several; protobuf would merge them, and nobody writes several.
+    user: Option<Range<usize>>,
     object: Option<Range<usize>>,
     old_object: Option<Range<usize>>,
     dry_run: bool,
     options: Option<Range<usize>>,
     request_kind: Option<Gvk>,
     request_resource: Option<Gvr>,
+    request_sub_resource: ByteString,
 }
 
 impl Seen {
@@ -111,13 +123,17 @@ impl Seen {
                 (5, Value::Bytes(at)) => self.name = walk.text(at)?,
                 (6, Value::Bytes(at)) => self.namespace = walk.text(at)?,
                 (7, Value::Bytes(at)) => self.operation = walk.text(at)?,
-                (8, Value::Bytes(at)) => username(walk.inside(at), &mut self.username)?,
+                (8, Value::Bytes(at)) => {
+                    self.user = Some(at.clone());
+                    username(walk.inside(at), &mut self.username)?;
+                }
                 (9, Value::Bytes(at)) => raw(walk.inside(at), &mut self.object)?,
                 (10, Value::Bytes(at)) => raw(walk.inside(at), &mut self.old_object)?,
                 (11, Value::Number(flag)) => self.dry_run = flag != 0,
                 (12, Value::Bytes(at)) => raw(walk.inside(at), &mut self.options)?,
                 (13, Value::Bytes(at)) => gvk(walk.inside(at), self.request_kind.get_or_insert_default())?,
                 (14, Value::Bytes(at)) => gvr(walk.inside(at), self.request_resource.get_or_insert_default())?,
+                (15, Value::Bytes(at)) => self.request_sub_resource = walk.text(at)?,
                 (1..=10 | 12..=15, value) => value.expect_bytes()?,
                 (11, _) => return Err(ViewError::Undecodable("a field has the wrong wire type")),
                 _ => {}

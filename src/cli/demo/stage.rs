@@ -17,7 +17,7 @@ use crate::{
     cli::ask::Caller,
     hooks::Method,
     live::{LiveHook, Rotation},
-    model::{Endpoint, hook::Address},
+    model::{Endpoint, Transport, hook::Address},
     wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 
@@ -261,5 +261,9 @@ fn time(record: &Record, took: Duration) -> String {
 }
 
 fn plaintext(address: SocketAddr) -> Endpoint {
-    Endpoint { address: Address::Tcp { host: address.ip().to_string().into(), port: address.port() }, tls: None }
+    Endpoint {
+        address: Address::Tcp { host: address.ip().to_string().into(), port: address.port() },
+        tls: None,
+        transport: Transport::Grpc,
+    }
 }

@@ -27,6 +27,7 @@ use tokio::{
     sync::mpsc::UnboundedReceiver,
 };
 
+use super::super::call::Request;
 use super::{
     super::{call::Call, lane::Command},
     frame::{self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, HEAD, Head, code, kind, setting},
@@ -283,6 +284,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn begin(&mut self, call: Call, now: Instant) {
+        let Request::Grpc { method, namespace_labels } = &call.request else {
+            return call.inbox.deliver(call.tag, Err(CallFailure::NotHttp("it speaks gRPC only".into())));
+        };
         let id = self.next_id;
         self.next_id += 2;
         let timeout = call.deadline.saturating_duration_since(now);
@@ -290,7 +294,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.outgoing.heads(|out| {
             let head = out.len();
             out.extend_from_slice(&[0; HEAD]);
-            writer.write(call.method, timeout, call.namespace_labels.as_deref(), out);
+            writer.write(*method, timeout, namespace_labels.as_deref(), out);
             frame::finish_block(out, head, id);
         });
         let mut stream = Stream::new(call, self.peer_window);

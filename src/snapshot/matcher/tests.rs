@@ -1,14 +1,21 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::model::{Endpoint, FailurePolicy, Gvk, Gvr, HookType, Rope, Selector, SideEffects, hook::Address};
+use crate::model::{
+    Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Protocol, Rope, Selector, SideEffects,
+    Transport, hook::Address,
+};
 
 fn hook(rules: Vec<Rule>) -> Arc<Hook> {
     Arc::new(Hook {
         name: "hook".into(),
         hook_type: HookType::Validating,
+        id: "c/hook/0".into(),
         rules,
-        endpoint: Endpoint { address: Address::Unix("/x".into()), tls: None },
+        match_policy: MatchPolicy::Exact,
+        sees_admission_config: false,
+        endpoint: Endpoint { address: Address::Unix("/x".into()), tls: None, transport: Transport::Grpc },
+        protocol: Protocol::Grpc,
         failure_policy: FailurePolicy::Fail,
         timeout: std::time::Duration::from_secs(1),
         side_effects: SideEffects::None,
@@ -25,14 +32,18 @@ fn review(operation: Operation, group: &str, version: &str, resource: &str, sub:
         sub_resource: sub.into(),
         request_kind: None,
         request_resource: None,
+        request_sub_resource: "".into(),
         name: "".into(),
         namespace: namespace.into(),
         operation,
         username: "".into(),
         dry_run: false,
+        user: None,
         object: None,
         old_object: None,
         options: None,
+        encoding: Encoding::Grpc,
+        message: 0..0,
         bytes: Rope::new(Vec::new()),
     }
 }

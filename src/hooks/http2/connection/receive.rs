@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::super::super::call::Reply;
 use super::{
     super::{
         frame::{self, DEFAULT_MAX_FRAME, Head, MAX_WINDOW, code, flag, kind, setting},
@@ -228,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.outgoing.heads(|out| frame::put_reset(out, id, code::NO_ERROR));
         }
         let (call, result) = stream.end(trailers);
-        call.inbox.deliver(call.tag, result);
+        call.inbox.deliver(call.tag, result.map(Reply::Grpc));
     }
 
     fn fail(&mut self, id: u32, failure: CallFailure) {
