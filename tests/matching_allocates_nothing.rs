@@ -57,14 +57,18 @@ fn matching_allocates_nothing() {
         sub_resource: "scale".into(),
         request_kind: None,
         request_resource: None,
+        request_sub_resource: "".into(),
         name: "n".into(),
         namespace: "ns".into(),
         operation: Operation::Create,
         username: "".into(),
         dry_run: false,
+        user: None,
         object: None,
         old_object: None,
         options: None,
+        encoding: gatepost::model::Encoding::Grpc,
+        message: 0..0,
         bytes: Rope::new(Vec::new()),
     };
     AllocationRegistry::set_global_tracker(Counter).expect("the only tracker");
