@@ -61,14 +61,18 @@ fn review() -> Review {
         sub_resource: "".into(),
         request_kind: None,
         request_resource: None,
+        request_sub_resource: "".into(),
         name: "web".into(),
         namespace: "shop".into(),
         operation: Operation::Create,
         username: "system:serviceaccount:kube-system:deployment-controller".into(),
         dry_run: false,
+        user: None,
         object: None,
         old_object: None,
         options: None,
+        encoding: gatepost::model::Encoding::Grpc,
+        message: 0..0,
         bytes: Rope::new(Vec::new()),
     }
 }
