@@ -97,14 +97,18 @@ fn rules() {
             sub_resource: text("subresource").into(),
             request_kind: None,
             request_resource: None,
+            request_sub_resource: "".into(),
             name: text("name").into(),
             namespace: text("namespace").into(),
             operation: Operation::from_name(&text("operation")).ok_or("unknown operation")?,
             username: "".into(),
             dry_run: false,
+            user: None,
             object: None,
             old_object: None,
             options: None,
+            encoding: gatepost::model::Encoding::Grpc,
+            message: 0..0,
             bytes: Rope::new(Vec::new()),
         };
         let upstream = case["expect_match"].as_bool().ok_or("not understood")?;
