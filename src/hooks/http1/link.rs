@@ -42,9 +42,12 @@ pub(super) struct Link {
 }
 
 impl Drop for Link {
-    /// Whatever is still queued for the hook must not keep the socket open.
+    /// Where nothing is under way, the connection takes its leave. Otherwise it is cut: what is still queued for a hook
+    /// that does not read must not keep the socket open.
     fn drop(&mut self) {
-        self.driver.abort();
+        if !self.sender.is_ready() {
+            self.driver.abort();
+        }
     }
 }
 

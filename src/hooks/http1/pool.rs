@@ -204,3 +204,48 @@ async fn at(alarm: Option<Instant>) {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::model::{Endpoint, Transport, hook::Address};
+
+    async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
+        let endpoint = Endpoint { address: Address::Unix("/none".into()), tls: None, transport: Transport::Http };
+        let (first, hook) = UnixStream::pair().expect("a pair");
+        let mut pool = Pool::new(Arc::new(Dialler::new(endpoint, None)), Socket::Unix(first));
+        let mut hooks = vec![hook];
+        for _ in 0..idle {
+            let (ours, hook) = UnixStream::pair().expect("a pair");
+            let link = Link::over(Socket::Unix(ours), pool.carrier.gone.clone()).await.expect("a link");
+            pool.idle.push_back((Instant::now(), link));
+            hooks.push(hook);
+        }
+        (pool, hooks)
+    }
+
+    #[tokio::test]
+    async fn idle_connections_are_few_and_not_old_and_one_always_stays() {
+        let (mut pool, _hooks) = pool(MOST_IDLE + 5).await;
+        let now = Instant::now();
+        pool.tidy(now);
+        assert_eq!(pool.idle.len(), MOST_IDLE);
+        assert!(pool.alarm().is_some_and(|alarm| alarm <= now + IDLE_FOR));
+        pool.tidy(now + IDLE_FOR);
+        assert_eq!(pool.idle.len(), 1);
+        assert_eq!(pool.alarm(), None);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ended_while_idle_is_let_go() {
+        let (mut pool, hooks) = pool(2).await;
+        drop(hooks);
+        while pool.idle.iter().any(|(_, link)| link.is_alive()) {
+            pool.carrier.gone.notified().await;
+        }
+        assert!(pool.take_idle().is_none());
+        assert!(pool.is_bare() && pool.alarm().is_some());
+    }
+}

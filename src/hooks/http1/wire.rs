@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::dial::Socket;
 
-/// Has the hook said anything since this was last cleared? Written and read on one thread, mostly.
+/// Has the hook said anything since this was last cleared?
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heard(Arc<AtomicBool>);
 

@@ -111,3 +111,49 @@ impl Stream {
         (self.call, result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Instant};
+
+    use super::*;
+    use crate::{
+        hooks::{Inbox, call::HttpReply},
+        model::{HttpForm, Rope},
+    };
+
+    const LIMIT: usize = 8;
+
+    fn posted() -> Stream {
+        let request = Request::Http { path: "/".into(), form: HttpForm::Legacy };
+        let inbox = Arc::new(Inbox::default());
+        Stream::new(Call { request, body: Rope::new([]), deadline: Instant::now(), inbox, tag: 0 }, 0)
+    }
+
+    fn headers(status: u16) -> Headers {
+        Headers { status, ..Default::default() }
+    }
+
+    #[test]
+    fn of_a_post_s_headers_only_the_final_ones_count() {
+        let mut stream = posted();
+        assert_eq!(stream.headers(headers(100), LIMIT), None);
+        assert_eq!(stream.headers(headers(103), LIMIT), None);
+        assert!(!stream.has_headers());
+        assert_eq!(stream.headers(headers(409), LIMIT), None);
+        assert_eq!(stream.data(b"no", LIMIT), Ok(()));
+        let trailers = Headers { grpc_status: Some(13), ..headers(200) };
+        let (_, result) = stream.end(Some(trailers));
+        assert_eq!(result, Ok(Reply::Http(HttpReply { status: 409, retry_after: None, body: "no".into() })));
+    }
+
+    #[test]
+    fn a_post_s_answer_needs_headers_and_has_a_limit() {
+        let mut stream = posted();
+        assert!(matches!(stream.data(b"x", LIMIT), Err(CallFailure::NotHttp(_))));
+        stream.headers(headers(200), LIMIT);
+        assert_eq!(stream.data(&[0; LIMIT], LIMIT), Ok(()));
+        assert_eq!(stream.data(b"x", LIMIT), Err(CallFailure::TooLarge { limit: LIMIT }));
+        assert!(matches!(posted().end(None).1, Err(CallFailure::NotHttp(_))));
+    }
+}
