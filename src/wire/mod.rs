@@ -7,6 +7,7 @@ pub mod pb;
 
 pub mod answer;
 pub mod inbound;
+pub mod json;
 pub mod labels;
 pub mod namespace;
 pub mod outbound;
