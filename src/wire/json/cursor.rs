@@ -20,6 +20,8 @@ pub(in crate::wire) enum ReadError {
 pub(in crate::wire) struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    /// Where the value last read ends, which white space may follow.
+    behind: usize,
     depth: usize,
     /// True directly behind an opening bracket, where no comma is expected.
     fresh: bool,
@@ -28,7 +30,7 @@ pub(in crate::wire) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// A cursor before the value that the text is.
     pub(in crate::wire) fn new(text: &'a str) -> Self {
-        Self { text, at: past_blanks(text, 0), depth: 0, fresh: false }
+        Self { text, at: past_blanks(text, 0), behind: 0, depth: 0, fresh: false }
     }
 
     /// Enters an object; false where there is `null`.
@@ -110,6 +112,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// Offset behind the value last read.
+    pub(in crate::wire) fn behind(&self) -> usize {
+        self.behind
+    }
+
     /// Nothing else may follow.
     pub(in crate::wire) fn end(&self) -> Result<(), ReadError> {
         match self.peek() {
@@ -162,6 +169,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn go_to(&mut self, end: usize) {
+        self.behind = end;
         self.at = past_blanks(self.text, end);
     }
 
