@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
+use bytes::Bytes;
+use prost::Message;
+
 use super::{
     inbound::ViewError,
     json::{Cursor, ReadError},
     pb::k8s::io::api::authentication::v1::{ExtraValue, UserInfo},
+    pieces::Pieces,
 };
 
 const EXTRA: &str = "request.userInfo.extra";
@@ -66,4 +70,61 @@ fn extra(cursor: &mut Cursor<'_>) -> Result<BTreeMap<String, ExtraValue>, ViewEr
         }
     }
     Ok(extra)
+}
+
+/// Reads a whole `userInfo` in JSON; `None` where it is none.
+pub(super) fn in_json(bytes: &[u8]) -> Option<UserInfo> {
+    from_json(&mut Cursor::new(std::str::from_utf8(bytes).ok()?)).ok()?
+}
+
+/// Reads a whole `userInfo` in protobuf; `None` where it is none.
+pub(super) fn in_protobuf(bytes: Bytes) -> Option<UserInfo> {
+    UserInfo::decode(bytes).ok()
+}
+
+/// Writes `userInfo` as kube-apiserver does: what is empty is left out.
+pub(super) fn to_json(user: &UserInfo, out: &mut Pieces) {
+    let mut separator = "{";
+    let mut key = |out: &mut Pieces, key: &str| {
+        out.own(separator);
+        out.own(key);
+        separator = ",";
+    };
+    if !user.username().is_empty() {
+        key(out, "\"username\":");
+        out.string(user.username());
+    }
+    if !user.uid().is_empty() {
+        key(out, "\"uid\":");
+        out.string(user.uid());
+    }
+    if !user.groups.is_empty() {
+        key(out, "\"groups\":");
+        list(&user.groups, out);
+    }
+    if !user.extra.is_empty() {
+        key(out, "\"extra\":");
+        let mut separator = "{";
+        for (name, values) in &user.extra {
+            out.own(separator);
+            out.string(name);
+            out.own(":");
+            list(&values.items, out);
+            separator = ",";
+        }
+        out.own("}");
+    }
+    out.own(if separator == "{" { "{}" } else { "}" });
+}
+
+/// Writes strings as a JSON array.
+pub(super) fn list(strings: &[String], out: &mut Pieces) {
+    out.own("[");
+    for (at, text) in strings.iter().enumerate() {
+        if at > 0 {
+            out.own(",");
+        }
+        out.string(text);
+    }
+    out.own("]");
 }

@@ -34,17 +34,17 @@ impl JsonError {
     }
 }
 
-/// Checks that the bytes are one JSON object and nothing else but white space.
+/// Checks that the bytes are one JSON object and nothing else but white space, fit to stand `around` objects deep.
 ///
 /// # Errors
 /// [`JsonError`], also where the bytes are not UTF-8.
-pub fn object(bytes: &[u8]) -> Result<(), JsonError> {
+pub fn object(bytes: &[u8], around: usize) -> Result<(), JsonError> {
     let text = std::str::from_utf8(bytes).map_err(|error| JsonError::new(error.valid_up_to(), "this is not UTF-8"))?;
     let start = past_blanks(text, 0);
     if text.as_bytes().get(start) != Some(&b'{') {
         return Err(JsonError::new(start, "this is not a JSON object"));
     }
-    let end = past_blanks(text, skip(text, start)?);
+    let end = past_blanks(text, skip::within(text, start, around)?);
     if end < text.len() {
         return Err(JsonError::new(end, "there is more after the object"));
     }

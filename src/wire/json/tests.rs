@@ -122,10 +122,10 @@ fn errors_say_where_and_repeat_nothing() {
     assert_eq!(told(r#"["\q"]"#), "byte 3: this is no escape");
     assert_eq!(told(r#"[01]"#), "byte 1: expected a value");
     assert_eq!(told("[1"), "byte 2: the text ends inside a value");
-    assert_eq!(object(b"{} x").unwrap_err().to_string(), "byte 3: there is more after the object");
-    assert_eq!(object(b" []").unwrap_err().to_string(), "byte 1: this is not a JSON object");
-    assert_eq!(object(b"{\"a\":\"\xff\"}").unwrap_err().to_string(), "byte 6: this is not UTF-8");
-    assert_eq!(object(b"\n{ } "), Ok(()));
+    assert_eq!(object(b"{} x", 0).unwrap_err().to_string(), "byte 3: there is more after the object");
+    assert_eq!(object(b" []", 0).unwrap_err().to_string(), "byte 1: this is not a JSON object");
+    assert_eq!(object(b"{\"a\":\"\xff\"}", 0).unwrap_err().to_string(), "byte 6: this is not UTF-8");
+    assert_eq!(object(b"\n{ } ", 0), Ok(()));
 }
 
 #[test]
