@@ -60,17 +60,27 @@ impl RequestOutcome {
 /// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Not POST, or not gRPC.
-    NotGrpc,
+    /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
+    Protocol,
+    /// The TLS handshake failed.
+    TlsHandshake,
+    /// No TLS where TLS is spoken.
+    NotTls,
+    /// Another method than POST.
+    Method,
+    /// Neither gRPC nor a review by its content type.
+    ContentType,
+    /// Nothing is served at this path.
+    UnknownPath,
     /// No such method or service.
     UnknownMethod,
     /// A compressed message.
     Compressed,
-    /// An unreadable `grpc-timeout`.
+    /// An unreadable `grpc-timeout` or `?timeout=`.
     Timeout,
     /// Unreadable namespace labels.
     NamespaceLabels,
-    /// Not exactly one whole gRPC message.
+    /// Not exactly one whole gRPC message, or no body.
     Framing,
     /// A message beyond the limit.
     TooLarge,
@@ -88,8 +98,13 @@ pub enum Refused {
 
 impl Refused {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 12] = [
-        "not_grpc",
+    pub(super) const LABELS: [&'static str; 17] = [
+        "protocol",
+        "tls_handshake",
+        "not_tls",
+        "method",
+        "content_type",
+        "unknown_path",
         "unknown_method",
         "compressed",
         "timeout",

@@ -6,7 +6,9 @@
 pub mod pb;
 
 pub mod answer;
+pub mod envelope;
 pub mod inbound;
+pub mod json_view;
 pub mod labels;
 pub mod namespace;
 pub mod outbound;

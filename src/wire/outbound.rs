@@ -68,3 +68,18 @@ fn status(info: &StatusInfo) -> meta::Status {
         code: Some(info.code),
     }
 }
+
+#[allow(missing_docs)]
+pub fn json(version: crate::model::ReviewVersion, uid: &str, verdict: &Verdict) -> Bytes {
+    let status =
+        verdict.refusal.as_ref().map(|status| serde_json::json!({"code": status.code, "message": status.message}));
+    serde_json::json!({"apiVersion": version.api_version(), "kind": "AdmissionReview",
+        "response": {"uid": uid, "allowed": verdict.allowed(), "status": status}})
+    .to_string()
+    .into()
+}
+
+#[allow(missing_docs)]
+pub fn envelope(_version: crate::model::ReviewVersion, uid: &str, verdict: &Verdict) -> Bytes {
+    encode(uid, verdict)
+}
