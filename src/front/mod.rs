@@ -13,6 +13,7 @@ mod cold;
 mod configz;
 mod connection;
 mod duration;
+mod handshake;
 mod head;
 mod http1;
 mod http2;
