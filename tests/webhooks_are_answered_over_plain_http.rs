@@ -17,7 +17,7 @@ use tokio::{
     net::TcpStream,
     time::timeout,
 };
-use webhook::{Connection, assert_allowed, post, review};
+use webhook::{Connection, assert_allowed, assert_allowed_in_protobuf, enveloped, post, review};
 
 fn limits() -> Limits {
     Limits { message_bytes: 1 << 20, ..Limits::default() }
@@ -45,6 +45,32 @@ async fn reviews_are_answered_one_after_the_other_on_one_connection() {
     }
     until("nothing is in flight", || sidecar.front.inflight().requests() == 0).await;
     assert_eq!(sidecar.front.inflight().bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_review_is_answered_in_its_own_encoding_and_version() {
+    let sidecar = sidecar(limits()).await;
+    let protobuf = || with(post("/validate"), "content-type", "application/vnd.kubernetes.protobuf");
+    for mut connection in both(&sidecar).await {
+        for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+            let reply = connection.call(protobuf(), enveloped(version, "p", 300_000)).await;
+            assert_allowed_in_protobuf(&reply, version, "p");
+            let json =
+                String::from_utf8(review("j", 300_000).to_vec()).unwrap().replace("admission.k8s.io/v1", version);
+            let reply = connection.call(post("/validate"), json.into()).await;
+            assert_eq!(reply.headers["content-type"], "application/json");
+            let answer: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+            assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"j".into()));
+        }
+        assert_eq!(connection.call(protobuf(), review("1", 10)).await.http, StatusCode::BAD_REQUEST, "JSON is not");
+    }
+    // A protobuf body is not joined, whatever frames it comes in.
+    let before = sidecar.metrics.copied_bytes();
+    let caller = front::caller(sidecar.address).await;
+    let whole = enveloped("admission.k8s.io/v1", "p", 300_000);
+    let pieces = [whole.slice(..100_000), whole.slice(100_000..200_000), whole.slice(200_000..)];
+    assert_allowed_in_protobuf(&caller.call(protobuf(), pieces).await, "admission.k8s.io/v1", "p");
+    assert_eq!(sidecar.metrics.copied_bytes(), before);
 }
 
 /// What is refused, how, and what is told.

@@ -2,7 +2,9 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, reason = "test support")]
 
 use bytes::Bytes;
+use gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionReview;
 use http::{HeaderMap, HeaderName, Request, StatusCode};
+use prost::Message;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -25,6 +27,41 @@ pub fn review(uid: &str, object: usize) -> Bytes {
         "options": { "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1" },
     });
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request }).to_string().into()
+}
+
+/// `runtime.Unknown`, what is inside Kubernetes' protobuf envelope.
+#[derive(Clone, PartialEq, Message)]
+pub struct Unknown {
+    #[prost(message, optional, tag = "1")]
+    pub types: Option<TypeMeta>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub raw: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TypeMeta {
+    #[prost(string, tag = "1")]
+    pub api_version: String,
+    #[prost(string, tag = "2")]
+    pub kind: String,
+}
+
+/// A good review in Kubernetes' protobuf envelope.
+pub fn enveloped(api_version: &str, uid: &str, object: usize) -> Bytes {
+    let raw = super::front::review(uid, object).slice(5..);
+    let types = Some(TypeMeta { api_version: api_version.to_owned(), kind: "AdmissionReview".to_owned() });
+    [&b"k8s\0"[..], &Unknown { types, raw }.encode_to_vec()].concat().into()
+}
+
+/// 200 and a review in an envelope of that version that allows that uid.
+pub fn assert_allowed_in_protobuf(reply: &Ended, api_version: &str, uid: &str) {
+    assert_eq!(reply.http, StatusCode::OK, "{reply:?}");
+    assert_eq!(reply.headers["content-type"], "application/vnd.kubernetes.protobuf");
+    let unknown = Unknown::decode(reply.body.strip_prefix(b"k8s\0").expect("an envelope")).expect("protobuf");
+    let types = unknown.types.expect("types");
+    assert_eq!((&*types.api_version, &*types.kind), (api_version, "AdmissionReview"));
+    let response = AdmissionReview::decode(unknown.raw).expect("a review").response.expect("a response");
+    assert_eq!((response.uid(), response.allowed()), (uid, true));
 }
 
 /// A POST of JSON.
