@@ -52,7 +52,7 @@ Try it:
       A sidecar, hooks and reviews in one process: what it does, in ten seconds.
   gatepost check examples/config/minimal
       Is this configuration sound? Every problem, with its place and its fix.
-  gatepost serve --config examples/config/minimal
+  gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
   curl -s 127.0.0.1:9441/configz
       What is in force, how fresh it is, and where each hook stands.
