@@ -30,7 +30,7 @@ pub(super) struct Signs {
 pub(super) fn quoting(block: &[u8; LEN]) -> Quoting {
     let quotes = mask(block, |byte| byte == b'"');
     // Most blocks have neither, and that is seen faster than where they are.
-    if !any(block, |byte| (byte == b'\\') | (byte < 0x20)) {
+    if !holds(block, |byte| (byte == b'\\') | (byte < 0x20)) {
         return Quoting { quotes, backslashes: 0, controls: 0 };
     }
     Quoting { quotes, backslashes: mask(block, |byte| byte == b'\\'), controls: mask(block, |byte| byte < 0x20) }
@@ -43,13 +43,13 @@ pub(super) fn signs(block: &[u8; LEN]) -> Signs {
     Signs {
         // `[` and `{` differ in one bit alone, and so do `]` and `}`.
         signs: mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}') | (byte == b':') | (byte == b',')),
-        blanks: if any(block, blank) { mask(block, blank) } else { 0 },
+        blanks: if holds(block, blank) { mask(block, blank) } else { 0 },
     }
 }
 
 #[inline]
-fn any(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> bool {
-    block.iter().fold(0, |any, byte| any | u8::from(is(*byte))) != 0
+fn holds(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> bool {
+    block.iter().fold(0, |found, byte| found | u8::from(is(*byte))) != 0
 }
 
 /// One bit of each byte.
