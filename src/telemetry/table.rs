@@ -80,6 +80,10 @@ families! {
         "Declared size of the messages being read or decided.";
     OPEN_CONNECTIONS = Gauge "gatepost_open_connections" []
         "Callers' connections.";
+    NAMESPACES = Gauge "gatepost_namespaces" []
+        "Namespaces whose labels are known from the apiserver; absent where no cluster is followed.";
+    NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []
+        "Time since the apiserver last spoke of its namespaces; at 90 s, requests that need them are rejected.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
         "Time since the start of the last good read of the configuration; absent before the first.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []
