@@ -32,7 +32,7 @@ fn ended(mut command: Command) -> (Option<i32>, String, String) {
 }
 
 const TWO_PROBLEMS: &str =
-    "- name: a.example.com\n  clientConfig: {url: 'http://127.0.0.1:1'}\n  rules: []\n  color: red\n";
+    "- name: a.example.com\n  clientConfig: {url: 'http://hook.example.com:1'}\n  rules: []\n  color: red\n";
 
 #[test]
 fn check_prints_every_problem_and_their_number() {
@@ -78,6 +78,29 @@ fn check_says_what_would_be_in_force() {
     let (code, stdout, stderr) = ended(gatepost(&["check"], folder.path()));
     assert_eq!((code, &*stderr), (Some(0), ""));
     assert!(stdout.contains("a.example.com at grpc://127.0.0.1:1: validating, Ignore, 250ms, 1 rule"), "{stdout}");
+}
+
+#[test]
+fn check_notes_what_is_not_served() {
+    let folder = tempfile::tempdir().expect("folder");
+    let webhook = |name: &str| {
+        format!(
+            "- {{name: {name}, clientConfig: {{url: 'https://h'}}, admissionReviewVersions: [v1], sideEffects: None}}\n"
+        )
+    };
+    let text = format!(
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {{name: m}}\n\
+         webhooks:\n{}{}",
+        webhook("a.b.c"),
+        webhook("d.e.f")
+    );
+    fs::write(folder.path().join("m.yaml"), text).expect("written");
+    let (code, stdout, stderr) = ended(gatepost(&["check"], folder.path()));
+    assert_eq!((code, &*stderr), (Some(0), ""));
+    let note = "m.yaml: webhooks: 2 mutating hooks are checked but not served yet: \
+                they must stay registered with the apiserver";
+    assert_eq!(stdout.lines().last(), Some(note), "{stdout}");
+    assert!(stdout.contains("no hooks"), "{stdout}");
 }
 
 #[test]

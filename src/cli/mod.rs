@@ -5,10 +5,13 @@ pub mod check;
 pub mod demo;
 pub mod health;
 pub mod hook;
+pub mod import;
 pub mod logging;
+pub mod register;
 pub mod review;
 pub mod serve;
 pub mod size;
+pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
 
@@ -86,6 +89,8 @@ enum Command {
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
+    Import(import::Import),
+    Register(register::Register),
 }
 
 /// Parses the command line and does what it says.
@@ -98,6 +103,8 @@ pub fn main() -> ExitCode {
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
+        Command::Import(import) => import.run(),
+        Command::Register(register) => register.run(),
     };
     ending.into()
 }
