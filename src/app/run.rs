@@ -280,7 +280,7 @@ impl Control {
             tokio::join!(
                 source::poll(self.source, read_every, readings),
                 self.rotator.run(read),
-                self.certificates.watch(),
+                self.certificates.watch(read_every),
                 following,
                 self.pages.serve(self.admin, std::future::pending()),
             )

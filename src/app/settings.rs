@@ -27,7 +27,7 @@ pub enum AuditLog {
 pub struct Settings {
     /// The file or folder configuration is read from.
     pub config: PathBuf,
-    /// How often it is read.
+    /// How often it is read, and the TLS files with it.
     pub read_every: Duration,
     /// Where callers are served over TCP, by gRPC and plain HTTP; port 0 takes a free one.
     pub listen: SocketAddr,

@@ -73,7 +73,7 @@ families! {
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
         "Duration of a hook's calls; cancelled calls are left out.";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
-        "Object bytes copied in user space after they were read: 0 while callers send frames of 1 KiB or more.";
+        "Object bytes copied in user space after they were read: 0 for protobuf in frames of 1 KiB or more; JSON in several frames is joined once.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" []
