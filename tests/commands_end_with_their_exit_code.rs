@@ -140,6 +140,54 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
     }
 }
 
+#[test]
+fn register_prints_a_registration_and_refuses_what_it_cannot_serve() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().join("gatepost.yaml");
+    let register = ["register", "--form", "static", "--url", "https://127.0.0.1:9440", "--out"];
+    let (code, stdout, stderr) = ended(gatepost(&register, &out));
+    assert_eq!((code, &*stdout), (Some(0), ""), "{stderr}");
+    assert!(stderr.contains("--ca-file"), "{stderr}");
+    let written = fs::read_to_string(&out).expect("written");
+    assert!(written.contains("name: gatepost.static.k8s.io") && written.contains("/validate"), "{written}");
+
+    let mutating = [&register[..5], &["--kind", "mutating", "--out"]].concat();
+    let (code, _, stderr) = ended(gatepost(&mutating, &out));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("not served yet"), "{stderr}");
+
+    let plain = ["register", "--form", "api", "--url", "http://127.0.0.1:9440", "--out"];
+    assert_eq!(ended(gatepost(&plain, &out)).0, Some(2));
+}
+
+#[test]
+fn register_asks_for_what_the_hooks_of_a_configuration_want() {
+    let folder = tempfile::tempdir().expect("folder");
+    let register = ["register", "--form", "api", "--url", "https://127.0.0.1:9440", "--config"];
+    let (code, _, stderr) = ended(gatepost(&register, folder.path()));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("no hook with a rule"), "{stderr}");
+    fs::write(folder.path().join("gatepost.yaml"), document(&[TWO_PROBLEMS.to_owned()])).expect("written");
+    let (code, _, stderr) = ended(gatepost(&register, folder.path()));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("problems (2)"), "{stderr}");
+    fs::write(folder.path().join("gatepost.yaml"), document(&[hook("a.example.com", "grpc://127.0.0.1:1", "")]))
+        .expect("written");
+    let (code, stdout, _) = ended(gatepost(&register, folder.path()));
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("# rules: the union of those of the hooks in"), "{stdout}");
+}
+
+#[test]
+fn import_that_reads_nothing_writes_nothing() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (absent, out) = (folder.path().join("absent").display().to_string(), folder.path().join("out"));
+    let (code, stdout, stderr) = ended(gatepost(&["import", "--kubeconfig", &absent], &out));
+    assert_eq!((code, &*stdout), (Some(1), ""));
+    assert!(stderr.contains("cannot be read") && stderr.lines().count() == 1, "{stderr}");
+    assert!(!out.exists());
+}
+
 /// A `gatepost serve` that has said it is ready.
 struct Served {
     process: Child,

@@ -10,6 +10,9 @@ const FEW: usize = 5;
 /// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
 /// these hooks ask of the place it runs at. `sound` says whether the files are free of problems.
 pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
+    if objects.is_empty() {
+        return String::from("\nThere is nothing to move behind Gatepost.\n");
+    }
     let mut told = String::from("\nNext:\n");
     let mut step = 0;
     let mut next = |text: &str| {
@@ -96,6 +99,7 @@ mod tests {
         assert!(!told.contains("kubectl delete mutating") && !told.contains("hosts file"), "{told}");
         assert!(advice(Path::new("f"), &objects, false).contains("1. solve the problems"));
         assert!(!advice(Path::new("f"), &objects[1..], true).contains("kubectl delete"));
+        assert!(advice(Path::new("f"), &[], true).contains("nothing to move"));
     }
 
     #[test]

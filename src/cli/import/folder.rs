@@ -19,9 +19,8 @@ pub(super) enum Written {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error(
-        "{} to overwrite, which differ from what is in the cluster, and nothing was written: {}; compare them (import into another \
+        "nothing was written, because these differ from what is in the cluster: {}; compare them (import into another \
          folder and diff), then say --force to replace them",
-        if paths.len() == 1 { "a file would" } else { "files would" },
         list(paths)
     )]
     Differs { paths: Vec<PathBuf> },

@@ -32,7 +32,8 @@ impl std::str::FromStr for Target {
         }
         let parsed: http::uri::Authority = authority.parse().map_err(|_| "it has no host; write https://HOST:PORT")?;
         let port = authority.strip_prefix(parsed.host()).and_then(|rest| rest.strip_prefix(':').or(Some("443")));
-        if parsed.host().is_empty() || !port.and_then(|port| port.parse::<u16>().ok()).is_some_and(|port| port > 0) {
+        let port = port.and_then(|port| port.parse().ok()).unwrap_or(0u16);
+        if parsed.host().is_empty() || port == 0 {
             return Err("it has no host, or a port that is none; write https://HOST:PORT".to_owned());
         }
         let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
