@@ -1,0 +1,3 @@
+# What only Gatepost can do.
+own_hooks() { :; }
+changes() { :; }
