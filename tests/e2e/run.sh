@@ -38,7 +38,12 @@ begin_cluster
 echo "======== direct: kube-apiserver asks the hooks itself"
 register direct
 story direct
-replay cases -hooks "$hooks" -out "$work/direct.jsonl" || broken "replaying with the hooks registered directly"
+replay cases -hooks "$hooks" -out "$work/direct.jsonl" 2>"$work/replay.log" || broken "replaying with the hooks registered directly"
+if ((${#modes[@]} == 0)); then
+  replay clean || broken "cleaning up"
+  replay cases -hooks "$hooks" -out "$work/again.jsonl" 2>"$work/replay.log" || broken "replaying once more"
+  check "direct: the same requests come to the same once more" "$work/replay-program" compare -expected /dev/null "$work/direct.jsonl" again="$work/again.jsonl"
+fi
 unregister direct
 
 for mode in "${modes[@]}"; do
@@ -46,7 +51,7 @@ for mode in "${modes[@]}"; do
   begin_gatepost "$mode"
   register "$mode"
   story "$mode"
-  replay cases -hooks "$hooks" -out "$work/$mode.jsonl" || broken "replaying through Gatepost"
+  replay cases -hooks "$hooks" -out "$work/$mode.jsonl" 2>"$work/replay.log" || broken "replaying through Gatepost"
   if [[ "$mode" == api ]]; then own_hooks; changes; fi
   unregister "$mode"
   end_gatepost

@@ -143,7 +143,7 @@ func deletes() []namedCall {
 		{"pod deleted", remove(pods + "/kept")},
 		{"pod that is gone deleted", remove(pods + "/kept")},
 		// Hook `deleting` is asked about deletions only: the annotation could not be written otherwise.
-		{"pod that refuses its deletion made", create(pods, pod("clinging").script("deleting", `{"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "it clings"}, "warnings": ["gently"], "auditAnnotations": {"clings": "yes"}}`))},
+		{"pod that refuses its deletion made", create(pods, pod("clinging").label("step", "1").script("deleting", `{"allowed": false, "status": {"code": 403, "reason": "Forbidden", "message": "it clings"}, "warnings": ["gently"], "auditAnnotations": {"clings": "yes"}}`))},
 		{"pod deletion denied", remove(pods + "/clinging")},
 		{"pod deletion denied, with options", call{method: "DELETE", path: pods + "/clinging",
 			body: map[string]any{"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Background"}}},

@@ -71,6 +71,8 @@ func (o object) with(key string, value any) object {
 	return o
 }
 
+func get(path string) call { return call{method: "GET", path: path} }
+
 func create(path string, o object) call { return call{method: "POST", path: path, body: o} }
 
 func replace(path string, o object) call { return call{method: "PUT", path: path, body: o} }

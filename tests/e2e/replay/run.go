@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -32,6 +34,9 @@ func runCases(server *server, hooks, out string) error {
 		return err
 	}
 	for _, one := range cases() {
+		if err := settle(server, one.call); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
 		got, err := server.send(one.call)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
@@ -49,6 +54,23 @@ func runCases(server *server, hooks, out string) error {
 		}
 	}
 	return nil
+}
+
+// settle waits until kube-apiserver's cache has what was last written: for changes it takes the old object from there,
+// asks the hooks about it, and asks them again about the right one when it was too old. A list reads all that is there.
+func settle(server *server, call call) error {
+	if call.method == "POST" {
+		return nil
+	}
+	path, _, _ := strings.Cut(call.path, "?")
+	segments := strings.Split(path, "/")
+	for i := len(segments) - 1; i > 0; i-- {
+		if slices.Contains([]string{"pods", "deployments", "namespaces", "widgets"}, segments[i]) {
+			_, err := server.send(get(strings.Join(segments[:i+1], "/")))
+			return err
+		}
+	}
+	return fmt.Errorf("%s is in no collection that is known here", call.path)
 }
 
 // askSeen is what the hooks were asked since.
