@@ -52,7 +52,7 @@ for mode in "${modes[@]}"; do
   register "$mode"
   story "$mode"
   replay cases -hooks "$hooks" -out "$work/$mode.jsonl" 2>"$work/replay.log" || broken "replaying through Gatepost"
-  if [[ "$mode" == api ]]; then own_hooks; changes; fi
+  if [[ "$mode" == api ]]; then changes; fi
   unregister "$mode"
   end_gatepost
 done
