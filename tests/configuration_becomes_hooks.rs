@@ -9,7 +9,7 @@ use gatepost::{
         FailurePolicy, Gvk, Gvr, HookType, Operation, Review, Rope, Scope, SideEffects,
         hook::{Address, Endpoint},
     },
-    snapshot::{HookSet, Snapshot, SourceFile, load},
+    snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
 };
 
 fn snapshot(files: &[(&str, &str)]) -> Snapshot {
@@ -85,13 +85,14 @@ fn hooks_are_ordered_by_configuration_and_then_as_written() {
     assert_eq!(names, ["first.example.com", "second.example.com", "last.example.com"]);
     assert_eq!(snapshot.origin(2).map(|origin| &*origin.configuration), Some("zebra"));
     assert_eq!(snapshot.origin(3), None);
-    let mut matched = HookSet::new();
-    snapshot.matching(&pod_review(Operation::Create), &mut matched);
-    assert_eq!(matched[..], [0, 1, 2]);
-    snapshot.matching(&pod_review(Operation::Delete), &mut matched);
-    assert_eq!(matched[..], [0, 2]);
-    snapshot.matching(&pod_review(Operation::Connect), &mut matched);
-    assert_eq!(matched[..], [0]);
+    let matching = |operation| {
+        let mut matched = HookSet::new();
+        snapshot.matching(&pod_review(operation), &mut matched);
+        matched.iter().map(|matched| matched.hook).collect::<Vec<_>>()
+    };
+    assert_eq!(matching(Operation::Create), [0, 1, 2]);
+    assert_eq!(matching(Operation::Delete), [0, 2]);
+    assert_eq!(matching(Operation::Connect), [0]);
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn every_example_is_good() {
 
 #[test]
 fn the_empty_snapshot_matches_nothing() {
-    let mut matched = HookSet::from_slice(&[7]);
+    let mut matched = HookSet::from_slice(&[Matched { hook: 7, how: How::AsMade }]);
     Snapshot::empty().matching(&pod_review(Operation::Create), &mut matched);
     assert!(matched.is_empty());
 }

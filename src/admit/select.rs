@@ -8,7 +8,7 @@ use super::{Caller, status, status::Refusal};
 use crate::{
     live::{Generation, LiveHook, Rotation},
     model::{HookType, Labels, Operation, Phase, Review, Selector},
-    snapshot::HookSet,
+    snapshot::{HookSet, How, Wanted},
     wire::labels,
 };
 
@@ -19,6 +19,8 @@ pub(super) struct Selected<'a> {
     pub(super) asked: SmallVec<[&'a LiveHook; 16]>,
     /// Still being probed: only named in the verdict.
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
+    /// In rotation, and not to be asked: they want the object in another version than the caller sent.
+    pub(super) other_version: SmallVec<[(&'a LiveHook, Wanted); 2]>,
 }
 
 /// Selects the validating hooks of this request.
@@ -38,13 +40,16 @@ pub(super) fn select<'a>(
     let mut matching = HookSet::new();
     generation.snapshot.matching(review, &mut matching);
     let lookup = Lookup::new(generation, review, caller);
-    for index in matching {
-        let Some(live) = generation.hooks.get(index as usize) else { continue };
+    for matched in matching {
+        let Some(live) = generation.hooks.get(matched.hook as usize) else { continue };
         if live.hook.hook_type != HookType::Validating {
             continue;
         }
         match live.rotation {
-            Rotation::Active { .. } if lookup.selects(live)? => selected.asked.push(live),
+            Rotation::Active { .. } if lookup.selects(live)? => match matched.how {
+                How::AsMade | How::AsSent => selected.asked.push(live),
+                How::OtherVersion(wanted) => selected.other_version.push((live, wanted)),
+            },
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } if matches!(lookup.selects(live), Ok(true)) => selected.probing.push(live),
             _ => {}

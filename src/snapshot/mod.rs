@@ -16,8 +16,10 @@ mod check;
 mod client_config;
 mod describe;
 mod document;
+mod exempt;
 mod hook;
 mod initializers;
+mod matched;
 mod matcher;
 mod names;
 mod pem;
@@ -39,6 +41,7 @@ use self::{
     matcher::Matcher,
 };
 pub use self::{
+    matched::{HookSet, How, Matched, Wanted},
     problem::Problem,
     url::{UrlProblem, parse_url},
 };
@@ -55,9 +58,6 @@ pub struct SourceFile {
 
 /// Reads a file that the configuration refers to, its path as written there.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
-
-/// Hooks by their number in [`Snapshot::hooks`], ascending. Up to 32 take no memory of their own.
-pub type HookSet = smallvec::SmallVec<[u32; 32]>;
 
 /// Where a hook comes from, and what its entry says that the hook itself does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,8 +131,10 @@ impl Snapshot {
         }
     }
 
-    /// Puts the numbers of the hooks that have a rule for this request into `out`, ascending and each once, in place
-    /// of what `out` held. Allocates nothing up to 32 matches. Selectors are not looked at: they need labels.
+    /// Puts the hooks that mean this request into `out`, ascending and each once, in place of what `out` held: those
+    /// with a rule for it, and those that would have one in another version. Hooks are not asked about some things
+    /// at all (`docs/reference/webhook-semantics.md` §2). Allocates nothing up to 32 matches. Selectors are not looked
+    /// at: they need labels.
     pub fn matching(&self, review: &Review, out: &mut HookSet) {
         self.matcher.matching(&self.hooks, review, out);
     }

@@ -6,9 +6,16 @@
 pub mod pb;
 
 pub mod answer;
+pub mod encodings;
+pub mod envelope;
 pub mod inbound;
+pub mod json;
+pub mod json_view;
 pub mod labels;
 pub mod namespace;
 pub mod outbound;
+mod pieces;
 pub mod review_json;
+mod seen;
+mod user;
 mod walk;
