@@ -53,7 +53,7 @@ build() {
 
 # An authority with a certificate for hooks and one for Gatepost, and an authority that vouches for nobody.
 certificates() {
-  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2) name
+  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20) name
   {
     for name in ca other-ca; do
       openssl req -x509 "${key[@]}" -subj "/CN=trial $name" -keyout "$work/$name.key" -out "$work/$name.crt" \
@@ -114,9 +114,9 @@ begin_gatepost() {
   mkdir "$work/folder"
   cp "$work/hooks.yaml" config/namespaces.yaml "$work/folder/"
   start gatepost "$gatepost" serve --config "$work/folder" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
-    --https 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl"
+    --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl"
   told gatepost '(ready generation.*)' >/dev/null
-  front="$(told gatepost 'listening https (.*)')"
+  front="$(told gatepost 'listening grpc (.*)')"
   admin="$(told gatepost 'listening admin (.*)')"
 }
 

@@ -51,7 +51,7 @@ end() {
 
 # An authority, the certificate that it gives the apiserver, the key that signs service accounts, and one user.
 identities() {
-  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2)
+  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20)
   openssl req -x509 "${key[@]}" -subj "/CN=trial cluster" -keyout "$dir/ca.key" -out "$dir/ca.crt" \
     -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign
   openssl req -x509 "${key[@]}" -CA "$dir/ca.crt" -CAkey "$dir/ca.key" -subj "/CN=kube-apiserver" \

@@ -23,6 +23,7 @@ var changing = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UID"},
 	{regexp.MustCompile(`\bgenerated-[a-z0-9]{5}\b`), "generated-XXXXX"},
 	{regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`gatepost/\d+\.\d+\.\d+`), "gatepost/VERSION"},
 	{regexp.MustCompile(`stream ID \d+`), "stream ID N"},
 }
 
