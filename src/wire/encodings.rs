@@ -10,7 +10,7 @@ use std::{cell::OnceCell, ops::Range};
 
 use super::{envelope, inbound::FRAME_HEAD, pieces::Pieces, user};
 use crate::{
-    model::{CallFailure, Encoding, HttpForm, Review, ReviewVersion, Rope},
+    model::{CallFailure, Encoding, HttpForm, Protocol, Review, ReviewVersion, Rope},
     wire::pb::k8s::io::api::authentication::v1::UserInfo,
 };
 
@@ -25,6 +25,15 @@ pub enum Form {
     Json(ReviewVersion),
     /// The seeds' contract, in JSON.
     Legacy,
+}
+
+impl From<&Protocol> for Form {
+    fn from(protocol: &Protocol) -> Self {
+        match protocol {
+            Protocol::Grpc => Self::Grpc,
+            Protocol::Http { form, .. } => (*form).into(),
+        }
+    }
 }
 
 impl From<HttpForm> for Form {

@@ -8,6 +8,8 @@ pub mod pb;
 pub mod answer;
 pub mod encodings;
 pub mod envelope;
+pub mod flat_key;
+pub mod http_answer;
 pub mod inbound;
 pub mod json;
 pub mod json_view;
