@@ -42,6 +42,8 @@ told() {
 }
 
 build() {
+  go vet ./... >"$work/go.log" 2>&1 || broken "go vet"
+  go test ./... >"$work/go.log" 2>&1 || broken "the judge itself fails its tests"
   go build -o "$work/hook" ./hook || broken "the hook program does not build"
   go build -o "$work/replay-program" ./replay || broken "the replay program does not build"
   gatepost="${GATEPOST:-}"
@@ -88,9 +90,22 @@ plugins:
     kind: WebhookAdmissionConfiguration
     staticManifestsDir: "$work/static"
 YAML
-  kube/cluster.sh start "$work/cluster" --admission-control-config-file "$work/admission.yaml" || broken "the cluster does not start"
+  start_cluster
   kubectl apply -f config/cluster.yaml -f config/namespaces.yaml >"$work/setup.log" 2>&1 || broken "setting the cluster up"
   kubectl wait --for=condition=Established crd/widgets.e2e.gatepost.dev >>"$work/setup.log" 2>&1 || broken "setting the cluster up"
+}
+
+start_cluster() {
+  kube/cluster.sh start "$work/cluster" --admission-control-config-file "$work/admission.yaml" || broken "the cluster does not start"
+}
+
+# restart: kube-apiserver starts with Gatepost's static manifest in place, and must not miss a single request.
+restart() {
+  check "$mode: kube-apiserver stops" kube/cluster.sh stop "$work/cluster"
+  start_cluster
+  refuses "$mode: started with the manifest, the first request finds the hooks asked" 'canary.e2e.gatepost.dev' \
+    asking canary yes 'canary={"allowed": false}'
+  allows "$mode: started with the manifest, an allowed request is allowed" asking canary yes
 }
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --cache-dir "$work/kubectl" "$@"; }
@@ -122,32 +137,22 @@ begin_gatepost() {
 
 end_gatepost() { check "$mode: gatepost ends well when asked to" stop gatepost; }
 
-# registration MODE: the one hook that kube-apiserver knows when Gatepost is before all others.
+# registration MODE: the one hook that kube-apiserver knows when Gatepost is before all others. As a static manifest it is
+# asked about everything, as an object of the API only about what the hooks in the folder want.
 registration() {
-  local name=gatepost
-  [[ "$1" != static ]] || name=gatepost.static.k8s.io
-  cat <<YAML
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata:
-  name: $name
-webhooks:
-- name: validate.gatepost.dev
-  clientConfig: {url: "https://$front/validate", caBundle: "$(base64 -w0 "$work/ca.crt")"}
-  rules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}]
-  matchPolicy: Exact
-  failurePolicy: Fail
-  timeoutSeconds: 30
-  admissionReviewVersions: [v1]
-  sideEffects: NoneOnDryRun
-YAML
+  local more=()
+  [[ "$1" != api ]] || more=(--config "$work/folder")
+  "$gatepost" register --form "$1" --url "https://$front" --ca-file "$work/ca.crt" "${more[@]}"
 }
 
 # register MODE: and waits until the canary's hook is asked, which no request may miss from then on.
 register() {
   case "$1" in
     direct) kubectl apply -f "$work/hooks.yaml" >"$work/register.log" 2>&1 || broken "registering the hooks" ;;
-    api) registration api | kubectl apply -f - >"$work/register.log" 2>&1 || broken "registering Gatepost" ;;
+    api)
+      registration api >"$work/gatepost.yaml"
+      kubectl apply -f "$work/gatepost.yaml" >"$work/register.log" 2>&1 || broken "registering Gatepost"
+      ;;
     static)
       registration static >"$work/gatepost.yaml"
       mv "$work/gatepost.yaml" "$work/static/"
@@ -160,7 +165,7 @@ register() {
 unregister() {
   case "$1" in
     direct) kubectl delete -f "$work/hooks.yaml" >"$work/register.log" 2>&1 || broken "unregistering the hooks" ;;
-    api) registration api | kubectl delete -f - >"$work/register.log" 2>&1 || broken "unregistering Gatepost" ;;
+    api) kubectl delete -f "$work/gatepost.yaml" >"$work/register.log" 2>&1 || broken "unregistering Gatepost" ;;
     static) rm "$work/static/gatepost.yaml" ;;
   esac
   check "$1: unregistered, and nobody is asked" replay await yes

@@ -61,7 +61,9 @@ func (e *expectation) concerns(mode, name, field string) bool {
 
 // difference is one line that is not the same.
 type difference struct {
-	mode, name, field, direct, through, why string
+	mode, name, field, direct, through string
+	// expected is the row that says so; nil when none does.
+	expected *expectation
 }
 
 // compareField pairs the lines of one field, as expected where something is expected.
@@ -87,20 +89,19 @@ func compareField(expected []*expectation, mode, name, field string, direct, thr
 			continue
 		}
 		rule := expected[row]
-		switch {
-		case rule.becomes == "-":
+		if rule.becomes == "-" {
 			rule.used = true
-			found = append(found, difference{mode, name, field, line, "", rule.why})
-		default:
-			want := rule.direct.ReplaceAllString(line, rule.becomes)
-			if !take(want) {
-				missing = append(missing, line)
-				continue
-			}
-			rule.used = true
-			if want != line {
-				found = append(found, difference{mode, name, field, line, want, rule.why})
-			}
+			found = append(found, difference{mode, name, field, line, "", rule})
+			continue
+		}
+		want := rule.direct.ReplaceAllString(line, rule.becomes)
+		if !take(want) {
+			missing = append(missing, line)
+			continue
+		}
+		rule.used = true
+		if want != line {
+			found = append(found, difference{mode, name, field, line, want, rule})
 		}
 	}
 	left = slices.DeleteFunc(left, func(line string) bool {
@@ -109,7 +110,7 @@ func compareField(expected []*expectation, mode, name, field string, direct, thr
 		})
 		if row >= 0 {
 			expected[row].used = true
-			found = append(found, difference{mode, name, field, "", line, expected[row].why})
+			found = append(found, difference{mode, name, field, "", line, expected[row]})
 		}
 		return row >= 0
 	})
@@ -192,7 +193,7 @@ func compareFiles(expectedFile, out string, files []string) error {
 	}
 	var unexpected, stale int
 	for _, one := range found {
-		if one.why == "" {
+		if one.expected == nil {
 			unexpected++
 		}
 	}
@@ -213,7 +214,7 @@ func compareFiles(expectedFile, out string, files []string) error {
 		}
 	}
 	for _, one := range found {
-		if one.why == "" {
+		if one.expected == nil {
 			fmt.Fprintf(os.Stderr, "%s: %s: %s\n    direct  %s\n    through %s\n", one.mode, one.name, one.field, shorten(one.direct), shorten(one.through))
 		}
 	}
