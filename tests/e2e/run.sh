@@ -26,7 +26,7 @@ not_run() {
 }
 
 began=$SECONDS
-for tool in openssl curl; do command -v "$tool" >/dev/null || not_run "$tool is not here"; done
+for tool in go openssl curl; do command -v "$tool" >/dev/null || not_run "$tool is not here"; done
 bin="${BIN:-$(kube/get.sh)}" || { (($? == 77)) && not_run "kube-apiserver cannot be built here"; broken "building kube-apiserver"; }
 export BIN="$bin"
 build

@@ -10,8 +10,8 @@ import (
 // shorten keeps what tells two values apart in most cases.
 func shorten(text string) string {
 	letters := []rune(text)
-	if len(letters) > 240 {
-		return string(letters[:200]) + fmt.Sprintf("... (%d letters)", len(letters))
+	if len(letters) > 420 {
+		return string(letters[:380]) + fmt.Sprintf("... (%d letters)", len(letters))
 	}
 	return text
 }
