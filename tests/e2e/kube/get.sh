@@ -97,9 +97,8 @@ if missing kube-apiserver kubectl etcd; then
   bin="$(cd "$bin" && pwd)"
   work="$(mktemp -d)"
   trap 'rm -rf "$work" "$bin"/.*."$$"' EXIT
-  # In shells of their own and not in a condition, where `set -e` would not hold.
-  if missing etcd; then need_etcd=1; else need_etcd=0; fi
+  # Each in a shell of its own, for the folder that it goes to.
   if missing kube-apiserver kubectl; then (kube); fi
-  if ((need_etcd)); then (etcd); fi
+  if missing etcd; then (etcd); fi
 fi
 echo "$bin"
