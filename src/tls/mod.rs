@@ -13,6 +13,8 @@ pub use server::server_config;
 
 /// HTTP/2, as ALPN names it. gRPC speaks nothing else.
 const ALPN_H2: &[u8] = b"h2";
+/// HTTP/1.1, as ALPN names it: what most webhooks speak.
+const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// Named at every use: a process-wide provider would be one more thing to install, and to forget in a test.
 fn provider() -> Arc<CryptoProvider> {

@@ -8,6 +8,7 @@
 )]
 
 pub mod gate;
+pub mod http_hook;
 pub mod reviews;
 pub mod scripted_hook;
 pub mod sidecar;
