@@ -167,6 +167,7 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
+        namespaces: None,
     });
     let drain = settings.max_deadline + MARGIN;
     let limits = Limits {

@@ -107,6 +107,11 @@ impl ReviewVersion {
         }
     }
 
+    /// 0 or 1, for tables.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
     /// The first of these versions that is known, as upstream chooses.
     pub fn choose<S: AsRef<str>>(versions: impl IntoIterator<Item = S>) -> Option<Self> {
         versions.into_iter().find_map(|version| match version.as_ref() {

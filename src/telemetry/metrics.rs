@@ -127,7 +127,7 @@ pub enum Reading {
 const READINGS: usize = 7;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
-pub(super) const FAILURE_KINDS: [&str; 13] = [
+pub(super) const FAILURE_KINDS: [&str; 18] = [
     "dry_run",
     "timeout",
     "connect",
@@ -140,6 +140,11 @@ pub(super) const FAILURE_KINDS: [&str; 13] = [
     "wrong_uid",
     "patch_from_validating",
     "side_effects_undeclared",
+    "http_status",
+    "not_http",
+    "unwritable",
+    "other_version",
+    "invalid",
     "other",
 ];
 

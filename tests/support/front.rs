@@ -70,6 +70,7 @@ pub fn serving(limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
+        namespaces: None,
     };
     before(Arc::new(gate), limits, address, bound)
 }

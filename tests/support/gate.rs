@@ -63,7 +63,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         hooks,
     }));
     current.stamp(Instant::now());
-    Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons })
+    Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons, namespaces: None })
 }
 
 /// Decides one request with two seconds' time.

@@ -44,6 +44,7 @@ fn front() -> Arc<Front> {
         metrics: Arc::default(),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
+        namespaces: None,
     };
     gate.current.stamp(Instant::now());
     Front::new(Arc::new(gate), Limits::default()).expect("front")
