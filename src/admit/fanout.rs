@@ -73,9 +73,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
         let began = Instant::now();
         let slots = asked
             .iter()
-            .map(|asked| {
-                Slot::new(asked.live, caller.deadline.within(began, asked.live.hook.timeout).instant())
-            })
+            .map(|asked| Slot::new(asked.live, caller.deadline.within(began, asked.live.hook.timeout).instant()))
             .collect();
         let mut fanout = Self {
             review,
@@ -119,10 +117,9 @@ impl<'a, 'r> Fanout<'a, 'r> {
             Err(failure) => return self.settle(tag, Err(failure), self.began.elapsed()),
         };
         let request = match protocol {
-            Protocol::Grpc => Request::Grpc {
-                method: Method::Validate,
-                namespace_labels: self.caller.namespace_labels_text.clone(),
-            },
+            Protocol::Grpc => {
+                Request::Grpc { method: Method::Validate, namespace_labels: self.caller.namespace_labels_text.clone() }
+            }
             Protocol::Http { path, form } => Request::Http { path: path.clone(), form: *form },
         };
         slot.open = true;
