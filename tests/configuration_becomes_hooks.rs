@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use gatepost::{
     model::{
-        FailurePolicy, Gvk, Gvr, HookType, Operation, Review, Rope, Scope, SideEffects,
+        FailurePolicy, Gvk, Gvr, HookType, HttpForm, MatchPolicy, Operation, Protocol, Review, ReviewVersion, Rope,
+        Scope, SideEffects,
         hook::{Address, Endpoint},
     },
     snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
@@ -130,6 +131,39 @@ fn a_rollout_fails_open_and_remembers_what_comes_after() {
 }
 
 #[test]
+fn hooks_over_http_say_how_they_want_the_review() {
+    let hook = |n: usize, keys: &str| format!("- {{name: hook{n}, rules: [], {keys}}}\n");
+    let asked = [
+        "clientConfig: {url: 'https://h/a?b=c'}, admissionReviewVersions: [v1beta1]",
+        "clientConfig: {url: 'http://127.0.0.1:1'}, protocol: protobuf",
+        "clientConfig: {url: 'http+unix:///run/hook.sock:/a'}, protocol: legacy",
+        "clientConfig: {service: {namespace: ns, name: svc, path: /a}}, protocol: json, matchPolicy: Exact",
+        "clientConfig: {service: {namespace: ns, name: svc}}",
+    ];
+    let mut text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\n\
+                    metadata: {name: x.static.k8s.io}\nexternalAdmissionHooks:\n"
+        .to_owned();
+    asked.iter().enumerate().for_each(|(n, keys)| text.push_str(&hook(n, keys)));
+    let snapshot = snapshot(&[("a.yaml", &text)]);
+    let http = |path: &str, form| Protocol::Http { path: path.into(), form };
+    let found: Vec<_> = snapshot.hooks.iter().map(|hook| (hook.endpoint.to_string(), hook.protocol.clone())).collect();
+    assert_eq!(
+        found,
+        [
+            ("https://h:443".into(), http("/a?b=c", HttpForm::Json(ReviewVersion::V1beta1))),
+            ("http://127.0.0.1:1".into(), http("/", HttpForm::Protobuf(ReviewVersion::V1))),
+            ("http+unix:///run/hook.sock".into(), http("/a", HttpForm::Legacy)),
+            ("https://svc.ns.svc:443".into(), http("/a", HttpForm::Json(ReviewVersion::V1))),
+            ("grpcs://svc.ns.svc:443".into(), Protocol::Grpc),
+        ]
+    );
+    let policies: Vec<_> = snapshot.hooks.iter().map(|hook| hook.match_policy).collect();
+    let equivalent = MatchPolicy::Equivalent;
+    assert_eq!(policies, [equivalent, equivalent, equivalent, MatchPolicy::Exact, equivalent]);
+    assert!(snapshot.hooks.iter().all(|hook| !hook.sees_admission_config), "whatever its name, ours is not static");
+}
+
+#[test]
 fn initializers_keep_their_order() {
     let snapshot = snapshot(&[("b.yaml", TWO)]);
     let [pods] = snapshot.initializers() else { panic!("{:?}", snapshot.initializers()) };
@@ -167,10 +201,14 @@ externalAdmissionHooks:
         shown["hooks"][0],
         serde_json::json!({
             "name": "a.example.com",
+            "id": "default/a.example.com/0",
             "configuration": "default",
             "type": "Validating",
             "endpoint": "grpcs://h:1",
             "tls": {"serverName": "h", "authorities": "own", "clientCertificate": true},
+            "protocol": "grpc",
+            "matchPolicy": "Equivalent",
+            "seesAdmissionConfiguration": false,
             "rules": [{
                 "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT"],
                 "apiGroups": ["apps"],

@@ -71,6 +71,9 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     for hook in &snapshot.hooks {
         let _ = writeln!(told, "  {}", line(hook));
     }
+    for note in snapshot.notes() {
+        let _ = writeln!(told, "{note}");
+    }
     told
 }
 

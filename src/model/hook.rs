@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{ReviewVersion, Rule, Selector};
 
 /// Whether a hook may change the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HookType {
     /// Says yes or no.
     Validating,
