@@ -221,7 +221,7 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value]) -> Value {
     let client_config = match entry.client_config {
         ClientConfig::Url => json!({"url": format!("https://127.0.0.1/{}", entry.backend)}),
         ClientConfig::Service => {
-            json!({"service": {"namespace": "default", "name": "webhook-test", "path": format!("/{}", entry.backend)}})
+            json!({"service": {"namespace": "default", "name": "webhook-test", "path": "/hook"}})
         }
     };
     json!({
@@ -237,7 +237,7 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value]) -> Value {
     })
 }
 
-/// Names that are no names, and side effects of every class: in upstream's tests nothing checks them.
+/// Names that are no names, paths in capitals, and side effects of every class: in upstream's tests nothing checks them.
 fn as_said(entry: &Entry, hook: &mut Hook) {
     hook.name = Arc::from(&*entry.name);
     hook.side_effects = match entry.side_effects {

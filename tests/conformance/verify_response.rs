@@ -69,12 +69,28 @@ pub(crate) fn encode_patch(response: &mut Value) -> Outcome {
 }
 
 fn judge(version: ReviewVersion, case: &Case) -> Outcome {
-    let ours = decode(HttpForm::Json(version), &case.request_uid, 200, case.review.to_string().into());
+    let decode = |review: &Value| decode(HttpForm::Json(version), &case.request_uid, 200, review.to_string().into());
+    let mut review = case.review.clone();
+    if version == ReviewVersion::V1beta1 && declares_another_type(&review) {
+        // The table begins behind upstream's decoder, which takes no other type than the one asked for. So do we, in
+        // one step; without its type, the answer is what the table judges.
+        if let Ok(answer) = decode(&review) {
+            return Err(format!("an answer of another type was read: {answer:?}"));
+        }
+        let review = review.as_object_mut().ok_or("not understood: review")?;
+        review.retain(|key, _| key != "apiVersion" && key != "kind");
+    }
+    let ours = decode(&review);
     match (ours, &case.expect, &case.expect_error_contains) {
         (Ok(answer), Some(expect), None) => good(answer, expect),
         (Err(failure), None, Some(part)) if failure.to_string().contains(part) => Ok(()),
         (ours, _, upstream) => Err(format!("ours {ours:?}, upstream: error {upstream:?}")),
     }
+}
+
+fn declares_another_type(review: &Value) -> bool {
+    let is_not = |key: &str, wanted: &str| review.get(key).is_some_and(|said| said != wanted && said != "");
+    is_not("apiVersion", ReviewVersion::V1beta1.api_version()) || is_not("kind", "AdmissionReview")
 }
 
 fn good(answer: Answer, expect: &Expect) -> Outcome {
