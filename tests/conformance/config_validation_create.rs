@@ -91,6 +91,9 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
 fn judge(shared: &Shared, case: &Case, kind: Kind) -> Outcome {
     let document = configuration(&format!("{kind:?}"), &shared.configuration_name, json!(case.webhooks));
     let problems = checked_webhook_configuration("case", &document).err().unwrap_or_default();
+    if let Some(unknown) = problems.iter().find(|problem| problem.what == "is not a known key") {
+        return Err(format!("not understood: {unknown}"));
+    }
     if case.valid && !problems.is_empty() {
         return Err(format!("{kind:?}: upstream takes it, ours: {problems:?}"));
     }
@@ -110,10 +113,11 @@ fn may_be(problem: &Problem, kind: ErrorType) -> bool {
         ErrorType::Duplicate => what.contains("is already defined at") || what.ends_with("is listed twice"),
         ErrorType::TooMany => what.starts_with("holds more than"),
         ErrorType::Required => {
-            ["is missing", "is empty", "holds both url and service", "holds neither url nor service"].contains(&what)
+            what == "is missing"
+                || what.starts_with("is empty")
+                || ["holds both url and service", "holds neither url nor service"].contains(&what)
         }
-        ErrorType::Invalid => [ErrorType::NotSupported, ErrorType::Duplicate, ErrorType::TooMany]
-            .into_iter()
-            .all(|other| !may_be(problem, other)),
+        // Of versions, upstream calls so what is listed twice.
+        ErrorType::Invalid => !may_be(problem, ErrorType::NotSupported) && !may_be(problem, ErrorType::TooMany),
     }
 }
