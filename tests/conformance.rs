@@ -39,6 +39,7 @@ fn main() -> ExitCode {
     }
     if folder.is_known && arguments.words.is_empty() {
         failures.extend(left_out.stale());
+        failures.extend(tables::strict::lenient(&folder));
     }
     for failure in &failures {
         eprintln!("FAILED {failure}");

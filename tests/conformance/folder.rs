@@ -16,7 +16,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// `GATEPOST_VECTORS`, else `../shared/vectors`, else the copy.
     pub(crate) fn choose() -> Self {
-        if let Some(path) = env::var_os("GATEPOST_VECTORS") {
+        if let Some(path) = env::var_os("GATEPOST_VECTORS").filter(|path| !path.is_empty()) {
             return Self { path: path.into(), is_known: false };
         }
         let path = if shared().is_dir() { shared() } else { copy() };

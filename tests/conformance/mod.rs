@@ -18,6 +18,7 @@ mod reviews;
 mod rules;
 mod should_call;
 mod statuserror;
+pub(crate) mod strict;
 mod timeouts;
 mod verify_response;
 mod webhooks;

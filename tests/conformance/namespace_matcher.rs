@@ -39,6 +39,7 @@ struct Attributes {
     operation: String,
     namespace: String,
     name: String,
+    #[serde(default)]
     object: Value,
 }
 

@@ -17,7 +17,9 @@ struct Case {
     _id: String,
     selector: Value,
     operation: String,
+    #[serde(default)]
     object: Value,
+    #[serde(default)]
     old_object: Value,
     expect_match: bool,
 }

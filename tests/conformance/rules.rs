@@ -6,12 +6,12 @@ use gatepost::{
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     documents::{configuration, snapshot},
     reviews::{self, text},
-    run::{Nothing, Outcome, Understood, decoded, equal},
+    run::{Nothing, Outcome, Understood, decoded, equal, only_keys},
 };
 
 #[derive(Deserialize)]
@@ -21,9 +21,9 @@ struct Case {
     _id: String,
     predicate: Predicate,
     /// What the upstream test says of the rule: it asks one predicate alone.
-    rule_fragment: Map<String, Value>,
+    rule_fragment: Value,
     /// The same, with wildcards for the rest.
-    rule_full: Map<String, Value>,
+    rule_full: Value,
     attributes: Attributes,
     expect_match: bool,
 }
@@ -65,13 +65,15 @@ struct Attributes {
 
 pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     let (Nothing {}, case): (_, Case) = (decoded(shared)?, decoded(case)?);
+    let asked = case.predicate.key();
+    only_keys("a rule", &case.rule_fragment, &["operations", "apiGroups", "apiVersions", "resources", "scope"])?;
+    if case.rule_fragment.get(asked) != case.rule_full.get(asked) {
+        return Err("not understood: the two rules differ in what the predicate asks".into());
+    }
     Ok(Box::new(|| judge(case)))
 }
 
 fn judge(case: Case) -> Outcome {
-    if case.rule_fragment.get(case.predicate.key()) != case.rule_full.get(case.predicate.key()) {
-        return Err("not understood: the two rules differ in what the predicate asks".into());
-    }
     let snapshot = snapshot(&[configuration(json!([{
         "name": "hook",
         "clientConfig": {"url": "grpc://127.0.0.1:1"},

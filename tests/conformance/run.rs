@@ -94,6 +94,11 @@ fn judge(table: &Table, shared: &Value, case: &Value, entry: Option<&LeftOut>) -
     Ok(true)
 }
 
+/// What a file says for all of its cases, and these.
+pub(crate) fn shared_and_cases(text: &str) -> Result<(Value, Vec<Value>), String> {
+    read(text).map(|file| (Value::Object(file.shared), file.cases))
+}
+
 fn read(text: &str) -> Result<File, String> {
     let file: File = decoded(&serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?)?;
     if file.count != file.cases.len() {
@@ -112,6 +117,12 @@ fn read(text: &str) -> Result<File, String> {
 /// The value as this type says it is, every field known.
 pub(crate) fn decoded<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
     T::deserialize(value).map_err(|error| format!("not understood: {error}"))
+}
+
+/// Only these keys, where it is a map.
+pub(crate) fn only_keys(what: &str, value: &Value, known: &[&str]) -> Outcome {
+    let unknown = value.as_object().and_then(|map| map.keys().find(|key| !known.contains(&&***key)));
+    unknown.map_or(Ok(()), |key| Err(format!("not understood: unknown field `{key}` of {what}")))
 }
 
 /// The same, or what differs.

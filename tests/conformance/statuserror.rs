@@ -10,7 +10,7 @@ use gatepost::{
         apimachinery::pkg::apis::meta::v1::Status,
     },
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
 };
 use crate::support::{
     gate::{caller, in_force},
+    http_hook::{HttpHook, HttpScript},
     scripted_hook::{Script, ScriptedHook},
 };
 
@@ -35,7 +36,7 @@ struct Case {
     expect: Expect,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Said {
     status: Option<String>,
@@ -44,7 +45,7 @@ struct Said {
     code: Option<i32>,
 }
 
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {
     message: String,
@@ -58,8 +59,9 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     Ok(Box::new(|| on_runtime(judge(case))))
 }
 
+/// The same whether the hook speaks gRPC or is a webhook.
 async fn judge(case: Case) -> Outcome {
-    let status = case.result.map(|Said { status, message, reason, code }| Status {
+    let status = case.result.clone().map(|Said { status, message, reason, code }| Status {
         status,
         message,
         reason,
@@ -68,9 +70,15 @@ async fn judge(case: Case) -> Outcome {
     });
     let no = AdmissionResponse { allowed: Some(false), status, ..Default::default() };
     let hook = ScriptedHook::start(Script::Respond(no)).await;
-    let entry = json!({"name": "hook", "clientConfig": {"url": hook.url()}, "rules": everything()});
+    told(&case, &hook.url()).await.map_err(|failure| format!("over gRPC: {failure}"))?;
+    let webhook = HttpHook::plain(HttpScript::Respond(json!({"allowed": false, "status": case.result}))).await;
+    told(&case, &webhook.url()).await.map_err(|failure| format!("over HTTP: {failure}"))
+}
+
+async fn told(case: &Case, url: &str) -> Outcome {
+    let entry = json!({"name": "hook", "clientConfig": {"url": url}, "rules": everything()});
     let snapshot = snapshot(&[configuration(json!([entry]))])?;
-    let named = Hook { name: case.hook_name.into(), ..(*snapshot.hooks[0]).clone() };
+    let named = Hook { name: case.hook_name.as_str().into(), ..(*snapshot.hooks[0]).clone() };
     let gate = in_force(snapshot, &[Arc::new(named)], Reasons::First);
     let request = AdmissionRequest {
         resource: reviews::resource(&["".into(), "v1".into(), "things".into()]),
@@ -80,5 +88,5 @@ async fn judge(case: Case) -> Outcome {
     let verdict = decide(&gate, &reviews::review(request)?, &caller(LONG)).await;
     let refusal = verdict.refusal.ok_or("the request is allowed")?;
     let told = Expect { message: refusal.message, code: refusal.code, status: refusal.status, reason: refusal.reason };
-    equal("status", told, case.expect)
+    equal("status", &told, &case.expect)
 }

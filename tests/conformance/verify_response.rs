@@ -10,7 +10,7 @@ use gatepost::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::run::{Nothing, Outcome, Understood, decoded, equal};
+use super::run::{Nothing, Outcome, Understood, decoded, equal, only_keys};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,15 +51,25 @@ struct Status {
     code: i32,
 }
 
+/// What a response may have, and its status.
+const RESPONSE: [&str; 8] =
+    ["uid", "allowed", "status", "patch", "patch_text", "patchType", "auditAnnotations", "warnings"];
+const STATUS: [&str; 5] = ["status", "message", "reason", "code", "details"];
+
 pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     let (Nothing {}, mut case): (_, Case) = (decoded(shared)?, decoded(case)?);
     let version = ReviewVersion::choose([&case.review_version]).ok_or("not understood: review_version")?;
-    encode_patch(&mut case.review["response"])?;
+    only_keys("a review", &case.review, &["apiVersion", "kind", "response"])?;
+    if let Some(response) = case.review.get_mut("response") {
+        encode_patch(response)?;
+    }
     Ok(Box::new(move || judge(version, &case)))
 }
 
 /// The vectors hold a patch as text; on the wire it is base64.
 pub(crate) fn encode_patch(response: &mut Value) -> Outcome {
+    only_keys("a response", response, &RESPONSE)?;
+    only_keys("a status", &response["status"], &STATUS)?;
     let Some(response) = response.as_object_mut() else { return Ok(()) };
     if let Some(text) = response.remove("patch_text") {
         let text = text.as_str().ok_or("not understood: patch_text")?;
