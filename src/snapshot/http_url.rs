@@ -141,4 +141,17 @@ mod tests {
             assert!(problem.what.contains(reason), "{url}: {problem}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_asked_is_fit_for_the_first_line_of_a_request(rest in "(\\PC|[%/?#:@. \"\n\u{e9}a0]){0,24}") {
+            for form in [Form::Gatepost, Form::Kubernetes] {
+                for url in [rest.clone(), format!("https://h{rest}"), format!("http+unix:///{rest}")] {
+                    let Ok((_, path)) = parse(&url, form) else { continue };
+                    proptest::prop_assert!(path.starts_with('/'), "{url:?}: {path:?}");
+                    proptest::prop_assert!(path.bytes().all(|b| b.is_ascii_graphic() && b != b'#'), "{url:?}: {path:?}");
+                }
+            }
+        }
+    }
 }

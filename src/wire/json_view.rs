@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
                     let seen = self.request()?;
                     once(&mut request, seen, "request")?;
                 }
-                _ => drop(self.cursor.skip()?),
+                _ => self.cursor.skip()?,
             }
         }
         self.cursor.end()?;
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
             }
             "dryRun" => once(&mut fields.dry_run, self.cursor.boolean("request.dryRun")?, "request.dryRun"),
             "options" => once(&mut fields.options, self.cursor.place_of_object("request.options")?, "request.options"),
-            _ => Ok(drop(self.cursor.skip()?)),
+            _ => Ok(self.cursor.skip()?),
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
                 "group" => self.text(names[1], &mut group)?,
                 "version" => self.text(names[2], &mut version)?,
                 other if other == third => self.text(names[3], &mut name)?,
-                _ => drop(self.cursor.skip()?),
+                _ => self.cursor.skip()?,
             }
         }
         Ok(Some([group, version, name].map(Option::unwrap_or_default)))

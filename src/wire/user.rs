@@ -29,7 +29,7 @@ pub(super) fn from_json(cursor: &mut Cursor<'_>) -> Result<Option<UserInfo>, Vie
             "uid" => once(&mut user.uid, text(cursor, "request.userInfo.uid")?, "request.userInfo.uid"),
             "groups" => once(&mut groups, strings(cursor, "request.userInfo.groups")?, "request.userInfo.groups"),
             "extra" => once(&mut extra, self::extra(cursor)?, EXTRA),
-            _ => cursor.skip().map(drop).map_err(Into::into),
+            _ => cursor.skip().map_err(Into::into),
         }?;
     }
     user.groups = groups.unwrap_or_default();

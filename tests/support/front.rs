@@ -124,6 +124,16 @@ impl Ended {
         );
     }
 
+    /// A `metav1.Status` with this message and the HTTP status as its code.
+    pub fn assert_says(&self, message: &str) {
+        let status: serde_json::Value = serde_json::from_slice(&self.body).expect("a Status");
+        assert_eq!(
+            (&status["kind"], &status["status"], &status["code"], &status["message"]),
+            (&"Status".into(), &"Failure".into(), &self.http.as_u16().into(), &message.into()),
+            "{status}"
+        );
+    }
+
     /// Status 0 and a verdict that allows the review of that uid.
     pub fn assert_allowed(&self, uid: &str) {
         self.assert(0, "");

@@ -36,8 +36,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{ClientConfig, ServerConfig, pki_types::PrivateKeyDer};
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -46,6 +45,8 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_rustls::TlsAcceptor;
+
+use super::certificates::localhost;
 
 /// Protocols to offer by ALPN, the preferred one first.
 pub const H2: &[u8] = b"h2";
@@ -381,25 +382,4 @@ impl Body for Said {
     fn size_hint(&self) -> SizeHint {
         if self.sized { self.body.size_hint() } else { SizeHint::default() }
     }
-}
-
-/// An authority (PEM), and a server it certifies as `localhost`.
-fn localhost(protocols: &[&[u8]]) -> (String, ServerConfig) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("signed");
-    let key = KeyPair::generate().expect("a key");
-    let params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
-    let certificate = params.signed_by(&key, &authority).expect("signed");
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).expect("a private key"),
-        )
-        .expect("they belong together");
-    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    (authority.pem(), config)
 }

@@ -9,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use http::Request;
 use tokio::io::{DuplexStream, ReadBuf, duplex};
 
 use super::*;

@@ -33,7 +33,7 @@ fn place_of_api_version(body: &[u8]) -> Option<Range<usize>> {
     let mut cursor = Cursor::new(std::str::from_utf8(body).ok()?);
     cursor.object("the review").ok()?;
     while let Some(key) = cursor.key().ok()? {
-        let place = cursor.skip().ok()?;
+        let place = cursor.place().ok()?;
         if key.plain() == "apiVersion" {
             return Some(place);
         }

@@ -33,7 +33,7 @@ pub(super) fn read(text: &str) -> Result<Reading, ReadError> {
             "kind" => reading.kind = string(&mut cursor, "kind")?.unwrap_or_default(),
             "response" => reading.response = response(&mut cursor)?,
             "status" => reading.status = status(&mut cursor, "status")?,
-            _ => drop(cursor.skip()?),
+            _ => cursor.skip()?,
         }
     }
     cursor.end()?;
@@ -49,7 +49,7 @@ pub(super) fn message_of_status(text: &str) -> Option<String> {
         match &*key.plain() {
             "kind" => kind = string(&mut cursor, "kind").ok()?,
             "message" => message = string(&mut cursor, "message").ok()?,
-            _ => drop(cursor.skip().ok()?),
+            _ => cursor.skip().ok()?,
         }
     }
     message.filter(|message| kind.as_deref() == Some("Status") && !message.is_empty())
@@ -85,7 +85,7 @@ fn response(cursor: &mut Cursor<'_>) -> Result<Option<AdmissionResponse>, ReadEr
                     }
                 }
             }
-            _ => drop(cursor.skip()?),
+            _ => cursor.skip()?,
         }
     }
     Ok(Some(response))
@@ -103,7 +103,7 @@ fn status(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<Status>
             "reason" => status.reason = string(cursor, "status.reason")?,
             "code" => status.code = cursor.integer("status.code")?,
             "details" => status.details = details(cursor)?,
-            _ => drop(cursor.skip()?),
+            _ => cursor.skip()?,
         }
     }
     Ok(Some(status))
@@ -124,7 +124,7 @@ fn details(cursor: &mut Cursor<'_>) -> Result<Option<StatusDetails>, ReadError> 
                 details.retry_after_seconds = cursor.integer("status.details.retryAfterSeconds")?;
             }
             "causes" => details.causes = causes(cursor)?,
-            _ => drop(cursor.skip()?),
+            _ => cursor.skip()?,
         }
     }
     Ok(Some(details))
@@ -143,7 +143,7 @@ fn causes(cursor: &mut Cursor<'_>) -> Result<Vec<StatusCause>, ReadError> {
                     "reason" => cause.reason = string(cursor, "status.details.causes.reason")?,
                     "message" => cause.message = string(cursor, "status.details.causes.message")?,
                     "field" => cause.field = string(cursor, "status.details.causes.field")?,
-                    _ => drop(cursor.skip()?),
+                    _ => cursor.skip()?,
                 }
             }
         }

@@ -96,11 +96,16 @@ impl<'a> Cursor<'a> {
 
     /// Where the object lies that comes next, which is not looked into.
     pub(in crate::wire) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, ReadError> {
-        if self.peek() == Some(b'{') { self.skip().map(Some) } else { self.null_or(field, "an object") }
+        if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
     }
 
-    /// Passes by a value of any type; says where it lies.
-    pub(in crate::wire) fn skip(&mut self) -> Result<Range<usize>, ReadError> {
+    /// Passes by a value of any type.
+    pub(in crate::wire) fn skip(&mut self) -> Result<(), ReadError> {
+        self.place().map(|_| ())
+    }
+
+    /// Where the value of any type lies that comes next, which is not looked into.
+    pub(in crate::wire) fn place(&mut self) -> Result<Range<usize>, ReadError> {
         let start = self.at;
         let end = skip::within(self.text, start, self.depth)?;
         self.go_to(end);

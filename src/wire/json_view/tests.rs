@@ -122,7 +122,7 @@ fn what_is_wrong_is_told_with_its_field() {
         (r#""apiVersion":"admission.k8s.io/v1","#, "", "apiVersion must be"),
         (r#""n" : 1.50,"#, r#""n" : 01,"#, "the message is not JSON at byte"),
     ] {
-        assert_eq!(REVIEW.contains(from), true, "{from}");
+        assert!(REVIEW.contains(from), "{from}");
         let told = with(from, to);
         assert!(told.starts_with(wanted), "{told:?} should say {wanted:?}");
     }
