@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     live::{Generation, LiveHook, Rotation},
-    model::{CallFailure, Gvr, HookType, Phase, Review},
+    model::{CallFailure, HookType, Phase, Review},
     snapshot::{HookSet, How},
 };
 
@@ -67,12 +67,6 @@ pub(super) fn select<'a>(
 /// cannot be asked, and must not be passed over in silence either.
 fn unable(live: &LiveHook, how: How, review: &Review) -> Option<Box<CallFailure>> {
     let How::OtherVersion(wanted) = how else { return None };
-    let wanted = named(&wanted.resource(&live.hook, review));
-    Some(Box::new(CallFailure::OtherVersion { wanted, got: named(&review.resource) }))
-}
-
-/// As upstream writes a resource: `apps/v1, Resource=deployments`.
-fn named(resource: &Gvr) -> String {
-    let slash = if resource.group.is_empty() { "" } else { "/" };
-    format!("{}{slash}{}, Resource={}", resource.group, resource.version, resource.resource)
+    let wanted = wanted.resource(&live.hook, review).to_string();
+    Some(Box::new(CallFailure::OtherVersion { wanted, got: review.resource.to_string() }))
 }

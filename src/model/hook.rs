@@ -201,7 +201,7 @@ impl std::fmt::Display for Endpoint {
 /// One external decider, ready to use: everything was checked when the configuration was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// Unique name, by which denials, metrics and annotations speak of it.
+    /// By which denials, metrics and annotations speak of it. Hooks of different configurations may share it.
     pub name: Arc<str>,
     /// What tells it from every other hook, also one of the same name: `<configuration>/<name>/<n>`, n counting equal
     /// names in one configuration from 0. Source: `docs/reference/webhook-semantics.md` §3.

@@ -47,15 +47,25 @@ impl Rule {
     }
 
     /// Would this rule see that, if it did not name versions?
-    pub fn matches_in_any_version(&self, target: &Target<'_>) -> bool {
+    fn matches_in_any_version(&self, target: &Target<'_>) -> bool {
         self.scope_matches(target)
             && self.operations.contains(&target.operation)
             && names(&self.api_groups, &target.resource.group)
-            && self.resources.iter().any(|entry| {
-                let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
-                (resource == "*" || *resource == *target.resource.resource)
-                    && (sub == "*" || *sub == *target.sub_resource)
-            })
+            && self.resources.iter().any(|entry| entry_matches(entry, target))
+    }
+
+    /// Does this rule mean that very resource, and name other versions of it? A rule for `*` does not: what exists
+    /// only in a version it leaves out, it leaves out.
+    pub fn names_another_version(&self, target: &Target<'_>) -> bool {
+        let Gvr { group, version, resource } = target.resource;
+        self.scope_matches(target)
+            && self.operations.contains(&target.operation)
+            && self.api_groups.iter().any(|named| **named == **group)
+            && !names(&self.api_versions, version)
+            && self
+                .resources
+                .iter()
+                .any(|entry| entry.split('/').next() == Some(&**resource) && entry_matches(entry, target))
     }
 
     fn scope_matches(&self, target: &Target<'_>) -> bool {
@@ -65,6 +75,12 @@ impl Rule {
             Scope::Cluster => !target.is_namespaced(),
         }
     }
+}
+
+/// `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
+fn entry_matches(entry: &str, target: &Target<'_>) -> bool {
+    let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
+    (resource == "*" || *resource == *target.resource.resource) && (sub == "*" || *sub == *target.sub_resource)
 }
 
 fn names(list: &[Box<str>], wanted: &str) -> bool {

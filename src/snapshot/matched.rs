@@ -46,7 +46,7 @@ impl Wanted {
         if let Self::OfRule(number) = self
             && let Some(rule) = hook.rules.get(number as usize)
         {
-            if !rule.matches_in_any_version(&Target::as_made(review)) {
+            if !rule.names_another_version(&Target::as_made(review)) {
                 wanted = review.resource.clone();
             }
             wanted.version = rule.api_versions.first().map_or("", |version| version).into();
@@ -74,16 +74,17 @@ impl<'a> Request<'a> {
         let equivalent = policy == MatchPolicy::Equivalent;
         let as_sent = || equivalent && self.sent.is_some_and(|sent| rule.matches(&sent));
         if rule.matches(&self.made) {
-            return Some(match self.sent {
+            return Some(match &self.sent {
                 None => How::AsMade,
-                Some(_) if as_sent() => How::AsSent,
+                // Whatever the policy: the rule takes the version the object is in, too.
+                Some(sent) if rule.matches(sent) => How::AsSent,
                 Some(_) => How::OtherVersion(Wanted::AsMade),
             });
         }
         if as_sent() {
             return Some(How::AsSent);
         }
-        let near = |target: &Target<'_>| rule.matches_in_any_version(target);
+        let near = |target: &Target<'_>| rule.names_another_version(target);
         let but_for_the_version = equivalent && (near(&self.made) || self.sent.as_ref().is_some_and(near));
         but_for_the_version.then_some(How::OtherVersion(Wanted::OfRule(number)))
     }

@@ -126,12 +126,14 @@ fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
     let how = |hook: &Hook| {
         let sees = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));
         let equivalent = hook.match_policy == MatchPolicy::Equivalent;
-        let means = |rule: &Rule| rule.matches_in_any_version(&made) || rule.matches_in_any_version(&sent);
+        let means = |rule: &Rule| rule.names_another_version(&made) || rule.names_another_version(&sent);
         if about_admission && !hook.sees_admission_config {
             None
         } else if sees(&made) && made == sent {
             Some(How::AsMade)
-        } else if sees(&sent) && equivalent {
+        } else if sees(&sent)
+            && (equivalent || hook.rules.iter().any(|rule| rule.matches(&made) && rule.matches(&sent)))
+        {
             Some(How::AsSent)
         } else if sees(&made) {
             Some(How::OtherVersion(Wanted::AsMade))
@@ -204,7 +206,7 @@ fn a_hook_is_asked_in_a_version_it_takes_or_named() {
         (Exact, &["v1"], "v2", "v2", None),
         (Exact, &["v1"], "v2", "v1", None),
         (Exact, &["v1"], "v1", "v2", Some(as_made)),
-        (Exact, &["v1", "v2"], "v1", "v2", Some(as_made)),
+        (Exact, &["v1", "v2"], "v1", "v2", Some(How::AsSent)),
         (Equivalent, &["v1"], "v1", "v1", Some(How::AsMade)),
         (Equivalent, &["v1"], "v2", "v2", Some(of_rule)),
         (Equivalent, &["v1"], "v2", "v1", Some(How::AsSent)),
@@ -214,6 +216,31 @@ fn a_hook_is_asked_in_a_version_it_takes_or_named() {
         (Equivalent, &["*"], "v2", "v3", Some(How::AsSent)),
     ] {
         assert_eq!(how(policy, versions, made, sent), expected, "{policy:?} {versions:?} {made} {sent}");
+    }
+}
+
+/// It cannot be told whether what exists in a version that `*` leaves out exists in one it takes.
+#[test]
+fn only_a_rule_that_names_the_resource_means_it_in_another_version() {
+    let request = review(Operation::Create, "g", "v2", "things", "status", "ns");
+    for (group, resource, means) in [
+        ("g", "things/status", true),
+        ("g", "things/*", true),
+        ("*", "things/status", false),
+        ("g", "*/status", false),
+        ("g", "*/*", false),
+    ] {
+        let rule = Rule {
+            operations: vec![Operation::Create],
+            api_groups: vec![group.into()],
+            api_versions: vec!["v1".into()],
+            resources: vec![resource.into()],
+            scope: Scope::Any,
+        };
+        let hooks = [hook_of(vec![rule], MatchPolicy::Equivalent, false)];
+        let mut found = HookSet::new();
+        Matcher::new(&hooks).matching(&hooks, &request, &mut found);
+        assert_eq!(!found.is_empty(), means, "{group} {resource}");
     }
 }
 

@@ -8,6 +8,7 @@ mod cursor;
 mod number;
 mod skip;
 mod text;
+mod tokens;
 
 pub use self::skip::skip;
 pub(super) use self::{
