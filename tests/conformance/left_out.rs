@@ -15,7 +15,7 @@ const GT_LT: &str = "Gt and Lt exist in selector strings only, and the LabelSele
 const NULL_SELECTOR: &str =
     "null is the empty selector here, as upstream's API defaulting makes it before its code sees it";
 const PANIC: &str =
-    "upstream's credential resolver is made to panic; no code of others runs in a call of ours, so none can";
+    "upstream's credential resolver is made to panic; a call of ours runs no code of others, and has none";
 const UNKNOWN_KIND: &str = "the caller converts the object, so the caller fails where it knows no kind";
 
 /// What is left out, in the order of the files; the first entry that means a case counts.
