@@ -2,14 +2,14 @@
 //! them on creation. Upstream's own cases are in `tests/conformance.rs`.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use gatepost::{
     model::{FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, ReviewVersion, Transport},
-    snapshot::{Problem, Snapshot, SourceFile, checked_webhook_configuration, load},
+    snapshot::{Snapshot, SourceFile, checked_webhook_configuration, load},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 fn loaded(files: &[(&str, &str)]) -> Result<Snapshot, Vec<String>> {
     let files: Vec<SourceFile> = files

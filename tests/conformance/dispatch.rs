@@ -144,11 +144,14 @@ struct Rejection {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
 enum ErrorType {
-    CallingWebhookError,
-    ApiserverInternalError,
-    NoError,
+    #[serde(rename = "calling_webhook_error")]
+    Calling,
+    #[serde(rename = "apiserver_internal_error")]
+    Internal,
+    /// A denial.
+    #[serde(rename = "no_error")]
+    None,
 }
 
 pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
@@ -206,8 +209,8 @@ fn judge_verdict(verdict: &Verdict, case: &Case) -> Outcome {
 
 fn judge_metric(metrics: &str, rejection: &Rejection) -> Outcome {
     let outcome = match rejection.error_type {
-        ErrorType::CallingWebhookError | ErrorType::ApiserverInternalError => "failed_closed",
-        ErrorType::NoError => "denied",
+        ErrorType::Calling | ErrorType::Internal => "failed_closed",
+        ErrorType::None => "denied",
     };
     let name = &rejection.name;
     let sample = format!("gatepost_hook_calls_total{{hook=\"{name}\",outcome=\"{outcome}\"}} 1");
