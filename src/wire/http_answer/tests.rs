@@ -76,8 +76,8 @@ fn what_is_no_answer_says_why() {
         (V1, v1(r#"{"uid":"123","status":{"code":"403"}}"#), "status.code must be an integer of 32 bits"),
         (V1, v1(r#"{"uid":"123","status":{"code":1.5}}"#), "status.code must be an integer of 32 bits"),
         (V1, v1(r#"{"uid":"124","allowed":true}"#), "expected response.uid=\"123\", got \"124\""),
-        (V1, v1(r#"{"uid":"123","allowed":true,"patch":"W10="}"#), "may not return a patch"),
-        (V1, v1(r#"{"uid":"123","allowed":true,"patchType":""}"#), "may not return a patch"),
+        (V1, v1(r#"{"uid":"123","allowed":true,"patch":"W10="}"#), "may not return response.patch"),
+        (V1, v1(r#"{"uid":"123","allowed":true,"patchType":""}"#), "may not return response.patch"),
         (
             V1,
             r#"{"response":{"uid":"123","allowed":true}}"#.into(),
