@@ -18,8 +18,9 @@ FROM scratch
 COPY --from=build /image/ /
 USER 65532:65532
 # Configuration goes to /etc/gatepost (a volume, read-only). Nothing is ever written but the socket of --uds and the file
-# of --audit-log, so the root may be read-only. gRPC is on 127.0.0.1:9440, the admin pages on 127.0.0.1:9441: the
-# apiserver that asks shares the network namespace. Say `--listen` to change that.
+# of --audit-log, so the root may be read-only. Callers are served on 127.0.0.1:9440, in plaintext, the admin pages on
+# 127.0.0.1:9441: the apiserver that asks shares the network namespace. Say `--tls-cert` and `--tls-key` (mounted
+# files) instead of `--plaintext` for a stock apiserver, and to `--listen` on an address that others can reach.
 EXPOSE 9440 9441
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s --retries=3 CMD ["/gatepost", "health", "--admin", "127.0.0.1:9441"]
 STOPSIGNAL SIGTERM

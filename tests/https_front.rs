@@ -193,6 +193,19 @@ async fn plaintext_and_garbage_on_a_tls_port_end_cleanly_and_disturb_nobody() {
     caller.review("beside", 1000).await.assert_allowed("beside");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_finishes_its_handshake_is_let_go() {
+    let authority = Authority::new("cluster");
+    let sidecar = choosy(&authority, None, &[]).await;
+    for begun in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
+        let mut stream = TcpStream::connect(sidecar.address).await.expect("connects");
+        stream.write_all(begun).await.expect("sent");
+        let mut rest = Vec::new();
+        let _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("in time");
+    }
+    assert_eq!(failed_handshakes(&sidecar), 2.0);
+}
+
 /// Shakes hands with whoever has a pair of this authority and tells which certificate was shown.
 async fn shown_to(sidecar: &Sidecar, authority: &Authority) -> rustls::pki_types::CertificateDer<'static> {
     shown(&connect(sidecar.address, &client(authority, None, HTTP, BOTH)).await.expect("shakes hands"))

@@ -2,6 +2,8 @@
 
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Instant};
 
+use tokio::runtime::Builder;
+
 use super::{
     Running, Settings,
     listeners::{self, BindError},
@@ -9,6 +11,7 @@ use super::{
     settings::AuditLog,
 };
 use crate::{
+    kube::{Client, KubeError},
     live::Current,
     rotate::{Candidate, candidate},
     snapshot::Problem,
@@ -46,6 +49,9 @@ pub enum StartError {
     /// The configuration is not sound.
     #[error("{}", Listed(.0))]
     Invalid(Vec<Problem>),
+    /// The kubeconfig, or the Pod's service account, cannot be used.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Cluster(#[from] KubeError),
     /// The operating system gives us no thread or event queue.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -85,12 +91,17 @@ impl Sidecar {
         let source = Source::File(FileSource::new(&settings.config));
         let (candidate, read_at) = first(&source)?;
         let audit = open_audit(&settings.audit_log)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let cluster = settings.namespaces_from.as_ref().map(|from| runtime.block_on(Client::open(from))).transpose()?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
         let current = Arc::new(Current::new(read_at));
         current.stamp(read_at);
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
-        Ok(run::start(Parts { settings, tls, grpc, admin, uds, audit, source, current, metrics }, candidate)?)
+        Ok(run::start(
+            Parts { settings, tls, grpc, admin, uds, audit, source, current, metrics, runtime, cluster },
+            candidate,
+        )?)
     }
 }
 

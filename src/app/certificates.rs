@@ -1,4 +1,4 @@
-//! Certificates: looks at the TLS files once a second, and keeps an eye on what ends soon.
+//! Certificates: looks at the TLS files as often as at the configuration, and keeps an eye on what ends soon.
 
 use std::{
     sync::Arc,
@@ -16,9 +16,6 @@ use crate::{
     tls::{Expiry, Looked, Reminder, ServerTls, expiry},
 };
 
-/// How often the files are looked at.
-const EVERY: Duration = Duration::from_secs(1);
-
 /// What is known of the certificates in use.
 #[derive(Debug)]
 pub(super) struct Certificates {
@@ -35,9 +32,9 @@ impl Certificates {
         Self { tls, current, metrics, reminder: Reminder::default(), hooks: (None, Vec::new()) }
     }
 
-    /// Looks until nobody polls this any more.
-    pub(super) async fn watch(mut self) {
-        let mut ticks = interval(EVERY);
+    /// Looks every `every` until nobody polls this any more.
+    pub(super) async fn watch(mut self, every: Duration) {
+        let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             ticks.tick().await;

@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -23,7 +23,8 @@ use super::{Settings, certificates::Certificates, listeners};
 use crate::{
     admit::Gate,
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
-    live::Current,
+    kube::Client,
+    live::{Current, Namespaces, following::follow, namespaces::Question},
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
@@ -156,6 +157,9 @@ pub(super) struct Parts {
     pub(super) source: Source,
     pub(super) current: Arc<Current>,
     pub(super) metrics: Arc<Metrics>,
+    /// The control plane's runtime, and a client made on it where namespaces are followed.
+    pub(super) runtime: Runtime,
+    pub(super) cluster: Option<Client>,
 }
 
 /// Starts the threads and puts the first candidate in force.
@@ -164,12 +168,13 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let addresses =
         Addresses { grpc: parts.grpc.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
     let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
+    let namespaces = parts.cluster.is_some().then(|| Namespaces::new(Instant::now()));
     let gate = Arc::new(Gate {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
-        namespaces: None,
+        namespaces: namespaces.as_ref().map(|(namespaces, _)| Arc::clone(namespaces)),
     });
     let drain = settings.max_deadline + MARGIN;
     let limits = Limits {
@@ -197,7 +202,7 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let mut rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
     rotator.put_in_force(first);
 
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let runtime = parts.runtime;
     let (sockets, admin) = {
         let _entered = runtime.enter();
         let grpc = tokio::net::TcpListener::from_std(parts.grpc)?;
@@ -216,7 +221,9 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
         metrics: Arc::clone(&gate.metrics),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
     };
-    let control = Control { front, sockets, pages, admin, certificates, workers, rotator, source: parts.source, told };
+    let following = parts.cluster.zip(namespaces);
+    let control =
+        Control { front, sockets, pages, admin, certificates, workers, rotator, source: parts.source, following, told };
     let read_every = settings.read_every;
     let socket = settings.uds.clone();
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
@@ -252,6 +259,7 @@ struct Control {
     workers: Vec<Arc<Worker>>,
     rotator: Rotator,
     source: Source,
+    following: Option<(Client, (Arc<Namespaces>, mpsc::Receiver<Question>))>,
     told: watch::Receiver<bool>,
 }
 
@@ -262,11 +270,18 @@ impl Control {
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
+        let following = async {
+            match self.following {
+                Some((client, (namespaces, questions))) => follow(client, namespaces, questions).await,
+                None => std::future::pending().await,
+            }
+        };
         let beside = async {
             tokio::join!(
                 source::poll(self.source, read_every, readings),
                 self.rotator.run(read),
-                self.certificates.watch(),
+                self.certificates.watch(read_every),
+                following,
                 self.pages.serve(self.admin, std::future::pending()),
             )
         };

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{admit::Reasons, source::poll::READ_EVERY, tls::ServerFiles};
+use crate::{admit::Reasons, kube::Access, source::poll::READ_EVERY, tls::ServerFiles};
 
 /// Where audit records go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum AuditLog {
 pub struct Settings {
     /// The file or folder configuration is read from.
     pub config: PathBuf,
-    /// How often it is read.
+    /// How often it is read, and the TLS files with it.
     pub read_every: Duration,
     /// Where callers are served over TCP, by gRPC and plain HTTP; port 0 takes a free one.
     pub listen: SocketAddr,
@@ -48,6 +48,8 @@ pub struct Settings {
     pub max_inflight_bytes: usize,
     /// The longest a review may take, whatever its caller allows.
     pub max_deadline: Duration,
+    /// The cluster whose namespaces are followed, for their labels.
+    pub namespaces_from: Option<Access>,
     /// Where audit records go.
     pub audit_log: AuditLog,
     /// How many reasons a rejection gives.
@@ -82,6 +84,7 @@ impl Settings {
             max_message_bytes: Self::MAX_MESSAGE_BYTES,
             max_inflight_bytes: Self::MAX_INFLIGHT_BYTES,
             max_deadline: Self::MAX_DEADLINE,
+            namespaces_from: None,
             audit_log: AuditLog::None,
             reasons: Reasons::First,
         }

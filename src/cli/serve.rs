@@ -14,6 +14,7 @@ use super::{Ending, complain, logging::Logging, size::Size};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
+    kube::Access,
     tls::{Oldest, ServerFiles},
 };
 
@@ -102,6 +103,14 @@ pub struct Serve {
     #[arg(long, value_name = "DURATION", value_parser = positive, default_value = "30s")]
     max_deadline: Duration,
 
+    /// The cluster whose namespaces' labels hooks select by: a kubeconfig, or "in-cluster" for the Pod's service account
+    ///
+    /// Kube-apiserver does not send them with its reviews. Lists and watches namespaces (the user needs the verbs get,
+    /// list and watch on them), and nothing else. Without it, the labels are those of the Namespace documents in the
+    /// configuration.
+    #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
+    namespaces_from: Option<Access>,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -144,6 +153,13 @@ fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
     })
 }
 
+fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
+    Ok(match text {
+        "in-cluster" => Access::InCluster,
+        path => Access::Kubeconfig { path: Some(path.into()), context: None },
+    })
+}
+
 impl Serve {
     /// Serves until told to stop.
     pub fn run(self) -> Ending {
@@ -183,6 +199,7 @@ impl Serve {
             max_message_bytes: self.max_message_bytes.0,
             max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
+            namespaces_from: self.namespaces_from,
             audit_log: self.audit_log,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,

@@ -81,9 +81,9 @@ impl<'a, 'b> Arriving<'a, 'b> {
         limit: usize,
     ) -> Result<Self, Refusal> {
         match declared {
-            Some(0) => return Err(Refusal::NoBody),
-            Some(declared) if declared > limit => return Err(Refusal::TooLarge { declared, limit }),
-            Some(declared) if !entered.reserve(declared) => return Err(Refusal::Overloaded { declared }),
+            Some(0) => Err(Refusal::NoBody),
+            Some(declared) if declared > limit => Err(Refusal::TooLarge { declared, limit }),
+            Some(declared) if !entered.reserve(declared) => Err(Refusal::Overloaded { declared }),
             _ => Ok(Self { body, entered, limit, declared, received: 0 }),
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     admit::Gate,
-    live::Current,
+    live::{Current, Namespaces},
     telemetry::{Audit, Reading},
 };
 
@@ -64,5 +64,10 @@ pub(super) fn observe(gate: &Gate) {
         Reading::ConfigRejected,
         reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
     );
+    if let Some(namespaces) = &gate.namespaces {
+        let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
+        metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
+        metrics.observe(Reading::Namespaces, reading(namespaces, |known| Some(known.len() as f64)));
+    }
     metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
 }

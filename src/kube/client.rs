@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use http::Request;
+use bytes::Bytes;
+use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use serde_json::Value;
 
-use super::{Access, KubeError, List, pages::Pages};
+use super::{Access, KubeError, List, Watch, pages::Pages};
 
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,27 +80,75 @@ impl Client {
     /// # Errors
     /// Why there is none; a status other than 2xx is [`KubeError::Refused`].
     pub async fn get(&self, path: &str) -> Result<Value, KubeError> {
-        let late = |_| KubeError::Late { server: self.server.clone(), patience: PATIENCE };
-        tokio::time::timeout(PATIENCE, self.answer(path)).await.map_err(late)?
+        tokio::time::timeout(PATIENCE, self.answer(path)).await.map_err(|_| self.late())?
+    }
+
+    /// The object of that name among those at `path`; `None` where the apiserver says that there is none.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn find(&self, path: &str, name: &str) -> Result<Option<Value>, KubeError> {
+        match self.get(&format!("{path}/{}", percent_encoded(name))).await {
+            Ok(object) => Ok(Some(object)),
+            Err(KubeError::Refused { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The changes below `path` from `revision` on, for as long as `lasting`, bookmarks included.
+    ///
+    /// # Errors
+    /// Why there are none; [`KubeError::Refused`] with code 410 where the revision is forgotten.
+    pub async fn watch(&self, path: &str, revision: &str, lasting: Duration) -> Result<Watch, KubeError> {
+        let (revision, seconds) = (percent_encoded(revision), lasting.as_secs());
+        let query = "watch=1&allowWatchBookmarks=true";
+        let at = format!("{path}?{query}&timeoutSeconds={seconds}&resourceVersion={revision}");
+        let opening = async {
+            let answer = self.send(&at).await?;
+            match answer.status().is_success() {
+                true => Ok(Watch::new(answer.into_body(), self.server.clone(), path.to_owned())),
+                false => Err(self.refused(path, answer).await),
+            }
+        };
+        tokio::time::timeout(PATIENCE, opening).await.map_err(|_| self.late())?
     }
 
     async fn answer(&self, path: &str) -> Result<Value, KubeError> {
+        let answer = self.send(path).await?;
+        if !answer.status().is_success() {
+            return Err(self.refused(path, answer).await);
+        }
+        let body = self.whole(path, answer).await?;
+        let no_json = |error: serde_json::Error| format!("no JSON (line {}, column {})", error.line(), error.column());
+        serde_json::from_slice(&body).map_err(|error| self.nonsense(path, no_json(error)))
+    }
+
+    /// The beginning of an answer, whatever its status.
+    async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
         let request = Request::get(path).header("accept", "application/json").body(Body::empty());
         let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
-        let answer = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
-        let code = answer.status();
+        self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
+    }
+
+    /// Not `request_text`: it would read without end, and log what it cannot parse.
+    async fn whole(&self, path: &str, answer: Response<Body>) -> Result<Bytes, KubeError> {
         let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-        // Not `request_text`: it would read without end, and log what it cannot parse.
-        let body = body.map_err(|error| self.nonsense(path, error.to_string()))?.to_bytes();
-        let json = serde_json::from_slice(&body);
-        if !code.is_success() {
-            let status = json.as_ref().ok().and_then(|status: &Value| status.get("message")?.as_str());
-            let message = status.or(code.canonical_reason()).unwrap_or("no reason given");
-            let message = message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect();
-            let path = without_query(path);
-            return Err(KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path, message });
-        }
-        json.map_err(|error| self.nonsense(path, format!("no JSON (line {}, column {})", error.line(), error.column())))
+        Ok(body.map_err(|error| self.nonsense(path, error.to_string()))?.to_bytes())
+    }
+
+    /// What the apiserver says with a status other than 2xx.
+    async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
+        let code = answer.status();
+        let said = self.whole(path, answer).await.unwrap_or_default();
+        let status: Value = serde_json::from_slice(&said).unwrap_or_default();
+        let message = status.get("message").and_then(Value::as_str);
+        let message = message.or(code.canonical_reason()).unwrap_or("no reason given");
+        let message = message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
+    }
+
+    fn late(&self) -> KubeError {
+        KubeError::Late { server: self.server.clone(), patience: PATIENCE }
     }
 
     fn nonsense(&self, path: &str, cause: String) -> KubeError {

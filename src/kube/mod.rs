@@ -8,5 +8,12 @@ mod access;
 mod client;
 mod error;
 mod pages;
+mod watch;
 
-pub use self::{access::Access, client::Client, error::KubeError, pages::List};
+pub use self::{
+    access::Access,
+    client::Client,
+    error::KubeError,
+    pages::List,
+    watch::{Event, Watch},
+};

@@ -2,6 +2,7 @@
 
 pub mod current;
 pub mod draining;
+pub mod following;
 pub mod generation;
 pub mod namespaces;
 

@@ -150,10 +150,14 @@ pub enum Reading {
     ConfigRejected,
     /// Audit lines not written.
     AuditLost,
+    /// Namespaces whose labels are known.
+    Namespaces,
+    /// Time since the apiserver last spoke of them, in seconds.
+    NamespacesAge,
 }
 
 /// How many there are.
-const READINGS: usize = 7;
+const READINGS: usize = 9;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
 pub(super) const FAILURE_KINDS: [&str; 18] = [

@@ -73,13 +73,17 @@ families! {
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
         "Duration of a hook's calls; cancelled calls are left out.";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
-        "Object bytes copied in user space after they were read: 0 while callers send frames of 1 KiB or more.";
+        "Object bytes copied in user space after they were read: 0 for protobuf in frames of 1 KiB or more; JSON in several frames is joined once.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" []
         "Declared size of the messages being read or decided.";
     OPEN_CONNECTIONS = Gauge "gatepost_open_connections" []
         "Callers' connections.";
+    NAMESPACES = Gauge "gatepost_namespaces" []
+        "Namespaces whose labels are known from the apiserver; absent where no cluster is followed.";
+    NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []
+        "Time since the apiserver last spoke of its namespaces; at 90 s, requests that need them are rejected.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
         "Time since the start of the last good read of the configuration; absent before the first.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []

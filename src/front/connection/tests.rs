@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::Request;
-use tokio::io::{DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::*;
 use crate::{admit::Reasons, live::Current, telemetry::Audit};
@@ -79,4 +79,38 @@ async fn headers_verdict_and_trailers_leave_in_one_write() {
     }
     // The first calls share their writes with the settings' acknowledgements.
     assert_eq!(writes.load(Ordering::Relaxed) - before, 1);
+}
+
+/// Writes these bytes and tells what is answered, how long the connection then lasts, and what was counted.
+async fn answered(bytes: &[u8]) -> (String, u64, f64) {
+    let (mut ours, theirs) = duplex(1 << 16);
+    let (_life, watched) = watch::channel(Life::Serving);
+    let front = front();
+    tokio::spawn(Arc::clone(&front).serve(0, theirs, watched));
+    let began = tokio::time::Instant::now();
+    ours.write_all(bytes).await.expect("written");
+    let mut answer = String::new();
+    ours.read_to_string(&mut answer).await.expect("an end");
+    let page = front.gate().metrics.render().expect("metrics");
+    let counted = page.lines().find_map(|line| line.strip_prefix("gatepost_refused_total{reason=\"protocol\"} "));
+    (answer, began.elapsed().as_secs(), counted.expect("counted").parse().expect("a number"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_and_dripping_are_bounded() {
+    assert_eq!(answered(b"").await, (String::new(), limits::HANDSHAKE.as_secs(), 1.0));
+    assert_eq!(answered(b"PRI * HT").await, (String::new(), limits::HANDSHAKE.as_secs(), 1.0));
+    let (answer, lasted, _) = answered(b"POST /validate HTTP/1.1\r\nhost: gat").await;
+    assert_eq!((answer.as_str(), lasted), ("", limits::HEAD_OR_IDLE.as_secs()));
+    // An idle connection lives longer than any caller keeps one.
+    let (answer, lasted, _) = answered(b"GET /validate HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+    assert_eq!(lasted, limits::HEAD_OR_IDLE.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_http_is_answered_and_counted() {
+    let (answer, _, counted) = answered(b"\x00\x01 garbage\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(counted, 1.0);
 }

@@ -86,7 +86,13 @@ fn calls_find_their_way() {
         assert_eq!(routed("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
     }
     for kind in ["application/json", "application/grpc+json", "application/grpc-web", ""] {
-        assert_eq!(routed("POST", kind, review), Err(Refusal::ContentType), "{kind}");
+        assert_eq!(routed("POST", kind, review), Err(Refusal::NotGrpc), "{kind}");
+        assert_eq!(routed("GET", kind, review), Err(Refusal::Method), "{kind}");
+        // What is wrong with these is told where their road begins.
+        assert_eq!(routed("GET", kind, "/validate?timeout=1s"), Ok(Route::Webhook(Phase::Validate)), "{kind}");
+        assert_eq!(routed("POST", kind, "/mutate"), Ok(Route::Webhook(Phase::Mutate)), "{kind}");
+        let elsewhere = Refusal::UnknownPath { path: "/validate/".into() };
+        assert_eq!(routed("POST", kind, "/validate/"), Err(elsewhere), "{kind}");
     }
     assert_eq!(routed("GET", "application/grpc", review), Err(Refusal::Method));
     let grpc = |path| routed("POST", "application/grpc", path);

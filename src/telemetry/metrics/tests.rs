@@ -61,6 +61,8 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         Reading::ConfigGeneration,
         Reading::ConfigRejected,
         Reading::AuditLost,
+        Reading::Namespaces,
+        Reading::NamespacesAge,
     ] {
         metrics.observe(reading, || Some(1.0));
     }

@@ -1,0 +1,138 @@
+//! Following: the cluster's namespaces, one list, then its changes; a new list when those cannot be had.
+//!
+//! | what happens | what we do |
+//! | --- | --- |
+//! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
+//! | the revision is forgotten (410), or [`RELIST`] has passed | list anew, and replace everything |
+//! | the apiserver cannot be reached, or says nonsense | log it once, wait a little longer each time, try again |
+//!
+//! Meanwhile what is known stays and grows old; requests that need it are refused once it is too old
+//! ([`super::namespaces::TOO_OLD_AFTER`]).
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::{sync::mpsc, time::sleep};
+
+use super::{Namespaces, namespaces::Question};
+use crate::{
+    kube::{Client, Event, KubeError, Watch},
+    model::Labels,
+};
+
+const PATH: &str = "/api/v1/namespaces";
+/// How long one watch is asked to last: well below the age at which what is known is too old.
+const WATCH: Duration = Duration::from_secs(50);
+/// Everything is listed anew so often, whatever the watch says.
+const RELIST: Duration = Duration::from_secs(600);
+/// Pauses after failures: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// Follows the namespaces until dropped. Answers questions about unknown ones beside it.
+pub async fn follow(client: Client, namespaces: Arc<Namespaces>, questions: mpsc::Receiver<Question>) {
+    tokio::join!(keep(&client, &namespaces), answer(&client, questions));
+}
+
+/// Lists them once; what a start waits for, so that no request meets an empty cache.
+///
+/// # Errors
+/// Why the apiserver gave no list.
+pub async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeError> {
+    let began = Instant::now();
+    let list = client.list(PATH).await?;
+    namespaces.replace(list.items.iter().filter_map(labelled));
+    namespaces.stamp(began);
+    Ok(list.revision)
+}
+
+async fn keep(client: &Client, namespaces: &Namespaces) {
+    let (mut pause, mut told) = (PAUSES.0, None);
+    loop {
+        let failure = match list(client, namespaces).await {
+            Ok(revision) => {
+                if told.take().is_some() {
+                    tracing::info!("namespaces can be read again");
+                }
+                pause = PAUSES.0;
+                watch(client, namespaces, revision).await
+            }
+            Err(failure) => Some(failure),
+        };
+        let Some(failure) = failure else { continue };
+        if told.as_ref() != Some(&failure) {
+            tracing::warn!(%failure, fix = failure.fix(), "namespaces cannot be followed; what is known grows old");
+            told = Some(failure);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Takes up changes from `revision` on, until everything has to be listed anew: `None` where that is ordinary.
+async fn watch(client: &Client, namespaces: &Namespaces, mut revision: String) -> Option<KubeError> {
+    let listed = Instant::now();
+    while listed.elapsed() < RELIST {
+        let mut changes: Watch = match client.watch(PATH, &revision, WATCH).await {
+            Ok(changes) => changes,
+            Err(KubeError::Refused { code: 410, .. }) => return None,
+            Err(failure) => return Some(failure),
+        };
+        namespaces.stamp(Instant::now());
+        loop {
+            // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
+            let Ok(change) = tokio::time::timeout(WATCH + PAUSES.1, changes.next()).await else { break };
+            let object = match change {
+                Ok(Some(Event::Changed(object))) => {
+                    if let Some((name, labels)) = labelled(&object) {
+                        namespaces.set(&name, labels);
+                    }
+                    object
+                }
+                Ok(Some(Event::Gone(object))) => {
+                    if let Some((name, _)) = labelled(&object) {
+                        namespaces.remove(&name);
+                    }
+                    object
+                }
+                Ok(Some(Event::Bookmark(at))) => {
+                    revision = at;
+                    namespaces.stamp(Instant::now());
+                    continue;
+                }
+                Ok(Some(Event::Expired)) => return None,
+                Ok(None) => break,
+                Err(failure) => return Some(failure),
+            };
+            if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+                at.clone_into(&mut revision);
+            }
+            namespaces.stamp(Instant::now());
+        }
+    }
+    None
+}
+
+/// Each question is one request of its own: none waits behind another.
+async fn answer(client: &Client, mut questions: mpsc::Receiver<Question>) {
+    while let Some(Question { namespace, answer }) = questions.recv().await {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let found = client.find(PATH, &namespace).await;
+            let found = found.map(|object| Some(labelled(&object?)?.1)).map_err(|failure| failure.to_string());
+            // Whoever asked may have run out of time.
+            let _ = answer.send(found);
+        });
+    }
+}
+
+/// The name and the labels of a Namespace; `None` where it has no name, which no apiserver sends.
+fn labelled(namespace: &Value) -> Option<(Box<str>, Labels)> {
+    let metadata = namespace.get("metadata")?;
+    let name = metadata.get("name")?.as_str()?;
+    let labels = metadata.get("labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    Some((name.into(), pairs.collect()))
+}
