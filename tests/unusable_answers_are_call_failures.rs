@@ -40,14 +40,14 @@ async fn each_has_its_own_message() {
             Script::Message(Bytes::from_static(b"\xff\xff\xff")),
             "received invalid webhook response: the answer cannot be decoded: ",
         ),
-        (Script::Message(Bytes::new()), "received invalid webhook response: the answer's response was absent"),
+        (Script::Message(Bytes::new()), "received invalid webhook response: webhook response was absent"),
         (
             respond(AdmissionResponse { uid: Some("u-9".into()), ..Default::default() }),
             "received invalid webhook response: expected response.uid=\"u-1\", got \"u-9\"",
         ),
         (
             respond(AdmissionResponse { patch: Some(Bytes::from_static(b"[]")), ..Default::default() }),
-            "received invalid webhook response: a validating hook may not return a patch",
+            "received invalid webhook response: validating webhook may not return response.patch",
         ),
         (Script::Hang, "failed to call webhook: no answer within 150ms"),
         (Script::Endless, "failed to call webhook: the answer is larger than the limit of 8388608 bytes"),

@@ -83,7 +83,7 @@ pub enum CallFailure {
     #[error("{0}")]
     Invalid(String),
     /// The answer has no `response`.
-    #[error("the answer's response was absent")]
+    #[error("webhook response was absent")]
     NoResponse,
     /// The answer belongs to another request.
     #[error("expected response.uid={expected:?}, got {got:?}")]
@@ -93,9 +93,9 @@ pub enum CallFailure {
         /// What came back, shortened.
         got: String,
     },
-    /// A validating hook tried to change the object.
-    #[error("a validating hook may not return a patch")]
-    PatchFromValidating,
+    /// A validating hook tried to change the object: it returned this field, `patch` or `patchType`.
+    #[error("validating webhook may not return response.{0}")]
+    PatchFromValidating(&'static str),
     /// A dry run cannot reach a hook whose side effects are not declared.
     #[error("the hook does not declare sideEffects, so a dry run must not reach it")]
     SideEffectsUndeclared,
@@ -109,7 +109,7 @@ impl CallFailure {
             | Self::Invalid(_)
             | Self::NoResponse
             | Self::WrongUid { .. }
-            | Self::PatchFromValidating => "received invalid webhook response",
+            | Self::PatchFromValidating(_) => "received invalid webhook response",
             Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
                 "could not create admission objects"
             }
@@ -141,7 +141,7 @@ impl CallFailure {
             Self::Undecodable(_) => "undecodable",
             Self::NoResponse => "no_response",
             Self::WrongUid { .. } => "wrong_uid",
-            Self::PatchFromValidating => "patch_from_validating",
+            Self::PatchFromValidating(_) => "patch_from_validating",
             Self::SideEffectsUndeclared => "side_effects_undeclared",
         }
     }

@@ -7,6 +7,8 @@ use super::Labels;
 /// One requirement on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requirement {
+    /// The key is present with this value.
+    Is(Box<str>, Box<str>),
     /// The key is present with one of the values.
     In(Box<str>, Vec<Box<str>>),
     /// The key is absent, or present with none of the values.
@@ -21,13 +23,16 @@ impl Requirement {
     /// The key it speaks of.
     pub fn key(&self) -> &str {
         match self {
-            Self::In(key, _) | Self::NotIn(key, _) | Self::Exists(key) | Self::DoesNotExist(key) => key,
+            Self::Is(key, _) | Self::In(key, _) | Self::NotIn(key, _) | Self::Exists(key) | Self::DoesNotExist(key) => {
+                key
+            }
         }
     }
 
     fn holds(&self, labels: &Labels) -> bool {
         let listed = |values: &[Box<str>], value: &str| values.iter().any(|v| &**v == value);
         match self {
+            Self::Is(key, wanted) => labels.get(key).is_some_and(|value| value == &**wanted),
             Self::In(key, values) => labels.get(key).is_some_and(|value| listed(values, value)),
             Self::NotIn(key, values) => labels.get(key).is_none_or(|value| !listed(values, value)),
             Self::Exists(key) => labels.get(key).is_some(),
@@ -62,7 +67,7 @@ impl fmt::Display for Requirement {
             values.join(",")
         };
         match self {
-            Self::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0]),
+            Self::Is(key, value) => write!(f, "{key}={value}"),
             Self::In(key, values) => write!(f, "{key} in ({})", sorted(values)),
             Self::NotIn(key, values) => write!(f, "{key} notin ({})", sorted(values)),
             Self::Exists(key) => f.write_str(key),

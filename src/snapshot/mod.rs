@@ -108,13 +108,13 @@ pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Pr
     check::check(files, read).map(Snapshot::compile)
 }
 
-/// Checks and compiles one `LabelSelector`; `null` matches everything. `name` is what problems call it.
+/// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
 ///
 /// # Errors
 /// Every problem that there is.
 pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Selector, Vec<Problem>> {
     let (value, report) = (value::Value::from(selector), Report::default());
-    let compiled = selector::check(&At::document(&value, name, None, &report), Form::Gatepost);
+    let compiled = selector::check(&At::document(&value, name, None, &report), Form::Kubernetes);
     match report.into_problems() {
         none if none.is_empty() => Ok(compiled),
         problems => Err(problems),

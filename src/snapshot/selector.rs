@@ -38,7 +38,7 @@ pub(super) fn check(at: &At<'_>, form: Form) -> Selector {
     let labels = at.key("matchLabels");
     if labels.present() {
         requirements
-            .extend(labelled(&labels).into_iter().map(|(key, value)| Requirement::In(key.into(), vec![value.into()])));
+            .extend(labelled(&labels).into_iter().map(|(key, value)| Requirement::Is(key.into(), value.into())));
     }
     let expressions = at.key("matchExpressions");
     if expressions.present() && expressions.is_list() {
@@ -125,20 +125,25 @@ struct Room<'a> {
     must_not_exist: bool,
 }
 
+impl<'a> Room<'a> {
+    /// One of these values, and no other.
+    fn keep(&mut self, values: BTreeSet<&'a str>) {
+        self.must_exist = true;
+        self.allowed = Some(match self.allowed.take() {
+            Some(allowed) => allowed.intersection(&values).copied().collect(),
+            None => values,
+        });
+    }
+}
+
 /// Reports every key on which no label at all could meet the requirements.
 fn can_hold(at: &At<'_>, requirements: &[Requirement]) {
     let mut rooms: BTreeMap<&str, Room<'_>> = BTreeMap::new();
     for requirement in requirements {
         let room = rooms.entry(requirement.key()).or_default();
         match requirement {
-            Requirement::In(_, values) => {
-                let values: BTreeSet<&str> = values.iter().map(AsRef::as_ref).collect();
-                room.must_exist = true;
-                room.allowed = Some(match room.allowed.take() {
-                    Some(allowed) => allowed.intersection(&values).copied().collect(),
-                    None => values,
-                });
-            }
+            Requirement::Is(_, value) => room.keep(BTreeSet::from([&**value])),
+            Requirement::In(_, values) => room.keep(values.iter().map(AsRef::as_ref).collect()),
             Requirement::NotIn(_, values) => room.forbidden.extend(values.iter().map(|value| &**value)),
             Requirement::Exists(_) => room.must_exist = true,
             Requirement::DoesNotExist(_) => room.must_not_exist = true,

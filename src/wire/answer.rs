@@ -46,8 +46,11 @@ pub(super) fn judged(
         if got != uid {
             return Err(CallFailure::WrongUid { expected: uid.to_owned(), got: shortened(&got) });
         }
-        if response.patch.is_some_and(|patch| !patch.is_empty()) || response.patch_type.is_some() {
-            return Err(CallFailure::PatchFromValidating);
+        if response.patch.is_some_and(|patch| !patch.is_empty()) {
+            return Err(CallFailure::PatchFromValidating("patch"));
+        }
+        if response.patch_type.is_some() {
+            return Err(CallFailure::PatchFromValidating("patchType"));
         }
     }
     let denial =
@@ -124,9 +127,9 @@ mod tests {
         let other = AdmissionResponse { uid: Some("u-2".into()), ..response() };
         assert_eq!(answer(Some(other)), Err(CallFailure::WrongUid { expected: "u-1".into(), got: "u-2".into() }));
         let patch = AdmissionResponse { patch: Some(Bytes::from_static(b"[]")), ..response() };
-        assert_eq!(answer(Some(patch)), Err(CallFailure::PatchFromValidating));
+        assert_eq!(answer(Some(patch)), Err(CallFailure::PatchFromValidating("patch")));
         let patch_type = AdmissionResponse { patch_type: Some("JSONPatch".into()), ..response() };
-        assert_eq!(answer(Some(patch_type)), Err(CallFailure::PatchFromValidating));
+        assert_eq!(answer(Some(patch_type)), Err(CallFailure::PatchFromValidating("patchType")));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
     hooks::Channel,
     live::{Current, Generation, LiveHook, Rotation},
-    model::{Deadline, Phase, Rope, Verdict},
-    snapshot::{self, SourceFile},
+    model::{Deadline, Hook, Phase, Rope, Verdict},
+    snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
 };
@@ -35,10 +35,16 @@ pub fn document(hooks: &[String]) -> String {
 pub fn gate(yaml: &str, reasons: Reasons) -> Arc<Gate> {
     let files = [SourceFile { name: "test.yaml".into(), bytes: yaml.to_owned().into() }];
     let snapshot = snapshot::load(&files, &|path| std::fs::read(path)).expect("a valid configuration");
+    let hooks = snapshot.hooks.clone();
+    in_force(snapshot, &hooks, reasons)
+}
+
+/// A gate with this snapshot in force, every hook Active. `hooks` may say other things of a hook than the snapshot does,
+/// where no configuration could: all but its rules, which were compiled.
+pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Arc<Gate> {
     let metrics = Arc::new(Metrics::new(1));
     let workers = [tokio::runtime::Handle::current()];
-    let hooks = snapshot
-        .hooks
+    let hooks = hooks
         .iter()
         .map(|hook| LiveHook {
             hook: hook.clone(),

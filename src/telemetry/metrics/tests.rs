@@ -88,7 +88,7 @@ fn every_kind_of_call_failure_has_its_label() {
         CallFailure::Undecodable(String::new()),
         CallFailure::NoResponse,
         CallFailure::WrongUid { expected: String::new(), got: String::new() },
-        CallFailure::PatchFromValidating,
+        CallFailure::PatchFromValidating("patch"),
         CallFailure::SideEffectsUndeclared,
     ];
     for failure in failures {

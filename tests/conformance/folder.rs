@@ -1,0 +1,82 @@
+//! Folder: where the vectors are.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+/// The folder of vectors that is run.
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    /// True where it holds the vectors that this repository has a copy of.
+    pub(crate) is_known: bool,
+}
+
+impl Folder {
+    /// `GATEPOST_VECTORS`, else `../shared/vectors`, else the copy.
+    pub(crate) fn choose() -> Self {
+        if let Some(path) = env::var_os("GATEPOST_VECTORS").filter(|path| !path.is_empty()) {
+            return Self { path: path.into(), is_known: false };
+        }
+        let path = if shared().is_dir() { shared() } else { copy() };
+        Self { path, is_known: true }
+    }
+
+    /// The names of its tables, in order. Prose (`.md`) is passed by; anything else is not understood.
+    pub(crate) fn files(&self, failures: &mut Vec<String>) -> Vec<String> {
+        let mut names = match names(&self.path) {
+            Ok(names) => names,
+            Err(error) => {
+                failures.push(format!("{}: {error}", self.path.display()));
+                return Vec::new();
+            }
+        };
+        names.retain(|name| !name.ends_with(".md"));
+        if names.is_empty() {
+            failures.push(format!("{}: no file of cases", self.path.display()));
+        }
+        names
+    }
+
+    /// The text of one of its files.
+    pub(crate) fn read(&self, file: &str) -> std::io::Result<String> {
+        fs::read_to_string(self.path.join(file))
+    }
+
+    /// What the copy in this repository does not have as `../shared/vectors` has it, where that is there.
+    pub(crate) fn differences_from_copy(&self) -> Vec<String> {
+        if !self.is_known || self.path == copy() {
+            return Vec::new();
+        }
+        let (there, here) = (contents(&self.path), contents(&copy()));
+        let differs = |name: &&String| there.get(*name) != here.get(*name);
+        let mut names: Vec<&String> = there.keys().chain(here.keys()).filter(differs).collect();
+        names.sort();
+        names.dedup();
+        let say = |name: &String| format!("tests/vectors/{name} is not the {name} of {}", self.path.display());
+        names.into_iter().map(say).collect()
+    }
+}
+
+fn shared() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/vectors")
+}
+
+fn copy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors")
+}
+
+fn names(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut names = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect::<std::io::Result<Vec<_>>>()?;
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    Ok(names)
+}
+
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let names = names(folder).expect("a folder of vectors");
+    names.into_iter().map(|name| (name.clone(), fs::read(folder.join(&name)).expect("a file of vectors"))).collect()
+}

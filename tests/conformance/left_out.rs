@@ -1,0 +1,147 @@
+//! Left out: every case that is not run, or not run whole, and why. One list.
+//!
+//! An entry says by what a case has that it is meant, so that it also means such cases of other folders. One that
+//! means no case of the vectors in this repository is stale, and fails the test.
+
+use serde_json::Value;
+
+use Extent::{NotOurs, Part, Pending};
+
+const MUTATION: &str = "mutation waits for its issue";
+const CEL: &str = "CEL waits for its issue";
+const STRINGS: &str =
+    "selectors in one string are for kubectl and list calls; a webhook configuration has none, nor have we";
+const GT_LT: &str = "Gt and Lt exist in selector strings only, and the LabelSelector of the API refuses them, as we do";
+const NULL_SELECTOR: &str =
+    "null is the empty selector here, as upstream's API defaulting makes it before its code sees it";
+const PANIC: &str =
+    "upstream's credential resolver is made to panic; a call of ours runs no code of others, and has none";
+const UNKNOWN_KIND: &str = "the caller converts the object, so the caller fails where it knows no kind";
+
+/// What is left out, in the order of the files; the first entry that means a case counts.
+pub(crate) static LEFT_OUT: [LeftOut; 16] = [
+    LeftOut { file: "config_validation_create.json", extent: Pending, means: compiles_cel, why: CEL },
+    LeftOut { file: "dispatch.json", extent: Pending, means: mutating_phase, why: MUTATION },
+    LeftOut { file: "dispatch.json", extent: NotOurs, means: panics, why: PANIC },
+    LeftOut { file: "json_patch.json", extent: Pending, means: every, why: MUTATION },
+    LeftOut { file: "label_selector_convert.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
+    LeftOut { file: "label_selector_convert.json", extent: NotOurs, means: null_selector, why: NULL_SELECTOR },
+    LeftOut { file: "label_selector_match.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
+    LeftOut { file: "label_selector_match.json", extent: NotOurs, means: null_selector, why: GT_LT },
+    LeftOut { file: "label_selector_parse.json", extent: NotOurs, means: every, why: STRINGS },
+    LeftOut { file: "match_condition_outcome.json", extent: Pending, means: every, why: CEL },
+    LeftOut { file: "reinvocation.json", extent: Pending, means: every, why: MUTATION },
+    LeftOut { file: "should_call.json", extent: Pending, means: has_conditions, why: CEL },
+    LeftOut { file: "should_call.json", extent: NotOurs, means: unknown_kind, why: UNKNOWN_KIND },
+    LeftOut { file: "timeouts.json", extent: Pending, means: only_mutating_hooks, why: MUTATION },
+    LeftOut { file: "timeouts.json", extent: Part, means: mutating_hooks, why: MUTATION },
+    LeftOut { file: "verify_response.json", extent: Pending, means: mutating, why: MUTATION },
+];
+
+/// How much of a case is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it, until the feature is there.
+    Pending,
+    /// A part, until the feature is there; the rest is run and judged.
+    Part,
+    /// All of it: a known difference, or nothing that Gatepost has.
+    NotOurs,
+}
+
+impl Extent {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Pending => "pending",
+            Part => "pending in part",
+            NotOurs => "known difference",
+        }
+    }
+}
+
+/// Some cases of one file.
+pub(crate) struct LeftOut {
+    file: &'static str,
+    pub(crate) extent: Extent,
+    means: fn(&Value) -> bool,
+    pub(crate) why: &'static str,
+}
+
+fn every(_: &Value) -> bool {
+    true
+}
+
+/// Conditions that upstream takes, or finds fault with as CEL. Their names, and that there is an expression, are ours.
+fn compiles_cel(case: &Value) -> bool {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let faults = list(&case["expect_errors"]);
+    let cel = |fault: &Value| {
+        fault["type"] == "Invalid" && fault["field"].as_str().is_some_and(|field| field.ends_with(".expression"))
+    };
+    list(&case["webhooks"]).iter().any(|webhook| webhook.get("matchConditions").is_some())
+        && (case["valid"] == true || faults.iter().any(cel))
+}
+
+fn mutating_phase(case: &Value) -> bool {
+    case["phase"] == "mutating"
+}
+
+fn panics(case: &Value) -> bool {
+    case["client_panics"] == true
+}
+
+fn has_conditions(case: &Value) -> bool {
+    case.get("match_conditions").is_some_and(|outcome| !outcome.is_null())
+}
+
+fn unknown_kind(case: &Value) -> bool {
+    case["expect_error_contains"] == "unknown kind"
+}
+
+/// Also where the request's time ends before a validating hook is asked.
+fn only_mutating_hooks(case: &Value) -> bool {
+    let validating = case["validating"].as_array().into_iter().flatten();
+    let mut paths = validating.map(|hook| &hook[0]);
+    let told = case["expect_timeout_param"].as_array();
+    !paths.any(|path| told.is_some_and(|told| told.iter().any(|told| told[0] == *path)))
+}
+
+fn mutating_hooks(case: &Value) -> bool {
+    case["mutating"].as_array().is_some_and(|hooks| !hooks.is_empty())
+}
+
+fn mutating(case: &Value) -> bool {
+    case["mutating"] == true
+}
+
+fn gt_or_lt(case: &Value) -> bool {
+    let is = |operator: &Value| operator == "Gt" || operator == "Lt";
+    let requirements = case["requirements"].as_array();
+    is(&case["operator"]) || requirements.is_some_and(|all| all.iter().any(|one| is(&one["operator"])))
+}
+
+/// In the table of matches null says that the string has no form in the API, which is so for Gt and Lt.
+fn null_selector(case: &Value) -> bool {
+    case.get("label_selector").is_some_and(Value::is_null)
+}
+
+/// Which entries have been of use.
+#[derive(Default)]
+pub(crate) struct Tally {
+    used: [bool; LEFT_OUT.len()],
+}
+
+impl Tally {
+    /// The number in the list of the entry that means this case.
+    pub(crate) fn find(&mut self, file: &str, case: &Value) -> Option<usize> {
+        let entry = LEFT_OUT.iter().position(|entry| entry.file == file && (entry.means)(case))?;
+        self.used[entry] = true;
+        Some(entry)
+    }
+
+    /// Entries that meant no case.
+    pub(crate) fn stale(&self) -> Vec<String> {
+        let unused = LEFT_OUT.iter().zip(self.used).filter(|(_, used)| !used);
+        unused.map(|(entry, _)| format!("left_out.rs: no case of {} is meant by {:?}", entry.file, entry.why)).collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! `timeouts.json`: how much time a hook is told it has.
+//!
+//! The validating phase begins with what the mutating hooks have left of the request's time; they wait for their issue,
+//! so their delays are taken off here.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use gatepost::{admit::decide, wire::pb::k8s::io::api::admission::v1::AdmissionRequest};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    asking::{everything, on_runtime},
+    reviews::{self, text},
+    run::{Nothing, Outcome, Understood, decoded, equal},
+    webhooks::{Instead, gate, validating},
+};
+use crate::support::{
+    gate::caller,
+    http_hook::{HttpHook, HttpScript},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "id")]
+    _id: String,
+    request_timeout_s: u64,
+    mutating: Vec<Entry>,
+    validating: Vec<Entry>,
+    expect_timeout_param: Vec<(String, u64)>,
+    #[serde(default)]
+    expect_error: bool,
+}
+
+/// Path, `timeoutSeconds` and failure policy. The path ends with how long the hook takes.
+#[derive(Deserialize)]
+struct Entry(String, u64, String);
+
+impl Entry {
+    fn delay(&self) -> Result<Duration, String> {
+        let last = self.0.rsplit('/').next().unwrap_or_default();
+        humantime::parse_duration(last).map_err(|error| format!("not understood: {}: {error}", self.0))
+    }
+}
+
+pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
+    let (Nothing {}, case): (_, Case) = (decoded(shared)?, decoded(case)?);
+    let known = |path: &String| case.mutating.iter().chain(&case.validating).any(|entry| entry.0 == *path);
+    if let Some((path, _)) = case.expect_timeout_param.iter().find(|(path, _)| !known(path)) {
+        return Err(format!("not understood: no hook has the path {path}"));
+    }
+    let delays: Duration = case.mutating.iter().map(Entry::delay).sum::<Result<_, _>>()?;
+    case.validating.iter().try_for_each(|entry| entry.delay().map(drop))?;
+    let left = Duration::from_secs(case.request_timeout_s).saturating_sub(delays);
+    Ok(Box::new(move || on_runtime(judge(case, left))))
+}
+
+async fn judge(case: Case, left: Duration) -> Outcome {
+    let (mut webhooks, mut hooks, mut instead) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, entry) in case.validating.iter().enumerate() {
+        let Entry(path, seconds, policy) = entry;
+        // All are asked at once, so only a delay that is too long makes a difference.
+        let in_time = entry.delay()? < left.min(Duration::from_secs(*seconds));
+        let hook = HttpHook::plain(if in_time { HttpScript::Allow } else { HttpScript::Hang }).await;
+        webhooks.push(json!({
+            "name": format!("hook-{index}.vectors.example"),
+            "clientConfig": {"url": format!("https://127.0.0.1{path}")},
+            "rules": everything(),
+            "failurePolicy": policy,
+            "timeoutSeconds": seconds,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }));
+        instead.push(Instead { endpoint: hook.endpoint(), change: Box::new(|_| {}) });
+        hooks.push(hook);
+    }
+    let gate = gate(validating("vectors", json!(webhooks), Vec::new())?, instead);
+    let review = reviews::review(AdmissionRequest {
+        resource: reviews::resource(&["".into(), "v1".into(), "pods".into()]),
+        operation: text("CREATE"),
+        ..Default::default()
+    })?;
+    let verdict = decide(&gate, &review, &caller(left)).await;
+    equal("error", !verdict.allowed(), case.expect_error)?;
+    let told: BTreeMap<String, String> = hooks
+        .iter()
+        .flat_map(HttpHook::seen)
+        .map(|seen| seen.path.split_once('?').map(|(path, query)| (path.into(), query.into())))
+        .collect::<Option<_>>()
+        .ok_or("a hook was told no time")?;
+    let is_validating = |path: &String| case.validating.iter().any(|entry| entry.0 == *path);
+    let expected = case.expect_timeout_param.iter().filter(|(path, _)| is_validating(path));
+    let expected = expected.map(|(path, seconds)| (path.clone(), format!("timeout={seconds}s"))).collect();
+    equal("told", told, expected)
+}
