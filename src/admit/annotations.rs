@@ -5,17 +5,19 @@
 pub(super) struct Annotations(Vec<(String, String)>);
 
 impl Annotations {
+    /// As [`Annotations::add`], of a hook that may itself be a sidecar: its keys then name its own hooks
+    /// (`<inner hook>/<key>`) and are kept as `<hook>/<inner hook>.<key>` where that fits.
+    pub(super) fn add_chained(&mut self, hook: &str, key: &str, value: &str) {
+        match key.split_once('/') {
+            Some((inner, rest)) if is_subdomain(inner) => self.add(hook, &format!("{inner}.{rest}"), value),
+            _ => self.add(hook, key, value),
+        }
+    }
+
     /// Adds `<hook>/<key>`. A bad key is dropped with a log line, and so is a second value for a key.
-    ///
-    /// Where the hook is itself a sidecar, its keys name its own hooks (`<inner hook>/<key>`); they are kept as
-    /// `<hook>/<inner hook>.<key>` where that fits. Upstream, whose hooks do not chain, drops them.
     pub(super) fn add(&mut self, hook: &str, key: &str, value: &str) {
-        let key = match key.split_once('/') {
-            Some((inner, rest)) if is_subdomain(inner) => format!("{inner}.{rest}"),
-            _ => key.to_owned(),
-        };
         let full = format!("{hook}/{key}");
-        if !is_subdomain(hook) || !is_name(&key) {
+        if !is_subdomain(hook) || !is_name(key) {
             tracing::warn!(hook, "dropped an audit annotation: {hook}/<key> must be a qualified name");
             return;
         }
@@ -69,7 +71,9 @@ mod tests {
             annotations.add("podsecuritypolicy.admission.k8s.io", bad, "value");
         }
         annotations.add("Upper.case", "key", "value");
-        annotations.add("sidecar.example.com", "inner.example.com/checked", "yes");
+        annotations.add("hook.example.com", "inner.example.com/checked", "yes");
+        annotations.add_chained("sidecar.example.com", "inner.example.com/checked", "yes");
+        annotations.add_chained("sidecar.example.com", "two/slashes/here", "yes");
         assert_eq!(
             annotations.into_vec(),
             [

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     live::LiveHook,
-    model::{StatusCause, StatusInfo, Verdict},
+    model::{Protocol, StatusCause, StatusInfo, Verdict},
 };
 
 /// Prefix of the annotations that name hooks which failed open. Upstream: `W/validating/dispatcher.go`.
@@ -30,7 +30,14 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
         match &outcome.ending {
             Ending::Answered(answer) => {
                 answer.warnings.iter().for_each(|text| warnings.add(text));
-                answer.audit_annotations.iter().for_each(|(key, value)| annotations.add(name, key, value));
+                // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
+                let chained = outcome.live.hook.protocol == Protocol::Grpc;
+                for (key, value) in &answer.audit_annotations {
+                    match chained {
+                        true => annotations.add_chained(name, key, value),
+                        false => annotations.add(name, key, value),
+                    }
+                }
                 rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
             }
             Ending::FailedOpen(_) => annotations.add(FAILED_OPEN, &format!("round_0_index_{index}"), name),

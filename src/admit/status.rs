@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     live::current::STALE_AFTER,
-    model::{CallFailure, Denial, StatusInfo},
+    model::{CallFailure, Denial, StatusCause, StatusInfo},
 };
 
 /// A rejection on its way up; boxed because it is large and rare.
@@ -45,7 +45,10 @@ pub(super) fn dry_run_refused(hook: &str) -> StatusInfo {
 
 /// Upstream: `apierrors.NewInternalError`.
 pub(super) fn internal(what: &str) -> StatusInfo {
-    failure(500, "InternalError", format!("Internal error occurred: {what}"))
+    StatusInfo {
+        causes: vec![StatusCause { message: what.to_owned(), ..StatusCause::default() }],
+        ..failure(500, "InternalError", format!("Internal error occurred: {what}"))
+    }
 }
 
 /// Upstream: `apierrors.NewNotFound` for a namespace.

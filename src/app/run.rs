@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::{
@@ -24,7 +24,7 @@ use crate::{
     admit::Gate,
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
-    live::{Current, Namespaces, following::follow, namespaces::Question},
+    live::{Current, following::Following},
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
@@ -168,13 +168,13 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let addresses =
         Addresses { grpc: parts.grpc.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
     let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
-    let namespaces = parts.cluster.is_some().then(|| Namespaces::new(Instant::now()));
+    let following = parts.cluster.map(Following::new);
     let gate = Arc::new(Gate {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
-        namespaces: namespaces.as_ref().map(|(namespaces, _)| Arc::clone(namespaces)),
+        namespaces: following.as_ref().map(Following::namespaces),
     });
     let drain = settings.max_deadline + MARGIN;
     let limits = Limits {
@@ -221,7 +221,6 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
         metrics: Arc::clone(&gate.metrics),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
     };
-    let following = parts.cluster.zip(namespaces);
     let control =
         Control { front, sockets, pages, admin, certificates, workers, rotator, source: parts.source, following, told };
     let read_every = settings.read_every;
@@ -259,7 +258,7 @@ struct Control {
     workers: Vec<Arc<Worker>>,
     rotator: Rotator,
     source: Source,
-    following: Option<(Client, (Arc<Namespaces>, mpsc::Receiver<Question>))>,
+    following: Option<Following>,
     told: watch::Receiver<bool>,
 }
 
@@ -272,7 +271,7 @@ impl Control {
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
-                Some((client, (namespaces, questions))) => follow(client, namespaces, questions).await,
+                Some(following) => following.run().await,
                 None => std::future::pending().await,
             }
         };

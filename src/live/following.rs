@@ -31,9 +31,30 @@ const RELIST: Duration = Duration::from_secs(600);
 /// Pauses after failures: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Follows the namespaces until dropped. Answers questions about unknown ones beside it.
-pub async fn follow(client: Client, namespaces: Arc<Namespaces>, questions: mpsc::Receiver<Question>) {
-    tokio::join!(keep(&client, &namespaces), answer(&client, questions));
+/// One cluster's namespaces, about to be followed.
+#[derive(Debug)]
+pub struct Following {
+    client: Client,
+    namespaces: Arc<Namespaces>,
+    questions: mpsc::Receiver<Question>,
+}
+
+impl Following {
+    /// Nothing is known yet, and nothing asked before [`Following::run`].
+    pub fn new(client: Client) -> Self {
+        let (namespaces, questions) = Namespaces::new(Instant::now());
+        Self { client, namespaces, questions }
+    }
+
+    /// What is known, for those who read it.
+    pub fn namespaces(&self) -> Arc<Namespaces> {
+        Arc::clone(&self.namespaces)
+    }
+
+    /// Follows them until dropped. Answers questions about unknown ones beside it.
+    pub async fn run(self) {
+        tokio::join!(keep(&self.client, &self.namespaces), answer(&self.client, self.questions));
+    }
 }
 
 /// Lists them once; what a start waits for, so that no request meets an empty cache.

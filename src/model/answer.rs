@@ -105,11 +105,9 @@ impl CallFailure {
     /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10).
     pub fn step(&self) -> &'static str {
         match self {
-            Self::Undecodable(_)
-            | Self::Invalid(_)
-            | Self::NoResponse
-            | Self::WrongUid { .. }
-            | Self::PatchFromValidating(_) => "received invalid webhook response",
+            Self::Invalid(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating(_) => {
+                "received invalid webhook response"
+            }
             Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
                 "could not create admission objects"
             }
@@ -120,6 +118,7 @@ impl CallFailure {
             | Self::NotGrpc(_)
             | Self::Http { .. }
             | Self::NotHttp(_)
+            | Self::Undecodable(_)
             | Self::TooLarge { .. } => "failed to call webhook",
         }
     }

@@ -51,10 +51,12 @@ fn answered(version: ReviewVersion, uid: &str, body: Bytes) -> Result<Answer, Ca
 }
 
 fn other_type(version: ReviewVersion, reading: &Reading) -> CallFailure {
+    // As Go writes a type: "/" stands for a group and a version that are both empty.
+    let got = if reading.api_version.is_empty() { "/" } else { &reading.api_version };
     CallFailure::Invalid(format!(
         "expected webhook response of {}, Kind={KIND}, got {}, Kind={}",
         version.api_version(),
-        shortened(&reading.api_version),
+        shortened(got),
         shortened(&reading.kind)
     ))
 }

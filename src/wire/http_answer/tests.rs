@@ -81,7 +81,7 @@ fn what_is_no_answer_says_why() {
         (
             V1,
             r#"{"response":{"uid":"123","allowed":true}}"#.into(),
-            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got , Kind=",
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
         ),
         (V1BETA1, v1(r#"{"allowed":true}"#), "expected webhook response of admission.k8s.io/v1beta1"),
         (V1BETA1, r#"{"kind":"Status"}"#.into(), "expected webhook response of admission.k8s.io/v1beta1"),
