@@ -28,14 +28,14 @@ impl AllocationTracker for Counter {
     fn deallocated(&self, _: usize, _: usize, _: usize, _: AllocationGroupId, _: AllocationGroupId) {}
 }
 
-/// `matching` hooks for every resource, and hooks for resources of their own up to `rules`.
+/// `matching` hooks for the review's resource, and hooks for resources of their own up to `rules`.
 fn configuration(rules: usize, matching: usize) -> SourceFile {
     let hooks: Vec<String> = (0..rules)
         .map(|n| {
-            let resource = if n < matching { "*/*".into() } else { format!("things{n}") };
+            let resource = if n < matching { "deployments/*".into() } else { format!("things{n}") };
             format!(
                 r#"{{"name": "hook{n}", "clientConfig": {{"url": "grpc://127.0.0.1:1"}},
-                    "rules": [{{"operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["v1"],
+                    "rules": [{{"operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"],
                                 "resources": ["{resource}"]}}]}}"#
             )
         })

@@ -38,7 +38,7 @@ async fn each_has_its_own_message() {
     let cases: Vec<(Script, &str)> = vec![
         (
             Script::Message(Bytes::from_static(b"\xff\xff\xff")),
-            "received invalid webhook response: the answer cannot be decoded: ",
+            "failed to call webhook: the answer cannot be decoded: ",
         ),
         (Script::Message(Bytes::new()), "received invalid webhook response: webhook response was absent"),
         (
@@ -64,11 +64,11 @@ async fn each_has_its_own_message() {
         (Script::HangUp, "failed to call webhook: connection lost: the hook closed the connection"),
         (
             Script::Body(Bytes::from_static(&[0, 0, 0, 0, 9, 1])),
-            "received invalid webhook response: the answer cannot be decoded: the message is not as long as its head says",
+            "failed to call webhook: the answer cannot be decoded: the message is not as long as its head says",
         ),
         (
             Script::Body(Bytes::from_static(&[1, 0, 0, 0, 1, 1])),
-            "received invalid webhook response: the answer cannot be decoded: the message is compressed, which was not offered",
+            "failed to call webhook: the answer cannot be decoded: the message is compressed, which was not offered",
         ),
     ];
     for (script, want) in cases {

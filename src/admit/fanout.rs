@@ -33,7 +33,8 @@ pub(super) async fn ask_all<'a>(
     caller: &Caller,
 ) -> Vec<Outcome<'a>> {
     let mut fanout = Fanout::begin(asked, review, caller);
-    let mut alarm = pin!(sleep_until(fanout.next_alarm().unwrap_or(fanout.began).into()));
+    let mut set_for = fanout.next_alarm().unwrap_or(fanout.began);
+    let mut alarm = pin!(sleep_until(set_for.into()));
     while fanout.running > 0 && !(gate.reasons == Reasons::First && fanout.rejected) {
         tokio::select! {
             biased;
@@ -42,11 +43,18 @@ pub(super) async fn ask_all<'a>(
                 for (tag, result) in arrived {
                     fanout.arrived(tag, result, now);
                 }
+                // A hook that rests wants to be woken before the alarm would ring. A later alarm than needed is left
+                // as it is: that saves setting it anew for every answer.
+                if let Some(next) = fanout.next_alarm().filter(|next| *next < set_for) {
+                    set_for = next;
+                    alarm.as_mut().reset(next.into());
+                }
             }
             // It may ring for a hook that has answered meanwhile; then it is only set anew.
             () = &mut alarm => {
                 fanout.ring(Instant::now());
                 if let Some(next) = fanout.next_alarm() {
+                    set_for = next;
                     alarm.as_mut().reset(next.into());
                 }
             }

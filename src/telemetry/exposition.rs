@@ -58,9 +58,9 @@ impl Collector for Scrape {
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_BYTES, Reading::InflightBytes),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
-            (&table::CONFIG_AGE, Reading::ConfigAge),
             (&table::NAMESPACES, Reading::Namespaces),
             (&table::NAMESPACES_AGE, Reading::NamespacesAge),
+            (&table::CONFIG_AGE, Reading::ConfigAge),
             (&table::CONFIG_GENERATION, Reading::ConfigGeneration),
             (&table::CONFIG_REJECTED, Reading::ConfigRejected),
         ] {
