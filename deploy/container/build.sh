@@ -15,7 +15,7 @@ RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" CARGO_PROFILE_RELEASE_S
 rm -rf "$out"
 mkdir -p "$out/etc/ssl/certs" "$out/etc/gatepost"
 cp "${CARGO_TARGET_DIR:-target}/$host/release/gatepost" "$out/gatepost"
-# The authorities that grpcs:// hooks are checked against, where their configuration names none.
+# The authorities that grpcs:// and https:// hooks are checked against, where their configuration names none.
 cp /etc/ssl/certs/ca-certificates.crt "$out/etc/ssl/certs/ca-certificates.crt"
 echo 'gatepost:x:65532:65532:gatepost:/:/gatepost' >"$out/etc/passwd"
 echo 'gatepost:x:65532:' >"$out/etc/group"
