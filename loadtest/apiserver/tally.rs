@@ -85,3 +85,6 @@ impl Cell {
         self.repetitions.iter().filter(move |repetition| repetition.variant == variant)
     }
 }
+
+#[cfg(test)]
+mod tests;
