@@ -8,7 +8,7 @@ use crate::{Fallible, process::Process, rig::wait_until_ready};
 /// A running sidecar.
 #[derive(Debug)]
 pub(super) struct Sidecar {
-    /// Where it answers `POST /validate`
+    /// Where it serves gRPC and `POST /validate`, on one port
     pub(super) address: SocketAddr,
     process: Process,
 }
@@ -25,7 +25,7 @@ impl Sidecar {
         command.arg("--tls-cert").arg(folder.join("server.pem")).arg("--tls-key").arg(folder.join("server.key"));
         command.args(&programs.gatepost_arguments);
         let process = Process::start(&format!("gatepost-{}", variant.as_str()), command, folder)?;
-        let address = process.address("https")?;
+        let address = process.address("grpc")?;
         wait_until_ready(process.address("admin")?)?;
         Ok(Self { address, process })
     }
