@@ -84,7 +84,8 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
     };
     let mut api = Api::connect(cluster).await?;
     let results = Results::folder(&settings.results, label, command, "nothing pinned: all processes share all cores")?;
-    results.append("README.md", &format!("\n- kube-apiserver {}\n", api.version().await?))?;
+    let go = machine::output("go", &["version"]);
+    results.append("README.md", &format!("\n- kube-apiserver {}\n- {go}\n", api.version().await?))?;
     results.write("repetitions.csv", repetition::HEADER)?;
     let (mut cells, mut hop, mut idle) = (Vec::new(), None, Vec::new());
     for hooks in plan.hooks() {
