@@ -24,4 +24,4 @@ EXPOSE 9440 9441
 HEALTHCHECK --interval=5s --timeout=2s --start-period=5s --retries=3 CMD ["/gatepost", "health", "--admin", "127.0.0.1:9441"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/gatepost"]
-CMD ["serve", "--config", "/etc/gatepost"]
+CMD ["serve", "--config", "/etc/gatepost", "--plaintext"]

@@ -13,8 +13,8 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    model::{Gvk, Gvr, Operation, Review, Rope},
-    snapshot::{HookSet, Snapshot, SourceFile, load},
+    model::{Gvk, Gvr, Operation, Review, Rope, Target},
+    snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
 };
 
 const RULES: [usize; 3] = [10, 1_000, 10_000];
@@ -80,8 +80,9 @@ fn review() -> Review {
 /// kube-apiserver's way: every rule of every hook, one after the other.
 fn scan(snapshot: &Snapshot, review: &Review, out: &mut HookSet) {
     out.clear();
-    let seen = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.rules.iter().any(|rule| rule.matches(review)));
-    out.extend(seen.map(|(index, _)| index));
+    let made = Target::as_made(review);
+    let seen = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.rules.iter().any(|rule| rule.matches(&made)));
+    out.extend(seen.map(|(hook, _)| Matched { hook, how: How::AsMade }));
 }
 
 fn matching(c: &mut Criterion) {

@@ -23,7 +23,7 @@ use tokio::{
 async fn admin(current: &Arc<Current>, metrics: &Arc<Metrics>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let admin = Admin { current: Arc::clone(current), metrics: Arc::clone(metrics) };
+    let admin = Admin { current: Arc::clone(current), metrics: Arc::clone(metrics), tls: None };
     tokio::spawn(admin.serve(listener, std::future::pending()));
     address
 }

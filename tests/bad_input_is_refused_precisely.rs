@@ -117,11 +117,15 @@ async fn what_is_not_grpc() {
     let json = with(grpc(REVIEW), "content-type", "application/json");
     let ended = between_good_calls(json, vec![Bytes::from_static(b"{}")]).await;
     assert_eq!((ended.http, ended.status), (StatusCode::UNSUPPORTED_MEDIA_TYPE, None));
-    assert_eq!(ended.body, "the content-type must be application/grpc or application/grpc+proto\n");
-    let get = Request::get("http://gatepost/").body(()).expect("request");
+    ended.assert_says("the content-type must be application/grpc or application/grpc+proto");
+    let get = Request::get(format!("http://gatepost{REVIEW}")).body(()).expect("request");
     let ended = between_good_calls(get, vec![]).await;
     assert_eq!((ended.http, ended.status), (StatusCode::METHOD_NOT_ALLOWED, None));
-    assert_eq!(ended.body, "gRPC calls are made with POST\n");
+    ended.assert_says("calls are made with POST");
+    let get = Request::get("http://gatepost/").body(()).expect("request");
+    let ended = between_good_calls(get, vec![]).await;
+    assert_eq!((ended.http, ended.status), (StatusCode::NOT_FOUND, None));
+    ended.assert_says("there is nothing at /: this port serves POST /validate, POST /mutate and gRPC");
 }
 
 #[tokio::test]
@@ -211,15 +215,15 @@ async fn a_thousand_oversize_messages_leave_the_connection_alive() {
 }
 
 #[tokio::test]
-async fn garbage_instead_of_http2_is_dropped() {
+async fn garbage_instead_of_http_is_dropped() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let sidecar = sidecar(limits()).await;
     let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.expect("connects");
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: gatepost\r\n\r\n").await.expect("sent");
+    stream.write_all(b"\x16\x03\x01 this is no HTTP\r\n\r\n").await.expect("sent");
     let mut rest = Vec::new();
     let closed = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("closed in time");
     assert!(closed.is_ok() || closed.is_err(), "a reset is as good as an end");
-    until("counted", || sidecar.metric("gatepost_refused_total{reason=\"not_grpc\"}") == 1.0).await;
+    until("counted", || sidecar.metric("gatepost_refused_total{reason=\"protocol\"}") == 1.0).await;
     front::caller(sidecar.address).await.review("1", 100).await.assert_allowed("1");
 }
 

@@ -213,6 +213,15 @@ fn documents_of_other_kinds_are_refused() {
         ("kind: Namespace\n", "apiVersion: is missing"),
         ("apiVersion: v1\nkind: Pod\n", "\"Pod\" of \"v1\" is not read here"),
         ("apiVersion: gatepost.dev/v1\nkind: AdmissionControlConfiguration\n", "write gatepost.dev/v1alpha1"),
+        (
+            "apiVersion: admissionregistration.k8s.io/v1beta1\nkind: ValidatingWebhookConfiguration\n",
+            "write admissionregistration.k8s.io/v1",
+        ),
+        (
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfigurationList\nitems: [{apiVersion: v1, \
+             kind: Namespace}]\n",
+            "items[0].kind: is not what the list says",
+        ),
         ("apiVersion: gatepost.dev/v1alpha1\nkind: Hook\n", "write AdmissionControlConfiguration"),
         ("apiVersion: v1\nkind: Namespace\n", "metadata.name: is missing"),
         ("apiVersion: v1\nkind: Namespace\nmetadata: {name: 7}\n", "put it in quotes"),
@@ -262,7 +271,8 @@ fn hook_entries() {
     one(&of_hook(&format!("name: no, {CLIENT}")), ".rules", "is missing");
     one(&of_hook(&format!("{NAME}, {RULES}")), ".clientConfig", "is missing");
     one_problem("failurPolicy: Fail", ".failurPolicy", "did you mean failurePolicy?");
-    one_problem("matchPolicy: Exact", ".matchPolicy", "remove it; known here: name, type");
+    one_problem("resourceNames: [a]", ".resourceNames", "remove it; known here: name, type");
+    one_problem("matchPolicy: Similar", ".matchPolicy", "write Exact or Equivalent");
     one_problem("type: Mutating", ".type", "not yet served");
     one_problem("type: Guessing", ".type", "write Validating or Mutating");
     one_problem("failurePolicy: Open", ".failurePolicy", "write Fail, Ignore or Retry");
@@ -283,16 +293,59 @@ fn hook_entries() {
 }
 
 #[test]
+fn protocols() {
+    let of = |keys: &str| of_hook(&format!("{NAME}, {RULES}, {keys}"));
+    let over = |url: &str, protocol: &str| of(&format!("clientConfig: {{url: '{url}'}}, {protocol}"));
+    let by_service = |service: &str, protocol: &str| {
+        of(&format!("clientConfig: {{service: {{namespace: a, name: b{service}}}}}, {protocol}"))
+    };
+    for found in [
+        over("grpcs://h", "protocol: grpc"),
+        over("https://h/x?y=z", "protocol: json, admissionReviewVersions: [v9, v1beta1]"),
+        over("http://[::1]:1", "protocol: protobuf, admissionReviewVersions: [v1]"),
+        over("http+unix:///run/x:/y", "protocol: legacy"),
+        by_service("", "protocol: grpc"),
+        by_service(", path: /x/", "protocol: json"),
+    ] {
+        assert_eq!(found, [""; 0]);
+    }
+    one(&over("grpcs://h", "protocol: json"), ".protocol", "write grpc, or change the URL");
+    one(&over("https://h", "protocol: grpc"), ".protocol", "write json, protobuf or legacy");
+    one(&over("https://h", "protocol: soap"), ".protocol", "write grpc, json, protobuf or legacy");
+    one(&over("grpc://h:1", "admissionReviewVersions: [v1]"), ".admissionReviewVersions", "no meaning");
+    one(
+        &over("https://h", "protocol: legacy, admissionReviewVersions: [v1]"),
+        ".admissionReviewVersions",
+        "no meaning",
+    );
+    one(&over("https://h", "admissionReviewVersions: []"), ".admissionReviewVersions", "is empty");
+    one(&over("https://h", "admissionReviewVersions: [v2]"), ".admissionReviewVersions", "no version that is known");
+    one(&over("https://h", "admissionReviewVersions: [v1, v1]"), ".admissionReviewVersions[1]", "listed twice");
+    one(&over("https://h", "admissionReviewVersions: [v1, V2]"), ".admissionReviewVersions[1]", "is not a version");
+    let path = ".clientConfig.service.path";
+    one(&by_service(", path: x", "protocol: json"), path, "does not begin with /");
+    one(&by_service(", path: /x//y", "protocol: json"), path, "an empty step");
+    one(&by_service(", path: /X", "protocol: json"), path, "is not a step");
+}
+
+#[test]
 fn client_configs() {
     one_client_problem("", "", "neither url nor service");
     one_client_problem("url: 'grpcs://h', service: {namespace: a, name: b}", "", "both url and service");
     one_client_problem("url: 7", ".url", "not a text");
-    one_client_problem("url: 'https://h'", ".url", "not yet served");
+    one_client_problem("url: 'http://h'", ".url", "in the clear");
     one_client_problem("url: 'grpc://h'", ".url", "no port");
     one_client_problem("service: {name: b}", ".service.namespace", "is missing");
     one_client_problem("service: {namespace: A, name: b}", ".service.namespace", "is not a name");
     one_client_problem("service: {namespace: a, name: b, port: 0}", ".service.port", "from 1 to 65535");
-    one_client_problem("service: {namespace: a, name: b, path: /x}", ".service.path", "is not a known key");
+    one_client_problem(
+        "service: {namespace: a, name: b, path: /x}",
+        ".service.path",
+        "no meaning in this hook's protocol",
+    );
+    one_client_problem("service: {namespace: a, name: b, paths: /x}", ".service.paths", "did you mean path?");
+    one_client_problem("url: 'http://localhost:1', caFile: good.crt", ".caFile", "use https://");
+    one_client_problem("url: 'http+unix:///x:/y', serverName: a", ".serverName", "no meaning on a plaintext");
     one_client_problem("url: 'grpc://h:1', caFile: good.crt", ".caFile", "no meaning on a plaintext");
     one_client_problem("url: 'unix:///x', serverName: a", ".serverName", "no meaning on a plaintext");
     one_client_problem("url: 'grpcs://h', serverName: 'a b'", ".serverName", "not a host name");

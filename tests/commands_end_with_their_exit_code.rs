@@ -32,7 +32,7 @@ fn ended(mut command: Command) -> (Option<i32>, String, String) {
 }
 
 const TWO_PROBLEMS: &str =
-    "- name: a.example.com\n  clientConfig: {url: 'http://127.0.0.1:1'}\n  rules: []\n  color: red\n";
+    "- name: a.example.com\n  clientConfig: {url: 'http://hook.example.com:1'}\n  rules: []\n  color: red\n";
 
 #[test]
 fn check_prints_every_problem_and_their_number() {
@@ -81,21 +81,63 @@ fn check_says_what_would_be_in_force() {
 }
 
 #[test]
+fn check_notes_what_is_not_served() {
+    let folder = tempfile::tempdir().expect("folder");
+    let webhook = |name: &str| {
+        format!(
+            "- {{name: {name}, clientConfig: {{url: 'https://h'}}, admissionReviewVersions: [v1], sideEffects: None}}\n"
+        )
+    };
+    let text = format!(
+        "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {{name: m}}\n\
+         webhooks:\n{}{}",
+        webhook("a.b.c"),
+        webhook("d.e.f")
+    );
+    fs::write(folder.path().join("m.yaml"), text).expect("written");
+    let (code, stdout, stderr) = ended(gatepost(&["check"], folder.path()));
+    assert_eq!((code, &*stderr), (Some(0), ""));
+    let note = "m.yaml: webhooks: 2 mutating hooks are checked but not served yet: \
+                they must stay registered with the apiserver";
+    assert_eq!(stdout.lines().last(), Some(note), "{stdout}");
+    assert!(stdout.contains("no hooks"), "{stdout}");
+}
+
+#[test]
 fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
     let folder = tempfile::tempdir().expect("folder");
     fs::write(folder.path().join("gatepost.yaml"), document(&[TWO_PROBLEMS.to_owned()])).expect("written");
-    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"];
+    let serve = ["serve", "--plaintext", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config"];
     let (code, stdout, stderr) = ended(gatepost(&serve, folder.path()));
     assert_eq!((code, &*stdout), (Some(1), ""));
     assert!(stderr.contains("problems (2)") && stderr.contains("color"), "{stderr}");
 
-    let everywhere = ["serve", "--listen", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--config"];
-    let (code, _, stderr) = ended(gatepost(&everywhere, folder.path()));
+    for address in ["--listen", "--admin"] {
+        let everywhere = ["serve", "--plaintext", address, "0.0.0.0:0", "--config"];
+        let (code, _, stderr) = ended(gatepost(&everywhere, folder.path()));
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains("will not listen on 0.0.0.0:0 in plaintext"), "{stderr}");
+        assert!(stderr.contains("--tls-cert"), "{stderr}");
+    }
+    let (code, _, stderr) = ended(gatepost(&["serve", "--config"], folder.path()));
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("--insecure-listen"), "{stderr}");
+    assert!(stderr.contains("give --tls-cert FILE and --tls-key FILE, or"), "{stderr}");
+    assert!(stderr.contains("--plaintext"), "{stderr}");
+    let missing = ["serve", "--tls-cert", "/nowhere/tls.crt", "--tls-key", "/nowhere/tls.key", "--config"];
+    let (code, _, stderr) = ended(gatepost(&missing, folder.path()));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("cannot read /nowhere/tls.crt: No such file"), "{stderr}");
 
-    let (code, ..) = ended(gatepost(&["serve", "--max-deadline", "0s", "--config"], folder.path()));
-    assert_eq!(code, Some(2));
+    for unclear in [
+        ["--max-deadline", "0s", "--plaintext"],
+        ["--tls-cert", "a", "--plaintext"],
+        ["--tls-cert", "a", "--tls-min=1.2"],
+        ["--plaintext", "--client-ca", "a"],
+    ] {
+        let arguments = [&["serve"][..], &unclear, &["--config"]].concat();
+        let (code, ..) = ended(gatepost(&arguments, folder.path()));
+        assert_eq!(code, Some(2), "{unclear:?}");
+    }
 }
 
 /// A `gatepost serve` that has said it is ready.
@@ -119,7 +161,8 @@ impl Served {
         let folder = tempfile::tempdir().expect("folder");
         let uds = folder.path().join("gate.sock").display().to_string();
         fs::write(folder.path().join("gatepost.yaml"), document(hooks)).expect("written");
-        let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--uds", &uds, "--config"];
+        let serve =
+            ["serve", "--plaintext", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--uds", &uds, "--config"];
         let mut command = gatepost(&serve, folder.path());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("runs");
         let mut stdout = BufReader::new(process.stdout.take().expect("piped"));

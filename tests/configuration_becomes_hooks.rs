@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use gatepost::{
     model::{
-        FailurePolicy, Gvk, Gvr, HookType, Operation, Review, Rope, Scope, SideEffects,
+        FailurePolicy, Gvk, Gvr, HookType, HttpForm, MatchPolicy, Operation, Protocol, Review, ReviewVersion, Rope,
+        Scope, SideEffects,
         hook::{Address, Endpoint},
     },
-    snapshot::{HookSet, Snapshot, SourceFile, load},
+    snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
 };
 
 fn snapshot(files: &[(&str, &str)]) -> Snapshot {
@@ -85,13 +86,14 @@ fn hooks_are_ordered_by_configuration_and_then_as_written() {
     assert_eq!(names, ["first.example.com", "second.example.com", "last.example.com"]);
     assert_eq!(snapshot.origin(2).map(|origin| &*origin.configuration), Some("zebra"));
     assert_eq!(snapshot.origin(3), None);
-    let mut matched = HookSet::new();
-    snapshot.matching(&pod_review(Operation::Create), &mut matched);
-    assert_eq!(matched[..], [0, 1, 2]);
-    snapshot.matching(&pod_review(Operation::Delete), &mut matched);
-    assert_eq!(matched[..], [0, 2]);
-    snapshot.matching(&pod_review(Operation::Connect), &mut matched);
-    assert_eq!(matched[..], [0]);
+    let matching = |operation| {
+        let mut matched = HookSet::new();
+        snapshot.matching(&pod_review(operation), &mut matched);
+        matched.iter().map(|matched| matched.hook).collect::<Vec<_>>()
+    };
+    assert_eq!(matching(Operation::Create), [0, 1, 2]);
+    assert_eq!(matching(Operation::Delete), [0, 2]);
+    assert_eq!(matching(Operation::Connect), [0]);
 }
 
 #[test]
@@ -126,6 +128,39 @@ fn a_rollout_fails_open_and_remembers_what_comes_after() {
     assert_eq!(snapshot.hooks[1].failure_policy, FailurePolicy::Ignore);
     let origin = snapshot.origin(1).expect("origin");
     assert_eq!((origin.rolling_out, origin.declared_policy), (true, FailurePolicy::Fail));
+}
+
+#[test]
+fn hooks_over_http_say_how_they_want_the_review() {
+    let hook = |n: usize, keys: &str| format!("- {{name: hook{n}, rules: [], {keys}}}\n");
+    let asked = [
+        "clientConfig: {url: 'https://h/a?b=c'}, admissionReviewVersions: [v1beta1]",
+        "clientConfig: {url: 'http://127.0.0.1:1'}, protocol: protobuf",
+        "clientConfig: {url: 'http+unix:///run/hook.sock:/a'}, protocol: legacy",
+        "clientConfig: {service: {namespace: ns, name: svc, path: /a}}, protocol: json, matchPolicy: Exact",
+        "clientConfig: {service: {namespace: ns, name: svc}}",
+    ];
+    let mut text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\n\
+                    metadata: {name: x.static.k8s.io}\nexternalAdmissionHooks:\n"
+        .to_owned();
+    asked.iter().enumerate().for_each(|(n, keys)| text.push_str(&hook(n, keys)));
+    let snapshot = snapshot(&[("a.yaml", &text)]);
+    let http = |path: &str, form| Protocol::Http { path: path.into(), form };
+    let found: Vec<_> = snapshot.hooks.iter().map(|hook| (hook.endpoint.to_string(), hook.protocol.clone())).collect();
+    assert_eq!(
+        found,
+        [
+            ("https://h:443".into(), http("/a?b=c", HttpForm::Json(ReviewVersion::V1beta1))),
+            ("http://127.0.0.1:1".into(), http("/", HttpForm::Protobuf(ReviewVersion::V1))),
+            ("http+unix:///run/hook.sock".into(), http("/a", HttpForm::Legacy)),
+            ("https://svc.ns.svc:443".into(), http("/a", HttpForm::Json(ReviewVersion::V1))),
+            ("grpcs://svc.ns.svc:443".into(), Protocol::Grpc),
+        ]
+    );
+    let policies: Vec<_> = snapshot.hooks.iter().map(|hook| hook.match_policy).collect();
+    let equivalent = MatchPolicy::Equivalent;
+    assert_eq!(policies, [equivalent, equivalent, equivalent, MatchPolicy::Exact, equivalent]);
+    assert!(snapshot.hooks.iter().all(|hook| !hook.sees_admission_config), "whatever its name, ours is not static");
 }
 
 #[test]
@@ -166,10 +201,14 @@ externalAdmissionHooks:
         shown["hooks"][0],
         serde_json::json!({
             "name": "a.example.com",
+            "id": "default/a.example.com/0",
             "configuration": "default",
             "type": "Validating",
             "endpoint": "grpcs://h:1",
             "tls": {"serverName": "h", "authorities": "own", "clientCertificate": true},
+            "protocol": "grpc",
+            "matchPolicy": "Equivalent",
+            "seesAdmissionConfiguration": false,
             "rules": [{
                 "operations": ["CREATE", "UPDATE", "DELETE", "CONNECT"],
                 "apiGroups": ["apps"],
@@ -212,7 +251,7 @@ externalAdmissionHooks:
 #[test]
 fn every_example_is_good() {
     let root = std::path::Path::new("examples/config");
-    let folders = ["minimal", "namespaces", "mtls"];
+    let folders = ["minimal", "namespaces", "mtls", "webhooks"];
     for folder in folders {
         let mut files: Vec<_> = std::fs::read_dir(root.join(folder))
             .expect(folder)
@@ -228,7 +267,7 @@ fn every_example_is_good() {
 
 #[test]
 fn the_empty_snapshot_matches_nothing() {
-    let mut matched = HookSet::from_slice(&[7]);
+    let mut matched = HookSet::from_slice(&[Matched { hook: 7, how: How::AsMade }]);
     Snapshot::empty().matching(&pod_review(Operation::Create), &mut matched);
     assert!(matched.is_empty());
 }

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, fs};
 
 use bytes::Bytes;
 use gatepost::{
-    model::{Gvk, Gvr, Labels, Operation, Review, Rope},
-    snapshot::{HookSet, SourceFile, checked_selector, load},
+    model::{Gvk, Gvr, Labels, Operation, Review, Rope, Target},
+    snapshot::{HookSet, How, SourceFile, checked_selector, load},
 };
 use serde_json::{Value, json};
 
@@ -112,10 +112,10 @@ fn rules() {
             bytes: Rope::new(Vec::new()),
         };
         let upstream = case["expect_match"].as_bool().ok_or("not understood")?;
-        equal(snapshot.hooks[0].rules[0].matches(&review), upstream)?;
+        equal(snapshot.hooks[0].rules[0].matches(&Target::as_made(&review)), upstream)?;
         let mut matched = HookSet::new();
         snapshot.matching(&review, &mut matched);
-        equal(!matched.is_empty(), upstream)
+        equal(matched.iter().any(|matched| matched.how == How::AsMade), upstream)
     });
 }
 

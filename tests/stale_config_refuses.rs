@@ -27,7 +27,7 @@ fn read_at(gate: &Gate, started: Option<Instant>) -> Gate {
         current.stamp(started);
     }
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    Gate { current: Arc::new(current), metrics, audit, reasons: Reasons::First }
+    Gate { current: Arc::new(current), metrics, audit, reasons: Reasons::First, namespaces: None }
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn each_has_its_own_message() {
             Script::Message(Bytes::from_static(b"\xff\xff\xff")),
             "received invalid webhook response: the answer cannot be decoded: ",
         ),
-        (Script::Message(Bytes::new()), "received invalid webhook response: the answer has no response"),
+        (Script::Message(Bytes::new()), "received invalid webhook response: the answer's response was absent"),
         (
             respond(AdmissionResponse { uid: Some("u-9".into()), ..Default::default() }),
             "received invalid webhook response: expected response.uid=\"u-1\", got \"u-9\"",

@@ -78,7 +78,7 @@ run+=(/gatepost)
 "${run[@]}" --version
 "${run[@]}" check /etc/gatepost
 "${run[@]}" health 2>"$work/early.log" && fail "health without a sidecar must say no"
-"${run[@]}" serve --config /etc/gatepost >"$work/serve.out" 2>"$work/serve.log" &
+"${run[@]}" serve --config /etc/gatepost --plaintext >"$work/serve.out" 2>"$work/serve.log" &
 serve=$!
 for ((tries = 0; tries < 100; tries++)); do
   "${run[@]}" health --admin 127.0.0.1:9441 2>"$work/health.log" && break

@@ -181,7 +181,7 @@ round() {
   echo "======== ${hooks[*]} over $what"
   for name in "${hooks[@]}"; do hook "$name" "$@"; done
   configure "$scheme" "$more" >"$work/gatepost.yaml"
-  start sidecar "$gatepost" serve --config "$work/gatepost.yaml" --listen 127.0.0.1:0 --admin 127.0.0.1:0 --reasons all
+  start sidecar "$gatepost" serve --config "$work/gatepost.yaml" --plaintext --listen 127.0.0.1:0 --admin 127.0.0.1:0 --reasons all
   said sidecar '(ready generation.*)' >/dev/null
   address="$(said sidecar 'listening grpc (.*)')"
   admin="$(said sidecar 'listening admin (.*)')"

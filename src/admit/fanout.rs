@@ -11,13 +11,14 @@ use tokio::time::sleep_until;
 use super::{
     Caller, Gate, Reasons,
     outcome::{Ending, Outcome},
+    select::Asked,
+    slot::Slot,
 };
 use crate::{
-    hooks::{Call, Inbox, Method, Reply, Request},
-    live::LiveHook,
-    model::{Answer, CallFailure, FailurePolicy, Review, SideEffects},
+    hooks::{Call, Channel, Inbox, Method, Reply, Request},
+    model::{Answer, CallFailure, Protocol, Review, SideEffects},
     telemetry::HookOutcome,
-    wire::answer,
+    wire::{answer, encodings::Encodings, http_answer},
 };
 
 /// Asks every hook at once and waits for what they say: until all have answered or run out of time, or (with
@@ -27,7 +28,7 @@ use crate::{
 /// running.
 pub(super) async fn ask_all<'a>(
     gate: &Gate,
-    asked: &[&'a LiveHook],
+    asked: &[Asked<'a>],
     review: &Review,
     caller: &Caller,
 ) -> Vec<Outcome<'a>> {
@@ -54,122 +55,121 @@ pub(super) async fn ask_all<'a>(
     fanout.end()
 }
 
-/// One hook's call.
-struct Slot<'a> {
-    live: &'a LiveHook,
-    deadline: Instant,
-    retried: bool,
-    /// The hook may still be working on it, whether or not we still wait.
-    open: bool,
-    outcome: Option<Outcome<'a>>,
-}
-
 struct Fanout<'a, 'r> {
     review: &'r Review,
     caller: &'r Caller,
+    /// The review in every encoding that a hook has wanted so far.
+    encodings: Encodings<'r>,
     inbox: Arc<Inbox>,
     began: Instant,
     slots: Vec<Slot<'a>>,
+    /// Slots without an outcome.
     running: usize,
     rejected: bool,
 }
 
 impl<'a, 'r> Fanout<'a, 'r> {
-    fn begin(asked: &[&'a LiveHook], review: &'r Review, caller: &'r Caller) -> Self {
+    fn begin(asked: &[Asked<'a>], review: &'r Review, caller: &'r Caller) -> Self {
         let began = Instant::now();
         let slots = asked
             .iter()
-            .map(|&live| Slot {
-                live,
-                deadline: caller.deadline.within(began, live.hook.timeout).instant(),
-                retried: false,
-                open: false,
-                outcome: None,
-            })
+            .map(|asked| Slot::new(asked.live, caller.deadline.within(began, asked.live.hook.timeout).instant()))
             .collect();
-        let inbox = Arc::new(Inbox::default());
-        let mut fanout = Self { review, caller, inbox, began, slots, running: 0, rejected: false };
-        for tag in 0..asked.len() {
-            fanout.ask(tag);
+        let mut fanout = Self {
+            review,
+            caller,
+            encodings: Encodings::of(review),
+            inbox: Arc::new(Inbox::default()),
+            began,
+            slots,
+            running: asked.len(),
+            rejected: false,
+        };
+        for (tag, asked) in asked.iter().enumerate() {
+            fanout.first(tag, asked);
         }
         fanout
     }
 
-    /// Asks one hook, unless the request is a dry run that must not reach it.
-    fn ask(&mut self, tag: usize) {
-        let Some(slot) = self.slots.get_mut(tag) else { return };
-        let side_effects = slot.live.hook.side_effects;
+    /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
+    fn first(&mut self, tag: usize, asked: &Asked<'a>) {
+        let live = asked.live;
+        let side_effects = live.hook.side_effects;
         if self.review.dry_run && !side_effects.free() {
             if side_effects == SideEffects::Undeclared {
                 self.settle(tag, Err(CallFailure::SideEffectsUndeclared), Duration::ZERO);
             } else {
-                let live = slot.live;
                 self.put(tag, Outcome { live, ending: Ending::DryRunRefused, took: Duration::ZERO });
             }
-            return;
+        } else if let Some(unable) = &asked.unable {
+            self.settle(tag, Err((**unable).clone()), Duration::ZERO);
+        } else {
+            self.ask(tag, Channel::ask);
         }
-        self.running += 1;
+    }
+
+    /// Sends the review, in the encoding this hook wants, over a connection that `send` chooses.
+    fn ask(&mut self, tag: usize, send: impl FnOnce(&Channel, usize, Call)) {
+        let Some(slot) = self.slots.get_mut(tag) else { return };
+        let protocol = &slot.live.hook.protocol;
+        let body = match self.encodings.get(protocol.into()) {
+            Ok(body) => body,
+            Err(failure) => return self.settle(tag, Err(failure), self.began.elapsed()),
+        };
+        let request = match protocol {
+            Protocol::Grpc => {
+                Request::Grpc { method: Method::Validate, namespace_labels: self.caller.namespace_labels_text.clone() }
+            }
+            Protocol::Http { path, form } => Request::Http { path: path.clone(), form: *form },
+        };
         slot.open = true;
-        let (live, deadline) = (slot.live, slot.deadline);
-        live.channel.ask(self.caller.worker, self.call(tag, deadline));
+        let call = Call { request, body, deadline: slot.deadline, inbox: self.inbox.clone(), tag: tag as u32 };
+        send(&slot.live.channel, self.caller.worker, call);
     }
 
-    fn call(&self, tag: usize, deadline: Instant) -> Call {
-        Call {
-            request: Request::Grpc {
-                method: Method::Validate,
-                namespace_labels: self.caller.namespace_labels_text.clone(),
-            },
-            body: self.review.bytes.clone(),
-            deadline,
-            inbox: self.inbox.clone(),
-            tag: tag as u32,
-        }
-    }
-
-    /// When the next of the running calls runs out of time.
+    /// When the next thing is to be done that no answer does.
     fn next_alarm(&self) -> Option<Instant> {
-        self.slots.iter().filter(|slot| slot.outcome.is_none()).map(|slot| slot.deadline).min()
+        self.slots.iter().filter_map(Slot::alarm).min()
     }
 
     /// Something came back from a hook.
     fn arrived(&mut self, tag: u32, result: Result<Reply, CallFailure>, now: Instant) {
         let tag = tag as usize;
-        let Some(slot) = self.slots.get_mut(tag) else { return };
-        if slot.outcome.is_some() {
-            return;
-        }
-        let retries = slot.live.hook.failure_policy == FailurePolicy::Retry && !slot.retried;
-        if retries && matches!(&result, Err(failure) if failure.may_retry()) && now < slot.deadline {
-            slot.retried = true;
-            let (live, deadline) = (slot.live, slot.deadline);
-            live.channel.ask_elsewhere(self.call(tag, deadline));
-            return;
-        }
+        let Some(slot) = self.slots.get_mut(tag).filter(|slot| slot.outcome.is_none()) else { return };
         slot.open = false;
-        let answer = match result {
-            Ok(Reply::Grpc(message)) => answer::decode(&self.review.uid, message),
-            Ok(Reply::Http(reply)) => Err(CallFailure::Http { status: reply.status, message: String::new() }),
+        let live = slot.live;
+        let uid = &self.review.uid;
+        let answer = match (result, &live.hook.protocol) {
+            (Ok(Reply::Http(reply)), _) if slot.rests(&reply, now) => return,
+            (Ok(Reply::Http(reply)), Protocol::Http { form, .. }) => {
+                http_answer::decode(*form, uid, reply.status, reply.body)
+            }
+            (Ok(Reply::Grpc(message)), _) => answer::decode(uid, message),
+            // No channel answers in a language that was not spoken to it.
+            (Ok(Reply::Http(reply)), Protocol::Grpc) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
             // The hook was told our deadline, and its clock may ring a moment before ours.
-            Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. })
+            (Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }), _)
                 if now + RINGS_EARLY >= slot.deadline =>
             {
-                Err(CallFailure::Timeout(in_millis(slot.deadline.duration_since(self.began))))
+                Err(CallFailure::Timeout(slot.allowed(self.began)))
             }
-            Err(failure) => Err(failure),
+            (Err(failure), _) => Err(failure),
         };
-        self.running -= 1;
+        if matches!(&answer, Err(failure) if slot.retries(failure, now)) {
+            return self.ask(tag, |channel, _, call| channel.ask_elsewhere(call));
+        }
         self.settle(tag, answer, now.duration_since(self.began));
     }
 
-    /// Time is up for some.
+    /// It is time for something: for some, time is up; others are asked again.
     fn ring(&mut self, now: Instant) {
         for tag in 0..self.slots.len() {
-            let slot = &self.slots[tag];
-            if slot.outcome.is_none() && slot.deadline <= now {
-                let allowed = slot.deadline.duration_since(self.began);
-                self.running -= 1;
-                self.settle(tag, Err(CallFailure::Timeout(in_millis(allowed))), now.duration_since(self.began));
+            let slot = &mut self.slots[tag];
+            if slot.is_late(now) {
+                let allowed = slot.allowed(self.began);
+                self.settle(tag, Err(CallFailure::Timeout(allowed)), now.duration_since(self.began));
+            } else if slot.wakes(now) {
+                self.ask(tag, Channel::ask);
             }
         }
     }
@@ -184,6 +184,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
         self.rejected |= outcome.rejects();
         if let Some(slot) = self.slots.get_mut(tag) {
             slot.outcome = Some(outcome);
+            self.running -= 1;
         }
     }
 
@@ -223,8 +224,3 @@ impl Drop for Fanout<'_, '_> {
 
 /// A hook that ends the call itself so shortly before our deadline has run out of time.
 const RINGS_EARLY: Duration = Duration::from_millis(5);
-
-/// Durations in messages are whole milliseconds.
-fn in_millis(duration: Duration) -> Duration {
-    Duration::from_millis(duration.as_micros().div_ceil(1000) as u64)
-}

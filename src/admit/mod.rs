@@ -4,8 +4,10 @@ mod annotations;
 mod audit_line;
 pub mod combine;
 mod fanout;
+mod lookup;
 pub mod outcome;
 mod select;
+mod slot;
 mod status;
 mod warnings;
 
@@ -14,11 +16,14 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 
 use crate::{
-    live::Current,
+    live::{Current, Generation, Namespaces},
     model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
+use lookup::{Held, Lookup};
 use outcome::Outcome;
+use select::Selected;
+use status::Refusal;
 
 /// How many reasons a rejection gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +46,8 @@ pub struct Gate {
     pub audit: Arc<Audit>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
+    /// The cluster's namespaces, where they are followed.
+    pub namespaces: Option<Arc<Namespaces>>,
 }
 
 /// What the front knows of one call besides the review.
@@ -70,10 +77,10 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
         let refusal = status::stale(gate.current.age(began));
         return conclude(gate, review, caller, began, generation.number, &[], refused(refusal), RequestOutcome::Stale);
     }
-    let selected = match select::select(&generation, review, caller) {
+    let selected = match selected(gate, &generation, review, caller, began).await {
         Ok(selected) => selected,
-        Err(held) => {
-            let verdict = refused(*held);
+        Err(refusal) => {
+            let verdict = refused(*refusal);
             return conclude(gate, review, caller, began, generation.number, &[], verdict, RequestOutcome::Failed);
         }
     };
@@ -88,6 +95,27 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let verdict = combine::combine(&outcomes, &selected.probing);
     let how = how_it_ended(&outcomes, &verdict);
     conclude(gate, review, caller, began, generation.number, &outcomes, verdict, how)
+}
+
+/// The hooks this request is for. Waits only for a namespace that is not known yet.
+async fn selected<'a>(
+    gate: &Gate,
+    generation: &'a Generation,
+    review: &Review,
+    caller: &Caller,
+    now: Instant,
+) -> Result<Selected<'a>, Refusal> {
+    let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, now);
+    match select::select(generation, review, caller, &lookup) {
+        Ok(selected) => return Ok(selected),
+        Err(Held::Refused(refusal)) => return Err(refusal),
+        Err(Held::Unknown(namespace)) => lookup.find(&namespace).await,
+    }
+    select::select(generation, review, caller, &lookup).map_err(|held| match held {
+        Held::Refused(refusal) => refusal,
+        // It was asked about, and what was found is not asked about again.
+        Held::Unknown(namespace) => Box::new(status::namespace_not_found(&namespace)),
+    })
 }
 
 fn refused(refusal: StatusInfo) -> Verdict {

@@ -57,6 +57,14 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
     }
 }
 
+/// Nobody knows whether the labels we hold are still those of the cluster. Upstream: any error but NotFound is a 500.
+pub(super) fn namespaces_too_old(age: Option<Duration>) -> StatusInfo {
+    internal(&match age {
+        Some(age) => format!("the namespaces were last known to be current {} s ago", age.as_secs()),
+        None => "the namespaces have not been listed yet".to_owned(),
+    })
+}
+
 /// The budget was spent before any hook could be asked. Upstream: `apierrors.NewTimeoutError`.
 pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())

@@ -1,6 +1,6 @@
 //! Settings to a running sidecar: bind, open, read, check, and only then run.
 
-use std::{fmt, io, sync::Arc, time::Instant};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Instant};
 
 use super::{
     Running, Settings,
@@ -14,11 +14,21 @@ use crate::{
     snapshot::Problem,
     source::{FileSource, ReadError, Source},
     telemetry::{Audit, Metrics},
+    tls::{ServerTls, TlsError},
 };
 
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// Nobody has said whether callers come with TLS.
+    #[error(
+        "nothing says how callers are served on {0}: give --tls-cert FILE and --tls-key FILE, or, where only this machine \
+         can reach the address, --plaintext"
+    )]
+    NoTls(SocketAddr),
+    /// The key pair or the clients' authority cannot be used.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Tls(#[from] TlsError),
     /// An address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -66,8 +76,12 @@ impl Sidecar {
     /// # Errors
     /// [`StartError`]; nothing is left running.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
-        let grpc = listeners::tcp(settings.listen, settings.insecure_listen)?;
-        let admin = listeners::tcp(settings.admin, settings.insecure_listen)?;
+        if settings.tls.is_none() && !settings.plaintext {
+            return Err(StartError::NoTls(settings.listen));
+        }
+        let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
+        let grpc = listeners::tcp(settings.listen, tls.is_some())?;
+        let admin = listeners::tcp(settings.admin, tls.is_some())?;
         let source = Source::File(FileSource::new(&settings.config));
         let (candidate, read_at) = first(&source)?;
         let audit = open_audit(&settings.audit_log)?;
@@ -76,7 +90,7 @@ impl Sidecar {
         let current = Arc::new(Current::new(read_at));
         current.stamp(read_at);
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
-        Ok(run::start(Parts { settings, grpc, admin, uds, audit, source, current, metrics }, candidate)?)
+        Ok(run::start(Parts { settings, tls, grpc, admin, uds, audit, source, current, metrics }, candidate)?)
     }
 }
 

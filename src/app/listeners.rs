@@ -27,7 +27,7 @@ pub enum BindError {
     /// Others could read and forge reviews.
     #[error(
         "will not listen on {0} in plaintext: it is open to other machines, and reviews carry whole objects. Listen on \
-         a loopback address or a unix socket, or, where the network itself is protected, add --insecure-listen"
+         a loopback address or a unix socket, or give --tls-cert FILE and --tls-key FILE"
     )]
     Insecure(SocketAddr),
     /// The path is taken by something that is not a socket.
@@ -41,15 +41,20 @@ pub enum BindError {
 /// A TCP listener, not blocking.
 ///
 /// # Errors
-/// `Refused`; `Insecure` for an address that other machines can reach, unless `insecure`.
-pub fn tcp(address: SocketAddr, insecure: bool) -> Result<TcpListener, BindError> {
-    if !address.ip().to_canonical().is_loopback() && !insecure {
+/// `Refused`; `Insecure` for an address that other machines can reach, unless TLS is spoken there.
+pub fn tcp(address: SocketAddr, tls: bool) -> Result<TcpListener, BindError> {
+    if !is_local(address) && !tls {
         return Err(BindError::Insecure(address));
     }
     let refused = |cause| BindError::Refused { address: address.to_string(), cause };
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
+}
+
+/// Can only this machine reach it?
+pub fn is_local(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 /// A listener on a unix socket, not blocking, for owner and group. A socket nobody listens on any more is replaced.
@@ -79,10 +84,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plaintext_stays_on_this_machine_unless_told_otherwise() {
+    fn plaintext_stays_on_this_machine() {
         assert!(tcp("127.0.0.1:0".parse().unwrap(), false).is_ok());
         let error = tcp("0.0.0.0:0".parse().unwrap(), false).unwrap_err().to_string();
-        assert!(error.contains("0.0.0.0:0") && error.contains("--insecure-listen"), "{error}");
+        assert!(error.contains("0.0.0.0:0") && error.contains("--tls-cert"), "{error}");
         assert!(tcp("0.0.0.0:0".parse().unwrap(), true).is_ok());
     }
 

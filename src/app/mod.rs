@@ -1,6 +1,7 @@
 //! The program around it: settings, then build, run, drain.
 
 pub mod build;
+mod certificates;
 pub mod listeners;
 pub mod run;
 pub mod settings;

@@ -19,7 +19,7 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-use super::Settings;
+use super::{Settings, certificates::Certificates, listeners};
 use crate::{
     admit::Gate,
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
@@ -27,6 +27,7 @@ use crate::{
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
+    tls::ServerTls,
 };
 
 /// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
@@ -35,9 +36,9 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Where a sidecar is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// gRPC over TCP.
+    /// gRPC and plain HTTP over TCP.
     pub grpc: SocketAddr,
-    /// gRPC over a unix socket.
+    /// The same over a unix socket.
     pub uds: Option<PathBuf>,
     /// The admin pages.
     pub admin: SocketAddr,
@@ -147,6 +148,7 @@ pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::
 /// What a sidecar is made of before it runs.
 pub(super) struct Parts {
     pub(super) settings: Settings,
+    pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) grpc: TcpListener,
     pub(super) admin: TcpListener,
     pub(super) uds: Option<UnixListener>,
@@ -167,6 +169,7 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
+        namespaces: None,
     });
     let drain = settings.max_deadline + MARGIN;
     let limits = Limits {
@@ -197,13 +200,23 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (sockets, admin) = {
         let _entered = runtime.enter();
-        let mut sockets = vec![Bound::Tcp(tokio::net::TcpListener::from_std(parts.grpc)?)];
+        let grpc = tokio::net::TcpListener::from_std(parts.grpc)?;
+        let mut sockets = vec![match &parts.tls {
+            Some(tls) => Bound::Tls(grpc, Arc::clone(tls)),
+            None => Bound::Tcp(grpc),
+        }];
         if let Some(uds) = parts.uds {
             sockets.push(Bound::Unix(tokio::net::UnixListener::from_std(uds)?));
         }
         (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
     };
-    let control = Control { front, sockets, admin, workers, rotator, source: parts.source, told };
+    let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
+    let pages = Admin {
+        current: Arc::clone(&gate.current),
+        metrics: Arc::clone(&gate.metrics),
+        tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
+    };
+    let control = Control { front, sockets, pages, admin, certificates, workers, rotator, source: parts.source, told };
     let read_every = settings.read_every;
     let socket = settings.uds.clone();
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
@@ -233,7 +246,9 @@ fn until_true(runtime: &Runtime, mut over: watch::Receiver<bool>) {
 struct Control {
     front: Arc<Front>,
     sockets: Vec<Bound>,
+    pages: Admin,
     admin: tokio::net::TcpListener,
+    certificates: Certificates,
     workers: Vec<Arc<Worker>>,
     rotator: Rotator,
     source: Source,
@@ -246,16 +261,13 @@ impl Control {
         let mut told = self.told;
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
-        let admin = {
-            let gate = self.front.gate();
-            Admin { current: Arc::clone(&gate.current), metrics: Arc::clone(&gate.metrics) }
-        };
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let beside = async {
             tokio::join!(
                 source::poll(self.source, read_every, readings),
                 self.rotator.run(read),
-                admin.serve(self.admin, std::future::pending()),
+                self.certificates.watch(),
+                self.pages.serve(self.admin, std::future::pending()),
             )
         };
         tokio::select! {

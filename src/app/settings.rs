@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{admit::Reasons, source::poll::READ_EVERY};
+use crate::{admit::Reasons, source::poll::READ_EVERY, tls::ServerFiles};
 
 /// Where audit records go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,13 +29,16 @@ pub struct Settings {
     pub config: PathBuf,
     /// How often it is read.
     pub read_every: Duration,
-    /// Where gRPC is served in plaintext; port 0 takes a free one.
+    /// Where callers are served over TCP, by gRPC and plain HTTP; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Serve plaintext to other machines too.
-    pub insecure_listen: bool,
-    /// A unix socket where gRPC is served as well.
+    /// The key pair for that, and for admin pages that other machines can reach.
+    pub tls: Option<ServerFiles>,
+    /// Serve TCP without TLS, on a loopback address.
+    pub plaintext: bool,
+    /// A unix socket where the same is served in plaintext.
     pub uds: Option<PathBuf>,
-    /// Where `/livez`, `/readyz`, `/metrics` and `/configz` are served.
+    /// Where `/livez`, `/readyz`, `/metrics` and `/configz` are served: in plaintext on a loopback address, elsewhere
+    /// over TLS.
     pub admin: SocketAddr,
     /// Threads that serve reviews, one runtime each.
     pub workers: NonZeroUsize,
@@ -52,13 +55,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The default address of the gRPC service.
+    /// The default address for callers.
     pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9440);
     /// The default address of the admin pages.
     pub const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9441);
-    /// Larger than any object an apiserver stores (etcd takes 1.5 MiB), old and new object together, with room.
-    pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
-    /// 64 of the largest messages.
+    /// Two objects of 3 MiB, doubled for being written as JSON, and 4 MiB for the rest; see
+    /// [`Limits::message_bytes`](crate::front::Limits).
+    pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+    /// 32 of the largest messages. Most are a thousand times smaller.
     pub const MAX_INFLIGHT_BYTES: usize = 512 << 20;
     /// An apiserver waits for a webhook no longer than this.
     // source: k8s.io/api/admissionregistration/v1, timeoutSeconds "must be between 1 and 30 seconds".
@@ -70,7 +74,8 @@ impl Settings {
             config: config.into(),
             read_every: READ_EVERY,
             listen: Self::LISTEN,
-            insecure_listen: false,
+            tls: None,
+            plaintext: false,
             uds: None,
             admin: Self::ADMIN,
             workers: Self::cores(),
@@ -82,11 +87,11 @@ impl Settings {
         }
     }
 
-    /// On free ports of the loopback interface with two workers: for demonstrations and tests.
+    /// In plaintext on free ports of the loopback interface with two workers: for demonstrations and tests.
     pub fn local(config: impl Into<PathBuf>) -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let two = NonZeroUsize::MIN.saturating_add(1);
-        Self { listen: free, admin: free, workers: two, ..Self::new(config) }
+        Self { listen: free, plaintext: true, admin: free, workers: two, ..Self::new(config) }
     }
 
     /// How many threads the machine runs at once, as far as this process may use them.

@@ -21,8 +21,8 @@ impl Caller {
     /// # Errors
     /// `Connect` when the endpoint's certificates are unusable.
     pub fn open(endpoint: &Endpoint) -> Result<Self, CallFailure> {
-        let tls =
-            endpoint.tls.as_ref().map(|wanted| tls::client_config(wanted, &tls::SystemRoots::default())).transpose();
+        let config = |wanted| tls::client_config(wanted, endpoint.transport, &tls::SystemRoots::default());
+        let tls = endpoint.tls.as_ref().map(config).transpose();
         let tls = tls.map_err(|error| CallFailure::Connect(format!("{error}; {}", error.fix())))?;
         Ok(Self(Channel::open(endpoint.clone(), tls, &[Handle::current()])))
     }

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -12,7 +12,7 @@ use crate::{
     model::{FailurePolicy, Hook, HookType, SideEffects},
     rotate::candidate,
     snapshot::Snapshot,
-    source::FileSource,
+    source::{FileSource, ReadError},
 };
 
 /// Nobody waits for us but a person: a slow mount may take its time.
@@ -41,25 +41,34 @@ pub struct Check {
 impl Check {
     /// Checks and tells.
     pub fn run(&self) -> Ending {
-        let contents = match FileSource::new(&self.path).read(PATIENCE) {
-            Ok(contents) => contents,
-            Err(error) => return complain(&error),
-        };
-        let (told, ending) = match candidate(&contents) {
-            Ok(candidate) => (summary(contents.files.len(), &candidate.snapshot), Ending::Good),
-            Err(problems) => {
-                let mut told = String::new();
-                for problem in &problems {
-                    let _ = writeln!(told, "{problem}");
-                }
-                let _ = writeln!(told, "{}", counted(problems.len(), "problem"));
-                (told, Ending::Failed)
+        match examined(&self.path) {
+            Ok((told, ending)) => {
+                // Whoever closed our output (`| head`) has seen enough.
+                let _ = io::stdout().write_all(told.as_bytes());
+                ending
             }
-        };
-        // Whoever closed our output (`| head`) has seen enough.
-        let _ = io::stdout().write_all(told.as_bytes());
-        ending
+            Err(error) => complain(&error),
+        }
     }
+}
+
+/// What is to be told of the configuration at `path`, and how the command that tells it ends.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn examined(path: &Path) -> Result<(String, Ending), ReadError> {
+    let contents = FileSource::new(path).read(PATIENCE)?;
+    Ok(match candidate(&contents) {
+        Ok(candidate) => (summary(contents.files.len(), &candidate.snapshot), Ending::Good),
+        Err(problems) => {
+            let mut told = String::new();
+            for problem in &problems {
+                let _ = writeln!(told, "{problem}");
+            }
+            let _ = writeln!(told, "{}", counted(problems.len(), "problem"));
+            (told, Ending::Failed)
+        }
+    })
 }
 
 fn summary(files: usize, snapshot: &Snapshot) -> String {
@@ -70,6 +79,9 @@ fn summary(files: usize, snapshot: &Snapshot) -> String {
     };
     for hook in &snapshot.hooks {
         let _ = writeln!(told, "  {}", line(hook));
+    }
+    for note in snapshot.notes() {
+        let _ = writeln!(told, "{note}");
     }
     told
 }
@@ -93,6 +105,7 @@ fn line(hook: &Hook) -> String {
     format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
 }
 
-fn counted(number: usize, noun: &str) -> String {
+/// `1 hook`, `2 hooks`.
+pub(super) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

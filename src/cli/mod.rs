@@ -5,10 +5,13 @@ pub mod check;
 pub mod demo;
 pub mod health;
 pub mod hook;
+pub mod import;
 pub mod logging;
+pub mod register;
 pub mod review;
 pub mod serve;
 pub mod size;
+pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
 
@@ -49,7 +52,7 @@ Try it:
       A sidecar, hooks and reviews in one process: what it does, in ten seconds.
   gatepost check examples/config/minimal
       Is this configuration sound? Every problem, with its place and its fix.
-  gatepost serve --config examples/config/minimal
+  gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
   curl -s 127.0.0.1:9441/configz
       What is in force, how fresh it is, and where each hook stands.
@@ -86,6 +89,8 @@ enum Command {
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
+    Import(import::Import),
+    Register(register::Register),
 }
 
 /// Parses the command line and does what it says.
@@ -98,6 +103,8 @@ pub fn main() -> ExitCode {
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
+        Command::Import(import) => import.run(),
+        Command::Register(register) => register.run(),
     };
     ending.into()
 }

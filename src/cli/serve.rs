@@ -14,13 +14,19 @@ use super::{Ending, complain, logging::Logging, size::Size};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
+    tls::{Oldest, ServerFiles},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  gatepost serve --config /etc/gatepost
-  gatepost serve --config gatepost.yaml --uds /run/gatepost/gatepost.sock --audit-log /var/log/gatepost/audit.jsonl
-  gatepost serve --config gatepost.yaml --listen 127.0.0.1:0 --workers 2 --reasons all
+  gatepost serve --config /etc/gatepost --plaintext
+  gatepost serve --config /etc/gatepost --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --client-name kube-apiserver
+  gatepost serve --config gatepost.yaml --plaintext --uds /run/gatepost/gatepost.sock --audit-log /var/log/gatepost/audit.jsonl
+  gatepost serve --config gatepost.yaml --plaintext --listen 127.0.0.1:0 --workers 2 --reasons all
+
+Callers:
+  gatepost.v1.Admission by gRPC, and AdmissionReviews by POST to /validate and /mutate, on the same port.
+  The TLS files are read again every second; new connections get what they hold, once it is sound.
 
 On stdout, one line for each address once it is bound, then one when the first configuration is in force:
   listening grpc 127.0.0.1:9440
@@ -44,19 +50,39 @@ pub struct Serve {
     #[arg(long, value_name = "PATH")]
     config: PathBuf,
 
-    /// Where gRPC is served, in plaintext; port 0 takes a free one
+    /// Where callers are served over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
 
-    /// Allow --listen on an address that other machines can reach
-    #[arg(long)]
-    insecure_listen: bool,
+    /// The certificate to serve TLS with, and those between it and its authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
 
-    /// A unix socket where gRPC is served as well (mode 0660)
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Let in only clients whose certificate one of these authorities has signed (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    client_ca: Option<PathBuf>,
+
+    /// Of those, only clients whose certificate has this common name, or DNS or URI alternative name; repeat for more
+    #[arg(long, value_name = "NAME", requires = "client_ca")]
+    client_name: Vec<String>,
+
+    /// The oldest version of TLS that is spoken
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "1.3")]
+    tls_min: TlsMin,
+
+    /// Serve TCP without TLS: on loopback addresses only
+    #[arg(long, conflicts_with = "tls_cert")]
+    plaintext: bool,
+
+    /// A unix socket where callers are served as well, in plaintext (mode 0660)
     #[arg(long, value_name = "PATH")]
     uds: Option<PathBuf>,
 
-    /// Where /livez, /readyz, /metrics and /configz are served, in plaintext
+    /// Where /livez, /readyz, /metrics and /configz are served: in plaintext on loopback, elsewhere over TLS
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::ADMIN)]
     admin: SocketAddr,
 
@@ -94,6 +120,14 @@ enum ReasonsArg {
     All,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TlsMin {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
+}
+
 fn positive(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(Duration::ZERO) => Err("a deadline of nothing refuses everything".to_owned()),
@@ -129,9 +163,20 @@ impl Serve {
     }
 
     fn settings(self) -> Settings {
+        let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
+            cert,
+            key,
+            client_ca: self.client_ca,
+            client_names: self.client_name,
+            oldest: match self.tls_min {
+                TlsMin::Tls12 => Oldest::Tls12,
+                TlsMin::Tls13 => Oldest::Tls13,
+            },
+        });
         Settings {
             listen: self.listen,
-            insecure_listen: self.insecure_listen,
+            tls,
+            plaintext: self.plaintext,
             uds: self.uds,
             admin: self.admin,
             workers: self.workers,

@@ -8,16 +8,19 @@ use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     task::JoinSet,
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{configz, readiness::Readiness};
 use crate::{
     live::Current,
     telemetry::{self, Metrics},
+    tls::ServerTls,
 };
 
 /// By when a request's head must be there.
@@ -37,6 +40,8 @@ pub struct Admin {
     pub current: Arc<Current>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Where other machines can reach the pages: what they are served with.
+    pub tls: Option<Arc<ServerTls>>,
 }
 
 impl Admin {
@@ -68,6 +73,15 @@ impl Admin {
     }
 
     async fn connection(&self, stream: TcpStream) {
+        let Some(tls) = &self.tls else { return self.pages(stream).await };
+        match timeout(HEAD, TlsAcceptor::from(tls.admin()).accept(stream)).await {
+            Ok(Ok(stream)) => self.pages(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "an admin connection's TLS handshake failed"),
+            Err(_) => tracing::debug!("an admin connection's TLS handshake was not finished in time"),
+        }
+    }
+
+    async fn pages<Io: AsyncRead + AsyncWrite + Unpin>(&self, stream: Io) {
         let service =
             service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) });
         let serving = http1::Builder::new()

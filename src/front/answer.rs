@@ -1,4 +1,4 @@
-//! Answers as HTTP/2 frames: a verdict, or a refusal.
+//! Answers as HTTP/2 frames: a verdict, a refusal, or a reply in plain HTTP.
 //!
 //! Nothing here awaits. All frames of an answer are queued in one go, so that the connection writes them together.
 
@@ -6,9 +6,9 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
-use super::refusal::Refusal;
+use super::{refusal::Refusal, reply};
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -32,8 +32,8 @@ pub(super) fn verdict(respond: &mut SendResponse<Bytes>, message: Bytes) -> Resu
 /// One HEADERS frame that also ends the stream. When the request is not yet whole, h2 then resets its stream with
 /// NO_ERROR, so that the rest of it is not sent.
 pub(super) fn refuse(respond: &mut SendResponse<Bytes>, refusal: &Refusal) -> Result<(), h2::Error> {
-    if let Some(status) = refusal.http() {
-        return refuse_http(respond, status, refusal);
+    if refusal.is_plain_http() {
+        return send(respond, reply::refusal(refusal));
     }
     let mut response = Response::new(());
     let headers = response.headers_mut();
@@ -52,16 +52,10 @@ pub(super) fn refuse(respond: &mut SendResponse<Bytes>, refusal: &Refusal) -> Re
     respond.send_response(response, true).map(drop)
 }
 
-/// For those who do not speak gRPC: a status and a line of text.
-fn refuse_http(respond: &mut SendResponse<Bytes>, status: StatusCode, refusal: &Refusal) -> Result<(), h2::Error> {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-    }
-    let mut stream = respond.send_response(response, false)?;
-    stream.send_data(format!("{refusal}\n").into(), true)
+/// HEADERS and the body.
+pub(super) fn send(respond: &mut SendResponse<Bytes>, reply: Response<Bytes>) -> Result<(), h2::Error> {
+    let (parts, body) = reply.into_parts();
+    respond.send_response(Response::from_parts(parts, ()), false)?.send_data(body, true)
 }
 
 /// A `grpc-message`: everything but printable ASCII, and `%` itself, as `%XX`.

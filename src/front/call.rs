@@ -1,14 +1,13 @@
-//! One admission call, top to bottom.
+//! One review over gRPC, top to bottom; [`webhook`](super::webhook) is the same road for plain HTTP.
 
-use std::{future::poll_fn, panic::AssertUnwindSafe, pin::pin, task::Poll, time::Instant};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Instant};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use tokio::time::timeout_at;
 
-use super::{Front, answer, head::Head, message::Message, refusal::Refusal};
+use super::{Front, answer, caught::caught, head::Head, message::Message, refusal::Refusal};
 use crate::{
     admit::{self, Caller},
     model::Phase,
@@ -35,15 +34,6 @@ pub(super) async fn answer(
         Ok(message) => drop(answer::verdict(&mut respond, message)),
         Err(refusal) => front.refuse(&mut respond, &refusal),
     }
-}
-
-/// A panic in one call ends that call alone. Unwind safety: what it leaves half done (the call's message and review)
-/// is dropped with the future. What the panic said is not repeated here: it may quote the object.
-async fn caught<T>(deciding: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    AssertUnwindSafe(deciding).catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!("a panic while handling a review; this is a bug in gatepost");
-        Err(Refusal::Bug)
-    })
 }
 
 /// Headers, message, review, verdict: the framed answer.
@@ -84,17 +74,4 @@ async fn decide(
     })
     .await?;
     Ok(outbound::encode(&review.uid, &verdict))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_ends_one_call_with_a_refusal_that_says_nothing_of_the_object() {
-        let panicking = async { panic!("secret") };
-        let refusal = caught::<()>(panicking).await.expect_err("refused");
-        assert_eq!(refusal.to_string(), "the request could not be handled; this is a bug in gatepost");
-        assert_eq!(caught(async { Ok(1) }).await, Ok(1));
-    }
 }

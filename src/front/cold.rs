@@ -116,7 +116,7 @@ impl Cold {
         let service = match route {
             Route::ReflectionV1 => &self.reflection_v1,
             Route::ReflectionV1Alpha => &self.reflection_v1alpha,
-            Route::Health | Route::Admission(_) => {
+            Route::Health | Route::Admission(_) | Route::Webhook(_) => {
                 self.refresh_health().await;
                 &self.health
             }

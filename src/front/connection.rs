@@ -1,10 +1,10 @@
-//! One caller's connection, and what all of them share.
+//! Front: what all callers' connections share, and how one begins.
 
-use std::{pin::pin, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use h2::{RecvStream, server::SendResponse};
-use http::Request;
+use h2::server::SendResponse;
+use http::Response;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -12,14 +12,15 @@ use tokio::{
 };
 
 use super::{
-    Limits, answer, call,
+    Limits, answer,
     cold::Cold,
-    head::{self, Route},
     inflight::Inflight,
     limits,
     listen::Life,
     readiness,
     refusal::Refusal,
+    reply,
+    sniff::{self, Spoken},
 };
 use crate::{
     admit::Gate,
@@ -73,82 +74,44 @@ impl Front {
 
     /// Counts and answers a refusal.
     pub(super) fn refuse(&self, respond: &mut SendResponse<Bytes>, refusal: &Refusal) {
-        if let Some(reason) = refusal.counted() {
-            self.gate.metrics.refused(reason);
-        }
+        self.count(refusal);
         if *refusal != Refusal::Cancelled {
             // An error here says that the caller is gone.
             let _ = answer::refuse(respond, refusal);
         }
     }
 
-    /// Serves one connection on the runtime this is polled on, until the caller closes it or `life` ends it: from
-    /// [`Life::Draining`] on, calls under way are finished and no new ones taken.
-    pub(super) async fn serve<Io>(self: Arc<Self>, worker: usize, io: Io, life: watch::Receiver<Life>)
-    where
-        Io: AsyncRead + AsyncWrite + Unpin,
-    {
-        let handshake = h2::server::Builder::new()
-            .max_frame_size(limits::FRAME)
-            .initial_window_size(limits::STREAM_WINDOW)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW)
-            .max_header_list_size(limits::HEADER_LIST)
-            .max_concurrent_streams(self.limits.streams)
-            .max_concurrent_reset_streams(limits::REFUSED_REMEMBERED)
-            .max_local_error_reset_streams(Some(limits::REFUSED_FORGOTTEN))
-            .handshake(io);
-        let mut watched = life.clone();
-        let mut draining = pin!(async move { watched.wait_for(|life| *life != Life::Serving).await.map(drop) });
-        let begun = tokio::select! {
-            biased;
-            begun = timeout(limits::HANDSHAKE, handshake) => begun,
-            _ = &mut draining => return,
-        };
-        let mut connection = match begun {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a connection did not begin as HTTP/2");
-                return self.gate.metrics.refused(Refused::NotGrpc);
-            }
-            Err(_) => return self.gate.metrics.refused(Refused::NotGrpc),
-        };
-        let mut told = false;
-        loop {
-            tokio::select! {
-                biased;
-                accepted = connection.accept() => match accepted {
-                    Some(Ok((request, respond))) => self.take(worker, request, respond, &life),
-                    Some(Err(error)) => return tracing::debug!(%error, "a connection broke"),
-                    None => return,
-                },
-                _ = &mut draining, if !told => {
-                    told = true;
-                    connection.graceful_shutdown();
-                }
-            }
+    /// Counts a refusal and puts it in plain HTTP.
+    pub(super) fn refused(&self, refusal: &Refusal) -> Response<Bytes> {
+        self.count(refusal);
+        reply::refusal(refusal)
+    }
+
+    fn count(&self, refusal: &Refusal) {
+        if let Some(reason) = refusal.counted() {
+            self.gate.metrics.refused(reason);
         }
     }
 
-    /// Routes one call; each runs as its own task, so that none waits for another.
-    fn take(
-        self: &Arc<Self>,
-        worker: usize,
-        request: Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
-        life: &watch::Receiver<Life>,
-    ) {
-        let (parts, body) = request.into_parts();
-        match head::route(&parts) {
-            Ok(Route::Admission(phase)) => {
-                let front = Arc::clone(self);
-                tokio::spawn(async move { call::answer(&front, worker, phase, parts.headers, body, respond).await });
-            }
-            Ok(route) => {
-                let (front, life) = (Arc::clone(self), life.clone());
-                let request = Request::from_parts(parts, body);
-                tokio::spawn(async move { front.cold().answer(route, request, respond, life).await });
-            }
-            Err(refusal) => self.refuse(&mut respond, &refusal),
+    /// Serves one connection on the runtime this is polled on, until the caller closes it or `life` ends it: from
+    /// [`Life::Draining`] on, calls under way are finished and no new ones taken. The version of HTTP is told by the
+    /// first bytes.
+    pub(super) async fn serve<Io>(self: Arc<Self>, worker: usize, io: Io, life: watch::Receiver<Life>)
+    where
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut watched = life.clone();
+        let spoken = tokio::select! {
+            biased;
+            spoken = timeout(limits::HANDSHAKE, sniff::spoken(io)) => spoken,
+            _ = watched.wait_for(|life| *life != Life::Serving) => return,
+        };
+        match spoken {
+            Ok(Ok(Spoken::Http2(io))) => self.serve_http2(worker, io, life).await,
+            Ok(Ok(Spoken::Http1(io))) => self.serve_http1(worker, io, life).await,
+            Ok(Ok(Spoken::Nothing)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a connection broke before it began"),
+            Err(_) => self.gate.metrics.refused(Refused::Protocol),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Head: what a call's headers say.
+//! Head: where a call leads, and what a gRPC call's headers say.
 //!
 //! The deadline is stamped here, once. The caller's `grpc-timeout`, at most [`Limits::timeout`](super::Limits), is the
 //! budget; without one the limit is. A margin of a twentieth of the budget, at most 20 ms, is kept back so that the answer
@@ -25,6 +25,9 @@ const MARGIN: Duration = Duration::from_millis(20);
 /// Where a call leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
+    /// A review over plain HTTP.
+    Webhook(Phase),
+    /// A review over gRPC.
     Admission(Phase),
     Health,
     ReflectionV1,
@@ -48,16 +51,27 @@ pub(super) struct SentLabels {
     pub(super) text: Bytes,
 }
 
-/// Is it gRPC, and for whom?
+/// For whom is it?
 pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
+    let path = parts.uri.path();
+    match path {
+        "/validate" => return Ok(Route::Webhook(Phase::Validate)),
+        "/mutate" => return Ok(Route::Webhook(Phase::Mutate)),
+        _ => {}
+    }
+    let method = path.strip_prefix(ADMISSION);
+    if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
+        // Whoever knows our service's name is told what is wrong with the call, anybody else what is to be found here.
+        return Err(match method {
+            Some(_) if parts.method != Method::POST => Refusal::Method,
+            Some(_) => Refusal::NotGrpc,
+            None => Refusal::UnknownPath { path: shortened(path) },
+        });
+    }
     if parts.method != Method::POST {
         return Err(Refusal::Method);
     }
-    if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
-        return Err(Refusal::ContentType);
-    }
-    let path = parts.uri.path();
-    if let Some(method) = path.strip_prefix(ADMISSION) {
+    if let Some(method) = method {
         return match method {
             "Review" => Ok(Route::Admission(Phase::Review)),
             "Mutate" => Ok(Route::Admission(Phase::Mutate)),
@@ -74,9 +88,13 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
 }
 
 fn is_grpc(value: &HeaderValue) -> bool {
-    let value = value.as_bytes();
-    let kind = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    let kind = media_type(value);
     kind.eq_ignore_ascii_case(b"application/grpc") || kind.eq_ignore_ascii_case(b"application/grpc+proto")
+}
+
+/// A content type without its parameters.
+pub(super) fn media_type(value: &HeaderValue) -> &[u8] {
+    value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
 impl Head {

@@ -14,13 +14,25 @@ pub(super) const HEADER_LIST: u32 = 16 << 10;
 pub(super) const REFUSED_REMEMBERED: usize = 1024;
 /// Late frames of refused calls that were forgotten, over a connection's life; beyond, the connection is closed.
 pub(super) const REFUSED_FORGOTTEN: usize = 65_536;
-/// By when a new connection must have sent its HTTP/2 preface.
+/// By when a new connection must have shaken hands: TLS, and again the first bytes of its HTTP.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
+/// By when the head of an HTTP/1.1 request must be there, counted from the end of the answer before: hyper has one timer
+/// for both. Longer than the 90 s for which client-go keeps an idle connection, so that it is the caller who closes
+/// one, and never we while the next request is on its way. A caller that drips a head holds what an idle one holds: one
+/// of the `connections`.
+pub(super) const HEAD_OR_IDLE: Duration = Duration::from_secs(120);
+/// The most that is read of an HTTP/1.1 connection at once, and so the largest piece a body comes in.
+pub(super) const READ_BUFFER: usize = 1 << 20;
 
 /// How much callers may ask of us at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest message in bytes.
+    /// Largest review in bytes.
+    ///
+    /// The default is for a review with two objects of 3 MiB. Clients may send an apiserver no more than 3 MiB, in
+    /// protobuf or CBOR too, and that grows when it is written as JSON: base64 alone by a third, field names and escapes
+    /// by more. Taken as doubled, `object` and `oldObject` make 12 MiB; the 4 MiB left are for `userInfo`, `options` and
+    /// objects that grow more than that.
     pub message_bytes: usize,
     /// Sum of the declared sizes of all messages being read or decided.
     pub inflight_bytes: usize,
@@ -37,7 +49,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            message_bytes: 8 << 20,
+            message_bytes: 16 << 20,
             inflight_bytes: 512 << 20,
             timeout: Duration::from_secs(30),
             streams: 256,

@@ -1,4 +1,5 @@
-//! Accept, hand out, drain. Is given bound sockets and a shutdown signal; knows no reviews.
+//! Accept, hand out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS handshake is made by the
+//! worker that serves the connection, so that a slow or hostile one holds up nobody.
 //!
 //! One accept loop a socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` would save the
 //! hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of connections for
@@ -15,10 +16,13 @@ use tokio::{
 };
 
 use super::{
-    Front, Worker,
+    Front, Worker, handshake,
     worker::{Serving, least_busy},
 };
-use crate::telemetry::{Reading, Refused};
+use crate::{
+    telemetry::{Reading, Refused},
+    tls::{ServerConfig, ServerTls},
+};
 
 /// A silent peer is asked whether it is still there after this.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -30,6 +34,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_s
 pub enum Bound {
     /// TCP, plaintext.
     Tcp(TcpListener),
+    /// TCP, with what is in force of TLS when a connection comes.
+    Tls(TcpListener, Arc<ServerTls>),
     /// A unix socket.
     Unix(UnixListener),
 }
@@ -37,6 +43,7 @@ pub enum Bound {
 /// An accepted connection, not yet tied to a runtime.
 enum Accepted {
     Tcp(std::net::TcpStream),
+    Tls(std::net::TcpStream, Arc<ServerConfig>),
     Unix(std::os::unix::net::UnixStream),
 }
 
@@ -168,6 +175,10 @@ impl Bound {
                 let (stream, _) = listener.accept().await?;
                 Ok(Accepted::Tcp(stream.into_std()?))
             }
+            Self::Tls(listener, tls) => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Accepted::Tls(stream.into_std()?, tls.front()))
+            }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 Ok(Accepted::Unix(stream.into_std()?))
@@ -189,10 +200,12 @@ impl Accepted {
         let over = async move { over.wait_for(|life| *life == Life::Over).await.map(drop) };
         match self {
             Self::Tcp(stream) => {
-                stream.set_nodelay(true)?;
-                SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
-                let stream = TcpStream::from_std(stream)?;
+                let stream = tuned(stream)?;
                 tokio::select! { () = front.serve(worker, stream, life) => {}, _ = over => {} }
+            }
+            Self::Tls(stream, config) => {
+                let stream = tuned(stream)?;
+                tokio::select! { () = handshake::serve(front, worker, stream, config, life) => {}, _ = over => {} }
             }
             Self::Unix(stream) => {
                 let stream = UnixStream::from_std(stream)?;
@@ -201,4 +214,10 @@ impl Accepted {
         }
         Ok(())
     }
+}
+
+fn tuned(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    TcpStream::from_std(stream)
 }

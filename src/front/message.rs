@@ -1,31 +1,22 @@
 //! Message: one gRPC message collected from DATA frames without copying it.
 //!
-//! Each frame's payload is kept as the buffer it was read into. A retained payload keeps its whole read buffer alive,
-//! so payloads below 1 KiB are joined instead: a caller that sends many tiny frames must not pin many large buffers.
-//! The first payload (where it holds the whole frame head) and the last are kept as they are at any size, since every
-//! message ends in a remainder; so a well-behaved caller's bytes are never copied.
+//! See [`Pieces`] for what is kept and what is joined. The first payload, where it holds the whole frame head, is kept at
+//! any size; so a well-behaved caller's bytes are never copied.
 //!
 //! Flow-control credit is returned only for bytes that have their place in the memory budget.
 
-use std::{future::poll_fn, mem};
+use std::future::poll_fn;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::RecvStream;
-use smallvec::SmallVec;
 
-use super::{inflight::Entered, refusal::Refusal};
+use super::{inflight::Entered, pieces::Pieces, refusal::Refusal};
 use crate::{model::Rope, telemetry::Metrics, wire::inbound::FRAME_HEAD};
-
-/// Payloads smaller than this are joined.
-const TINY: usize = 1024;
 
 /// A message in the making.
 #[derive(Debug, Default)]
 pub(super) struct Message {
-    /// The payloads so far, but for `joined`.
-    chunks: SmallVec<[Bytes; 4]>,
-    /// Tiny payloads that follow `chunks`.
-    joined: BytesMut,
+    pieces: Pieces,
     /// Bytes so far, frame head included.
     received: usize,
     /// Bytes there will be, frame head included; `None` until the frame head is there.
@@ -73,47 +64,27 @@ impl Message {
         }
     }
 
-    /// The pieces as one rope.
-    pub(super) fn into_rope(mut self) -> Rope {
-        self.flush();
-        match self.chunks.len() {
-            1 => Rope::new([mem::take(&mut self.chunks[0])]),
-            _ => Rope::new(self.chunks.into_vec()),
-        }
+    /// The message as one rope.
+    pub(super) fn into_rope(self) -> Rope {
+        self.pieces.into_rope()
     }
 
     fn push(&mut self, mut payload: Bytes, last: bool, metrics: &Metrics) {
         let first = self.received == 0 && payload.len() >= FRAME_HEAD;
         self.received += payload.len();
-        if self.chunks.is_empty() && !first {
+        if first {
+            return self.pieces.keep(payload);
+        }
+        if self.pieces.first().is_none() {
             // A frame head in pieces is put together, so that nobody after us needs to.
-            let missing = (FRAME_HEAD - self.joined.len()).min(payload.len());
-            self.joined.extend_from_slice(&payload.split_to(missing));
-            if self.joined.len() == FRAME_HEAD {
-                self.flush();
-            }
+            self.pieces.complete_head(&mut payload, FRAME_HEAD);
         }
-        if payload.is_empty() {
-            return;
-        }
-        if payload.len() >= TINY || first || (last && self.joined.is_empty()) {
-            self.flush();
-            self.chunks.push(payload);
-        } else {
-            metrics.copied(payload.len());
-            self.joined.extend_from_slice(&payload);
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.joined.is_empty() {
-            self.chunks.push(self.joined.split().freeze());
-        }
+        self.pieces.push(payload, last, metrics);
     }
 
     /// Once the five bytes are there: plain? within the limit? is there room?
     fn read_frame_head(&mut self, inflight: &mut Entered<'_>, limit: usize) -> Result<(), Refusal> {
-        let Some(&[flag, a, b, c, d]) = self.chunks.first().and_then(|first| first.first_chunk::<FRAME_HEAD>()) else {
+        let Some(&[flag, a, b, c, d]) = self.pieces.first().and_then(|first| first.first_chunk::<FRAME_HEAD>()) else {
             return Ok(());
         };
         match flag {

@@ -1,20 +1,29 @@
 //! Refusal: why a call ends without a verdict, as the caller is told.
 //!
-//! | what came | answer |
-//! | --- | --- |
-//! | a method other than POST | HTTP 405 |
-//! | a content type other than `application/grpc`, `application/grpc+proto` | HTTP 415 |
-//! | an unknown service or method | UNIMPLEMENTED |
-//! | `grpc-encoding` other than identity, or a message whose compressed flag is set | UNIMPLEMENTED, `grpc-accept-encoding: identity` |
-//! | a `grpc-timeout` that is not 1 to 8 digits and one of `H M S m u n` (so also a negative one) | INVALID_ARGUMENT |
-//! | a `grpc-timeout` of zero | DEADLINE_EXCEEDED |
-//! | unreadable `gatepost-namespace-labels-bin` | INVALID_ARGUMENT |
-//! | no message, half a message, more than one message, an unknown flag in the frame head | INTERNAL |
-//! | a message declared larger than the limit | RESOURCE_EXHAUSTED, before it is read |
-//! | no room in the process's memory budget | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` |
-//! | a message that is not whole by the deadline | DEADLINE_EXCEEDED |
-//! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT |
-//! | a request that made us panic | INTERNAL |
+//! | what came | gRPC | `/validate`, `/mutate` |
+//! | --- | --- | --- |
+//! | a path where nothing is served | UNIMPLEMENTED | 404 |
+//! | a method other than POST | HTTP 405 | 405, `allow: POST` |
+//! | another content type than the path takes | HTTP 415 | 415 |
+//! | gRPC over HTTP/1.1 | HTTP 505 | |
+//! | a compressed message | UNIMPLEMENTED, `grpc-accept-encoding: identity` | 415, `accept-encoding: identity` |
+//! | a timeout that cannot be read (so also a negative one) | INVALID_ARGUMENT | 400 |
+//! | a timeout of zero | DEADLINE_EXCEEDED | 400 |
+//! | unreadable `gatepost-namespace-labels-bin` | INVALID_ARGUMENT | |
+//! | no message or no body | INTERNAL | 400 |
+//! | a body whose chunks are broken | | 400 |
+//! | half a message, more than one message, an unknown flag in the frame head | INTERNAL | |
+//! | a message declared larger than the limit | RESOURCE_EXHAUSTED, before it is read | 413, before it is read |
+//! | a body of undeclared length that grows beyond the limit | | 413 |
+//! | no room in the process's memory budget | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
+//! | a message that is not whole by the deadline | DEADLINE_EXCEEDED | 408 |
+//! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT | 400 |
+//! | a request that made us panic | INTERNAL | 500 |
+//!
+//! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to whoever sent the write.
+//!
+//! 408 rather than 504 for a body that does not arrive: nobody behind us was waited for, only the caller. And 503 with
+//! `retry-after` for overload, because kube-apiserver then asks again, within the hook's timeout.
 //!
 //! The line between INTERNAL and INVALID_ARGUMENT is gRPC's own: a broken frame is the fault of the caller's gRPC
 //! library and says nothing about the review in it (grpc-go and grpc-java answer INTERNAL as well); a whole message that
@@ -32,10 +41,16 @@ use crate::{telemetry::Refused, wire::inbound::ViewError};
 /// Why a call ends without a verdict.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("gRPC calls are made with POST")]
+    #[error("there is nothing at {path}: this port serves POST /validate, POST /mutate and gRPC")]
+    UnknownPath { path: String },
+    #[error("calls are made with POST")]
     Method,
     #[error("the content-type must be application/grpc or application/grpc+proto")]
+    NotGrpc,
+    #[error("the content-type must be application/json or application/vnd.kubernetes.protobuf")]
     ContentType,
+    #[error("gRPC is spoken over HTTP/2 only")]
+    GrpcOverHttp1,
     #[error("unknown method {method}: gatepost.v1.Admission has Review, Mutate and Validate")]
     UnknownMethod { method: String },
     #[error("unknown service in {path}: this port serves gatepost.v1.Admission, grpc.health.v1.Health and reflection")]
@@ -46,6 +61,16 @@ pub(super) enum Refusal {
     Timeout,
     #[error("gatepost-namespace-labels-bin must be base64 of a protobuf gatepost.v1.NamespaceLabels, once")]
     NamespaceLabels,
+    #[error("the body must not be compressed: send it with content-encoding identity")]
+    ContentEncoding,
+    #[error("?timeout= must be given once, as a duration of more than zero such as 10s, 1m30s or 500ms")]
+    TimeoutParameter,
+    #[error("the request has no body: send one AdmissionReview")]
+    NoBody,
+    #[error("the body cannot be read: its chunks are broken")]
+    BrokenBody,
+    #[error("the body is longer than the limit of {limit} bytes")]
+    TooLong { limit: usize },
     #[error("the call has no message: the stream ended after {received} of the 5 bytes of a frame head")]
     NoMessage { received: usize },
     #[error(
@@ -73,25 +98,30 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The HTTP status, where gRPC cannot be spoken at all.
-    pub(super) fn http(&self) -> Option<StatusCode> {
-        match self {
-            Self::Method => Some(StatusCode::METHOD_NOT_ALLOWED),
-            Self::ContentType => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            _ => None,
-        }
+    /// True where gRPC cannot be spoken, because what came is not gRPC.
+    pub(super) fn is_plain_http(&self) -> bool {
+        matches!(self, Self::UnknownPath { .. } | Self::Method | Self::NotGrpc | Self::GrpcOverHttp1)
     }
 
     /// The gRPC status.
     pub(super) fn code(&self) -> Code {
         match self {
-            Self::UnknownMethod { .. } | Self::UnknownService { .. } | Self::Compressed => Code::Unimplemented,
-            Self::Timeout | Self::NamespaceLabels | Self::NotAReview(_) => Code::InvalidArgument,
-            Self::TooLarge { .. } | Self::Overloaded { .. } => Code::ResourceExhausted,
+            Self::UnknownMethod { .. } | Self::UnknownService { .. } | Self::UnknownPath { .. } | Self::Compressed => {
+                Code::Unimplemented
+            }
+            Self::Timeout | Self::TimeoutParameter | Self::NamespaceLabels | Self::NotAReview(_) => {
+                Code::InvalidArgument
+            }
+            Self::TooLarge { .. } | Self::TooLong { .. } | Self::Overloaded { .. } => Code::ResourceExhausted,
             Self::DeadlineZero | Self::Deadline { .. } => Code::DeadlineExceeded,
             Self::Cancelled => Code::Cancelled,
             Self::Method
+            | Self::NotGrpc
             | Self::ContentType
+            | Self::ContentEncoding
+            | Self::GrpcOverHttp1
+            | Self::NoBody
+            | Self::BrokenBody
             | Self::NoMessage { .. }
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
@@ -100,18 +130,53 @@ impl Refusal {
         }
     }
 
+    /// The HTTP status.
+    pub(super) fn http(&self) -> StatusCode {
+        match self {
+            Self::UnknownPath { .. } | Self::UnknownMethod { .. } | Self::UnknownService { .. } => {
+                StatusCode::NOT_FOUND
+            }
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotGrpc | Self::ContentType | Self::ContentEncoding | Self::Compressed => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
+            Self::GrpcOverHttp1 => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::TooLarge { .. } | Self::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Deadline { .. } | Self::Cancelled => StatusCode::REQUEST_TIMEOUT,
+            Self::Timeout
+            | Self::TimeoutParameter
+            | Self::DeadlineZero
+            | Self::NamespaceLabels
+            | Self::NoBody
+            | Self::BrokenBody
+            | Self::NoMessage { .. }
+            | Self::Incomplete { .. }
+            | Self::MoreThanOne { .. }
+            | Self::Flag(_)
+            | Self::NotAReview(_) => StatusCode::BAD_REQUEST,
+            Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
     /// How it is counted; `None` for a bug, which is counted as a request that ended internally.
     pub(super) fn counted(&self) -> Option<Refused> {
         Some(match self {
-            Self::Method | Self::ContentType => Refused::NotGrpc,
+            Self::UnknownPath { .. } => Refused::UnknownPath,
+            Self::Method => Refused::Method,
+            Self::NotGrpc | Self::ContentType => Refused::ContentType,
+            Self::GrpcOverHttp1 => Refused::Protocol,
             Self::UnknownMethod { .. } | Self::UnknownService { .. } => Refused::UnknownMethod,
-            Self::Compressed => Refused::Compressed,
-            Self::Timeout => Refused::Timeout,
+            Self::Compressed | Self::ContentEncoding => Refused::Compressed,
+            Self::Timeout | Self::TimeoutParameter => Refused::Timeout,
             Self::NamespaceLabels => Refused::NamespaceLabels,
-            Self::NoMessage { .. } | Self::Incomplete { .. } | Self::MoreThanOne { .. } | Self::Flag(_) => {
-                Refused::Framing
-            }
-            Self::TooLarge { .. } => Refused::TooLarge,
+            Self::NoBody
+            | Self::BrokenBody
+            | Self::NoMessage { .. }
+            | Self::Incomplete { .. }
+            | Self::MoreThanOne { .. }
+            | Self::Flag(_) => Refused::Framing,
+            Self::TooLarge { .. } | Self::TooLong { .. } => Refused::TooLarge,
             Self::Overloaded { .. } => Refused::Overloaded,
             Self::DeadlineZero | Self::Deadline { .. } => Refused::Deadline,
             Self::NotAReview(_) => Refused::NotAReview,

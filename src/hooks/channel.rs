@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 
-use super::{call::Call, lane::Lane};
+use super::{call::Call, held::Probe, lane::Lane};
 use crate::model::Endpoint;
 
 /// The live connections to one endpoint: one lane for each worker, opened ahead, so that a request crosses no thread;
@@ -58,6 +58,11 @@ impl Channel {
         if let Some(spare) = self.spare.get() {
             spare.sweep();
         }
+    }
+
+    /// Tells the probe whether the first worker has a connection, once that is known.
+    pub(super) fn reach(&self, probe: Probe) {
+        self.lane(0).probe(probe);
     }
 
     #[allow(clippy::indexing_slicing)]

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::model::{Endpoint, hook::Address};
+use crate::model::{Endpoint, Transport, hook::Address};
 
 /// A peer that acknowledges nothing for so long is gone, whatever it promised: half-open connections to dead pods
 /// end here (kubernetes/kubernetes#80313). Also how long an idle connection may go without a sign of life.
@@ -42,6 +42,11 @@ impl Socket {
             Self::Unix(_) => 64 << 10,
         }
     }
+
+    /// HTTP/2 was agreed on by ALPN.
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2"))
+    }
 }
 
 /// Connects. The text of an error says what was tried.
@@ -63,7 +68,7 @@ pub(super) async fn dial(endpoint: &Endpoint, tls: Option<&Arc<rustls::ClientCon
         .map_err(|error| format!("TLS with {host}:{port}: {error}"))?;
     let session = stream.get_mut().1;
     session.set_buffer_limit(Some(TLS_BUFFER));
-    if session.alpn_protocol() != Some(b"h2") {
+    if endpoint.transport == Transport::Grpc && session.alpn_protocol() != Some(b"h2") {
         return Err(format!("TLS with {host}:{port}: the hook does not offer HTTP/2"));
     }
     Ok(Socket::Tls(Box::new(stream)))

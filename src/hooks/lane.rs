@@ -9,6 +9,8 @@
 //!                  └──nobody asks──> over
 //! ```
 //!
+//! Connected is one HTTP/2 connection, or, where the hook speaks HTTP/1.1, a pool that has at least one.
+//!
 //! While dialling, calls wait (each no longer than its own timeout). When dialling fails, all of them fail with the
 //! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
 
@@ -25,22 +27,21 @@ use tokio::{
 
 use super::{
     call::Call,
-    dial::{Socket, dial},
-    http2::{Connection, Limits},
+    dial::Socket,
+    dialler::{Dialled, Dialler},
+    held::{Held, Probe},
+    http1::Pool,
+    http2::Connection,
 };
 use crate::model::{CallFailure, Endpoint};
 
-/// Resolve, connect, TLS and greeting together.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Pauses between attempts when nobody asks: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Calls do not dial more often than this.
-const BETWEEN_DIALS: Duration = Duration::from_millis(20);
+pub(super) const BETWEEN_DIALS: Duration = Duration::from_millis(20);
 /// A connection that takes no more calls is closed by then: no hook's own timeout is longer.
 const LEAVING_WITHIN: Duration = Duration::from_secs(30);
-/// The largest answer taken from a hook. It may echo the review's object, so this is above the largest object.
-const LARGEST_ANSWER: usize = 8 << 20;
 
 /// What a lane is told.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(super) enum Command {
     Ask(Call),
     /// Some calls are abandoned; reset them.
     Sweep,
+    /// Say whether there is a connection, once that is known.
+    Probe(Probe),
 }
 
 /// The sending end of a lane. Dropping it lets the lane end once its last answer is in.
@@ -62,7 +65,8 @@ impl Lane {
         tls: Option<Arc<rustls::ClientConfig>>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, commands) = unbounded_channel();
-        let task = Task { endpoint, tls, commands, held: Vec::new(), open: true };
+        let dialler = Arc::new(Dialler::new(endpoint, tls));
+        let task = Task { dialler, commands, held: Held::default(), open: true };
         (Self(sender), task.run())
     }
 
@@ -80,14 +84,17 @@ impl Lane {
         // A lane that is gone has nothing to reset.
         let _ = self.0.send(Command::Sweep);
     }
+
+    /// Tells the probe whether there is a connection, once that is known. A lane that is gone drops it.
+    pub(super) fn probe(&self, probe: Probe) {
+        let _ = self.0.send(Command::Probe(probe));
+    }
 }
 
 struct Task {
-    endpoint: Endpoint,
-    tls: Option<Arc<rustls::ClientConfig>>,
+    dialler: Arc<Dialler>,
     commands: UnboundedReceiver<Command>,
-    /// Calls that wait for a connection.
-    held: Vec<Call>,
+    held: Held,
     /// Somebody may still ask.
     open: bool,
 }
@@ -98,54 +105,54 @@ impl Task {
         while self.open || !self.held.is_empty() {
             let dialled_at = Instant::now();
             match self.connect().await {
-                Ok(connection) => {
+                Ok(dialled) => {
                     pause = FIRST_PAUSE;
-                    let held = std::mem::take(&mut self.held);
-                    let ended = connection.drive(&mut self.commands, held).await;
-                    self.held = ended.unseen;
-                    if let Some(mut leaving) = ended.leaving {
-                        // The next calls do not wait for the answers still due here.
-                        tokio::spawn(async move { timeout(LEAVING_WITHIN, leaving.finish_calls()).await });
-                    }
-                    match ended.why {
-                        Some(why) => tracing::debug!(endpoint = %self.endpoint, why, "connection to a hook ended"),
-                        None => return,
-                    }
-                    // A hook that hangs up as soon as it is called must not make us spin.
-                    sleep(BETWEEN_DIALS.saturating_sub(dialled_at.elapsed())).await;
+                    let ended = match dialled {
+                        Dialled::Http2(connection) => self.carry_over(connection).await,
+                        Dialled::Http1(socket) => {
+                            let pool = Pool::new(self.dialler.clone(), socket);
+                            pool.drive(&mut self.commands, &mut self.held).await
+                        }
+                    };
+                    let Some(why) = ended else { return };
+                    tracing::debug!(endpoint = %self.dialler.endpoint, why, "connection to a hook ended");
                 }
                 Err(why) => {
-                    tracing::debug!(endpoint = %self.endpoint, why, "cannot connect to a hook");
-                    for call in self.held.drain(..) {
-                        call.inbox.deliver(call.tag, Err(CallFailure::Connect(why.clone())));
-                    }
+                    tracing::debug!(endpoint = %self.dialler.endpoint, why, "cannot connect to a hook");
+                    self.held.fail(&why);
                     self.rest(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                    sleep(BETWEEN_DIALS.saturating_sub(dialled_at.elapsed())).await;
                 }
             }
+            // A hook that hangs up as soon as it is called must not make us spin.
+            sleep(BETWEEN_DIALS.saturating_sub(dialled_at.elapsed())).await;
         }
     }
 
+    /// Carries calls over one HTTP/2 connection, and says why it takes no more; `None` when nobody will ask.
+    async fn carry_over(&mut self, connection: Connection<Socket>) -> Option<String> {
+        let first = self.held.connected();
+        let ended = connection.drive(&mut self.commands, first).await;
+        self.held.calls = ended.unseen;
+        if let Some(mut leaving) = ended.leaving {
+            // The next calls do not wait for the answers still due here.
+            tokio::spawn(async move { timeout(LEAVING_WITHIN, leaving.finish_calls()).await });
+        }
+        ended.why
+    }
+
     /// Dials and greets; calls that come meanwhile are held, and let go when nobody waits for them any more.
-    async fn connect(&mut self) -> Result<Connection<Socket>, String> {
-        let Self { endpoint, tls, commands, held, open } = self;
-        let attempt = timeout(CONNECT_WITHIN, async {
-            let socket = dial(endpoint, tls.as_ref()).await?;
-            let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER };
-            let mut connection = Connection::new(socket, limits, endpoint.tls.is_some(), &authority(endpoint));
-            connection.greet().await?;
-            Ok(connection)
-        });
+    async fn connect(&mut self) -> Result<Dialled, String> {
+        let Self { dialler, commands, held, open } = self;
+        let attempt = dialler.dial();
         tokio::pin!(attempt);
         loop {
             tokio::select! {
-                result = &mut attempt => {
-                    return result.unwrap_or_else(|_| Err(format!("{endpoint}: no connection within {CONNECT_WITHIN:?}")));
-                }
+                result = &mut attempt => return result,
                 command = commands.recv(), if *open => match command {
-                    Some(Command::Ask(call)) => held.push(call),
-                    Some(Command::Sweep) => held.retain(|call| !call.is_abandoned()),
+                    Some(Command::Ask(call)) => held.calls.push(call),
+                    Some(Command::Probe(probe)) => held.probes.push(probe),
+                    Some(Command::Sweep) => held.sweep(),
                     None if held.is_empty() => return Err("nobody asks any more".into()),
                     None => *open = false,
                 },
@@ -158,10 +165,8 @@ impl Task {
         let wait = async {
             loop {
                 match self.commands.recv().await {
-                    Some(Command::Ask(call)) => {
-                        self.held.push(call);
-                        return;
-                    }
+                    Some(Command::Ask(call)) => return self.held.calls.push(call),
+                    Some(Command::Probe(probe)) => return self.held.probes.push(probe),
                     Some(Command::Sweep) => {}
                     None => {
                         self.open = false;
@@ -172,14 +177,5 @@ impl Task {
         };
         // Running out of time is the ordinary end of a pause.
         let _ = timeout(pause, wait).await;
-    }
-}
-
-/// What HTTP calls `:authority`.
-fn authority(endpoint: &Endpoint) -> String {
-    match &endpoint.address {
-        crate::model::hook::Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-        crate::model::hook::Address::Tcp { host, port } => format!("{host}:{port}"),
-        crate::model::hook::Address::Unix(_) => "localhost".to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! How a hook is called: one warm HTTP/2 connection for each worker and endpoint, shared bytes out, answers in.
+//! How a hook is called: a warm connection for each worker and endpoint, shared bytes out, answers in. Hooks that
+//! speak HTTP/1.1 only get a pool of connections, as each carries one call at a time.
 //!
 //! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`]. Nothing here
 //! times out, retries or judges: that is `admit`'s, who sees the whole request.
@@ -6,10 +7,15 @@
 pub mod call;
 pub mod channel;
 mod dial;
+mod dialler;
+mod held;
+mod http1;
 mod http2;
 pub mod inbox;
 mod lane;
+mod post;
 mod probe;
+mod retry_after;
 
 pub use call::{Call, HttpReply, Method, Reply, Request};
 pub use channel::Channel;

@@ -7,13 +7,14 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message;
+use tokio::sync::oneshot;
 
 use super::{
     Channel, Inbox,
-    call::{Call, Method, Reply, Request},
+    call::{Call, HttpReply, Method, Reply, Request},
 };
 use crate::{
-    model::{CallFailure, Rope},
+    model::{CallFailure, HttpForm, Rope, Transport},
     wire::{
         answer,
         outbound::framed,
@@ -52,11 +53,15 @@ const SERVICE: &str = "gatepost.v1.Admission";
 impl Channel {
     /// Is the hook there and willing? Connects (TLS and peer identity included), then asks the standard health service
     /// for `gatepost.v1.Admission`; where the hook has no such service, sends a canned dry-run review, to which any
-    /// valid answer will do.
+    /// valid answer will do. A hook that is asked over HTTP is connected to and nothing more: an existing webhook never
+    /// sees a review that no apiserver would send.
     ///
     /// # Errors
     /// Why the hook cannot be asked; [`CallFailure::Grpc`] also where it says it is not serving.
     pub async fn probe(&self, timeout: Duration) -> Result<(), CallFailure> {
+        if self.endpoint().transport == Transport::Http {
+            return self.connected(timeout).await;
+        }
         let health = framed(&HealthCheckRequest { service: SERVICE.to_owned() });
         match self.ask_once(Method::Health, health, timeout).await {
             Ok(reply) => match HealthCheckResponse::decode(reply) {
@@ -76,26 +81,54 @@ impl Channel {
         }
     }
 
+    /// Waits until the first worker is connected.
+    async fn connected(&self, timeout: Duration) -> Result<(), CallFailure> {
+        let (probe, told) = oneshot::channel();
+        self.reach(probe);
+        match tokio::time::timeout(timeout, told).await {
+            Ok(Ok(result)) => result.map_err(CallFailure::Connect),
+            Ok(Err(_)) => Err(CallFailure::Connect("gatepost is stopping".into())),
+            Err(_) => Err(CallFailure::Connect(format!("{}: no connection within {timeout:?}", self.endpoint()))),
+        }
+    }
+
     /// Asks over the first worker's connection and waits for the message that comes back.
     ///
     /// # Errors
     /// Why none came.
     pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
+        let request = Request::Grpc { method, namespace_labels: None };
+        match self.reply_to(request, Rope::new([message]), timeout).await? {
+            Reply::Grpc(message) => Ok(message),
+            Reply::Http(reply) => Err(CallFailure::NotGrpc(format!("HTTP status {}", reply.status))),
+        }
+    }
+
+    /// Posts over the first worker's connection, or one of them, and waits for the reply, whatever its status.
+    ///
+    /// # Errors
+    /// Why none came.
+    pub async fn post_once(
+        &self,
+        path: &str,
+        form: HttpForm,
+        message: Rope,
+        timeout: Duration,
+    ) -> Result<HttpReply, CallFailure> {
+        match self.reply_to(Request::Http { path: path.into(), form }, message, timeout).await? {
+            Reply::Http(reply) => Ok(reply),
+            Reply::Grpc(_) => Err(CallFailure::NotHttp("it answered a POST with gRPC".into())),
+        }
+    }
+
+    async fn reply_to(&self, request: Request, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
         let inbox = Arc::new(Inbox::default());
-        let call = Call {
-            request: Request::Grpc { method, namespace_labels: None },
-            body: Rope::new([message]),
-            deadline: Instant::now() + timeout,
-            inbox: inbox.clone(),
-            tag: 0,
-        };
-        self.ask(0, call);
+        let deadline = Instant::now() + timeout;
+        self.ask(0, Call { request, body, deadline, inbox: inbox.clone(), tag: 0 });
         let arrived = tokio::time::timeout(timeout, inbox.take()).await;
         inbox.close();
         match arrived.map(|arrived| arrived.into_iter().next()) {
-            Ok(Some((_, Ok(Reply::Grpc(message))))) => Ok(message),
-            Ok(Some((_, Ok(Reply::Http(reply))))) => Err(CallFailure::NotGrpc(format!("HTTP status {}", reply.status))),
-            Ok(Some((_, Err(failure)))) => Err(failure),
+            Ok(Some((_, result))) => result,
             _ => {
                 self.sweep(0);
                 Err(CallFailure::Timeout(timeout))

@@ -3,7 +3,9 @@
 pub mod current;
 pub mod draining;
 pub mod generation;
+pub mod namespaces;
 
 pub use current::{Current, Rejection};
 pub use draining::Draining;
 pub use generation::{Generation, LiveHook, Replacement, Rotation};
+pub use namespaces::Namespaces;

@@ -83,7 +83,7 @@ pub enum CallFailure {
     #[error("{0}")]
     Invalid(String),
     /// The answer has no `response`.
-    #[error("the answer has no response")]
+    #[error("the answer's response was absent")]
     NoResponse,
     /// The answer belongs to another request.
     #[error("expected response.uid={expected:?}, got {got:?}")]

@@ -1,11 +1,11 @@
-//! Hook and Rule: who is asked, and about what.
+//! Hook: who is asked, and how.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Operation, Review, ReviewVersion, Selector};
+use super::{ReviewVersion, Rule, Selector};
 
 /// Whether a hook may change the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HookType {
     /// Says yes or no.
     Validating,
@@ -76,79 +76,6 @@ impl SideEffects {
     pub fn free(self) -> bool {
         matches!(self, Self::None | Self::NoneOnDryRun)
     }
-}
-
-/// Which objects a rule sees. Upstream: `rules[].scope`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Both.
-    Any,
-    /// Objects in a namespace.
-    Namespaced,
-    /// Objects outside any namespace, and namespaces themselves.
-    Cluster,
-}
-
-impl Scope {
-    /// As written in a configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Any => "*",
-            Self::Namespaced => "Namespaced",
-            Self::Cluster => "Cluster",
-        }
-    }
-}
-
-/// One thing a hook cares about. All five parts must match; any rule of a hook suffices.
-/// Source: `docs/reference/webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// Operations; all four stand for `*`.
-    pub operations: Vec<Operation>,
-    /// API groups; `*` is all.
-    pub api_groups: Vec<Box<str>>,
-    /// API versions; `*` is all.
-    pub api_versions: Vec<Box<str>>,
-    /// Resources: `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
-    pub resources: Vec<Box<str>>,
-    /// Scope.
-    pub scope: Scope,
-}
-
-impl Rule {
-    /// Does this rule see that request? Compares exactly as upstream does; allocates nothing.
-    pub fn matches(&self, review: &Review) -> bool {
-        let gvr = &review.resource;
-        self.scope_matches(review)
-            && self.operations.contains(&review.operation)
-            && names(&self.api_groups, &gvr.group)
-            && names(&self.api_versions, &gvr.version)
-            && self.resources.iter().any(|entry| {
-                let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
-                (resource == "*" || *resource == *gvr.resource) && (sub == "*" || *sub == *review.sub_resource)
-            })
-    }
-
-    fn scope_matches(&self, review: &Review) -> bool {
-        match self.scope {
-            Scope::Any => true,
-            Scope::Namespaced => is_namespaced(review),
-            Scope::Cluster => !is_namespaced(review),
-        }
-    }
-}
-
-/// Upstream's idea of "namespaced": the request has a namespace and is not about a Namespace object itself.
-/// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
-pub fn is_namespaced(review: &Review) -> bool {
-    let gvr = &review.resource;
-    let about_namespaces = gvr.group.is_empty() && gvr.version == "v1" && gvr.resource == "namespaces";
-    !review.namespace.is_empty() && !about_namespaces
-}
-
-fn names(list: &[Box<str>], wanted: &str) -> bool {
-    list.iter().any(|entry| &**entry == "*" || &**entry == wanted)
 }
 
 /// Where a hook listens.

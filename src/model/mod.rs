@@ -6,18 +6,18 @@ pub mod initializer;
 pub mod labels;
 pub mod review;
 pub mod rope;
+pub mod rule;
 pub mod selector;
 pub mod time;
 pub mod verdict;
 
 pub use answer::{Answer, CallFailure, Denial};
-pub use hook::{
-    Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Rule, Scope, SideEffects, Transport,
-};
+pub use hook::{Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, SideEffects, Transport};
 pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
 pub use rope::Rope;
+pub use rule::{Rule, Scope, Target};
 pub use selector::Selector;
 pub use time::Deadline;
 pub use verdict::{StatusCause, StatusInfo, Verdict};

@@ -72,6 +72,14 @@ pub struct Gvr {
     pub resource: ByteString,
 }
 
+impl fmt::Display for Gvr {
+    /// As upstream writes it: `<group>/<version>, Resource=<resource>`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, version, resource } = self;
+        write!(f, "{group}/{version}, Resource={resource}")
+    }
+}
+
 /// The version of `admission.k8s.io` a review is written in. Both have the same fields; only v1 checks the answer's
 /// uid and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +105,11 @@ impl ReviewVersion {
             Self::V1 => "v1",
             Self::V1beta1 => "v1beta1",
         }
+    }
+
+    /// 0 or 1, for tables.
+    pub const fn index(self) -> usize {
+        self as usize
     }
 
     /// The first of these versions that is known, as upstream chooses.

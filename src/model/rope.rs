@@ -73,6 +73,17 @@ impl Rope {
         whole.into()
     }
 
+    /// The parts of the pieces that lie in `range` (clamped to the rope), in order, each sharing its piece's buffer.
+    pub fn shared(&self, range: Range<usize>) -> impl Iterator<Item = Bytes> {
+        let mut start = 0;
+        self.chunks.iter().filter_map(move |chunk| {
+            let from = range.start.clamp(start, start + chunk.len()) - start;
+            let to = range.end.clamp(start, start + chunk.len()) - start;
+            start += chunk.len();
+            (from < to).then(|| chunk.slice(from..to))
+        })
+    }
+
     /// Reads the bytes in `range` in order, without joining the pieces.
     pub fn reader(&self, range: Range<usize>) -> RopeReader<'_> {
         RopeReader { rope: self, chunk: 0, chunk_start: 0, at: range.start, end: range.end.min(self.len) }
@@ -127,6 +138,8 @@ mod tests {
                     let want = &b"hello world"[start..end];
                     let joined: Vec<u8> = rope.slices(start..end).flatten().copied().collect();
                     assert_eq!(joined, want);
+                    let shared: Vec<u8> = rope.shared(start..end).flatten().collect();
+                    assert_eq!(shared, want);
                     assert_eq!(&rope.copy_of(start..end)[..], want);
                     let mut read = Vec::new();
                     rope.reader(start..end).read_to_end(&mut read).expect("reads");

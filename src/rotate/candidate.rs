@@ -5,7 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use rustls::ClientConfig;
 
 use crate::{
-    model::{Endpoint, Hook, hook::EndpointTls},
+    model::{
+        Endpoint, Hook,
+        hook::{EndpointTls, Transport},
+    },
     snapshot::{self, Problem, Snapshot},
     source::Contents,
     tls,
@@ -18,13 +21,13 @@ pub struct Candidate {
     pub digest: String,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
-    tls: HashMap<EndpointTls, Arc<ClientConfig>>,
+    tls: HashMap<(EndpointTls, Transport), Arc<ClientConfig>>,
 }
 
 impl Candidate {
     /// How TLS is done with that endpoint; `None` where it is not done.
     pub fn tls(&self, endpoint: &Endpoint) -> Option<Arc<ClientConfig>> {
-        self.tls.get(endpoint.tls.as_ref()?).cloned()
+        self.tls.get(&(endpoint.tls.clone()?, endpoint.transport)).cloned()
     }
 }
 
@@ -39,11 +42,12 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
     let mut problems = Vec::new();
     for hook in &snapshot.hooks {
         let Some(wanted) = &hook.endpoint.tls else { continue };
-        if tls.contains_key(wanted) {
+        let key = (wanted.clone(), hook.endpoint.transport);
+        if tls.contains_key(&key) {
             continue;
         }
-        match tls::client_config(wanted, &system) {
-            Ok(config) => drop(tls.insert(wanted.clone(), config)),
+        match tls::client_config(wanted, hook.endpoint.transport, &system) {
+            Ok(config) => drop(tls.insert(key, config)),
             Err(error) => problems.push(Problem {
                 file: file_of(hook, contents),
                 path: format!("hook {:?}, TLS", hook.name),

@@ -7,7 +7,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::live::{Draining, Generation, LiveHook, Rotation};
+use crate::{
+    live::{Draining, Generation, LiveHook, Rotation},
+    model::Hook,
+};
 
 /// What is left of former generations. A generation ends when the last request that began under it does.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub(super) struct Drain {
 
 #[derive(Debug)]
 struct Leaving {
-    hook: Arc<str>,
+    hook: Arc<Hook>,
     /// The last generation that asked it.
     last: u64,
     since: SystemTime,
@@ -35,14 +38,14 @@ impl Drain {
     /// `old` has been replaced by `new`.
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
         self.former.push(Arc::downgrade(old));
-        let stays = |name: &Arc<str>| new.hooks.iter().any(|live| live.hook.name == *name);
+        let stays = |hook: &Hook| new.hooks.iter().any(|live| live.hook.id == hook.id);
         self.leaving.retain(|leaving| !stays(&leaving.hook));
         // A hook that was still being probed holds no request.
         let asked = |live: &&LiveHook| matches!(live.rotation, Rotation::Active { .. });
-        for live in old.hooks.iter().filter(asked).filter(|live| !stays(&live.hook.name)) {
+        for live in old.hooks.iter().filter(asked).filter(|live| !stays(&live.hook)) {
             tracing::info!(hook = %live.hook.name, generation = new.number, "hook leaves rotation and drains");
             self.leaving.push(Leaving {
-                hook: Arc::clone(&live.hook.name),
+                hook: Arc::clone(&live.hook),
                 last: old.number,
                 since: SystemTime::now(),
                 until: Instant::now() + self.bound,
@@ -63,13 +66,13 @@ impl Drain {
             let drained = oldest > leaving.last;
             let overdue = leaving.until <= now;
             if drained {
-                tracing::info!(hook = %leaving.hook, "hook drained");
+                tracing::info!(hook = %leaving.hook.name, "hook drained");
             } else if overdue {
-                tracing::warn!(hook = %leaving.hook, after = ?self.bound, "hook has not drained in time; not waited for");
+                tracing::warn!(hook = %leaving.hook.name, after = ?self.bound, "hook has not drained in time; not waited for");
             }
             !drained && !overdue
         });
-        let still = |leaving: &Leaving| Draining { hook: Arc::clone(&leaving.hook), since: leaving.since };
+        let still = |leaving: &Leaving| Draining { hook: Arc::clone(&leaving.hook.name), since: leaving.since };
         self.leaving.iter().map(still).collect()
     }
 }

@@ -130,7 +130,7 @@ impl Rotator {
 
     fn seated(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
         let seated: Vec<_> = in_force.hooks.iter().map(seated).collect();
-        let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.name, &hook.endpoint));
+        let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
         let seats = seat((in_force.number > 0).then_some(&seated), new);
         let mut opened = HashMap::new();
         let mut hooks = Vec::with_capacity(seats.len());
@@ -222,7 +222,7 @@ impl Rotator {
 
 fn seated(live: &LiveHook) -> Seated<'_> {
     let asked = matches!(live.rotation, Rotation::Active { .. });
-    Seated { name: &live.hook.name, endpoint: live.channel.endpoint(), asked }
+    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked }
 }
 
 /// Asked, and where the configuration says.

@@ -5,8 +5,8 @@ use crate::model::Endpoint;
 /// How a hook stands in the generation in force.
 #[derive(Clone, Copy, Debug)]
 pub struct Seated<'a> {
-    /// Its name.
-    pub name: &'a str,
+    /// Its id: names need not be unique.
+    pub id: &'a str,
     /// The endpoint it is asked at, or would be.
     pub endpoint: &'a Endpoint,
     /// Is it asked?
@@ -27,13 +27,13 @@ pub enum Seat {
     Moving(usize),
 }
 
-/// Seats each hook (name and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
+/// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
 pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a str, &'a Endpoint)>) -> Vec<Seat> {
     let Some(in_force) = in_force else { return new.map(|_| Seat::First).collect() };
-    new.map(|(name, endpoint)| {
+    new.map(|(id, endpoint)| {
         // Its own former place is looked at first, so that a hook does not change connections without need.
-        let same_name = in_force.iter().position(|old| old.asked && old.name == name);
-        if let Some(place) = same_name
+        let same_hook = in_force.iter().position(|old| old.asked && old.id == id);
+        if let Some(place) = same_hook
             && in_force[place].endpoint == endpoint
         {
             return Seat::Proven(place);
@@ -41,7 +41,7 @@ pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a 
         if let Some(place) = in_force.iter().position(|old| old.asked && old.endpoint == endpoint) {
             return Seat::Proven(place);
         }
-        same_name.map_or(Seat::Unproven, Seat::Moving)
+        same_hook.map_or(Seat::Unproven, Seat::Moving)
     })
     .collect()
 }
@@ -61,10 +61,10 @@ mod tests {
             .unwrap_or_default()
             .iter()
             .zip(&endpoints)
-            .map(|((name, _, asked), endpoint)| Seated { name, endpoint, asked: *asked })
+            .map(|((id, _, asked), endpoint)| Seated { id, endpoint, asked: *asked })
             .collect();
-        let new: Vec<_> = new.iter().map(|(name, port)| (*name, at(*port))).collect();
-        seat(in_force.map(|_| &*seated), new.iter().map(|(name, endpoint)| (*name, endpoint)))
+        let new: Vec<_> = new.iter().map(|(id, port)| (*id, at(*port))).collect();
+        seat(in_force.map(|_| &*seated), new.iter().map(|(id, endpoint)| (*id, endpoint)))
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proven_endpoint_serves_a_hook_of_any_name() {
+    fn a_proven_endpoint_serves_any_hook() {
         assert_eq!(seats(Some(&[("a", 1, true)]), &[("renamed", 1)]), [Seat::Proven(0)]);
         let twins = [("a", 1, true), ("b", 1, true)];
         assert_eq!(seats(Some(&twins), &[("b", 1), ("c", 1)]), [Seat::Proven(1), Seat::Proven(0)]);

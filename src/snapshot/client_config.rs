@@ -1,50 +1,64 @@
 //! `clientConfig`: how a hook is reached, checked, with the certificates read.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-
 use super::{
     ReadFile,
     at::At,
-    names::{LABEL, is_dns_label},
-    pem::{belong_together, certificates, private_key},
+    credentials::{authorities, client_pair},
+    form::Form,
+    http_url,
     problem::quoted,
+    service,
     url::{is_host, parse_url},
 };
-use crate::model::{
-    Endpoint, Transport,
-    hook::{Address, EndpointTls, Pem},
-};
+use crate::model::{Endpoint, Transport, hook::EndpointTls};
 
 const KEYS: [&str; 7] =
     ["url", "service", "caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
+const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
 
 /// Keys that mean something only where the connection is TLS.
 const TLS_KEYS: [&str; 5] = ["caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
 
+/// How a hook is reached.
+pub(super) struct Client {
+    /// Where it listens. Its transport is what the URL says; a service says none.
+    pub(super) endpoint: Endpoint,
+    /// At which path it is asked, where over HTTP.
+    pub(super) path: String,
+}
+
 /// Checks a hook's `clientConfig` and reads the files it names; what is wrong is reported.
-pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Endpoint> {
-    if !at.required("say how the hook is reached: {url: grpc://host:port}") || !at.is_map_of(&KEYS) {
+pub(super) fn check(at: &At<'_>, form: Form, read: ReadFile<'_>) -> Option<Client> {
+    let (keys, fix): (&[&str], _) = match form {
+        Form::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
+        Form::Kubernetes => (&KUBERNETES_KEYS, "say how the hook is reached: {url: https://host:port/path}"),
+    };
+    if !at.required(fix) || !at.is_map_of(keys) {
         return None;
     }
     let before = at.problems();
-    let endpoint = place(at);
-    let ca_pem = authorities(at, read);
+    let client = place(at, form);
+    let ca_pem = authorities(at, form, read);
     let client_pem = client_pair(at, read);
     let server_name = server_name(at);
-    let mut endpoint = endpoint?;
+    let (mut endpoint, path) = client?;
     match &mut endpoint.tls {
         Some(tls) => {
             *tls = EndpointTls { server_name: server_name.unwrap_or(tls.server_name.clone()), ca_pem, client_pem };
         }
         None => TLS_KEYS.iter().map(|key| at.key(key)).filter(At::present).for_each(|key| {
-            key.problem("has no meaning on a plaintext connection", "use grpcs://, or remove it");
+            let fix = match endpoint.transport {
+                Transport::Grpc => "use grpcs://, or remove it",
+                Transport::Http => "use https://, or remove it",
+            };
+            key.problem("has no meaning on a plaintext connection", fix);
         }),
     }
-    (at.problems() == before).then_some(endpoint)
+    (at.problems() == before).then_some(Client { endpoint, path })
 }
 
 /// Where the hook listens: exactly one of `url` and `service`.
-fn place(at: &At<'_>) -> Option<Endpoint> {
+fn place(at: &At<'_>, form: Form) -> Option<(Endpoint, String)> {
     let (url, service) = (at.key("url"), at.key("service"));
     match (url.present(), service.present()) {
         (true, true) => {
@@ -52,42 +66,20 @@ fn place(at: &At<'_>) -> Option<Endpoint> {
             None
         }
         (false, false) => {
-            at.problem("holds neither url nor service", "add exactly one: url: grpc://host:port, or service");
+            at.problem("holds neither url nor service", "add exactly one: url: https://host:port/path, or service");
             None
         }
-        (true, false) => match parse_url(url.text()?) {
-            Ok(endpoint) => Some(endpoint),
-            Err(problem) => {
-                url.problem(problem.what, problem.fix);
-                None
-            }
-        },
-        (false, true) => service_place(&service),
-    }
-}
-
-/// A service by its cluster name: always TLS, and the certificate must carry that name.
-fn service_place(at: &At<'_>) -> Option<Endpoint> {
-    if !at.is_map_of(&["namespace", "name", "port"]) {
-        return None;
-    }
-    let label = |key: &str| {
-        let part = at.key(key);
-        let text = if part.required("name the service and its namespace") { part.text()? } else { return None };
-        if !is_dns_label(text) {
-            part.problem(format!("{} is not a name", quoted(text)), LABEL);
+        (true, false) => {
+            let text = url.text()?;
+            let over_http = form == Form::Kubernetes || text.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("http"));
+            let parsed = match over_http {
+                true => http_url::parse(text, form),
+                false => parse_url(text).map(|endpoint| (endpoint, "/".into())),
+            };
+            parsed.map_err(|problem| url.problem(problem.what, problem.fix)).ok()
         }
-        Some(text.to_owned())
-    };
-    let (namespace, name) = (label("namespace"), label("name"));
-    let port = at.key("port");
-    let port = if port.present() { port.integer(1..=65535)? } else { 443 };
-    let host: Box<str> = format!("{}.{}.svc", name?, namespace?).into();
-    Some(Endpoint {
-        address: Address::Tcp { host: host.clone(), port: u16::try_from(port).ok()? },
-        tls: Some(EndpointTls { server_name: host, ca_pem: None, client_pem: None }),
-        transport: Transport::Grpc,
-    })
+        (false, true) => service::check(&service),
+    }
 }
 
 fn server_name(at: &At<'_>) -> Option<Box<str>> {
@@ -97,70 +89,4 @@ fn server_name(at: &At<'_>) -> Option<Box<str>> {
         name.problem(format!("{} is not a host name", quoted(text)), "write the name that the certificate carries");
     }
     Some(text.into())
-}
-
-/// The authorities: `caBundle` in base64, or `caFile`, or the system's.
-fn authorities(at: &At<'_>, read: ReadFile<'_>) -> Option<Pem> {
-    let (bundle, file) = (at.key("caBundle"), at.key("caFile"));
-    if bundle.present() && file.present() {
-        file.problem("stands beside caBundle", "keep one of the two");
-        return None;
-    }
-    let (place, pem) = if bundle.present() {
-        let encoded: Vec<u8> = bundle.text()?.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        let Ok(pem) = STANDARD.decode(encoded) else {
-            bundle.problem("is not base64", "write the PEM file in base64 on one line: base64 -w0 ca.pem");
-            return None;
-        };
-        (bundle, pem.into())
-    } else if file.present() {
-        let pem = content(&file, read)?;
-        (file, pem)
-    } else {
-        return None;
-    };
-    if let Err(what) = certificates(&pem) {
-        place.problem(what, "give at least one certificate (BEGIN CERTIFICATE) of the authority");
-    }
-    Some(pem)
-}
-
-/// Our own certificate and key: both, or neither.
-fn client_pair(at: &At<'_>, read: ReadFile<'_>) -> Option<(Pem, Pem)> {
-    let (certificate, key) = (at.key("clientCertificateFile"), at.key("clientKeyFile"));
-    match (certificate.present(), key.present()) {
-        (true, false) => key.problem("is missing", "a client certificate needs its key"),
-        (false, true) => certificate.problem("is missing", "a client key needs its certificate"),
-        _ => {}
-    }
-    let chain_pem = if certificate.present() { content(&certificate, read) } else { None };
-    let chain = chain_pem.as_deref().and_then(|pem| {
-        let wrong = |what: String| certificate.problem(what, "give the certificate chain (BEGIN CERTIFICATE)");
-        certificates(pem).map_err(wrong).ok()
-    });
-    let key_pem = if key.present() { content(&key, read) } else { None };
-    let private = key_pem.as_deref().and_then(|pem| {
-        let wrong =
-            |what: String| key.problem(what, "give an unencrypted RSA, ECDSA or Ed25519 key (BEGIN PRIVATE KEY)");
-        private_key(pem).map_err(wrong).ok()
-    });
-    if !belong_together(chain?, private?) {
-        key.problem("is not the key of the first certificate", "give the key that belongs to clientCertificateFile");
-    }
-    chain_pem.zip(key_pem)
-}
-
-/// The content of the file that is named here.
-fn content(place: &At<'_>, read: ReadFile<'_>) -> Option<Pem> {
-    let path = place.text()?;
-    match read(path) {
-        Ok(bytes) => Some(bytes.into()),
-        Err(error) => {
-            place.problem(
-                format!("{} cannot be read: {error}", quoted(path)),
-                "correct the path, or let the user that Gatepost runs as read the file",
-            );
-            None
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Snapshot;
-use crate::model::{Endpoint, Hook, Rule, Selector};
+use crate::model::{Endpoint, Hook, HttpForm, Protocol, Rule, Selector};
 
 impl Snapshot {
     /// What is in force, defaults filled in and rollouts applied, in the order in which hooks are numbered.
@@ -23,17 +23,27 @@ impl Snapshot {
                 json!({"apiGroup": entry.api_group, "resource": entry.resource, "initializers": names})
             })
             .collect();
-        json!({"hooks": hooks, "resourceInitializers": initializers, "namespaces": self.namespaces.len()})
+        let notes: Vec<Value> = self.notes().iter().map(ToString::to_string).map(Value::from).collect();
+        json!({
+            "hooks": hooks,
+            "resourceInitializers": initializers,
+            "namespaces": self.namespaces.len(),
+            "notes": notes,
+        })
     }
 }
 
 fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
     let mut described = json!({
         "name": &*hook.name,
+        "id": &*hook.id,
         "type": hook.hook_type.as_str(),
         "endpoint": hook.endpoint.to_string(),
         "tls": describe_tls(&hook.endpoint),
+        "protocol": describe_protocol(&hook.protocol),
         "rules": hook.rules.iter().map(describe_rule).collect::<Vec<_>>(),
+        "matchPolicy": hook.match_policy.as_str(),
+        "seesAdmissionConfiguration": hook.sees_admission_config,
         "failurePolicy": hook.failure_policy.as_str(),
         "timeoutMilliseconds": hook.timeout.as_secs_f64() * 1e3,
         "sideEffects": hook.side_effects.as_str(),
@@ -56,6 +66,19 @@ fn describe_tls(endpoint: &Endpoint) -> Option<Value> {
         "authorities": if tls.ca_pem.is_some() { "own" } else { "system" },
         "clientCertificate": tls.client_pem.is_some(),
     }))
+}
+
+fn describe_protocol(protocol: &Protocol) -> Value {
+    match protocol {
+        Protocol::Grpc => "grpc".into(),
+        Protocol::Http { path, form: HttpForm::Json(version) } => {
+            json!({"http": "json", "path": **path, "admissionReviewVersion": version.as_str()})
+        }
+        Protocol::Http { path, form: HttpForm::Protobuf(version) } => {
+            json!({"http": "protobuf", "path": **path, "admissionReviewVersion": version.as_str()})
+        }
+        Protocol::Http { path, form: HttpForm::Legacy } => json!({"http": "legacy", "path": **path}),
+    }
 }
 
 fn describe_rule(rule: &Rule) -> Value {

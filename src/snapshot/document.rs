@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     SourceFile,
     at::{At, Report},
+    kind::Kind,
     problem::Problem,
     value::Value,
 };
@@ -73,28 +74,29 @@ impl<'a> File<'a> {
         Self { name, documents }
     }
 
-    /// Each document at its place, the items of a `v1` List each as a document of its own.
-    pub(super) fn each(&self, report: &Report, mut visit: impl FnMut(&At<'_>)) {
+    /// Each document at its place, the items of a list each as a document of its own: of a `v1` List, as kubectl
+    /// prints several objects, or of a typed one, whose kind the items then need not repeat.
+    pub(super) fn each(&self, report: &Report, mut visit: impl FnMut(&At<'_>, Option<Kind>)) {
         let several = self.documents.len() > 1;
         for (index, document) in self.documents.iter().enumerate() {
             let root = At::document(document, self.name, several.then_some(index), report);
             no_key_twice(&root);
-            if is_list(document) {
+            let listed = Kind::listed(document);
+            if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
                 let items = root.key("items");
                 if items.present() && items.is_list() {
-                    items.items().for_each(|item| visit(&item));
+                    items.items().for_each(|item| visit(&item, listed));
                 }
             } else if *document != Value::Null {
-                visit(&root);
+                visit(&root, None);
             }
         }
     }
 }
 
 fn is_list(document: &Value) -> bool {
-    let says = |key, wanted: &str| matches!(document.get(key), Some(Value::Text(text)) if **text == *wanted);
-    says("kind", "List") && says("apiVersion", "v1")
+    document.text_of("kind") == Some("List") && document.text_of("apiVersion") == Some("v1")
 }
 
 /// Reports every key that a map holds twice, anywhere below.

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use super::{ReadFile, at::At, client_config, names, problem::quoted, rules, selector, value::Value};
-use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, SideEffects};
+use super::{
+    ReadFile, at::At, client_config, form::Form, names, problem::quoted, protocol, rules, selector, value::Value,
+};
+use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, SideEffects};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 14] = [
     "name",
     "type",
     "clientConfig",
+    "protocol",
+    "admissionReviewVersions",
     "rules",
+    "matchPolicy",
     "failurePolicy",
     "timeout",
     "timeoutSeconds",
@@ -24,6 +29,9 @@ const TYPES: [(&str, HookType); 2] = [("Validating", HookType::Validating), ("Mu
 const POLICIES: [(&str, FailurePolicy); 3] =
     [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];
 
+const MATCH_POLICIES: [(&str, MatchPolicy); 2] =
+    [("Exact", MatchPolicy::Exact), ("Equivalent", MatchPolicy::Equivalent)];
+
 const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("None", SideEffects::None),
     ("NoneOnDryRun", SideEffects::NoneOnDryRun),
@@ -32,7 +40,7 @@ const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
 ];
 
 /// How long a hook may take where nothing is said. As upstream.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest and longest time that may be said.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
 
@@ -56,8 +64,10 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
     if hook_type == Some(HookType::Mutating) {
         at.key("type").problem("Mutating hooks are not yet served", "remove the hook, or make it Validating");
     }
-    let endpoint = client_config::check(&at.key("clientConfig"), read);
+    let client = client_config::check(&at.key("clientConfig"), Form::Gatepost, read);
+    let asked = client.and_then(|client| protocol::check(at, client));
     let rules = rule_list(&at.key("rules"));
+    let match_policy = match_policy(&at.key("matchPolicy"));
     let side_effects =
         given(at.key("sideEffects")).map_or(Some(SideEffects::Undeclared), |at| at.choice(&SIDE_EFFECTS));
     let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
@@ -68,22 +78,22 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
         );
     }
     let timeout = timeout(at);
-    let namespace_selector = selector::check(&at.key("namespaceSelector"));
-    let object_selector = selector::check(&at.key("objectSelector"));
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
+    let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
     let create_as = create_as(&at.key("rollout"));
     if at.problems() > before {
         return None;
     }
-    let declared_policy = declared_policy?;
+    let (declared_policy, (endpoint, protocol)) = (declared_policy?, asked?);
     let hook = Hook {
         name: name?.into(),
         hook_type: hook_type?,
         id: "".into(),
         rules,
-        match_policy: MatchPolicy::Exact,
+        match_policy: match_policy?,
         sees_admission_config: false,
-        endpoint: endpoint?,
-        protocol: Protocol::Grpc,
+        endpoint,
+        protocol,
         failure_policy: create_as.unwrap_or(declared_policy),
         timeout: timeout?,
         side_effects: side_effects?,
@@ -94,8 +104,13 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
 }
 
 /// The value, where one was written.
-fn given(at: At<'_>) -> Option<At<'_>> {
+pub(super) fn given(at: At<'_>) -> Option<At<'_>> {
     Some(at).filter(At::present)
+}
+
+/// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.
+pub(super) fn match_policy(at: &At<'_>) -> Option<MatchPolicy> {
+    if at.present() { at.choice(&MATCH_POLICIES) } else { Some(MatchPolicy::Equivalent) }
 }
 
 fn name<'a>(at: &At<'a>) -> Option<&'a str> {
@@ -108,10 +123,10 @@ fn name<'a>(at: &At<'a>) -> Option<&'a str> {
 }
 
 fn rule_list(at: &At<'_>) -> Vec<crate::model::Rule> {
-    if !at.required("list the rules; an empty list, [], is a hook that is never asked") || !at.is_list() {
+    if !at.required("list the rules; an empty list, [], is a hook that is never asked") {
         return Vec::new();
     }
-    at.items().filter_map(|item| rules::check(&item)).collect()
+    rules::list(at, Form::Gatepost)
 }
 
 /// `timeout` in any unit, or `timeoutSeconds`.
@@ -123,7 +138,7 @@ fn timeout(at: &At<'_>) -> Option<Duration> {
     if !timeout.present() {
         return match given(seconds) {
             None => Some(DEFAULT_TIMEOUT),
-            Some(seconds) => Some(Duration::from_secs(seconds.integer(1..=30)?.try_into().ok()?)),
+            Some(seconds) => whole_seconds(&seconds),
         };
     }
     const FIX: &str = "write a time from 1ms to 30s, such as 250ms";
@@ -145,6 +160,11 @@ fn timeout(at: &At<'_>) -> Option<Duration> {
             None
         }
     }
+}
+
+/// `timeoutSeconds`, as upstream has it.
+pub(super) fn whole_seconds(at: &At<'_>) -> Option<Duration> {
+    Some(Duration::from_secs(at.integer(1..=30)?.try_into().ok()?))
 }
 
 /// The failure policy in force while the entry is being rolled out.

@@ -1,19 +1,23 @@
-//! Matcher: which hooks have a rule for this request, at a cost that does not grow with the hooks that have none.
+//! Matcher: which hooks mean this request, at a cost that does not grow with the hooks that do not.
 //!
 //! There are eight tables, one for each operation and scope. A table files every rule under a hash of its group,
-//! version, resource and subresource, each of them a word or "any"; a rule that lists several is filed under each
-//! combination. A request then looks up its own four words once for every pattern of "any" that occurs in the table:
-//! at most sixteen look-ups, in practice two or three.
+//! resource and subresource, each of them a word or "any"; a rule that lists several is filed under each combination.
+//! A request then looks up its own three words once for every pattern of "any" that occurs in the table: at most eight
+//! look-ups, in practice two or three. Versions are left out: a resource has few, and a rule that names another one
+//! may mean the request all the same.
 //!
-//! A look-up only nominates. [`Rule::matches`] decides, so neither a hash collision nor a rule filed under "any" to
+//! A look-up only nominates. [`Request::seen_by`] decides, so neither a hash collision nor a rule filed under "any" to
 //! save room can make a wrong match.
 
 use std::{hash::Hasher as _, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::HookSet;
-use crate::model::{Hook, Operation, Review, Rule, Scope, hook::is_namespaced};
+use super::{
+    exempt,
+    matched::{HookSet, Matched, Request},
+};
+use crate::model::{Hook, Operation, Review, Rule, Scope, Target};
 
 /// Entries that all rules together may take in one table; what one rule may take follows from it.
 const ROOM: usize = 1 << 20;
@@ -22,10 +26,10 @@ const MOST_KEYS: usize = 4_096;
 /// The fewest that are always allowed, however many rules there are.
 const FEWEST_KEYS: usize = 16;
 
-/// The four parts of a key, in the order of the bits of a [`Pattern`].
-type Parts = [Option<u64>; 4];
+/// The three parts of a key, in the order of the bits of a [`Pattern`].
+type Parts = [Option<u64>; 3];
 
-/// Which of the four parts are "any", one bit each.
+/// Which of the three parts are "any", one bit each.
 type Pattern = u8;
 
 /// The compiled rules of all hooks.
@@ -51,7 +55,7 @@ impl Matcher {
         let rules: usize = hooks.iter().map(|hook| hook.rules.len()).sum();
         let limit = (ROOM / rules.max(1)).clamp(FEWEST_KEYS, MOST_KEYS);
         let mut filed: [Vec<(u64, u32, u32)>; 8] = Default::default();
-        let mut patterns = [0u16; 8];
+        let mut patterns = [0u8; 8];
         for (h, hook) in (0..).zip(hooks) {
             for (r, rule) in (0..).zip(&hook.rules) {
                 let keys = keys(rule, limit);
@@ -67,17 +71,31 @@ impl Matcher {
         Self { tables: filed.map(|filed| Table::new(filed, patterns.next().unwrap_or_default())) }
     }
 
-    /// Puts the indices of the hooks with a matching rule into `out`, ascending, each once. Allocates nothing while
-    /// `out` has room.
+    /// Puts the hooks that mean this request into `out`, ascending, each once. Allocates nothing while `out` has room.
     pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, out: &mut HookSet) {
         out.clear();
-        let table = &self.tables[table_index(review.operation, is_namespaced(review))];
+        let request = Request::of(review);
+        if exempt::is_virtual(&request.made) {
+            return;
+        }
+        self.nominate(&request.made, |hook, rule| consider(hooks, &request, hook, rule, out));
+        if let Some(sent) = &request.sent {
+            self.nominate(sent, |hook, rule| consider(hooks, &request, hook, rule, out));
+        }
+        if exempt::is_admission_config(review) {
+            out.retain(|matched| hooks[matched.hook as usize].sees_admission_config);
+        }
+        out.sort_unstable();
+        out.dedup_by_key(|matched| matched.hook);
+    }
+
+    /// Shows every rule that may see this, in whatever version: hook and rule.
+    fn nominate(&self, target: &Target<'_>, mut show: impl FnMut(u32, u32)) {
+        let table = &self.tables[table_index(target.operation, target.is_namespaced())];
         if table.patterns.is_empty() {
             return;
         }
-        let gvr = &review.resource;
-        let words: [&str; 4] = [&gvr.group, &gvr.version, &gvr.resource, &review.sub_resource];
-        let words = words.map(hash_of);
+        let words = [&*target.resource.group, &*target.resource.resource, target.sub_resource].map(hash_of);
         for pattern in &table.patterns {
             let mut part = 0;
             let parts = words.map(|word| {
@@ -86,22 +104,35 @@ impl Matcher {
             });
             let Some((start, end)) = table.places.get(&key_of(&parts)) else { continue };
             for &(hook, rule) in &table.candidates[*start as usize..*end as usize] {
-                if out.last() != Some(&hook) && hooks[hook as usize].rules[rule as usize].matches(review) {
-                    out.push(hook);
-                }
+                show(hook, rule);
             }
         }
-        out.sort_unstable();
-        out.dedup();
+    }
+}
+
+/// Adds the hook where its rule sees the request and nothing better is known of it yet.
+fn consider(hooks: &[Arc<Hook>], request: &Request<'_>, hook: u32, rule: u32, out: &mut HookSet) {
+    /// So many are looked through for the hook; among more, it may stand twice until the end.
+    const FEW: usize = 32;
+    let few = out.len().saturating_sub(FEW);
+    let known = out[few..].iter_mut().find(|matched| matched.hook == hook);
+    if known.as_ref().is_some_and(|matched| matched.how == super::How::AsMade) {
+        return;
+    }
+    let asked = &hooks[hook as usize];
+    let Some(how) = request.seen_by(asked.match_policy, rule, &asked.rules[rule as usize]) else { return };
+    match known {
+        Some(matched) => matched.how = matched.how.min(how),
+        None => out.push(Matched { hook, how }),
     }
 }
 
 impl Table {
-    fn new(mut filed: Vec<(u64, u32, u32)>, patterns: u16) -> Self {
+    fn new(mut filed: Vec<(u64, u32, u32)>, patterns: u8) -> Self {
         filed.sort_unstable();
         filed.dedup();
         let mut table = Self {
-            patterns: (0..16).filter(|pattern| patterns & (1 << pattern) != 0).collect(),
+            patterns: (0..8).filter(|pattern| patterns & (1 << pattern) != 0).collect(),
             places: FxHashMap::default(),
             candidates: Vec::with_capacity(filed.len()),
         };
@@ -132,7 +163,6 @@ fn tables_of(rule: &Rule) -> impl Iterator<Item = usize> {
 fn keys(rule: &Rule, limit: usize) -> Vec<Parts> {
     let word = |word: &str| (word != "*").then(|| hash_of(word));
     let mut groups: Vec<_> = rule.api_groups.iter().map(|group| word(group)).collect();
-    let mut versions: Vec<_> = rule.api_versions.iter().map(|version| word(version)).collect();
     let mut resources: Vec<_> = rule
         .resources
         .iter()
@@ -141,24 +171,10 @@ fn keys(rule: &Rule, limit: usize) -> Vec<Parts> {
             (word(resource), word(sub))
         })
         .collect();
-    loop {
-        let lengths = [groups.len(), versions.len(), resources.len()];
-        if lengths.iter().fold(1usize, |product, length| product.saturating_mul(*length)) <= limit {
-            break;
-        }
-        match lengths.iter().max() {
-            longest if longest == Some(&lengths[2]) => resources = vec![(None, None)],
-            longest if longest == Some(&lengths[1]) => versions = vec![None],
-            _ => groups = vec![None],
-        }
+    while groups.len().saturating_mul(resources.len()) > limit {
+        if resources.len() >= groups.len() { resources = vec![(None, None)] } else { groups = vec![None] }
     }
-    let mut keys = Vec::with_capacity(groups.len() * versions.len() * resources.len());
-    for group in &groups {
-        for version in &versions {
-            keys.extend(resources.iter().map(|(resource, sub)| [*group, *version, *resource, *sub]));
-        }
-    }
-    keys
+    groups.iter().flat_map(|group| resources.iter().map(|(resource, sub)| [*group, *resource, *sub])).collect()
 }
 
 fn pattern_of(parts: &Parts) -> Pattern {

@@ -8,25 +8,42 @@
 //! hand, because a decoder would stop at the first problem) → `matcher` (rules to an index). Compiling cannot fail;
 //! all that could is a problem that the check reports.
 //!
-//! Hooks are numbered by the name of their configuration, byte by byte, and then by their order in it, as upstream
-//! orders them (`docs/reference/webhook-semantics.md` §3). The keys people may write are in `docs/configuration.md`.
+//! Hooks are numbered as upstream orders them (`docs/reference/webhook-semantics.md` §3): those of static
+//! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
 mod at;
 mod check;
 mod client_config;
+mod configuration;
+mod credentials;
 mod describe;
 mod document;
+mod exempt;
+mod form;
 mod hook;
+mod http_url;
+mod identity;
 mod initializers;
+mod kind;
+mod match_conditions;
+mod matched;
 mod matcher;
+mod metadata;
 mod names;
+mod namespace;
+mod note;
 mod pem;
 mod problem;
+mod protocol;
 mod rules;
 mod selector;
+mod service;
 mod spelling;
 mod url;
+mod used;
 mod value;
+mod webhook;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -36,9 +53,13 @@ use rustc_hash::FxHashMap;
 use self::{
     at::{At, Report},
     check::Checked,
+    form::Form,
+    identity::Identities,
     matcher::Matcher,
 };
 pub use self::{
+    matched::{HookSet, How, Matched, Wanted},
+    note::Note,
     problem::Problem,
     url::{UrlProblem, parse_url},
 };
@@ -55,9 +76,6 @@ pub struct SourceFile {
 
 /// Reads a file that the configuration refers to, its path as written there.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
-
-/// Hooks by their number in [`Snapshot::hooks`], ascending. Up to 32 take no memory of their own.
-pub type HookSet = smallvec::SmallVec<[u32; 32]>;
 
 /// Where a hook comes from, and what its entry says that the hook itself does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +97,7 @@ pub struct Snapshot {
     matcher: Matcher,
     namespaces: FxHashMap<Box<str>, Labels>,
     initializers: Vec<ResourceInitializers>,
+    notes: Vec<Note>,
 }
 
 /// Checks the files and compiles what they say. No file at all is a configuration without hooks.
@@ -95,24 +114,42 @@ pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Pr
 /// Every problem that there is.
 pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Selector, Vec<Problem>> {
     let (value, report) = (value::Value::from(selector), Report::default());
-    let compiled = selector::check(&At::document(&value, name, None, &report));
+    let compiled = selector::check(&At::document(&value, name, None, &report), Form::Gatepost);
     match report.into_problems() {
         none if none.is_empty() => Ok(compiled),
         problems => Err(problems),
     }
 }
 
+/// Checks one of Kubernetes' two webhook configurations exactly as kube-apiserver does on creation, but for CEL, which
+/// is not evaluated here. `name` is what problems call the document.
+///
+/// # Errors
+/// Every problem that there is.
+pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -> Result<Vec<Hook>, Vec<Problem>> {
+    let configuration = check::webhook_configuration(name, &value::Value::from(document))?;
+    let mut identities = Identities::default();
+    let (prefix, name) = (configuration.prefix, &configuration.name);
+    let named = |mut hook: Hook| {
+        hook.id = identities.next(prefix, name, &hook.name);
+        hook
+    };
+    Ok(configuration.hooks.into_iter().map(|entry| entry.hook).map(named).collect())
+}
+
 impl Snapshot {
     /// A configuration without hooks.
     pub fn empty() -> Self {
-        Self::compile(Checked { configurations: Vec::new(), namespaces: Vec::new() })
+        Self::compile(Checked::default())
     }
 
     fn compile(checked: Checked) -> Self {
         let (mut hooks, mut origins, mut initializers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut identities = Identities::default();
         for configuration in checked.configurations {
             let name: Arc<str> = configuration.name.into();
-            for entry in configuration.hooks {
+            for mut entry in configuration.hooks {
+                entry.hook.id = identities.next(configuration.prefix, &name, &entry.hook.name);
                 origins.push(Origin {
                     configuration: name.clone(),
                     declared_policy: entry.declared_policy,
@@ -128,11 +165,14 @@ impl Snapshot {
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
+            notes: checked.notes,
         }
     }
 
-    /// Puts the numbers of the hooks that have a rule for this request into `out`, ascending and each once, in place
-    /// of what `out` held. Allocates nothing up to 32 matches. Selectors are not looked at: they need labels.
+    /// Puts the hooks that mean this request into `out`, ascending and each once, in place of what `out` held: those
+    /// with a rule for it, and those that would have one in another version. Hooks are not asked about some things
+    /// at all (`docs/reference/webhook-semantics.md` §2). Allocates nothing up to 32 matches. Selectors are not looked
+    /// at: they need labels.
     pub fn matching(&self, review: &Review, out: &mut HookSet) {
         self.matcher.matching(&self.hooks, review, out);
     }
@@ -145,6 +185,11 @@ impl Snapshot {
     /// The labels of a namespace that the configuration holds, `kubernetes.io/metadata.name` among them.
     pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
         self.namespaces.get(namespace)
+    }
+
+    /// What is no problem, and should be known.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     /// The initializers of each resource, in the order of their configurations.

@@ -6,6 +6,11 @@ pub(super) fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_part(name)
 }
 
+/// A DNS-1035 label: as a DNS-1123 label, and begins with a letter.
+pub(super) fn is_dns_1035_label(name: &str) -> bool {
+    is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())
+}
+
 /// A DNS-1123 subdomain: dot-separated parts of lower-case letters, digits and `-`, at most 253 in all.
 /// As upstream, one part may be longer than 63.
 pub(super) fn is_dns_subdomain(name: &str) -> bool {
@@ -65,6 +70,7 @@ mod tests {
             assert!(!is_dns_subdomain(bad), "{bad}");
         }
         assert!(is_dns_label("kube-system") && !is_dns_label("a.b") && !is_dns_label(&"a".repeat(64)));
+        assert!(is_dns_1035_label("v1") && !is_dns_1035_label("1v") && !is_dns_1035_label("v.1"));
         for good in ["a", "A_b.c-d", "x.y/Z", "0"] {
             assert!(is_qualified_name(good), "{good}");
         }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{at::At, problem::quoted};
+use super::{at::At, form::Form, problem::quoted};
 use crate::model::{Operation, Rule, Scope};
 
 const KEYS: [&str; 8] =
     ["operations", "verbs", "apiGroups", "apiGroup", "apiVersions", "resources", "subresources", "scope"];
 
-/// The words for an operation: upstream's, and those of the two earlier designs.
+const KUBERNETES_KEYS: [&str; 5] = ["operations", "apiGroups", "apiVersions", "resources", "scope"];
+
+/// The words for an operation: upstream's five, and then those of the two earlier designs.
 const OPERATIONS: [(&str, Option<Operation>); 11] = [
     ("CREATE", Some(Operation::Create)),
     ("UPDATE", Some(Operation::Update)),
@@ -25,24 +27,40 @@ const OPERATIONS: [(&str, Option<Operation>); 11] = [
 
 const SCOPES: [(&str, Scope); 3] = [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
 
-/// Checks and compiles one rule; what is wrong is reported. Source: `docs/reference/webhook-semantics.md` §14.
-pub(super) fn check(at: &At<'_>) -> Option<Rule> {
-    if !at.is_map_of(&KEYS) {
+/// Checks and compiles a list of rules; what is wrong is reported.
+pub(super) fn list(at: &At<'_>, form: Form) -> Vec<Rule> {
+    if !at.is_list() {
+        return Vec::new();
+    }
+    at.items().filter_map(|item| check(&item, form)).collect()
+}
+
+/// One rule. Source: `docs/reference/webhook-semantics.md` §14.
+fn check(at: &At<'_>, form: Form) -> Option<Rule> {
+    if !at.is_map_of(if form == Form::Gatepost { &KEYS } else { &KUBERNETES_KEYS }) {
         return None;
     }
     let before = at.problems();
+    if form == Form::Kubernetes {
+        let all_there = at.key("operations").required("list the operations, or [\"*\"] for all")
+            & at.key("apiGroups").required("list the API groups: \"\" is the core group, \"*\" is all")
+            & at.key("apiVersions").required("list the API versions, or [\"*\"] for all");
+        if !all_there {
+            return None;
+        }
+    }
     let earlier_form = at.key("apiGroup").present() || at.key("verbs").present();
     let rule = Rule {
-        operations: operations(at),
+        operations: operations(at, form),
         api_groups: groups(at),
         api_versions: versions(at, earlier_form),
-        resources: resources(at),
+        resources: resources(at, form),
         scope: Some(at.key("scope")).filter(At::present).map_or(Some(Scope::Any), |scope| scope.choice(&SCOPES))?,
     };
     (at.problems() == before).then_some(rule)
 }
 
-fn operations(at: &At<'_>) -> Vec<Operation> {
+fn operations(at: &At<'_>, form: Form) -> Vec<Operation> {
     let (operations, verbs) = (at.key("operations"), at.key("verbs"));
     if operations.present() && verbs.present() {
         verbs.problem("stands beside operations, which says the same", "keep one of the two");
@@ -54,8 +72,9 @@ fn operations(at: &At<'_>) -> Vec<Operation> {
     if !list.is_list() || !not_empty(&list, "an operation or \"*\"") {
         return Vec::new();
     }
+    let words = if form == Form::Gatepost { &OPERATIONS[..] } else { &OPERATIONS[..5] };
     let mut named = Vec::new();
-    for meaning in list.items().filter_map(|item| item.choice(&OPERATIONS)) {
+    for meaning in list.items().filter_map(|item| item.choice(words)) {
         match meaning {
             Some(operation) if named.contains(&operation) => {}
             Some(operation) => named.push(operation),
@@ -121,7 +140,7 @@ fn star_alone(list: &At<'_>) {
     list.problem("holds \"*\" beside other entries", "\"*\" is everything: let it stand alone, or remove it");
 }
 
-fn resources(at: &At<'_>) -> Vec<Box<str>> {
+fn resources(at: &At<'_>, form: Form) -> Vec<Box<str>> {
     let (resources, subresources) = (at.key("resources"), at.key("subresources"));
     if !resources.required("list the resources: pods, pods/status, *, pods/*, */scale or */*") {
         return Vec::new();
@@ -130,7 +149,8 @@ fn resources(at: &At<'_>) -> Vec<Box<str>> {
     not_empty(&resources, "a resource or \"*\"");
     no_empty_text(&resources, &texts);
     for (item, text) in resources.items().zip(&texts) {
-        if text.bytes().any(|b| b.is_ascii_uppercase() || b.is_ascii_whitespace()) {
+        let odd = text.bytes().any(|b| b.is_ascii_uppercase() || b.is_ascii_whitespace());
+        if odd && form == Form::Gatepost {
             item.problem(
                 format!("{} is not the name of a resource", quoted(text)),
                 "write the plural in lower case, as in the URL: pods, not Pod",
@@ -156,10 +176,10 @@ fn no_overlap(list: &At<'_>, texts: &[&str]) {
             continue;
         };
         if all_of.contains(resource) {
-            item.problem(format!("is contained in {resource}/*"), "remove it");
+            item.problem(format!("{} is contained in {resource}/*", quoted(text)), "remove it");
         }
         if everywhere.contains(sub) {
-            item.problem(format!("is contained in */{sub}"), "remove it");
+            item.problem(format!("{} is contained in */{sub}", quoted(text)), "remove it");
         }
         if sub == "*" {
             all_of.insert(resource);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     at::At,
+    form::Form,
     names::{KEY, VALUE, is_label_value, is_qualified_name},
     problem::quoted,
     value::Value,
@@ -26,8 +27,9 @@ const OPERATORS: [(&str, Operator); 4] = [
 ];
 
 /// Checks and compiles a selector. Nothing, or null, is the empty selector, which matches everything: upstream's API
-/// defaulting, `docs/reference/webhook-semantics.md` §4.3.
-pub(super) fn check(at: &At<'_>) -> Selector {
+/// defaulting, `docs/reference/webhook-semantics.md` §4.3. Kubernetes allows a selector that nothing can meet; in our
+/// own form that is a slip.
+pub(super) fn check(at: &At<'_>, form: Form) -> Selector {
     let mut requirements = Vec::new();
     if !at.present() || !at.is_map_of(&["matchLabels", "matchExpressions"]) {
         return Selector(requirements);
@@ -42,7 +44,7 @@ pub(super) fn check(at: &At<'_>) -> Selector {
     if expressions.present() && expressions.is_list() {
         requirements.extend(expressions.items().filter_map(|item| expression(&item)));
     }
-    if at.problems() == before {
+    if at.problems() == before && form == Form::Gatepost {
         can_hold(at, &requirements);
     }
     Selector(requirements)

@@ -1,4 +1,4 @@
-//! The URLs by which hooks are named: `grpc://`, `grpcs://`, `unix://`.
+//! The URLs of gRPC hooks: `grpc://`, `grpcs://`, `unix://`; and what all URLs have in common.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ pub struct UrlProblem {
     pub fix: String,
 }
 
-fn problem<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T, UrlProblem> {
+pub(super) fn problem<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T, UrlProblem> {
     Err(UrlProblem { what: what.into(), fix: fix.into() })
 }
 
@@ -35,12 +35,17 @@ pub fn parse_url(url: &str) -> Result<Endpoint, UrlProblem> {
     match scheme {
         "unix" => unix(rest),
         "grpc" | "grpcs" => tcp(rest, scheme == "grpcs"),
-        "http" | "https" => problem("hooks over HTTP are not yet served", EXAMPLES),
+        "http" | "https" | "http+unix" => problem(format!("{scheme}:// is not gRPC"), EXAMPLES),
         _ => problem(format!("the scheme {} is not known", quoted(scheme)), EXAMPLES),
     }
 }
 
 fn unix(path: &str) -> Result<Endpoint, UrlProblem> {
+    Ok(Endpoint { address: socket(path)?, tls: None, transport: Transport::Grpc })
+}
+
+/// A unix socket's path.
+pub(super) fn socket(path: &str) -> Result<Address, UrlProblem> {
     /// `sun_path` of a socket address on Linux, less its terminator.
     const LONGEST: usize = 107;
     if !path.starts_with('/') {
@@ -52,23 +57,35 @@ fn unix(path: &str) -> Result<Endpoint, UrlProblem> {
             "use another path",
         );
     }
-    Ok(Endpoint { address: Address::Unix(path.into()), tls: None, transport: Transport::Grpc })
+    Ok(Address::Unix(path.into()))
 }
 
 fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
-    let authority = rest.strip_suffix('/').unwrap_or(rest);
-    if let Some(sign) = authority.chars().find(|c| "/?#@".contains(*c)) {
+    let written = rest.strip_suffix('/').unwrap_or(rest);
+    if let Some(sign) = written.chars().find(|c| "/?#@".contains(*c)) {
         return problem(
             format!("holds {sign:?}: a gRPC URL has no user, path, query or fragment"),
             "write the host and the port only",
         );
     }
-    let (host, port) = match authority.strip_prefix('[') {
+    let (host, port) = authority(written, tls.then_some(443))?;
+    Ok(place(host, port, tls, Transport::Grpc))
+}
+
+/// An endpoint whose certificate, where there is one, must carry the host's name.
+pub(super) fn place(host: &str, port: u16, tls: bool, transport: Transport) -> Endpoint {
+    let tls = tls.then(|| EndpointTls { server_name: host.into(), ca_pem: None, client_pem: None });
+    Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport }
+}
+
+/// Host and port.
+pub(super) fn authority(written: &str, default_port: Option<u16>) -> Result<(&str, u16), UrlProblem> {
+    let (host, port) = match written.strip_prefix('[') {
         Some(bracketed) => match bracketed.split_once(']') {
             Some((host, after)) if host.parse::<Ipv6Addr>().is_ok() => (host, after.strip_prefix(':').or(Some(after))),
             _ => return problem("holds no IPv6 address in the brackets", "write it as in grpc://[::1]:9001"),
         },
-        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+        None => written.split_once(':').map_or((written, None), |(host, port)| (host, Some(port))),
     };
     if !is_host(host) {
         return problem(
@@ -76,16 +93,15 @@ fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
             "write a DNS name, an IPv4 address, or an IPv6 address in brackets",
         );
     }
-    let port = match port {
-        None | Some("") if tls => 443,
-        None | Some("") => return problem("has no port", "add it, as in grpc://127.0.0.1:9001"),
-        Some(port) => match port.parse::<u16>() {
+    let port = match (port, default_port) {
+        (None | Some(""), Some(default)) => default,
+        (None | Some(""), None) => return problem("has no port", "add it, as in grpc://127.0.0.1:9001"),
+        (Some(port), _) => match port.parse::<u16>() {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
             _ => return problem(format!("{} is not a port", quoted(port)), "write a number from 1 to 65535"),
         },
     };
-    let tls = tls.then(|| EndpointTls { server_name: host.into(), ca_pem: None, client_pem: None });
-    Ok(Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport: Transport::Grpc })
+    Ok((host, port))
 }
 
 /// A DNS name (either case, `_` tolerated) or an IP address without brackets.
@@ -123,7 +139,7 @@ mod tests {
         for (url, reason) in [
             ("", "not a URL"),
             ("127.0.0.1:9001", "not a URL"),
-            ("http://a:1", "not yet served"),
+            ("http://a:1", "not gRPC"),
             ("ftp://a:1", "scheme"),
             ("grpc://a", "no port"),
             ("grpc://a:", "no port"),

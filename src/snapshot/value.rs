@@ -38,6 +38,14 @@ impl Value {
             _ => None,
         }
     }
+
+    /// The text that a map holds under this key.
+    pub(super) fn text_of(&self, key: &str) -> Option<&str> {
+        match self.get(key) {
+            Some(Self::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
 }
 
 impl From<&serde_json::Value> for Value {

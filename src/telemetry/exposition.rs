@@ -3,6 +3,7 @@
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::SystemTime,
 };
 
 use prometheus_client::{
@@ -15,7 +16,7 @@ use prometheus_client::{
 use super::{
     HookOutcome, Metrics, Reading, Refused, RequestOutcome,
     cells::{BUCKETS, Sums},
-    metrics::FAILURE_KINDS,
+    metrics::{FAILURE_KINDS, TlsReload},
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
 
@@ -65,6 +66,22 @@ impl Collector for Scrape {
                 family(encoder, table, |out| out.encode_gauge(&value))?;
             }
         }
+        family(encoder, &table::TLS_RELOADS, |out| {
+            TlsReload::LABELS
+                .iter()
+                .zip(&metrics.tls_reloads)
+                .try_for_each(|(outcome, cell)| counter(out, &[("outcome", outcome)], cell.load(Relaxed)))
+        })?;
+        let now = SystemTime::now();
+        family(encoder, &table::CERTIFICATE_EXPIRY, |out| {
+            metrics.ends().iter().try_for_each(|(certificate, end)| {
+                let left = match end.duration_since(now) {
+                    Ok(left) => left.as_secs_f64(),
+                    Err(over) => -over.duration().as_secs_f64(),
+                };
+                out.encode_family(&[("certificate", certificate.as_str())])?.encode_gauge(&left)
+            })
+        })?;
         let lost = metrics.read(Reading::AuditLost).unwrap_or(0.0) as u64;
         family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))
     }

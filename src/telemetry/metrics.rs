@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use super::{cells::Cells, throttle::Throttle};
@@ -60,17 +60,27 @@ impl RequestOutcome {
 /// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// Not POST, or not gRPC.
-    NotGrpc,
+    /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
+    Protocol,
+    /// The TLS handshake failed.
+    TlsHandshake,
+    /// No TLS where TLS is spoken.
+    NotTls,
+    /// Another method than POST.
+    Method,
+    /// Neither gRPC nor a review by its content type.
+    ContentType,
+    /// Nothing is served at this path.
+    UnknownPath,
     /// No such method or service.
     UnknownMethod,
     /// A compressed message.
     Compressed,
-    /// An unreadable `grpc-timeout`.
+    /// An unreadable `grpc-timeout` or `?timeout=`.
     Timeout,
     /// Unreadable namespace labels.
     NamespaceLabels,
-    /// Not exactly one whole gRPC message.
+    /// Not exactly one whole gRPC message, or no body.
     Framing,
     /// A message beyond the limit.
     TooLarge,
@@ -88,8 +98,13 @@ pub enum Refused {
 
 impl Refused {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 12] = [
-        "not_grpc",
+    pub(super) const LABELS: [&'static str; 17] = [
+        "protocol",
+        "tls_handshake",
+        "not_tls",
+        "method",
+        "content_type",
+        "unknown_path",
         "unknown_method",
         "compressed",
         "timeout",
@@ -102,6 +117,20 @@ impl Refused {
         "cancelled",
         "connections",
     ];
+}
+
+/// What became of a change of the TLS files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsReload {
+    /// In force for new connections.
+    Replaced,
+    /// Unusable.
+    Rejected,
+}
+
+impl TlsReload {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 2] = ["replaced", "rejected"];
 }
 
 /// A value that somebody else owns and that is read when the metrics are.
@@ -127,7 +156,7 @@ pub enum Reading {
 const READINGS: usize = 7;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
-pub(super) const FAILURE_KINDS: [&str; 13] = [
+pub(super) const FAILURE_KINDS: [&str; 18] = [
     "dry_run",
     "timeout",
     "connect",
@@ -140,6 +169,11 @@ pub(super) const FAILURE_KINDS: [&str; 13] = [
     "wrong_uid",
     "patch_from_validating",
     "side_effects_undeclared",
+    "http_status",
+    "not_http",
+    "unwritable",
+    "other_version",
+    "invalid",
     "other",
 ];
 
@@ -207,6 +241,9 @@ pub struct Metrics {
     pub(super) requests: Cells<5>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
+    pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
+    /// Which certificate ends when.
+    ends: Mutex<Vec<(String, SystemTime)>>,
     hooks: Mutex<BTreeMap<Arc<str>, Arc<HookMetrics>>>,
     readings: Mutex<[Option<Read>; READINGS]>,
 }
@@ -235,6 +272,8 @@ impl Metrics {
             requests: Cells::new(workers),
             refused: array::from_fn(|_| AtomicU64::new(0)),
             copied: AtomicU64::new(0),
+            tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
+            ends: Mutex::default(),
             hooks: Mutex::default(),
             readings: Mutex::default(),
         }
@@ -257,6 +296,20 @@ impl Metrics {
     /// A call or connection ended at the front.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// The TLS files have changed.
+    pub fn tls_reload(&self, outcome: TlsReload) {
+        self.tls_reloads[outcome as usize].fetch_add(1, Relaxed);
+    }
+
+    /// These certificates, and no others, are in use, and end then.
+    pub fn set_ends(&self, ends: Vec<(String, SystemTime)>) {
+        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends;
+    }
+
+    pub(super) fn ends(&self) -> Vec<(String, SystemTime)> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Object bytes that were copied in user space after they were read.

@@ -86,6 +86,10 @@ families! {
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
         "1 while the newest configuration is invalid and an older one is in force.";
+    TLS_RELOADS = Counter "gatepost_tls_reloads_total" ["outcome"]
+        "Changes of the TLS files: replaced for new connections, or rejected, which leaves the last good ones in force.";
+    CERTIFICATE_EXPIRY = Gauge "gatepost_certificate_expiry_seconds" ["certificate"]
+        "Time until a certificate ends, negative afterwards: our own (server), the callers' authority (client-ca), and what the configuration holds for a hook (hook:<name>).";
     AUDIT_LOST = Counter "gatepost_audit_lost_total" []
         "Audit lines that were not written because the queue was full or the write failed.";
 }

@@ -5,8 +5,8 @@ use std::{cell::OnceCell, sync::Arc};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 
-use super::{ALPN_H2, TlsError, pem, provider};
-use crate::model::hook::EndpointTls;
+use super::{ALPN_H2, ALPN_HTTP1, TlsError, pem, provider};
+use crate::model::hook::{EndpointTls, Transport};
 
 /// The system's certificate authorities: read when first needed, and then once for all endpoints of a configuration.
 #[derive(Debug, Default)]
@@ -18,11 +18,15 @@ impl SystemRoots {
     }
 }
 
-/// The client side of TLS to a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted).
+/// The client side of TLS to a hook: ring, TLS 1.3 (1.2 accepted), and by ALPN what the transport can be carried in.
 ///
 /// # Errors
 /// Whatever of the material is unusable, see [`TlsError`]; the key is checked against its certificate.
-pub fn client_config(tls: &EndpointTls, system: &SystemRoots) -> Result<Arc<ClientConfig>, TlsError> {
+pub fn client_config(
+    tls: &EndpointTls,
+    transport: Transport,
+    system: &SystemRoots,
+) -> Result<Arc<ClientConfig>, TlsError> {
     ServerName::try_from(&*tls.server_name).map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
     let roots = match &tls.ca_pem {
         Some(ca_pem) => Arc::new(pem::authorities(ca_pem, "certificate authority")?),
@@ -42,7 +46,10 @@ pub fn client_config(tls: &EndpointTls, system: &SystemRoots) -> Result<Arc<Clie
         }
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    config.alpn_protocols = match transport {
+        Transport::Grpc => vec![ALPN_H2.to_vec()],
+        Transport::Http => vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()],
+    };
     Ok(Arc::new(config))
 }
 
@@ -86,12 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn good_material_makes_an_http_2_client() {
+    fn good_material_makes_a_client_that_offers_what_it_can_speak() {
         let authority = authority();
         let (chain, key) = leaf(&authority);
-        let config = client_config(&endpoint(&authority.pem(), Some((&chain, &key))), &SystemRoots::default()).unwrap();
-        assert_eq!(config.alpn_protocols, [b"h2"]);
-        assert!(config.client_auth_cert_resolver.has_certs());
+        let endpoint = endpoint(&authority.pem(), Some((&chain, &key)));
+        let config = |transport| client_config(&endpoint, transport, &SystemRoots::default()).unwrap();
+        assert_eq!(config(Transport::Grpc).alpn_protocols, [b"h2"]);
+        assert_eq!(config(Transport::Http).alpn_protocols, [&b"h2"[..], b"http/1.1"]);
+        assert!(config(Transport::Http).client_auth_cert_resolver.has_certs());
     }
 
     #[test]
@@ -101,8 +110,9 @@ mod tests {
         let (chain, key) = leaf(&authority);
         let (_, foreign) = leaf(&authority);
         let torn = &ca[..ca.len() / 2];
-        let told =
-            |ca: &str, client| client_config(&endpoint(ca, client), &SystemRoots::default()).unwrap_err().to_string();
+        let refused =
+            |endpoint: &EndpointTls| client_config(endpoint, Transport::Grpc, &SystemRoots::default()).unwrap_err();
+        let told = |ca: &str, client| refused(&endpoint(ca, client)).to_string();
 
         let cases = [
             (told("", None), "certificate authority has no \"-----BEGIN CERTIFICATE-----\""),
@@ -116,9 +126,6 @@ mod tests {
             assert!(told.contains(wanted), "{told:?} should say {wanted:?}");
         }
         let nameless = EndpointTls { server_name: "not a name".into(), ..endpoint(&ca, None) };
-        assert_eq!(
-            client_config(&nameless, &SystemRoots::default()).unwrap_err(),
-            TlsError::BadServerName("not a name".to_owned())
-        );
+        assert_eq!(refused(&nameless), TlsError::BadServerName("not a name".to_owned()));
     }
 }

@@ -1,18 +1,28 @@
 //! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
 
 pub mod client;
+mod clients;
+pub mod expiry;
+pub mod files;
 pub mod pem;
 pub mod server;
+pub mod serving;
+mod x509;
 
 use std::sync::Arc;
 
 pub use client::{SystemRoots, client_config};
+pub use expiry::{Expiry, Reminder};
+pub use files::ServerFiles;
 pub use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
-pub use server::server_config;
+pub use server::{Oldest, server_config};
+pub use serving::{Looked, ServerTls};
 
-/// HTTP/2, as ALPN names it. gRPC speaks nothing else.
+/// HTTP/2, as ALPN names it. gRPC is spoken over nothing else.
 const ALPN_H2: &[u8] = b"h2";
+/// HTTP/1.1, as ALPN names it: what most webhooks speak.
+const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// Named at every use: a process-wide provider would be one more thing to install, and to forget in a test.
 fn provider() -> Arc<CryptoProvider> {
@@ -22,6 +32,14 @@ fn provider() -> Arc<CryptoProvider> {
 /// What is wrong with TLS material, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {path}: {cause}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The operating system's words.
+        cause: String,
+    },
     /// A PEM file is damaged.
     #[error("the {what} is not PEM: {cause}")]
     NotPem {
@@ -71,6 +89,7 @@ impl TlsError {
     /// What to do about it.
     pub fn fix(&self) -> &'static str {
         match self {
+            Self::Unreadable { .. } => "check the path, and that the file may be read",
             Self::NotPem { .. } => "write it again from its origin; PEM is text between BEGIN and END lines",
             Self::Empty { .. } => "check that certificate, key and authority are not mixed up",
             Self::BadAuthority { .. } => "give the certificate of the authority that signed the peer's, not the peer's",

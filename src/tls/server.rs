@@ -1,12 +1,31 @@
-//! The server side of TLS: for hooks of ours and for trials.
+//! The server side of TLS, from PEM texts.
 
 use std::sync::Arc;
 
-use rustls::{ServerConfig, server::WebPkiClientVerifier};
+use rustls::{ServerConfig, server::NoServerSessionStorage};
 
-use super::{ALPN_H2, TlsError, pem, provider};
+use super::{ALPN_H2, TlsError, clients, pem, provider};
 
-/// The server side of TLS: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients whose
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oldest {
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3, the newest.
+    #[default]
+    Tls13,
+}
+
+/// The clients that are let in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clients<'a> {
+    /// Who must have signed their certificates.
+    pub(super) ca_pem: &'a [u8],
+    /// What one of their names must be; none is any.
+    pub(super) names: &'a [String],
+}
+
+/// The server side of TLS of a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients whose
 /// certificate one of these authorities has signed get in.
 ///
 /// # Errors
@@ -16,17 +35,30 @@ pub fn server_config(
     key_pem: &[u8],
     client_ca_pem: Option<&[u8]>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
+    let clients = client_ca_pem.map(|ca_pem| Clients { ca_pem, names: &[] });
+    config(chain_pem, key_pem, clients, Oldest::Tls12, &[ALPN_H2])
+}
+
+/// The server side of TLS, speaking these protocols by ALPN. The key is checked against its certificate.
+///
+/// # Errors
+/// Whatever of the material is unusable.
+pub(super) fn config(
+    chain_pem: &[u8],
+    key_pem: &[u8],
+    clients: Option<Clients<'_>>,
+    oldest: Oldest,
+    protocols: &[&[u8]],
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let versions: &[_] = match oldest {
+        Oldest::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        Oldest::Tls13 => &[&rustls::version::TLS13],
+    };
     let builder = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .with_protocol_versions(versions)
         .map_err(|error| TlsError::Refused(error.to_string()))?;
-    let builder = match client_ca_pem {
-        Some(ca_pem) => {
-            let roots = pem::authorities(ca_pem, "clients' certificate authority")?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-                .build()
-                .map_err(|error| TlsError::Refused(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+    let builder = match &clients {
+        Some(clients) => builder.with_client_cert_verifier(clients::verifier(clients.ca_pem, clients.names)?),
         None => builder.with_no_client_auth(),
     };
     let chain = pem::certificates(chain_pem, "server certificate")?;
@@ -34,6 +66,11 @@ pub fn server_config(
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| TlsError::BadPair { what: "server certificate", cause: error.to_string() })?;
-    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    if clients.is_some() {
+        // A resumed session shows no certificate, and so would outlive one.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
 }

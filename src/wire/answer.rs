@@ -1,4 +1,4 @@
-//! What a gRPC hook sent back to an [`Answer`], or to the CallFailure it amounts to.
+//! What a hook sent back in protobuf to an [`Answer`], or to the CallFailure it amounts to.
 
 use bytes::Bytes;
 use prost::Message;
@@ -7,7 +7,7 @@ use super::pb::k8s::io::{
     api::admission::v1::{AdmissionResponse, AdmissionReview},
     apimachinery::pkg::apis::meta::v1 as meta,
 };
-use crate::model::{Answer, CallFailure, Denial, StatusCause, StatusInfo};
+use crate::model::{Answer, CallFailure, Denial, ReviewVersion, StatusCause, StatusInfo};
 
 /// AdmissionReview without its request: a hook may echo the request, and we have no use for it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -25,14 +25,30 @@ const SHOWN: usize = 64;
 /// `Undecodable`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the rules of upstream's
 /// `W/request/admissionreview.go` for v1 (`docs/reference/webhook-semantics.md` §9.1).
 pub fn decode(uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
+    judged(ReviewVersion::V1, uid, response(message)?)
+}
+
+/// The response in a bare protobuf AdmissionReview.
+pub(super) fn response(message: Bytes) -> Result<Option<AdmissionResponse>, CallFailure> {
     let review = AnswerReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
-    let response = review.response.ok_or(CallFailure::NoResponse)?;
-    let got = response.uid.unwrap_or_default();
-    if got != uid {
-        return Err(CallFailure::WrongUid { expected: uid.to_owned(), got: shortened(&got) });
-    }
-    if response.patch.is_some_and(|patch| !patch.is_empty()) || response.patch_type.is_some_and(|t| !t.is_empty()) {
-        return Err(CallFailure::PatchFromValidating);
+    Ok(review.response)
+}
+
+/// Checks a response by the rules of that version, however it was written.
+pub(super) fn judged(
+    version: ReviewVersion,
+    uid: &str,
+    response: Option<AdmissionResponse>,
+) -> Result<Answer, CallFailure> {
+    let response = response.ok_or(CallFailure::NoResponse)?;
+    if version == ReviewVersion::V1 {
+        let got = response.uid.unwrap_or_default();
+        if got != uid {
+            return Err(CallFailure::WrongUid { expected: uid.to_owned(), got: shortened(&got) });
+        }
+        if response.patch.is_some_and(|patch| !patch.is_empty()) || response.patch_type.is_some() {
+            return Err(CallFailure::PatchFromValidating);
+        }
     }
     let denial =
         (!response.allowed.unwrap_or_default()).then(|| Denial(Box::new(status(response.status.unwrap_or_default()))));
@@ -53,13 +69,19 @@ pub fn review(message: Bytes) -> Result<AdmissionReview, CallFailure> {
 
 /// Foreign text cut to a length fit for an error message, at a character's edge.
 pub fn shortened(text: &str) -> String {
-    match text.char_indices().map(|(at, _)| at).find(|&at| at > SHOWN) {
+    shortened_to(SHOWN, text)
+}
+
+/// As [`shortened`], to about so many bytes.
+pub(super) fn shortened_to(longest: usize, text: &str) -> String {
+    match text.char_indices().map(|(at, _)| at).find(|&at| at > longest) {
         Some(at) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
 }
 
-fn status(status: meta::Status) -> StatusInfo {
+/// A status as protobuf has it.
+pub(super) fn status(status: meta::Status) -> StatusInfo {
     let details = status.details.unwrap_or_default();
     StatusInfo {
         code: status.code.unwrap_or_default(),

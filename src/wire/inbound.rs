@@ -8,34 +8,15 @@ use std::ops::Range;
 
 use bytestring::ByteString;
 
-use super::walk::{Field, Value, Walk, WalkError};
-use crate::model::{Encoding, Gvk, Gvr, Operation, Review, Rope};
+pub use super::seen::ViewError;
+use super::{
+    seen::Seen,
+    walk::{Field, Value, Walk},
+};
+use crate::model::{Encoding, Gvk, Gvr, Review, Rope};
 
 /// Length of the head of a gRPC message: one flag byte and the length as four bytes, big-endian.
 pub const FRAME_HEAD: usize = 5;
-
-/// Why a message is not a review. All are the caller's fault.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ViewError {
-    /// The bytes are not a protobuf AdmissionReview.
-    #[error("the message is not a protobuf AdmissionReview: {0}")]
-    Undecodable(&'static str),
-    /// There is no `request`.
-    #[error("the review has no request")]
-    NoRequest,
-    /// `request.uid` is missing.
-    #[error("the review's request has no uid")]
-    NoUid,
-    /// `request.operation` is not one of the four.
-    #[error("the review's operation must be CREATE, UPDATE, DELETE or CONNECT")]
-    Operation,
-}
-
-impl From<WalkError> for ViewError {
-    fn from(error: WalkError) -> Self {
-        Self::Undecodable(error.0)
-    }
-}
 
 /// Views one gRPC message, frame head included, as a review.
 ///
@@ -49,55 +30,10 @@ pub fn view(message: Rope) -> Result<Review, ViewError> {
 /// Views the protobuf AdmissionReview in `body` of `message`.
 pub(super) fn review(message: Rope, body: Range<usize>, encoding: Encoding) -> Result<Review, ViewError> {
     let seen = Seen::read(&message, body.clone())?.ok_or(ViewError::NoRequest)?;
-    if seen.uid.is_empty() {
-        return Err(ViewError::NoUid);
-    }
-    let operation = Operation::from_name(&seen.operation).ok_or(ViewError::Operation)?;
-    Ok(Review {
-        uid: seen.uid,
-        kind: seen.kind,
-        resource: seen.resource,
-        sub_resource: seen.sub_resource,
-        request_kind: seen.request_kind,
-        request_resource: seen.request_resource,
-        request_sub_resource: seen.request_sub_resource,
-        name: seen.name,
-        namespace: seen.namespace,
-        operation,
-        username: seen.username,
-        dry_run: seen.dry_run,
-        user: seen.user,
-        object: seen.object,
-        old_object: seen.old_object,
-        options: seen.options,
-        encoding,
-        message: body,
-        bytes: message,
-    })
+    seen.review(message, body, encoding)
 }
 
-/// What was seen of AdmissionRequest so far. Field numbers: `proto/k8s.io/api/admission/v1/generated.proto`.
-#[derive(Default)]
-struct Seen {
-    uid: ByteString,
-    kind: Gvk,
-    resource: Gvr,
-    sub_resource: ByteString,
-    name: ByteString,
-    namespace: ByteString,
-    operation: ByteString,
-    username: ByteString,
-    /// The last of several; protobuf would merge them, and nobody writes several.
-    user: Option<Range<usize>>,
-    object: Option<Range<usize>>,
-    old_object: Option<Range<usize>>,
-    dry_run: bool,
-    options: Option<Range<usize>>,
-    request_kind: Option<Gvk>,
-    request_resource: Option<Gvr>,
-    request_sub_resource: ByteString,
-}
-
+/// Field numbers: `proto/k8s.io/api/admission/v1/generated.proto`.
 impl Seen {
     /// Reads an AdmissionReview; `None` when it has no request.
     fn read(rope: &Rope, range: Range<usize>) -> Result<Option<Self>, ViewError> {

@@ -1,38 +1,62 @@
 //! The labels inside an object's JSON, found without building the object.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::ops::Range;
 
-use serde::Deserialize;
-
+use super::json::{Cursor, ReadError};
 use crate::model::{Labels, Rope};
 
-/// Just what selectors look at; serde skips the rest without keeping it.
-#[derive(Deserialize)]
-struct Object {
-    metadata: Option<Metadata>,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    labels: Option<BTreeMap<Box<str>, Option<Box<str>>>>,
-}
-
 /// The labels of the object that lies in `range`: `None` where it has no object metadata (many CONNECT options have
-/// none), an empty set where it has metadata without labels.
+/// none), an empty set where it has metadata without labels. Of equal keys the last one counts, as in Go's decoder.
 ///
 /// # Errors
 /// The object is not JSON; the text says where, and repeats nothing of it.
 pub fn of_object(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, String> {
-    let object: Object = match rope.contiguous(range.clone()) {
-        Some(slice) => serde_json::from_slice(slice),
-        // Read across the pieces; slower, but the object is not joined for it.
-        None => serde_json::from_reader(std::io::BufReader::new(rope.reader(range))),
+    // Shared where the object lies in one piece. Else it is joined for as long as this takes: reading across the pieces
+    // would take many times longer.
+    let object = rope.copy_of(range);
+    // What is not UTF-8 becomes U+FFFD, as in Go's decoder.
+    labels(&String::from_utf8_lossy(&object)).map_err(|error| match error {
+        ReadError::Json(error) => format!("the object is not JSON at {error}"),
+        ReadError::Type { .. } => format!("the object cannot be read: {error}"),
+    })
+}
+
+fn labels(object: &str) -> Result<Option<Labels>, ReadError> {
+    let mut cursor = Cursor::new(object);
+    let mut labels = None;
+    if !cursor.object("it")? {
+        return Err(ReadError::Type { field: "it", wanted: "an object" });
     }
-    .map_err(|error| format!("the object is not JSON at line {} column {}", error.line(), error.column()))?;
-    Ok(object.metadata.map(|metadata| {
-        let labels = metadata.labels.unwrap_or_default();
-        labels.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect()
-    }))
+    while let Some(key) = cursor.key()? {
+        if key.plain() == "metadata" {
+            labels = metadata(&mut cursor)?;
+        } else {
+            cursor.skip()?;
+        }
+    }
+    cursor.end()?;
+    Ok(labels)
+}
+
+fn metadata(cursor: &mut Cursor<'_>) -> Result<Option<Labels>, ReadError> {
+    if !cursor.object("metadata")? {
+        return Ok(None);
+    }
+    let mut pairs = Vec::new();
+    while let Some(key) = cursor.key()? {
+        if key.plain() != "labels" {
+            cursor.skip()?;
+            continue;
+        }
+        pairs.clear();
+        if cursor.object("metadata.labels")? {
+            while let Some(key) = cursor.key()? {
+                let value = cursor.string("metadata.labels")?.map_or_else(Default::default, |text| text.plain());
+                pairs.push((key.plain(), value));
+            }
+        }
+    }
+    Ok(Some(pairs.into_iter().collect()))
 }
 
 #[cfg(test)]
@@ -41,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    fn labels(json: &str) -> Result<Option<Labels>, String> {
+    fn labels_in(json: &str) -> Result<Option<Labels>, String> {
         let bytes = Bytes::copy_from_slice(json.as_bytes());
         let whole = of_object(&Rope::new(vec![bytes.clone()]), 0..json.len());
         let half = json.len() / 2;
@@ -52,7 +76,7 @@ mod tests {
 
     #[test]
     fn labels_are_found_wherever_they_stand() {
-        let found = labels(
+        let found = labels_in(
             r#"{"spec":{"metadata":{"labels":{"no":"x"}}},"metadata":{"name":"a","labels":{"a":"1","b":null}}}"#,
         );
         assert_eq!(found, Ok(Some([("a", "1"), ("b", "")].into_iter().collect())));
@@ -60,14 +84,33 @@ mod tests {
 
     #[test]
     fn no_metadata_is_not_the_same_as_no_labels() {
-        assert_eq!(labels(r#"{"kind":"PodExecOptions"}"#), Ok(None));
-        assert_eq!(labels(r#"{"metadata":{}}"#), Ok(Some(Labels::default())));
-        assert_eq!(labels(r#"{"metadata":{"labels":null}}"#), Ok(Some(Labels::default())));
+        assert_eq!(labels_in(r#"{"kind":"PodExecOptions"}"#), Ok(None));
+        assert_eq!(labels_in(r#"{"metadata":{}}"#), Ok(Some(Labels::default())));
+        assert_eq!(labels_in(r#"{"metadata":{"labels":null}}"#), Ok(Some(Labels::default())));
+    }
+
+    #[test]
+    fn the_last_of_equal_keys_counts() {
+        let one = |key: &str, value: &str| Ok(Some([(key.to_owned(), value.to_owned())].into_iter().collect()));
+        assert_eq!(labels_in(r#"{"metadata":{"labels":{"a":"1","a":"2"}}}"#), one("a", "2"));
+        assert_eq!(labels_in(r#"{"metadata":{"labels":{"a":"1"},"labels":{"b":"2"}}}"#), one("b", "2"));
+        assert_eq!(labels_in(r#"{"metadata":{"labels":{"a":"1"}},"metadata":{"labels":{"b":"2"}}}"#), one("b", "2"));
+        assert_eq!(labels_in(r#"{"metadata":null,"met\u0061data":{"labels":{"\u0062":"\u0032"}}}"#), one("b", "2"));
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_replaced() {
+        let bytes = Bytes::from_static(b"{\"data\":\"\xff\",\"metadata\":{\"labels\":{\"a\":\"\xff\"}}}");
+        let found = of_object(&Rope::new([bytes.clone()]), 0..bytes.len()).unwrap().unwrap();
+        assert_eq!(found.get("a"), Some("\u{fffd}"));
     }
 
     #[test]
     fn what_is_not_json_is_refused_without_showing_it() {
-        let error = labels("{\"secret\": oops}").expect_err("not JSON");
-        assert!(error.contains("line 1") && !error.contains("secret") && !error.contains("oops"), "{error}");
+        assert_eq!(labels_in("{\"secret\": oops}"), Err("the object is not JSON at byte 11: expected a value".into()));
+        assert_eq!(labels_in("{} {}"), Err("the object is not JSON at byte 3: there is more after the value".into()));
+        assert_eq!(labels_in("null"), Err("the object cannot be read: it must be an object".into()));
+        let number = labels_in(r#"{"metadata":{"labels":{"a":1}}}"#);
+        assert_eq!(number, Err("the object cannot be read: metadata.labels must be a string".into()));
     }
 }

@@ -6,9 +6,18 @@
 pub mod pb;
 
 pub mod answer;
+pub mod encodings;
+pub mod envelope;
+pub mod flat_key;
+pub mod http_answer;
 pub mod inbound;
+pub mod json;
+pub mod json_view;
 pub mod labels;
 pub mod namespace;
 pub mod outbound;
+mod pieces;
 pub mod review_json;
+mod seen;
+mod user;
 mod walk;

@@ -1,20 +1,56 @@
-//! A [`Verdict`] to a gRPC message, frame head included.
+//! A [`Verdict`] to the answer the caller is sent: a gRPC message, an envelope or JSON.
+//!
+//! A caller over HTTP is kube-apiserver, which puts our own name before each audit key: there the keys are flat.
+
+use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
+use serde_json::{Map, Value, json};
 
 use super::{
+    envelope, flat_key,
     inbound::FRAME_HEAD,
+    json_view::KIND,
     pb::k8s::io::{
         api::admission::v1::{AdmissionResponse, AdmissionReview},
         apimachinery::pkg::apis::meta::v1 as meta,
     },
 };
-use crate::model::{StatusInfo, Verdict};
+use crate::model::{ReviewVersion, Rope, StatusInfo, Verdict};
 
-/// Encodes the verdict as the answer to the review of that uid.
+/// Encodes the verdict as the gRPC answer to the review of that uid, frame head included.
 pub fn encode(uid: &str, verdict: &Verdict) -> Bytes {
-    let review = AdmissionReview {
+    framed(&review(uid, verdict, verdict.audit_annotations.iter().cloned().collect()))
+}
+
+/// Encodes the verdict as an AdmissionReview in Kubernetes' protobuf envelope.
+pub fn envelope(version: ReviewVersion, uid: &str, verdict: &Verdict) -> Bytes {
+    let message = Rope::new([review(uid, verdict, flat(verdict)).encode_to_vec().into()]);
+    let enveloped = envelope::wrap(version, &message, 0..message.len());
+    enveloped.copy_of(0..enveloped.len())
+}
+
+/// Encodes the verdict as an AdmissionReview in JSON.
+pub fn json(version: ReviewVersion, uid: &str, verdict: &Verdict) -> Bytes {
+    let mut response = Map::new();
+    response.insert("uid".into(), uid.into());
+    response.insert("allowed".into(), verdict.allowed().into());
+    if let Some(refusal) = &verdict.refusal {
+        response.insert("status".into(), json_status(refusal));
+    }
+    if !verdict.warnings.is_empty() {
+        response.insert("warnings".into(), verdict.warnings.clone().into());
+    }
+    let annotations = flat(verdict);
+    if !annotations.is_empty() {
+        response.insert("auditAnnotations".into(), json!(annotations));
+    }
+    json!({ "apiVersion": version.api_version(), "kind": KIND, "response": response }).to_string().into()
+}
+
+fn review(uid: &str, verdict: &Verdict, audit_annotations: BTreeMap<String, String>) -> AdmissionReview {
+    AdmissionReview {
         request: None,
         response: Some(AdmissionResponse {
             uid: Some(uid.to_owned()),
@@ -22,11 +58,14 @@ pub fn encode(uid: &str, verdict: &Verdict) -> Bytes {
             status: verdict.refusal.as_ref().map(status),
             patch: None,
             patch_type: None,
-            audit_annotations: verdict.audit_annotations.iter().cloned().collect(),
+            audit_annotations,
             warnings: verdict.warnings.clone(),
         }),
-    };
-    framed(&review)
+    }
+}
+
+fn flat(verdict: &Verdict) -> BTreeMap<String, String> {
+    verdict.audit_annotations.iter().map(|(key, value)| (flat_key::of(key), value.clone())).collect()
 }
 
 /// A protobuf message as one gRPC message: head and body.
@@ -68,3 +107,36 @@ fn status(info: &StatusInfo) -> meta::Status {
         code: Some(info.code),
     }
 }
+
+/// What is empty is left out.
+fn json_status(info: &StatusInfo) -> Value {
+    let texts = |texts: &[(&str, &String)]| -> Map<String, Value> {
+        let said = texts.iter().filter(|(_, text)| !text.is_empty());
+        said.map(|(key, text)| ((*key).to_owned(), (*text).clone().into())).collect()
+    };
+    let mut details = texts(&[
+        ("name", &info.details_name),
+        ("group", &info.details_group),
+        ("kind", &info.details_kind),
+        ("uid", &info.details_uid),
+    ]);
+    if !info.causes.is_empty() {
+        let causes = info
+            .causes
+            .iter()
+            .map(|cause| texts(&[("reason", &cause.reason), ("message", &cause.message), ("field", &cause.field)]));
+        details.insert("causes".into(), causes.collect());
+    }
+    if info.retry_after_seconds != 0 {
+        details.insert("retryAfterSeconds".into(), info.retry_after_seconds.into());
+    }
+    let mut status = texts(&[("status", &info.status), ("reason", &info.reason), ("message", &info.message)]);
+    status.insert("code".into(), info.code.into());
+    if !details.is_empty() {
+        status.insert("details".into(), details.into());
+    }
+    status.into()
+}
+
+#[cfg(test)]
+mod tests;

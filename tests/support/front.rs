@@ -70,6 +70,7 @@ pub fn serving(limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
+        namespaces: None,
     };
     before(Arc::new(gate), limits, address, bound)
 }
@@ -120,6 +121,16 @@ impl Ended {
             (self.http, self.status, self.message.as_str()),
             (StatusCode::OK, Some(status), message),
             "{self:?}"
+        );
+    }
+
+    /// A `metav1.Status` with this message and the HTTP status as its code.
+    pub fn assert_says(&self, message: &str) {
+        let status: serde_json::Value = serde_json::from_slice(&self.body).expect("a Status");
+        assert_eq!(
+            (&status["kind"], &status["status"], &status["code"], &status["message"]),
+            (&"Status".into(), &"Failure".into(), &self.http.as_u16().into(), &message.into()),
+            "{status}"
         );
     }
 

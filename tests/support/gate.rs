@@ -57,7 +57,7 @@ pub fn gate(yaml: &str, reasons: Reasons) -> Arc<Gate> {
         hooks,
     }));
     current.stamp(Instant::now());
-    Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons })
+    Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons, namespaces: None })
 }
 
 /// Decides one request with two seconds' time.

@@ -1,4 +1,4 @@
-//! What the behaviour tests share: a scripted hook on port 0, reviews, and a gate over hooks of one's choice.
+//! What the behaviour tests share: scripted hooks on port 0, reviews, and a gate over hooks of one's choice.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -7,7 +7,9 @@
     reason = "test support: each test file uses its own part"
 )]
 
+pub mod certificates;
 pub mod gate;
+pub mod http_hook;
 pub mod reviews;
 pub mod scripted_hook;
 pub mod sidecar;

@@ -84,7 +84,7 @@ impl Sidecar {
 
 /// As shipped: metrics, deadlines, matching and audit on, on one worker as the naive side has one.
 fn product_arguments(command: &mut Command, workshop: &Workshop, folder: &Path) {
-    command.arg("serve").arg("--config").arg(folder.join("config.yaml"));
+    command.arg("serve").arg("--plaintext").arg("--config").arg(folder.join("config.yaml"));
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1"]);
     if !workshop.ours_arguments.iter().any(|argument| argument.starts_with("--audit-log")) {
         command.arg("--audit-log").arg(folder.join("audit.jsonl"));

@@ -9,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use http::Request;
 use tokio::io::{DuplexStream, ReadBuf, duplex};
 
 use super::*;
@@ -44,6 +45,7 @@ fn front() -> Arc<Front> {
         metrics: Arc::default(),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
+        namespaces: None,
     };
     gate.current.stamp(Instant::now());
     Front::new(Arc::new(gate), Limits::default()).expect("front")

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::BytesMut;
+
 use super::*;
 use crate::front::inflight::Inflight;
 

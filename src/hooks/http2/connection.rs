@@ -27,9 +27,8 @@ use tokio::{
     sync::mpsc::UnboundedReceiver,
 };
 
-use super::super::call::Request;
 use super::{
-    super::{call::Call, lane::Command},
+    super::{call::Call, held::connected, lane::Command},
     frame::{self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, HEAD, Head, code, kind, setting},
     header_read::HeaderReader,
     header_write::HeaderWriter,
@@ -218,6 +217,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Ask(call))) => self.waiting.push_back(call),
                 Poll::Ready(Some(Command::Sweep)) => self.sweep(),
+                Poll::Ready(Some(Command::Probe(probe))) => connected(probe),
                 Poll::Ready(None) => {
                     nobody_asks = true;
                     break;
@@ -284,9 +284,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn begin(&mut self, call: Call, now: Instant) {
-        let Request::Grpc { method, namespace_labels } = &call.request else {
-            return call.inbox.deliver(call.tag, Err(CallFailure::NotHttp("it speaks gRPC only".into())));
-        };
         let id = self.next_id;
         self.next_id += 2;
         let timeout = call.deadline.saturating_duration_since(now);
@@ -294,7 +291,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.outgoing.heads(|out| {
             let head = out.len();
             out.extend_from_slice(&[0; HEAD]);
-            writer.write(*method, timeout, namespace_labels.as_deref(), out);
+            writer.write(&call, timeout, out);
             frame::finish_block(out, head, id);
         });
         let mut stream = Stream::new(call, self.peer_window);
@@ -310,7 +307,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let Some(id) = self.ready.pop_front() else { break };
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             let len = stream.unsent.min(largest).min(self.window.min(stream.window).max(0) as usize);
-            if len > 0 {
+            // Of an empty body only the end is sent.
+            if len > 0 || stream.unsent == 0 {
                 stream.send(id, len, &mut self.outgoing);
                 stream.window -= len as i64;
                 self.window -= len as i64;

@@ -1,11 +1,13 @@
 //! Reading a peer's header blocks. RFC 7541.
 //!
 //! We tell the peer that our dynamic table holds nothing (SETTINGS_HEADER_TABLE_SIZE 0), so a block only ever refers
-//! to the static table, and reading one needs no state. Of the fields, only those a gRPC client acts on are kept.
+//! to the static table, and reading one needs no state. Of the fields, only those we act on are kept.
 
-use super::huffman;
+use std::time::{Duration, SystemTime};
 
-/// What a header block said that matters to a unary gRPC call.
+use super::{super::retry_after, huffman};
+
+/// What a header block said that matters to a unary gRPC call, or to a POST.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Headers {
     /// `:status`; 0 when absent, as in trailers.
@@ -16,12 +18,18 @@ pub(super) struct Headers {
     pub(super) grpc_status: Option<u32>,
     /// `grpc-message`, still percent-encoded.
     pub(super) grpc_message: Option<Vec<u8>>,
+    /// `content-length`; one that is no number, or comes twice with different numbers, is a length that nothing has.
+    pub(super) content_length: Option<u64>,
+    /// `retry-after`, where it can be read.
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// Why a header block cannot be read: the connection is beyond use (COMPRESSION_ERROR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadHeaders(pub(super) &'static str);
 
+/// What no body is as long as.
+const NO_LENGTH: u64 = u64::MAX;
 /// The longest value that is worth keeping, in bytes.
 const KEPT: usize = 1024;
 
@@ -38,6 +46,8 @@ enum Name {
     ContentType,
     GrpcStatus,
     GrpcMessage,
+    ContentLength,
+    RetryAfter,
     Other,
 }
 
@@ -71,6 +81,10 @@ impl Text<'_> {
             Name::ContentType
         } else if self.is(b":status", coded!(b":status")) {
             Name::Status
+        } else if self.is(b"content-length", coded!(b"content-length")) {
+            Name::ContentLength
+        } else if self.is(b"retry-after", coded!(b"retry-after")) {
+            Name::RetryAfter
         } else {
             Name::Other
         }
@@ -93,7 +107,9 @@ impl Name {
     fn of_static(index: usize) -> Result<Self, BadHeaders> {
         match index {
             8..=14 => Ok(Self::Status),
+            28 => Ok(Self::ContentLength),
             31 => Ok(Self::ContentType),
+            53 => Ok(Self::RetryAfter),
             1..=61 => Ok(Self::Other),
             _ => Err(BadHeaders("a header refers to an entry that is not in the table")),
         }
@@ -143,6 +159,12 @@ impl Headers {
             // A status that is no number is UNKNOWN, as the gRPC specification has it.
             Name::GrpcStatus => self.grpc_status = Some(number().unwrap_or(2)),
             Name::GrpcMessage => self.grpc_message = Some(value[..value.len().min(KEPT)].to_vec()),
+            Name::ContentLength => {
+                let told = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(NO_LENGTH);
+                let same = self.content_length.is_none_or(|before| before == told);
+                self.content_length = Some(if same { told } else { NO_LENGTH });
+            }
+            Name::RetryAfter => self.retry_after = retry_after::read(value, SystemTime::now()),
             Name::Other => {}
         }
     }
@@ -206,6 +228,18 @@ mod tests {
         let headers = read(&block).expect("read");
         assert_eq!(headers.grpc_status, Some(5));
         assert_eq!(headers.grpc_message.as_deref(), Some(&b"no!"[..]));
+    }
+
+    #[test]
+    fn an_http_answer() {
+        // :status by its static name, content-length by its static name, retry-after spelled out.
+        let mut block = vec![0x08, 3];
+        block.extend(b"503\x0f\x0d\x0212\x00\x0bretry-after\x017");
+        let headers = read(&block).expect("read");
+        assert_eq!((headers.status, headers.content_length), (503, Some(12)));
+        assert_eq!(headers.retry_after, Some(Duration::from_secs(7)));
+        block.extend(b"\x0f\x0d\x0213");
+        assert_eq!(read(&block).expect("read").content_length, Some(NO_LENGTH), "two lengths are none");
     }
 
     #[test]

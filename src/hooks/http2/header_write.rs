@@ -8,13 +8,19 @@ use std::{io::Write, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::super::call::Method;
+use super::super::{
+    call::{Call, Method, NAMESPACE_LABELS, Request},
+    post::{Media, USER_AGENT, write_path},
+};
 
 /// A field that is put into the peer's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Authority,
-    ContentType,
+    /// `application/grpc`
+    Grpc,
+    ContentType(Media),
+    Accept(Media),
     Te,
     UserAgent,
     Path(Method),
@@ -24,7 +30,7 @@ enum Field {
 
 /// Together our fields take at most this much of the peer's table (an entry is its text and 32 bytes; hosts are at
 /// most 253 bytes long). Below it we do not use the table at all.
-const TABLE_NEEDED: u32 = 1024;
+const TABLE_NEEDED: u32 = 1536;
 
 /// Writes the header block of each call on one connection.
 #[derive(Debug)]
@@ -32,20 +38,27 @@ pub(super) struct HeaderWriter {
     https: bool,
     authority: Box<str>,
     /// Fields in the peer's table, oldest first.
-    table: SmallVec<[Field; 10]>,
+    table: SmallVec<[Field; 16]>,
     /// The peer's table is large enough for our fields.
     indexed: bool,
     /// The next block must begin with "table size 0".
     shrink: bool,
+    /// Scratch space.
+    path: Vec<u8>,
 }
-
-const USER_AGENT: &str = concat!("gatepost/", env!("CARGO_PKG_VERSION"));
 
 impl HeaderWriter {
     /// For a connection to that authority (`host:port`). RFC 7541's first table size, 4,096, holds until the peer says
     /// otherwise.
     pub(super) fn new(https: bool, authority: &str) -> Self {
-        Self { https, authority: authority.into(), table: SmallVec::new(), indexed: true, shrink: false }
+        Self {
+            https,
+            authority: authority.into(),
+            table: SmallVec::new(),
+            indexed: true,
+            shrink: false,
+            path: Vec::new(),
+        }
     }
 
     /// The peer's SETTINGS_HEADER_TABLE_SIZE.
@@ -57,24 +70,55 @@ impl HeaderWriter {
         }
     }
 
-    /// Appends the block of one call. `metadata` is the value of `gatepost-namespace-labels-bin`, passed on as it came.
-    pub(super) fn write(&mut self, method: Method, timeout: Duration, metadata: Option<&[u8]>, out: &mut Vec<u8>) {
+    /// Appends the block of one call.
+    pub(super) fn write(&mut self, call: &Call, timeout: Duration, out: &mut Vec<u8>) {
+        match &call.request {
+            Request::Grpc { method, namespace_labels } => {
+                self.grpc(*method, timeout, namespace_labels.as_deref(), out);
+            }
+            Request::Http { path, form } => self.http(path, Media::of(*form), timeout, call.body.len(), out),
+        }
+    }
+
+    /// `metadata` is the value of `gatepost-namespace-labels-bin`, passed on as it came.
+    fn grpc(&mut self, method: Method, timeout: Duration, metadata: Option<&[u8]>, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.field(Field::Path(method), out);
+        self.field(Field::Authority, out);
+        self.field(Field::Te, out);
+        self.field(Field::Grpc, out);
+        self.field(Field::UserAgent, out);
+        self.timeout(timeout, out);
+        if let Some(value) = metadata {
+            literal_name(NAMESPACE_LABELS.as_bytes(), out);
+            text(value, out);
+        }
+    }
+
+    /// Path and length differ from call to call, and are spelled out.
+    fn http(&mut self, path: &str, media: Media, timeout: Duration, len: usize, out: &mut Vec<u8>) {
+        self.begin(out);
+        out.push(0x04);
+        self.path.clear();
+        write_path(path, timeout, &mut self.path);
+        text(&self.path, out);
+        self.field(Field::Authority, out);
+        self.field(Field::ContentType(media), out);
+        self.field(Field::Accept(media), out);
+        self.field(Field::UserAgent, out);
+        // "content-length" is entry 28, and the prefix has four bits.
+        out.extend([0x0f, 28 - 0x0f]);
+        short_text(format_args!("{len}"), out);
+    }
+
+    /// What every block begins with.
+    fn begin(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.shrink) {
             out.push(0x20);
         }
         // The static table's ":method: POST" and ":scheme".
         out.push(0x83);
         out.push(if self.https { 0x87 } else { 0x86 });
-        self.field(Field::Path(method), out);
-        self.field(Field::Authority, out);
-        self.field(Field::Te, out);
-        self.field(Field::ContentType, out);
-        self.field(Field::UserAgent, out);
-        self.timeout(timeout, out);
-        if let Some(value) = metadata {
-            literal_name(super::super::call::NAMESPACE_LABELS.as_bytes(), out);
-            text(value, out);
-        }
     }
 
     /// Index of a field in the peer's table, where it is there; the newest entry is 62.
@@ -94,13 +138,9 @@ impl HeaderWriter {
             }
             None => literal_name(b"grpc-timeout", out),
         }
-        let at = out.len();
-        out.push(0);
         // Eight digits are what gRPC allows; in microseconds that is 99 seconds, more than any hook's timeout.
         let micros = timeout.as_micros().min(99_999_999);
-        #[allow(clippy::expect_used)]
-        write!(out, "{micros}u").expect("writing to a Vec cannot fail");
-        out[at] = (out.len() - at - 1) as u8;
+        short_text(format_args!("{micros}u"), out);
     }
 
     fn field(&mut self, field: Field, out: &mut Vec<u8>) {
@@ -111,7 +151,9 @@ impl HeaderWriter {
         let (name, value): (Result<u8, &[u8]>, &str) = match field {
             Field::Authority => (Ok(1), &self.authority),
             Field::Path(method) => (Ok(4), method.path()),
-            Field::ContentType => (Ok(31), "application/grpc"),
+            Field::Grpc => (Ok(31), "application/grpc"),
+            Field::ContentType(media) => (Ok(31), media.content_type()),
+            Field::Accept(media) => (Ok(19), media.accept()),
             Field::UserAgent => (Ok(58), USER_AGENT),
             Field::Te => (Err(b"te"), "trailers"),
             // Written by `timeout`.
@@ -140,6 +182,15 @@ fn literal_name(name: &[u8], out: &mut Vec<u8>) {
     text(name, out);
 }
 
+/// A string of less than 127 bytes, plain, written where it goes.
+fn short_text(value: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(0);
+    #[allow(clippy::expect_used)]
+    out.write_fmt(value).expect("writing to a Vec cannot fail");
+    out[at] = (out.len() - at - 1) as u8;
+}
+
 /// A string, plain. RFC 7541 §5.2.
 fn text(value: &[u8], out: &mut Vec<u8>) {
     if value.len() < 127 {
@@ -162,7 +213,7 @@ mod tests {
 
     fn block(writer: &mut HeaderWriter, micros: u64) -> Vec<u8> {
         let mut out = Vec::new();
-        writer.write(Method::Validate, Duration::from_micros(micros), None, &mut out);
+        writer.grpc(Method::Validate, Duration::from_micros(micros), None, &mut out);
         out
     }
 
@@ -188,5 +239,21 @@ mod tests {
         assert_eq!(after[..3], [0x20, 0x83, 0x87], "first the table is given up");
         assert_eq!(block(&mut writer, 1), after[1..], "and never used again");
         assert!(after.windows(8).any(|window| window == b"trailers"));
+    }
+
+    #[test]
+    fn a_post_says_what_it_carries_and_how_long_it_may_take() {
+        let mut writer = HeaderWriter::new(true, "hook:1");
+        let post = |writer: &mut HeaderWriter| {
+            let mut out = Vec::new();
+            writer.http("/v", Media::Json, Duration::from_secs(9), 70_000, &mut out);
+            out
+        };
+        let first = post(&mut writer);
+        for told in [&b"/v?timeout=9s"[..], b"hook:1", b"application/json", b"application/json, */*", b"70000"] {
+            assert!(first.windows(told.len()).any(|window| window == told), "{told:?}");
+        }
+        let tail = [&[0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
+        assert_eq!(post(&mut writer), [&[0x83, 0x87, 0x04, 13][..], b"/v?timeout=9s", &tail].concat());
     }
 }

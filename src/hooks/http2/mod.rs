@@ -3,8 +3,8 @@
 //! Why our own and not hyperium's h2, which serves our front: h2 writes one DATA frame (16 KiB) per system call and
 //! keeps every stream behind a lock that our single-threaded lanes do not need. Gathering all queued frames of a
 //! connection into one vectored write, without copying the payload, takes a quarter to a half off the sidecar's CPU
-//! (`docs/decisions.md`). What is here is only what a gRPC client of unary calls needs: no push, no priorities, no
-//! dynamic table on the receiving side.
+//! (`docs/decisions.md`). What is here is only what a client of unary gRPC calls and POSTs needs: no push, no
+//! priorities, no dynamic table on the receiving side.
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -14,12 +14,15 @@
 //! | `outgoing` | bytes waiting for the socket: small owned heads around shared payload, one vectored write |
 //! | `incoming` | bytes from the socket, cut into frames |
 //! | `stream` | one call under way |
+//! | `grpc_reply`, `http_reply` | what it came to |
 //! | `connection` | the conversation: commands in, frames out, answers to their inboxes |
 
 mod connection;
 mod frame;
+mod grpc_reply;
 mod header_read;
 mod header_write;
+mod http_reply;
 mod huffman;
 mod incoming;
 mod outgoing;

@@ -1,8 +1,12 @@
 //! One call under way: what is still to be sent, and what has come back.
 
-use bytes::Bytes;
-
-use super::{super::call::Call, frame, header_read::Headers, outgoing::Outgoing};
+use super::{
+    super::call::{Call, Reply, Request},
+    frame, grpc_reply,
+    header_read::Headers,
+    http_reply,
+    outgoing::Outgoing,
+};
 use crate::{model::CallFailure, wire::inbound::FRAME_HEAD};
 
 /// One call under way on one connection.
@@ -20,23 +24,13 @@ pub(super) struct Stream {
     /// Bytes received whose window was not yet given back.
     pub(super) unreturned: u32,
     headers: Option<Headers>,
-    message: Vec<u8>,
+    body: Vec<u8>,
 }
 
 impl Stream {
     pub(super) fn new(call: Call, window: i64) -> Self {
         let unsent = call.body.len();
-        Self {
-            call,
-            chunk: 0,
-            offset: 0,
-            unsent,
-            window,
-            ready: false,
-            unreturned: 0,
-            headers: None,
-            message: Vec::new(),
-        }
+        Self { call, chunk: 0, offset: 0, unsent, window, ready: false, unreturned: 0, headers: None, body: Vec::new() }
     }
 
     /// Queues one DATA frame of `len` bytes of the body.
@@ -62,11 +56,14 @@ impl Stream {
     }
 
     /// Response headers arrived; `Some` when they already settle the call.
-    pub(super) fn headers(&mut self, headers: Headers) -> Option<CallFailure> {
+    pub(super) fn headers(&mut self, headers: Headers, limit: usize) -> Option<CallFailure> {
         if (100..200).contains(&headers.status) {
             return None;
         }
-        let failure = not_grpc(&headers);
+        let failure = match self.call.request {
+            Request::Grpc { .. } => grpc_reply::refused(&headers),
+            Request::Http { .. } => http_reply::refused(&headers, limit),
+        };
         self.headers = Some(headers);
         failure
     }
@@ -79,117 +76,84 @@ impl Stream {
     /// Part of the answer arrived.
     pub(super) fn data(&mut self, data: &[u8], limit: usize) -> Result<(), CallFailure> {
         if self.headers.is_none() {
-            return Err(CallFailure::NotGrpc("it sent data before headers".into()));
+            return Err(self.malformed("it sent data before headers"));
         }
-        if self.message.len() + data.len() > limit + FRAME_HEAD {
+        if self.body.len() + data.len() > limit + self.envelope() {
             return Err(CallFailure::TooLarge { limit });
         }
-        self.message.extend_from_slice(data);
+        self.body.extend_from_slice(data);
         Ok(())
     }
 
-    /// The hook has ended its side: what did it say? `last` are the trailers, where there were any.
-    pub(super) fn end(self, last: Option<Headers>) -> (Call, Result<Bytes, CallFailure>) {
+    /// Bytes of a body that are not the answer's own.
+    fn envelope(&self) -> usize {
+        match self.call.request {
+            Request::Grpc { .. } => FRAME_HEAD,
+            Request::Http { .. } => 0,
+        }
+    }
+
+    /// The hook broke the rules of what we speak with it.
+    pub(super) fn malformed(&self, what: &str) -> CallFailure {
+        match self.call.request {
+            Request::Grpc { .. } => CallFailure::NotGrpc(what.into()),
+            Request::Http { .. } => CallFailure::NotHttp(what.into()),
+        }
+    }
+
+    /// The hook has ended its side: what did it say? `trailers` where there were any.
+    pub(super) fn end(self, trailers: Option<Headers>) -> (Call, Result<Reply, CallFailure>) {
         let headers = self.headers.unwrap_or_default();
-        // A "trailers-only" answer has its status in the one header block there is.
-        let end = last.unwrap_or(headers);
-        let result = match end.grpc_status {
-            Some(0) => message(self.message),
-            Some(code) => Err(CallFailure::Grpc {
-                code: code_name(code),
-                message: percent_decoded(&end.grpc_message.unwrap_or_default()),
-            }),
-            None => Err(CallFailure::NotGrpc("it ended the call without a grpc-status".into())),
+        let result = match self.call.request {
+            Request::Grpc { .. } => grpc_reply::judge(trailers.unwrap_or(headers), self.body).map(Reply::Grpc),
+            Request::Http { .. } => http_reply::judge(&headers, self.body).map(Reply::Http),
         };
         (self.call, result)
     }
 }
 
-/// The headers of something that is no gRPC server.
-fn not_grpc(headers: &Headers) -> Option<CallFailure> {
-    if headers.status != 200 {
-        return Some(CallFailure::NotGrpc(format!("it answered with HTTP status {}", headers.status)));
-    }
-    (headers.grpc == Some(false)).then(|| CallFailure::NotGrpc("its content type is not application/grpc".into()))
-}
-
-/// The one message inside its gRPC frame.
-fn message(framed: Vec<u8>) -> Result<Bytes, CallFailure> {
-    let invalid = |what: &str| Err(CallFailure::Undecodable(what.into()));
-    let Some((&[flag, l0, l1, l2, l3], rest)) = framed.split_first_chunk::<FRAME_HEAD>() else {
-        return invalid("there is no whole message");
-    };
-    if flag != 0 {
-        return invalid("the message is compressed, which was not offered");
-    }
-    let declared = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
-    if declared != rest.len() {
-        return invalid("the message is not as long as its head says");
-    }
-    Ok(Bytes::from(framed).slice(FRAME_HEAD..))
-}
-
-/// Name of a gRPC status code, as in the gRPC specification.
-fn code_name(code: u32) -> &'static str {
-    const NAMES: [&str; 17] = [
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    NAMES.get(code as usize).copied().unwrap_or("UNKNOWN")
-}
-
-/// A hook's text as people may read it: percent-decoded, no control characters, at most 256 characters.
-fn percent_decoded(text: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = |at: usize| after.get(at).and_then(|&digit| (digit as char).to_digit(16));
-        match (byte, hex(0), hex(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).chars().filter(|c| !c.is_control()).take(256).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{sync::Arc, time::Instant};
 
-    #[test]
-    fn a_hook_s_text_is_made_readable() {
-        assert_eq!(percent_decoded(b"no%20way%21%0a"), "no way!");
-        assert_eq!(percent_decoded(b"100% sure %z"), "100% sure %z");
-        assert_eq!(percent_decoded(b"%c3%a9"), "é");
-        assert_eq!(percent_decoded(&[b'x'; 999]).len(), 256);
+    use super::*;
+    use crate::{
+        hooks::{Inbox, call::HttpReply},
+        model::{HttpForm, Rope},
+    };
+
+    const LIMIT: usize = 8;
+
+    fn posted() -> Stream {
+        let request = Request::Http { path: "/".into(), form: HttpForm::Legacy };
+        let inbox = Arc::new(Inbox::default());
+        Stream::new(Call { request, body: Rope::new([]), deadline: Instant::now(), inbox, tag: 0 }, 0)
+    }
+
+    fn headers(status: u16) -> Headers {
+        Headers { status, ..Default::default() }
     }
 
     #[test]
-    fn a_message_must_be_whole() {
-        assert_eq!(message(vec![0, 0, 0, 0, 2, 7, 8]), Ok(Bytes::from_static(&[7, 8])));
-        assert!(message(vec![0, 0, 0, 0, 3, 7, 8]).is_err());
-        assert!(message(vec![1, 0, 0, 0, 2, 7, 8]).is_err());
-        assert!(message(vec![]).is_err());
+    fn of_a_post_s_headers_only_the_final_ones_count() {
+        let mut stream = posted();
+        assert_eq!(stream.headers(headers(100), LIMIT), None);
+        assert_eq!(stream.headers(headers(103), LIMIT), None);
+        assert!(!stream.has_headers());
+        assert_eq!(stream.headers(headers(409), LIMIT), None);
+        assert_eq!(stream.data(b"no", LIMIT), Ok(()));
+        let trailers = Headers { grpc_status: Some(13), ..headers(200) };
+        let (_, result) = stream.end(Some(trailers));
+        assert_eq!(result, Ok(Reply::Http(HttpReply { status: 409, retry_after: None, body: "no".into() })));
+    }
+
+    #[test]
+    fn a_post_s_answer_needs_headers_and_has_a_limit() {
+        let mut stream = posted();
+        assert!(matches!(stream.data(b"x", LIMIT), Err(CallFailure::NotHttp(_))));
+        stream.headers(headers(200), LIMIT);
+        assert_eq!(stream.data(&[0; LIMIT], LIMIT), Ok(()));
+        assert_eq!(stream.data(b"x", LIMIT), Err(CallFailure::TooLarge { limit: LIMIT }));
+        assert!(matches!(posted().end(None).1, Err(CallFailure::NotHttp(_))));
     }
 }

@@ -97,6 +97,37 @@ async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() 
     assert!(rotator.probing.is_empty());
 }
 
+/// Configurations of Kubernetes' kind, each with one webhook of the same name: name and port.
+fn namesakes(configurations: &[(&str, u16)]) -> Contents {
+    // The same at every call: another authority would be another endpoint.
+    static AUTHORITY: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    let authority = AUTHORITY.get_or_init(|| rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap().cert.pem());
+    let one = |(name, port): &(&str, u16)| {
+        format!(
+            "---\napiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
+             metadata: {{name: {name}}}\nwebhooks:\n- {{name: same.example.com, sideEffects: None, \
+             admissionReviewVersions: [v1], clientConfig: {{url: 'https://127.0.0.1:{port}', caBundle: {}}}}}\n",
+            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, authority)
+        )
+    };
+    written(&configurations.iter().map(one).collect::<String>())
+}
+
+#[tokio::test(start_paused = true)]
+async fn namesakes_of_two_configurations_keep_their_own_seats() {
+    let mut rotator = rotator();
+    read(&mut rotator, namesakes(&[("a", 1), ("b", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("same", 1, 0), stands("same", 2, 0)]);
+    // The second moves: it stays at its own old place until the new one is proven, not at its namesake's.
+    read(&mut rotator, namesakes(&[("a", 1), ("b", 3)])).await;
+    assert_eq!(standing(&rotator), [stands("same", 1, 0), stands("same", 2, 3)]);
+    let _request = rotator.current.load();
+    read(&mut rotator, namesakes(&[("b", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
+    let leaving = rotator.current.leaving();
+    assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
+}
+
 #[tokio::test(start_paused = true)]
 async fn connections_survive_a_change_that_does_not_concern_them() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;

@@ -1,19 +1,22 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::model::{
-    Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Protocol, Rope, Selector, SideEffects,
-    Transport, hook::Address,
+use crate::{
+    model::{
+        Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Protocol, Rope, Selector, SideEffects,
+        Transport, hook::Address,
+    },
+    snapshot::{How, Wanted},
 };
 
-fn hook(rules: Vec<Rule>) -> Arc<Hook> {
+fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: bool) -> Arc<Hook> {
     Arc::new(Hook {
         name: "hook".into(),
         hook_type: HookType::Validating,
         id: "c/hook/0".into(),
         rules,
-        match_policy: MatchPolicy::Exact,
-        sees_admission_config: false,
+        match_policy,
+        sees_admission_config,
         endpoint: Endpoint { address: Address::Unix("/x".into()), tls: None, transport: Transport::Grpc },
         protocol: Protocol::Grpc,
         failure_policy: FailurePolicy::Fail,
@@ -22,6 +25,10 @@ fn hook(rules: Vec<Rule>) -> Arc<Hook> {
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
     })
+}
+
+fn hook(rules: Vec<Rule>) -> Arc<Hook> {
+    hook_of(rules, MatchPolicy::Exact, false)
 }
 
 fn review(operation: Operation, group: &str, version: &str, resource: &str, sub: &str, namespace: &str) -> Review {
@@ -69,36 +76,76 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         })
 }
 
-fn any_review() -> impl Strategy<Value = Review> {
+fn any_resource() -> impl Strategy<Value = (Gvr, &'static str)> {
     (
-        select(&Operation::ALL[..]),
         select(&["", "apps", "other", "*"][..]),
         select(&["v1", "v2", "v3"][..]),
         select(&["pods", "namespaces", "nodes"][..]),
         select(&["", "status", "scale"][..]),
-        select(&["", "ns"][..]),
     )
-        .prop_map(|(operation, group, version, resource, sub, namespace)| {
-            review(operation, group, version, resource, sub, namespace)
+        .prop_map(|(group, version, resource, sub)| {
+            (Gvr { group: group.into(), version: version.into(), resource: resource.into() }, sub)
         })
 }
 
-/// What the index must agree with: every rule of every hook, one after the other.
-fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<u32> {
-    (0..)
-        .zip(hooks)
-        .filter(|(_, hook)| hook.rules.iter().any(|rule| rule.matches(review)))
-        .map(|(index, _)| index)
-        .collect()
+fn any_review() -> impl Strategy<Value = Review> {
+    let kinds = [
+        Gvk::default(),
+        kind("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+        kind("example.com", "ValidatingAdmissionPolicy"),
+    ];
+    (
+        select(&Operation::ALL[..]),
+        any_resource(),
+        proptest::option::of(any_resource()),
+        select(&["", "ns"][..]),
+        select(kinds.to_vec()),
+    )
+        .prop_map(|(operation, (sent, sub), made, namespace, kind)| Review {
+            kind,
+            request_sub_resource: made.as_ref().map_or("", |(_, sub)| sub).into(),
+            request_resource: made.map(|(made, _)| made),
+            ..review(operation, &sent.group, &sent.version, &sent.resource, sub, namespace)
+        })
+}
+
+fn kind(group: &str, kind: &str) -> Gvk {
+    Gvk { group: group.into(), version: "v1".into(), kind: kind.into() }
+}
+
+fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
+    let policies = vec![MatchPolicy::Exact, MatchPolicy::Equivalent];
+    let one = (vec(any_rule(), 0..4), select(policies), any::<bool>());
+    vec(one.prop_map(|(rules, policy, sees)| hook_of(rules, policy, sees)), 0..12)
+}
+
+/// What the index must agree with: every rule of every hook, one after the other, as the words of [`How`] say it.
+fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
+    let (made, sent) = (Target::as_made(review), Target::as_sent(review));
+    let about_admission = review.kind.group == "admissionregistration.k8s.io";
+    let how = |hook: &Hook| {
+        let sees = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));
+        let equivalent = hook.match_policy == MatchPolicy::Equivalent;
+        let means = |rule: &Rule| rule.matches_in_any_version(&made) || rule.matches_in_any_version(&sent);
+        if about_admission && !hook.sees_admission_config {
+            None
+        } else if sees(&made) && made == sent {
+            Some(How::AsMade)
+        } else if sees(&sent) && equivalent {
+            Some(How::AsSent)
+        } else if sees(&made) {
+            Some(How::OtherVersion(Wanted::AsMade))
+        } else {
+            let near = hook.rules.iter().position(means).filter(|_| equivalent)?;
+            Some(How::OtherVersion(Wanted::OfRule(near as u32)))
+        }
+    };
+    (0..).zip(hooks).filter_map(|(hook, one)| Some(Matched { hook, how: how(one)? })).collect()
 }
 
 proptest! {
     #[test]
-    fn the_index_finds_what_a_scan_finds(
-        rules in vec(vec(any_rule(), 0..4), 0..12),
-        reviews in vec(any_review(), 1..12),
-    ) {
-        let hooks: Vec<_> = rules.into_iter().map(hook).collect();
+    fn the_index_finds_what_a_scan_finds(hooks in any_hooks(), reviews in vec(any_review(), 1..12)) {
         let matcher = Matcher::new(&hooks);
         let mut found = HookSet::new();
         for review in reviews {
@@ -112,7 +159,7 @@ proptest! {
         for parts in keys(&rule, limit) {
             prop_assert!(keys(&rule, limit).len() <= limit, "{parts:?}");
         }
-        let hooks = [hook(vec![rule; 1])];
+        let hooks = [hook_of(vec![rule; 1], MatchPolicy::Equivalent, false)];
         let mut patterns = 0;
         let filed: Vec<_> = keys(&hooks[0].rules[0], limit)
             .iter()
@@ -127,6 +174,107 @@ proptest! {
             matcher.matching(&hooks, &review, &mut found);
             prop_assert_eq!(&found[..], &one_after_the_other(&hooks, &review)[..]);
         }
+    }
+}
+
+/// How a hook with one rule for `things` in these versions sees a request made in one version and sent in another.
+fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option<How> {
+    let rule = Rule {
+        operations: vec![Operation::Create],
+        api_groups: vec!["g".into()],
+        api_versions: versions.iter().map(|version| (*version).into()).collect(),
+        resources: vec!["things".into()],
+        scope: Scope::Any,
+    };
+    let hooks = [hook_of(vec![rule], policy, false)];
+    let mut review = review(Operation::Create, "g", sent, "things", "", "ns");
+    review.request_resource = Some(Gvr { version: made.into(), ..review.resource.clone() });
+    let mut found = HookSet::new();
+    Matcher::new(&hooks).matching(&hooks, &review, &mut found);
+    assert!(found.len() <= 1);
+    found.first().map(|matched| matched.how)
+}
+
+#[test]
+fn a_hook_is_asked_in_a_version_it_takes_or_named() {
+    use MatchPolicy::{Equivalent, Exact};
+    let (of_rule, as_made) = (How::OtherVersion(Wanted::OfRule(0)), How::OtherVersion(Wanted::AsMade));
+    for (policy, versions, made, sent, expected) in [
+        (Exact, &["v1"][..], "v1", "v1", Some(How::AsMade)),
+        (Exact, &["v1"], "v2", "v2", None),
+        (Exact, &["v1"], "v2", "v1", None),
+        (Exact, &["v1"], "v1", "v2", Some(as_made)),
+        (Exact, &["v1", "v2"], "v1", "v2", Some(as_made)),
+        (Equivalent, &["v1"], "v1", "v1", Some(How::AsMade)),
+        (Equivalent, &["v1"], "v2", "v2", Some(of_rule)),
+        (Equivalent, &["v1"], "v2", "v1", Some(How::AsSent)),
+        (Equivalent, &["v1"], "v1", "v2", Some(as_made)),
+        (Equivalent, &["v1", "v2"], "v1", "v2", Some(How::AsSent)),
+        (Equivalent, &["v1"], "v2", "v3", Some(of_rule)),
+        (Equivalent, &["*"], "v2", "v3", Some(How::AsSent)),
+    ] {
+        assert_eq!(how(policy, versions, made, sent), expected, "{policy:?} {versions:?} {made} {sent}");
+    }
+}
+
+#[test]
+fn what_is_wanted_is_named_as_upstream_names_it() {
+    let rule = |group: &str, version: &str| Rule {
+        operations: vec![Operation::Create],
+        api_groups: vec![group.into()],
+        api_versions: vec![version.into()],
+        resources: vec!["deployments".into()],
+        scope: Scope::Any,
+    };
+    let hook = hook(vec![rule("apps", "v1"), rule("extensions", "v2")]);
+    let mut review = review(Operation::Create, "extensions", "v1beta1", "deployments", "", "ns");
+    review.request_resource =
+        Some(Gvr { group: "apps".into(), version: "v1beta2".into(), resource: "deployments".into() });
+    let named = |wanted: Wanted| wanted.resource(&hook, &review).to_string();
+    assert_eq!(named(Wanted::AsMade), "apps/v1beta2, Resource=deployments");
+    assert_eq!(named(Wanted::OfRule(0)), "apps/v1, Resource=deployments");
+    assert_eq!(named(Wanted::OfRule(1)), "extensions/v2, Resource=deployments");
+}
+
+#[test]
+fn the_configuration_of_admission_is_seen_by_those_alone_who_may() {
+    let everything = || Rule {
+        operations: Operation::ALL.into(),
+        api_groups: vec!["*".into()],
+        api_versions: vec!["*".into()],
+        resources: vec!["*/*".into()],
+        scope: Scope::Any,
+    };
+    let hooks = [false, true].map(|sees| hook_of(vec![everything()], MatchPolicy::Exact, sees));
+    let matcher = Matcher::new(&hooks);
+    let seen = |group: &str, resource: &str, of_kind: &str| {
+        let review = Review { kind: kind(group, of_kind), ..review(Operation::Update, group, "v1", resource, "", "") };
+        let mut found = HookSet::new();
+        matcher.matching(&hooks, &review, &mut found);
+        found.iter().map(|matched| matched.hook).collect::<Vec<_>>()
+    };
+    for of_kind in [
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+    ] {
+        assert_eq!(seen("admissionregistration.k8s.io", "whatever", of_kind), [1], "{of_kind}");
+        assert_eq!(seen("example.com", "whatever", of_kind), [0, 1], "{of_kind}");
+    }
+    assert_eq!(seen("admissionregistration.k8s.io", "others", "Other"), [0, 1]);
+    for (group, resource) in [
+        ("authentication.k8s.io", "tokenreviews"),
+        ("authentication.k8s.io", "selfsubjectreviews"),
+        ("authorization.k8s.io", "subjectaccessreviews"),
+        ("authorization.k8s.io", "localsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ] {
+        assert!(seen(group, resource, "Review").is_empty(), "{resource}");
+        assert_eq!(seen("example.com", resource, "Review"), [0, 1], "{resource}");
     }
 }
 
@@ -145,7 +293,7 @@ fn a_huge_rule_takes_bounded_room() {
     let matcher = Matcher::new(&hooks);
     let mut found = HookSet::new();
     matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "r9", "", "ns"), &mut found);
-    assert_eq!(found[..], [0]);
+    assert_eq!(found[..], [Matched { hook: 0, how: How::AsMade }]);
     matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "s9", "", "ns"), &mut found);
     assert!(found.is_empty());
 }

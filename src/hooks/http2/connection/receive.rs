@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::super::super::call::Reply;
 use super::{
     super::{
         frame::{self, DEFAULT_MAX_FRAME, Head, MAX_WINDOW, code, flag, kind, setting},
@@ -129,9 +128,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if head.has(flag::END_STREAM) {
                 self.finish(head.stream, Some(headers));
             } else {
-                self.fail(head.stream, CallFailure::NotGrpc("it sent headers in the middle of its answer".into()));
+                let failure = stream.malformed("it sent headers in the middle of its answer");
+                self.fail(head.stream, failure);
             }
-        } else if let Some(failure) = stream.headers(headers) {
+        } else if let Some(failure) = stream.headers(headers, self.limits.answer) {
             self.fail(head.stream, failure);
         } else if head.has(flag::END_STREAM) {
             self.finish(head.stream, None);
@@ -141,14 +141,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn reset(&mut self, head: Head, place: Range<usize>) -> Result<(), String> {
         let code = number(self.incoming.payload(place))?;
         let Some(stream) = self.streams.remove(&head.stream) else { return Ok(()) };
-        let call = stream.call;
         let failure = match code {
             // The answer is whole when the hook says it needs no more of the question; without one it is none.
-            code::NO_ERROR => CallFailure::NotGrpc("it ended the call without an answer".into()),
+            code::NO_ERROR => stream.malformed("it ended the call without an answer"),
             code::REFUSED_STREAM => CallFailure::Connection("the hook refused the call: it is overloaded".into()),
             other => CallFailure::Connection(format!("the hook reset the call: {}", frame::code_name(other))),
         };
-        call.inbox.deliver(call.tag, Err(failure));
+        stream.call.inbox.deliver(stream.call.tag, Err(failure));
         Ok(())
     }
 
@@ -229,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.outgoing.heads(|out| frame::put_reset(out, id, code::NO_ERROR));
         }
         let (call, result) = stream.end(trailers);
-        call.inbox.deliver(call.tag, result.map(Reply::Grpc));
+        call.inbox.deliver(call.tag, result);
     }
 
     fn fail(&mut self, id: u32, failure: CallFailure) {

@@ -1,0 +1,153 @@
+//! Lookup: the labels that selectors look at, found at most once a request, and only when a selector asks for them.
+
+use std::{cell::OnceCell, ops::Range, sync::Arc, time::Instant};
+
+use bytestring::ByteString;
+
+use super::{Caller, status, status::Refusal};
+use crate::{
+    live::{Generation, LiveHook, Namespaces},
+    model::{Labels, Operation, Review, Selector, Target},
+    wire::labels,
+};
+
+/// Why it cannot be said whether a hook is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Held {
+    /// The request is rejected with this.
+    Refused(Refusal),
+    /// The cluster's namespaces are followed, and this one is not among them yet: the apiserver is to be asked.
+    Unknown(ByteString),
+}
+
+impl From<Refusal> for Held {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// The labels of one request's namespace and objects.
+pub(super) struct Lookup<'a> {
+    generation: &'a Generation,
+    namespaces: Option<&'a Namespaces>,
+    review: &'a Review,
+    caller: &'a Caller,
+    now: Instant,
+    /// The request's namespace, where it had to be asked about.
+    found: Option<Result<Arc<Labels>, Refusal>>,
+    own_object: OnceCell<Result<Option<Labels>, Refusal>>,
+    old_object: OnceCell<Result<Option<Labels>, Refusal>>,
+}
+
+impl<'a> Lookup<'a> {
+    pub(super) fn new(
+        generation: &'a Generation,
+        namespaces: Option<&'a Namespaces>,
+        review: &'a Review,
+        caller: &'a Caller,
+        now: Instant,
+    ) -> Self {
+        let (own_object, old_object) = (OnceCell::new(), OnceCell::new());
+        Self { generation, namespaces, review, caller, now, found: None, own_object, old_object }
+    }
+
+    /// Asks the apiserver about a namespace that is not known yet, within the request's time; upstream does the same.
+    /// What it says, an error included, then counts for this request.
+    pub(super) async fn find(&mut self, namespace: &str) {
+        let Some(namespaces) = self.namespaces else { return };
+        let asked = tokio::time::timeout_at(self.caller.deadline.instant().into(), namespaces.ask(namespace)).await;
+        self.found = Some(match asked {
+            Ok(Ok(Some(labels))) => Ok(Arc::new(labels)),
+            Ok(Ok(None)) => Err(Box::new(status::namespace_not_found(namespace))),
+            Ok(Err(why)) => Err(Box::new(status::internal(&format!("looking for namespace \"{namespace}\": {why}")))),
+            Err(_) => Err(Box::new(status::out_of_time())),
+        });
+    }
+
+    /// Do both selectors of this hook match? A clean "no" of either wins over an error of the other, and an error of
+    /// the namespace selector over one of the object selector, as upstream.
+    pub(super) fn selects(&self, live: &LiveHook) -> Result<bool, Held> {
+        let namespace = self.namespace_matches(&live.hook.namespace_selector);
+        if matches!(namespace, Ok(false)) {
+            return Ok(false);
+        }
+        let object = self.object_matches(&live.hook.object_selector);
+        if matches!(object, Ok(false)) {
+            return Ok(false);
+        }
+        Ok(namespace? && object?)
+    }
+
+    /// Source: §4.3, upstream `W/predicates/namespace/matcher.go`.
+    fn namespace_matches(&self, selector: &Selector) -> Result<bool, Held> {
+        let review = self.review;
+        let made = Target::as_made(review);
+        let is_namespace = made.resource.resource == "namespaces";
+        if selector.is_empty() || (review.namespace.is_empty() && !is_namespace) {
+            return Ok(true);
+        }
+        let writes = matches!(review.operation, Operation::Create | Operation::Update);
+        if is_namespace && made.sub_resource.is_empty() && writes {
+            let none = Labels::default();
+            return Ok(selector.matches(self.own_labels()?.unwrap_or(&none)));
+        }
+        // A Namespace's own request has its name as the namespace; where the caller left it out, the name is the same.
+        let namespace = if review.namespace.is_empty() { &review.name } else { &review.namespace };
+        self.matches_namespace(selector, namespace)
+    }
+
+    /// The caller knows best, then the cluster, then (where no cluster is followed) the configuration's documents.
+    fn matches_namespace(&self, selector: &Selector, namespace: &ByteString) -> Result<bool, Held> {
+        if let Some(sent) = &self.caller.namespace_labels {
+            return Ok(selector.matches(sent));
+        }
+        let Some(namespaces) = self.namespaces else {
+            let written = self.generation.snapshot.namespace_labels(namespace);
+            return match written {
+                Some(labels) => Ok(selector.matches(labels)),
+                None => Err(Held::Refused(Box::new(status::namespace_not_found(namespace)))),
+            };
+        };
+        if let Some(found) = &self.found {
+            return Ok(selector.matches(found.as_ref().map_err(Clone::clone)?));
+        }
+        if !namespaces.is_fresh(self.now) {
+            return Err(Held::Refused(Box::new(status::namespaces_too_old(namespaces.age(self.now)))));
+        }
+        match namespaces.get(namespace) {
+            Some(labels) => Ok(selector.matches(&labels)),
+            None => Err(Held::Unknown(namespace.clone())),
+        }
+    }
+
+    /// Source: §4.4, upstream `W/predicates/object/matcher.go`: the new object or the old one.
+    fn object_matches(&self, selector: &Selector) -> Result<bool, Refusal> {
+        if selector.is_empty() {
+            return Ok(true);
+        }
+        let matches = |labels: Option<&Labels>| labels.is_some_and(|labels| selector.matches(labels));
+        Ok(matches(self.own_labels()?) || matches(self.old_labels()?))
+    }
+
+    fn own_labels(&self) -> Result<Option<&Labels>, Refusal> {
+        self.labels(&self.own_object, &self.review.object)
+    }
+
+    fn old_labels(&self) -> Result<Option<&Labels>, Refusal> {
+        self.labels(&self.old_object, &self.review.old_object)
+    }
+
+    fn labels<'s>(
+        &'s self,
+        cell: &'s OnceCell<Result<Option<Labels>, Refusal>>,
+        place: &Option<Range<usize>>,
+    ) -> Result<Option<&'s Labels>, Refusal> {
+        let Some(place) = place else { return Ok(None) };
+        cell.get_or_init(|| {
+            labels::of_object(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
+        })
+        .as_ref()
+        .map(Option::as_ref)
+        .map_err(Clone::clone)
+    }
+}

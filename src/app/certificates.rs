@@ -1,0 +1,87 @@
+//! Certificates: looks at the TLS files once a second, and keeps an eye on what ends soon.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{
+    task::spawn_blocking,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::{
+    live::Current,
+    telemetry::{Metrics, metrics::TlsReload},
+    tls::{Expiry, Looked, Reminder, ServerTls, expiry},
+};
+
+/// How often the files are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What is known of the certificates in use.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    tls: Option<Arc<ServerTls>>,
+    current: Arc<Current>,
+    metrics: Arc<Metrics>,
+    reminder: Reminder,
+    /// Those of the hooks of one generation, and its number.
+    hooks: (Option<u64>, Vec<Expiry>),
+}
+
+impl Certificates {
+    pub(super) fn new(tls: Option<Arc<ServerTls>>, current: Arc<Current>, metrics: Arc<Metrics>) -> Self {
+        Self { tls, current, metrics, reminder: Reminder::default(), hooks: (None, Vec::new()) }
+    }
+
+    /// Looks until nobody polls this any more.
+    pub(super) async fn watch(mut self) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            if let Some(tls) = self.tls.clone() {
+                // Reading may hang on a broken mount; that must not hold up the control plane.
+                if let Ok(looked) = spawn_blocking(move || tls.look()).await {
+                    self.tell(looked);
+                }
+            }
+            self.remind(SystemTime::now());
+        }
+    }
+
+    fn tell(&self, looked: Looked) {
+        match looked {
+            Looked::Same | Looked::Rejected { news: false, .. } => {}
+            Looked::Replaced => {
+                tracing::info!("the TLS files have changed: new connections get the new certificate and authorities");
+                self.metrics.tls_reload(TlsReload::Replaced);
+            }
+            Looked::Rejected { error, news: true } => {
+                let fix = error.fix();
+                tracing::warn!(%error, fix, "the TLS files have changed and cannot be used; the last good ones stay");
+                self.metrics.tls_reload(TlsReload::Rejected);
+            }
+        }
+    }
+
+    fn remind(&mut self, now: SystemTime) {
+        let generation = self.current.load();
+        if self.hooks.0 != Some(generation.number) {
+            let hooks = generation.hooks.iter().filter_map(|live| expiry::of_hook(&live.hook)).collect();
+            self.hooks = (Some(generation.number), hooks);
+        }
+        let own = self.tls.as_deref().map(ServerTls::expiries).unwrap_or_default();
+        let all: Vec<Expiry> = own.into_iter().chain(self.hooks.1.iter().cloned()).collect();
+        for expiry in self.reminder.due(&all, now) {
+            let end = humantime::format_rfc3339_seconds(expiry.end);
+            if expiry.left(now) > 0.0 {
+                tracing::warn!(certificate = expiry.certificate, %end, "a certificate ends within 14 days; renew it");
+            } else {
+                tracing::error!(certificate = expiry.certificate, %end, "a certificate has ended; renew it");
+            }
+        }
+        self.metrics.set_ends(all.into_iter().map(|expiry| (expiry.certificate, expiry.end)).collect());
+    }
+}

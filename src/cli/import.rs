@@ -1,0 +1,141 @@
+//! `import`: the webhooks of a cluster as a configuration of ours.
+
+mod advice;
+pub(super) mod folder;
+pub(super) mod object;
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::PathBuf,
+};
+
+use clap::ValueEnum;
+use tokio::runtime::Builder;
+
+use self::{
+    folder::Written,
+    object::{Object, Phase},
+};
+use super::{Ending, check, complain};
+use crate::kube::{Access, Client, KubeError, List};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost import /etc/gatepost/hooks
+  gatepost import --kubeconfig /etc/kubernetes/admin.conf --context prod ./hooks
+  gatepost import --force ./hooks      # again, after somebody changed them in the cluster
+
+Files:
+  One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
+  managedFields, resourceVersion, uid, creationTimestamp and generation. The same cluster gives the same bytes.
+  A file that exists and differs is kept, and nothing is written, unless --force says otherwise. Gatepost's own
+  registration (label app.kubernetes.io/managed-by: gatepost) is passed over. Nothing in the cluster is changed.
+
+Exit codes:
+  0  written, and no problem: what would be in force is printed, and what to do next
+  1  not written: why is on stderr; or written with problems, which are on stdout as `gatepost check` prints them";
+
+/// Copy the webhooks of a cluster into a folder, as a configuration
+///
+/// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each, checks
+/// the folder as `gatepost check` does, and says what to do next. The user needs the verb list on them.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Import {
+    /// Where the files are written
+    folder: PathBuf,
+
+    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the Pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context in it [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Which configurations; mutating ones are not served yet, and `check` says so
+    #[arg(long, value_enum, default_value = "validating")]
+    kind: KindArg,
+
+    /// Replace files that differ
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KindArg {
+    Validating,
+    Mutating,
+    All,
+}
+
+impl KindArg {
+    fn phases(self) -> &'static [Phase] {
+        match self {
+            Self::Validating => &[Phase::Validating],
+            Self::Mutating => &[Phase::Mutating],
+            Self::All => &[Phase::Validating, Phase::Mutating],
+        }
+    }
+}
+
+impl Import {
+    /// Copies, checks and tells.
+    pub fn run(self) -> Ending {
+        match self.import() {
+            Ok((told, ending)) => {
+                // Whoever closed our output (`| head`) has seen enough.
+                let _ = io::stdout().write_all(told.as_bytes());
+                ending
+            }
+            Err(error) => complain(&error),
+        }
+    }
+
+    fn import(self) -> Result<(String, Ending), String> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let access = Access::find(self.kubeconfig, self.context);
+        let (server, lists) =
+            runtime.block_on(read(&access, self.kind.phases())).map_err(|error| format!("{error}; {}", error.fix()))?;
+        let mut told = String::new();
+        let mut objects = Vec::new();
+        for (phase, list) in lists {
+            let number = check::counted(list.items.len(), phase.kind());
+            let _ = writeln!(told, "{server} has {number} at revision {}", list.revision);
+            for item in list.items {
+                objects
+                    .push(Object::new(phase, item).map_err(|what| format!("{server}: {what}; nothing was written"))?);
+            }
+        }
+        let (own, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(Object::is_our_own);
+        let files =
+            objects.iter().map(|object| Ok((object.file(), object.text()?))).collect::<Result<Vec<_>, String>>()?;
+        let fates = folder::write(&self.folder, &files, self.force).map_err(|error| error.to_string())?;
+        for ((file, _), fate) in files.iter().zip(fates) {
+            let fate = match fate {
+                Written::New => "written",
+                Written::Replaced => "replaced",
+                Written::Unchanged => "unchanged",
+            };
+            let _ = writeln!(told, "  {fate:<9}  {}", self.folder.join(file).display());
+        }
+        for object in own {
+            let _ = writeln!(told, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
+        }
+        let (found, ending) = check::examined(&self.folder).map_err(|error| error.to_string())?;
+        told.push_str(&found);
+        told.push_str(&advice::advice(&self.folder, &objects, ending == Ending::Good));
+        Ok((told, ending))
+    }
+}
+
+async fn read(access: &Access, phases: &[Phase]) -> Result<(String, Vec<(Phase, List)>), KubeError> {
+    let client = Client::open(access).await?;
+    let mut lists = Vec::new();
+    for &phase in phases {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{}", phase.resource());
+        lists.push((phase, client.list(&path).await?));
+    }
+    Ok((client.server().to_owned(), lists))
+}

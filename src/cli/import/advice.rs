@@ -1,0 +1,109 @@
+//! Advice: what to do once the files are there.
+
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
+
+use super::object::{Object, Phase};
+
+/// How many names are listed before the rest is only counted.
+const FEW: usize = 5;
+
+/// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
+/// these hooks ask of the place it runs at. `sound` says whether the files are free of problems.
+pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
+    let mut told = String::from("\nNext:\n");
+    let mut step = 0;
+    let mut next = |text: &str| {
+        step += 1;
+        let _ = writeln!(told, "  {step}. {text}");
+    };
+    let folder = folder.display();
+    if !sound {
+        next(&format!("solve the problems above, until `gatepost check {folder}` finds none"));
+    }
+    next(&format!("serve them: gatepost serve --config {folder}, with TLS"));
+    next("register Gatepost with the apiserver: gatepost register --help");
+    next("see in /metrics that reviews arrive; until the next step every hook is asked twice, which does no harm");
+    let names: Vec<_> = of(objects, Phase::Validating).map(|object| object.name.as_str()).collect();
+    if !names.is_empty() {
+        let originals = names.join(" ");
+        next(&format!(
+            "delete the originals from the cluster: kubectl delete {} {originals}",
+            Phase::Validating.resource()
+        ));
+    }
+    let mut notes = Vec::new();
+    notes.push(
+        "MutatingWebhookConfigurations stay in the cluster: Gatepost does not serve mutating hooks yet".to_owned(),
+    );
+    let services: Vec<_> = objects.iter().flat_map(Object::services).collect();
+    if !services.is_empty() {
+        let hosts: BTreeSet<_> = services.iter().map(|(_, host)| host.as_str()).collect();
+        notes.push(format!(
+            "{} hooks name a Service; Gatepost asks for {}, and beside the apiserver such names may not resolve: \
+             write the Service's cluster IP and this name into the hosts file there (the name must stay, as the \
+             hook's certificate bears it), or let that host ask the cluster's DNS",
+            services.len(),
+            few(hosts.into_iter()),
+        ));
+    }
+    let selecting: Vec<_> = of(objects, Phase::Validating).flat_map(Object::namespace_selectors).collect();
+    if !selecting.is_empty() {
+        notes.push(format!(
+            "{} hooks have a namespaceSelector ({}): reviews do not carry the labels of namespaces, and one of a \
+             namespace that Gatepost does not know is rejected; keep the Namespaces in the folder as well: kubectl \
+             get namespaces -o yaml",
+            selecting.len(),
+            few(selecting.iter().copied()),
+        ));
+    }
+    notes.push(
+        "the certificate authorities in the files are copies: when an issuer renews them in the cluster, import again"
+            .to_owned(),
+    );
+    notes.push("an operator or Helm release that owns an original may bring it back: end that there".to_owned());
+    told.push_str("Mind:\n");
+    for note in notes {
+        let _ = writeln!(told, "  - {note}");
+    }
+    told
+}
+
+fn of(objects: &[Object], phase: Phase) -> impl Iterator<Item = &Object> {
+    objects.iter().filter(move |object| object.phase == phase)
+}
+
+fn few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(FEW);
+    let told = names.take(FEW).collect::<Vec<_>>().join(", ");
+    if more == 0 { told } else { format!("{told} and {more} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(phase: Phase, webhooks: Value) -> Object {
+        Object::new(phase, json!({"metadata": {"name": "x"}, "webhooks": webhooks})).unwrap()
+    }
+
+    #[test]
+    fn the_originals_are_deleted_last_and_mutating_ones_never() {
+        let objects = [object(Phase::Validating, json!([])), object(Phase::Mutating, json!([]))];
+        let told = advice(Path::new("f"), &objects, true);
+        assert!(told.contains("4. delete the originals from the cluster: kubectl delete validating"), "{told}");
+        assert!(!told.contains("kubectl delete mutating") && !told.contains("hosts file"), "{told}");
+        assert!(advice(Path::new("f"), &objects, false).contains("1. solve the problems"));
+        assert!(!advice(Path::new("f"), &objects[1..], true).contains("kubectl delete"));
+    }
+
+    #[test]
+    fn hooks_that_need_more_are_named() {
+        let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
+        let objects = [object(Phase::Validating, (0..7).map(service).collect())];
+        let told = advice(Path::new("f"), &objects, true);
+        assert!(told.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{told}");
+        assert!(told.contains("and 2 more") && told.contains("namespaceSelector (h0.a.b,"), "{told}");
+    }
+}

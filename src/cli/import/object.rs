@@ -1,0 +1,195 @@
+//! Object: one webhook configuration of a cluster, as a file of our configuration.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::cli::yaml::yaml;
+
+/// What the apiserver and kubectl keep in an object for themselves.
+const BOOKKEEPING: [&str; 6] =
+    ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"];
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Whom an object belongs to; `gatepost register` puts this on its own registration.
+pub(in crate::cli) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "gatepost");
+/// No file name may be longer than 255 bytes, and a temporary one is longer by a few.
+const LONGEST_NAME: usize = 200;
+
+/// Which webhook configurations are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Validating,
+    Mutating,
+}
+
+impl Phase {
+    pub(super) fn resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingwebhookconfigurations",
+            Self::Mutating => "mutatingwebhookconfigurations",
+        }
+    }
+
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Validating => "validating",
+            Self::Mutating => "mutating",
+        }
+    }
+}
+
+/// One webhook configuration, ready to be written.
+#[derive(Debug, PartialEq)]
+pub(super) struct Object {
+    pub(super) phase: Phase,
+    /// Its name in the cluster.
+    pub(super) name: String,
+    value: Value,
+}
+
+impl Object {
+    /// Takes one over from a list, without what only the cluster has a use for.
+    ///
+    /// # Errors
+    /// What is wrong with it: an apiserver would not have stored such an object.
+    pub(super) fn new(phase: Phase, mut value: Value) -> Result<Self, String> {
+        let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or("an object has no metadata")?;
+        let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        if name.is_empty() || !name.chars().all(named) {
+            return Err(format!("an object is named {name:?}, which is no name for one"));
+        }
+        metadata.retain(|key, _| !BOOKKEEPING.contains(&&**key));
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+            if annotations.is_empty() {
+                metadata.remove("annotations");
+            }
+        }
+        Ok(Self { phase, name, value: sorted(value) })
+    }
+
+    /// Is it how an apiserver was told of a Gatepost?
+    pub(super) fn is_our_own(&self) -> bool {
+        self.value["metadata"]["labels"][MANAGED_BY.0] == json!(MANAGED_BY.1)
+    }
+
+    /// The name of its file. Names too long for one are cut, and told apart by a digest.
+    pub(super) fn file(&self) -> String {
+        let (prefix, name) = (self.phase.prefix(), &self.name);
+        match name.get(..LONGEST_NAME) {
+            Some(start) if name.len() > LONGEST_NAME => {
+                let digest: String = Sha256::digest(name).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+                format!("{prefix}-{start}-{digest}.yaml")
+            }
+            _ => format!("{prefix}-{name}.yaml"),
+        }
+    }
+
+    /// What stands in that file.
+    pub(super) fn text(&self) -> Result<String, String> {
+        yaml(&self.value).map_err(|error| format!("{} cannot be written as YAML: {error}", self.name))
+    }
+
+    /// The names of its hooks that are reached through a Service, each with the host that stands for it.
+    pub(super) fn services(&self) -> impl Iterator<Item = (&str, String)> {
+        self.hooks().filter_map(|hook| {
+            let service = hook["clientConfig"]["service"].as_object()?;
+            let part = |key| service.get(key).and_then(Value::as_str).unwrap_or_default();
+            Some((hook["name"].as_str()?, format!("{}.{}.svc", part("name"), part("namespace"))))
+        })
+    }
+
+    /// The names of its hooks that look at the labels of namespaces.
+    pub(super) fn namespace_selectors(&self) -> impl Iterator<Item = &str> {
+        let selects =
+            |hook: &&Value| hook["namespaceSelector"].as_object().is_some_and(|selector| !selector.is_empty());
+        self.hooks().filter(selects).filter_map(|hook| hook["name"].as_str())
+    }
+
+    fn hooks(&self) -> impl Iterator<Item = &Value> {
+        self.value["webhooks"].as_array().into_iter().flatten()
+    }
+}
+
+/// The same with the keys of every map in order, whatever the JSON library makes of maps.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.into_iter().map(|(key, value)| (key, sorted(value))).collect();
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            Value::Object(entries.into_iter().collect::<Map<_, _>>())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(metadata: Value) -> Value {
+        json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
+        "metadata": metadata,
+        "webhooks": [
+            {"name": "a.example.com", "clientConfig": {"service": {"name": "s", "namespace": "n"}, "caBundle": "aGk="},
+             "namespaceSelector": {}, "timeoutSeconds": 5},
+            {"name": "b.example.com", "clientConfig": {"url": "https://b"}, "namespaceSelector": {"matchLabels": {"x": "on"}}},
+        ]})
+    }
+
+    #[test]
+    fn what_only_the_cluster_needs_is_left_out() {
+        let full = json!({"name": "x.y", "uid": "1", "resourceVersion": "2", "generation": 3, "selfLink": "/x",
+            "creationTimestamp": "2026-11-21T00:00:00Z", "managedFields": [{}], "labels": {"keep": "me"},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}});
+        let bare = Object::new(Phase::Validating, object(json!({"name": "x.y", "labels": {"keep": "me"}}))).unwrap();
+        let stripped = Object::new(Phase::Validating, object(full)).unwrap();
+        assert_eq!(stripped, bare);
+        assert_eq!(stripped.text().unwrap(), bare.text().unwrap());
+        assert!(stripped.text().unwrap().starts_with("apiVersion: admissionregistration.k8s.io/v1\nkind: Val"));
+    }
+
+    #[test]
+    fn other_annotations_stay() {
+        let annotations =
+            json!({"name": "x", "annotations": {LAST_APPLIED: "{}", "cert-manager.io/inject-ca-from": "n/c"}});
+        let text = Object::new(Phase::Mutating, object(annotations)).unwrap().text().unwrap();
+        assert!(text.contains("cert-manager.io/inject-ca-from") && !text.contains("last-applied"), "{text}");
+    }
+
+    #[test]
+    fn files_are_named_after_phase_and_object() {
+        let named = |phase, name: &str| Object::new(phase, object(json!({"name": name})));
+        assert_eq!(named(Phase::Validating, "a.b-c").unwrap().file(), "validating-a.b-c.yaml");
+        assert_eq!(named(Phase::Mutating, "a").unwrap().file(), "mutating-a.yaml");
+        let (one, other) = ("a".repeat(252) + "b", "a".repeat(253));
+        let [one, other] = [one, other].map(|name| named(Phase::Validating, &name).unwrap().file());
+        assert!(one != other && one.len() < 240, "{one}");
+        for wrong in ["", "../x", "a/b", "A", "a b"] {
+            assert!(named(Phase::Validating, wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_registration_of_ours_is_known_by_its_label() {
+        let labelled =
+            |value| Object::new(Phase::Validating, object(json!({"name": "g", "labels": {MANAGED_BY.0: value}})));
+        assert!(labelled("gatepost").unwrap().is_our_own());
+        assert!(!labelled("Helm").unwrap().is_our_own());
+    }
+
+    #[test]
+    fn hooks_that_need_something_of_the_host_are_found() {
+        let object = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
+        assert_eq!(object.services().collect::<Vec<_>>(), [("a.example.com", "s.n.svc".to_owned())]);
+        assert_eq!(object.namespace_selectors().collect::<Vec<_>>(), ["b.example.com"]);
+    }
+}

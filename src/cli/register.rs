@@ -1,0 +1,158 @@
+//! `register`: what an apiserver has to be told so that it asks us.
+
+mod document;
+mod target;
+mod union;
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+
+use self::{
+    document::{Form, OurFailure, Registration},
+    target::{Target, ca_bundle},
+    union::{Union, everything, union},
+};
+use super::{Ending, complain, import::folder};
+use crate::{
+    model::{Hook, HookType},
+    snapshot,
+    source::FileSource,
+};
+
+/// Nobody waits for us but a person: a slow mount may take its time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost register --form static --url https://127.0.0.1:9440 --ca-file ca.crt
+  gatepost register --form static --url https://127.0.0.1:9440 --ca-file ca.crt --config /etc/gatepost \\
+      --out /etc/kubernetes/admission/validating/gatepost.yaml
+  gatepost register --form api --url https://127.0.0.1:9440 --ca-file ca.crt | kubectl apply -f -
+
+Forms:
+  static  a manifest on the disk of each apiserver, 1.36 or newer: in force before the first request, out of reach of
+          the API, and it sees changes of the admission configuration itself. The comments say how it is put in force
+  api     an object in the cluster, for any version; every apiserver asks at the same URL, each its own sidecar where
+          that is a loopback one
+
+Exit codes:
+  0  printed, or written
+  1  not: why is on stderr";
+
+/// Print what makes a kube-apiserver ask Gatepost
+///
+/// Prints a ValidatingWebhookConfiguration whose only webhook is Gatepost, with comments that say why it is as it is
+/// and how it is put in force. Touches no cluster.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Register {
+    /// How the apiserver is told: by a file of its own, or by an object in the cluster
+    #[arg(long, value_enum)]
+    form: Form,
+
+    /// Where the apiserver finds Gatepost; the path /validate is added
+    #[arg(long, value_name = "URL", value_parser = str::parse::<Target>)]
+    url: Target,
+
+    /// The authority that signed Gatepost's certificate, in PEM [default: those the apiserver's system trusts]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// What the registration is called
+    #[arg(long, value_name = "NAME", value_parser = document::name, default_value = "gatepost")]
+    name: String,
+
+    /// Send only what the hooks of this configuration want, in the versions they want [default: everything]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+
+    /// Which webhooks; mutating ones are not served yet
+    #[arg(long, value_enum, default_value = "validating")]
+    kind: KindArg,
+
+    /// How long all hooks together may take, at most 30
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u8).range(1..=30), default_value = "30")]
+    timeout_seconds: u8,
+
+    /// What becomes of a write while Gatepost itself does not answer
+    #[arg(long, value_enum, default_value = "Fail")]
+    failure_policy: OurFailure,
+
+    /// Where it is written; "-" is stdout
+    #[arg(long, value_name = "FILE|-", default_value = "-")]
+    out: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KindArg {
+    Validating,
+    Mutating,
+}
+
+impl Register {
+    /// Prints it.
+    pub fn run(self) -> Ending {
+        let out = self.out.clone();
+        let written = self.text().and_then(|text| match out.as_os_str() == "-" {
+            true => io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")),
+            false => folder::replace(&out, text.as_bytes()).map_err(|error| format!("{}: {error}", out.display())),
+        });
+        match written {
+            Ok(()) => Ending::Good,
+            Err(error) => complain(&error),
+        }
+    }
+
+    fn text(self) -> Result<String, String> {
+        if self.kind == KindArg::Mutating {
+            let what = "mutating hooks are not served yet, so there is nothing to register for them";
+            return Err(format!("{what}; leave MutatingWebhookConfigurations in the cluster as they are"));
+        }
+        if self.form == Form::Static && !self.url.loopback {
+            complain(
+                &"warning: the URL is not a loopback one; a static webhook is in force before the cluster's network \
+                  is, and an apiserver that cannot reach it refuses writes: run one Gatepost beside each apiserver",
+            );
+        }
+        if self.ca_file.is_none() {
+            complain(
+                &"warning: no --ca-file: the apiserver will trust Gatepost's certificate only if its system's \
+                  authorities do",
+            );
+        }
+        let union = self.config.as_deref().map_or_else(|| Ok(everything()), wanted)?;
+        let registration = Registration {
+            form: self.form,
+            name: self.name,
+            url: self.url.url,
+            ca_bundle: self.ca_file.as_deref().map(ca_bundle).transpose()?,
+            timeout_seconds: self.timeout_seconds,
+            failure_policy: self.failure_policy,
+            union,
+            config: self.config.map(|path| path.display().to_string().replace(char::is_control, " ")),
+        };
+        registration.text()
+    }
+}
+
+/// What the hooks of this configuration want.
+fn wanted(path: &Path) -> Result<Union, String> {
+    let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
+    let shown = path.display();
+    let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))
+        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))?;
+    let validating = |hook: &&Arc<Hook>| hook.hook_type == HookType::Validating;
+    let hooks: Vec<_> = snapshot.hooks.iter().filter(validating).cloned().collect();
+    match hooks.iter().any(|hook| !hook.rules.is_empty()) {
+        true => Ok(union(&hooks)),
+        false => {
+            Err(format!("{shown} has no hook with a rule: there is nothing to be asked about; leave --config out"))
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Document: what an apiserver is told of us, and the words around it.
+
+use serde_json::{Value, json};
+
+use super::union::Union;
+use crate::cli::{import::object::MANAGED_BY, yaml::yaml};
+
+/// Names of static manifests end so, and no others may.
+const STATIC: &str = ".static.k8s.io";
+
+/// How an apiserver is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Form {
+    /// A manifest the apiserver reads from its own disk
+    Static,
+    /// An object in the cluster
+    Api,
+}
+
+/// What becomes of a write when we do not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(super) enum OurFailure {
+    Fail,
+    Ignore,
+}
+
+impl OurFailure {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+/// All that differs from one registration to the next.
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) form: Form,
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) ca_bundle: Option<String>,
+    pub(super) timeout_seconds: u8,
+    pub(super) failure_policy: OurFailure,
+    pub(super) union: Union,
+    /// Where the rules come from; `None` where they are everything.
+    pub(super) config: Option<String>,
+}
+
+/// A name that makes a valid name of an object and of hooks: DNS labels, short enough for what is added to them.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let text = text.strip_suffix(STATIC).unwrap_or(text);
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |label: &str| {
+        (1..=60).contains(&label.len())
+            && label.chars().all(|c| plain(c) || c == '-')
+            && label.starts_with(plain)
+            && label.ends_with(plain)
+    };
+    match text.len() <= 200 && text.split('.').all(label) {
+        true => Ok(text.to_owned()),
+        false => Err("write lower-case letters, digits and hyphens, as in gatepost or gatepost-prod".to_owned()),
+    }
+}
+
+impl Registration {
+    /// The object.
+    fn value(&self) -> Value {
+        let suffix = if self.form == Form::Static { STATIC } else { "" };
+        let webhooks: Vec<_> = self.union.entries.iter().zip(1..).map(|(rules, n)| self.webhook(rules, n)).collect();
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": format!("{}{suffix}", self.name), "labels": {MANAGED_BY.0: MANAGED_BY.1}},
+            "webhooks": webhooks,
+        })
+    }
+
+    fn webhook(&self, rules: &[Value], number: usize) -> Value {
+        let number = if number == 1 { String::new() } else { format!("-{number}") };
+        let mut client_config = json!({"url": self.url});
+        if let Some(bundle) = &self.ca_bundle {
+            client_config["caBundle"] = json!(bundle);
+        }
+        json!({
+            "name": format!("{}{number}.validate.gatepost.dev", self.name),
+            "clientConfig": client_config,
+            "rules": rules,
+            "matchPolicy": "Equivalent",
+            "sideEffects": "NoneOnDryRun",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": self.timeout_seconds,
+            "failurePolicy": self.failure_policy.as_str(),
+        })
+    }
+
+    /// The whole text: why it says what it says, how it is put in force, and the object.
+    pub(super) fn text(&self) -> Result<String, String> {
+        let mut told: Vec<String> = Vec::new();
+        let mut say = |text: &str| told.extend(text.lines().map(|line| format!("# {line}").trim_end().to_owned()));
+        say(match self.form {
+            Form::Static => IN_FORCE_STATIC,
+            Form::Api => IN_FORCE_API,
+        });
+        say(&format!("\n{WHY}"));
+        say(match self.failure_policy {
+            OurFailure::Fail => FAIL,
+            OurFailure::Ignore => IGNORE,
+        });
+        match &self.config {
+            None => say(EVERYTHING),
+            Some(config) => say(&format!(
+                "rules: the union of those of the hooks in {config}.\n  Print this anew when they change: a request \
+                 that no rule here sees never reaches a hook."
+            )),
+        }
+        if self.union.entries.len() > 1 {
+            say(ENTRIES);
+        }
+        if !self.union.twice.is_empty() {
+            let names: Vec<_> = self.union.twice.iter().map(|name| &**name).collect();
+            say(&format!(
+                "Asked twice about some requests, because their versions overlap with another hook's: {}.\n  Let \
+                 these hooks name the same apiVersions for a resource to have it asked about once.",
+                names.join(", ")
+            ));
+        }
+        Ok(format!("{}\n{}", told.join("\n"), yaml(&self.value())?))
+    }
+}
+
+const IN_FORCE_STATIC: &str = "\
+Gatepost as a static webhook: kube-apiserver 1.36 or newer reads this from its own disk, at its start and within a
+minute of a change. It needs nothing of the cluster, nobody can remove it through the API, and it also sees changes of
+the admission configuration itself.
+
+1. Put this file into a folder that holds nothing else, say /etc/kubernetes/admission/validating/.
+2. Write /etc/kubernetes/admission/config.yaml:
+     apiVersion: apiserver.config.k8s.io/v1
+     kind: AdmissionConfiguration
+     plugins:
+     - name: ValidatingAdmissionWebhook
+       configuration:
+         apiVersion: apiserver.config.k8s.io/v1
+         kind: WebhookAdmissionConfiguration
+         staticManifestsDir: /etc/kubernetes/admission/validating
+3. Start kube-apiserver with
+     --admission-control-config-file=/etc/kubernetes/admission/config.yaml
+     --feature-gates=ManifestBasedAdmissionControlConfig=true   (1.36; on by default from 1.37 on)
+   and mount the folder into it where it runs as a static Pod.";
+
+const IN_FORCE_API: &str = "\
+Gatepost as an object in the cluster: kubectl apply -f FILE. Every apiserver of the cluster then asks at this URL.
+To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
+
+const WHY: &str = "\
+sideEffects: NoneOnDryRun, because hooks that may have side effects are not asked on a dry run.
+timeoutSeconds: how long all hooks together may take; they are asked at once, each within its own timeout. 30 is the
+  most an apiserver allows.";
+
+const FAIL: &str =
+    "failurePolicy: Fail. A write is refused while Gatepost itself does not answer, whatever its hooks' policies.";
+const IGNORE: &str =
+    "failurePolicy: Ignore. A write passes unseen by every hook while Gatepost itself does not answer.";
+
+const EVERYTHING: &str = "\
+rules: everything, in the version its client used. With --config PATH only what hooks want is sent, and in the version
+  they want.";
+
+const ENTRIES: &str = "\
+Several entries, because hooks want different versions of the same resource: each entry has it converted to its own.";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Handshake: the beginning of a caller's TLS connection.
+
+use std::{io, sync::Arc};
+
+use tokio::{net::TcpStream, sync::watch, time::timeout};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use super::{Front, limits, linger::linger, listen::Life};
+use crate::{telemetry::Refused, tls::ServerConfig};
+
+/// The first byte of whatever a TLS client says first (RFC 8446, 5.1: handshake).
+const TLS: u8 = 22;
+/// Plaintext that a connection takes at once: a whole verdict, and a large frame of one.
+const BUFFER: usize = 256 << 10;
+
+/// How a connection on a TLS port began.
+enum Begun {
+    Tls(Box<TlsStream<TcpStream>>),
+    /// In plaintext.
+    Plain(TcpStream),
+    /// And failed; the peer has been told.
+    Failed(io::Error, TcpStream),
+    /// The peer said nothing and hung up.
+    Nothing,
+}
+
+/// Shakes hands and serves the connection by the version of HTTP that was agreed on. A handshake that fails is counted,
+/// and told to the peer by a TLS alert.
+pub(super) async fn serve(
+    front: Arc<Front>,
+    worker: usize,
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    life: watch::Receiver<Life>,
+) {
+    let mut watched = life.clone();
+    let begun = tokio::select! {
+        biased;
+        begun = timeout(limits::HANDSHAKE, begin(stream, config)) => begun,
+        _ = watched.wait_for(|life| *life != Life::Serving) => return,
+    };
+    let stream = match begun {
+        Ok(Ok(Begun::Tls(stream))) => stream,
+        Ok(Ok(Begun::Plain(stream))) => {
+            front.gate().metrics.refused(Refused::NotTls);
+            return linger(stream).await;
+        }
+        Ok(Ok(Begun::Nothing)) => return,
+        Ok(Ok(Begun::Failed(error, stream))) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            front.gate().metrics.refused(Refused::TlsHandshake);
+            return linger(stream).await;
+        }
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before it began"),
+        Err(_) => {
+            tracing::debug!(within = ?limits::HANDSHAKE, "a TLS handshake was not finished in time");
+            return front.gate().metrics.refused(Refused::TlsHandshake);
+        }
+    };
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => front.serve_http2(worker, *stream, life).await,
+        Some(_) => front.serve_http1(worker, *stream, life).await,
+        // A client without ALPN shows by its first bytes what it speaks.
+        None => front.serve(worker, *stream, life).await,
+    }
+}
+
+async fn begin(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Begun> {
+    let mut first = [0];
+    match stream.peek(&mut first).await? {
+        0 => return Ok(Begun::Nothing),
+        _ if first[0] != TLS => return Ok(Begun::Plain(stream)),
+        _ => {}
+    }
+    Ok(match TlsAcceptor::from(config).accept(stream).into_fallible().await {
+        Ok(mut stream) => {
+            stream.get_mut().1.set_buffer_limit(Some(BUFFER));
+            Begun::Tls(Box::new(stream))
+        }
+        Err((error, stream)) => Begun::Failed(error, stream),
+    })
+}

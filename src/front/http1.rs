@@ -1,0 +1,75 @@
+//! One HTTP/1.1 connection: reviews over plain HTTP, one after the other. hyper's server.
+
+use std::{convert::Infallible, future::poll_fn, pin::pin, sync::Arc};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+};
+
+use super::{
+    Front,
+    body::Body,
+    head::{self, Route},
+    limits,
+    linger::linger,
+    listen::Life,
+    refusal::Refusal,
+    webhook,
+};
+use crate::telemetry::Refused;
+
+impl Front {
+    /// Serves one connection that does not begin as HTTP/2; see [`Front::serve`]. When the caller hangs up, hyper drops
+    /// the answer in the making, and with it the hook calls.
+    pub(super) async fn serve_http1<Io>(self: Arc<Self>, worker: usize, io: Io, mut life: watch::Receiver<Life>)
+    where
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(|request: Request<Incoming>| {
+            let front = Arc::clone(&self);
+            Box::pin(async move { Ok::<_, Infallible>(front.reply(worker, request).await.map(Full::new)) })
+        });
+        let mut connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits::HEAD_OR_IDLE)
+            .max_header_size(limits::HEADER_LIST as usize)
+            .max_buf_size(limits::READ_BUFFER)
+            .serve_connection(TokioIo::new(io), service);
+        let mut draining = pin!(async move { life.wait_for(|life| *life != Life::Serving).await.map(drop) });
+        let mut told = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
+                _ = &mut draining, if !told => {
+                    told = true;
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
+            }
+        };
+        match ended {
+            Err(error) if error.is_parse() => {
+                tracing::debug!(%error, "a connection did not speak HTTP/1.1");
+                self.gate().metrics.refused(Refused::Protocol);
+            }
+            Err(error) => return tracing::debug!(%error, "a connection broke"),
+            Ok(()) => {}
+        }
+        linger(connection.into_parts().io.into_inner()).await;
+    }
+
+    async fn reply(&self, worker: usize, request: Request<Incoming>) -> Response<Bytes> {
+        let (parts, body) = request.into_parts();
+        match head::route(&parts) {
+            Ok(Route::Webhook(phase)) => webhook::answer(self, worker, phase, parts, Body::Http1(body)).await,
+            Ok(_) => self.refused(&Refusal::GrpcOverHttp1),
+            Err(refusal) => self.refused(&refusal),
+        }
+    }
+}

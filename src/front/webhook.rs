@@ -1,0 +1,93 @@
+//! One review over plain HTTP, top to bottom; [`call`](super::call) is the same road for gRPC.
+//!
+//! The caller's leaving is seen where the connection is served: it drops the future, and with it the hook calls.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Response, request::Parts};
+use tokio::time::timeout_at;
+
+use super::{
+    Front,
+    body::{Arriving, Body},
+    caught::caught,
+    posted::{Format, Posted},
+    refusal::Refusal,
+    reply,
+};
+use crate::{
+    admit::{self, Caller},
+    model::{Encoding, Phase, Review, Verdict},
+    telemetry::{Metrics, Refused, RequestOutcome},
+    wire::{envelope, json_view, outbound},
+};
+
+/// Answers one request, whatever happens in it.
+pub(super) async fn answer(front: &Front, worker: usize, phase: Phase, parts: Parts, body: Body) -> Response<Bytes> {
+    let arrived = Instant::now();
+    let metrics = &front.gate().metrics;
+    let mut unanswered = Unanswered(Some(metrics));
+    let answered = caught(decide(front, worker, phase, arrived, &parts, body)).await;
+    unanswered.0 = None;
+    answered.unwrap_or_else(|refusal| {
+        if refusal == Refusal::Bug {
+            metrics.request(worker, RequestOutcome::Internal, arrived.elapsed());
+        }
+        front.refused(&refusal)
+    })
+}
+
+/// Head, body, review, verdict: the reply.
+async fn decide(
+    front: &Front,
+    worker: usize,
+    phase: Phase,
+    arrived: Instant,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response<Bytes>, Refusal> {
+    let gate = front.gate();
+    let Posted { format, deadline, declared } = Posted::read(parts, arrived, front.limits().timeout)?;
+    let mut entered = front.inflight().enter();
+    let mut arriving = Arriving::begin(body, declared, &mut entered, front.limits().message_bytes)?;
+    // The request's only timer; tokio registers it only when the body is not already there.
+    let review = match timeout_at(deadline.instant().into(), view(format, &mut arriving, &gate.metrics)).await {
+        Ok(viewed) => viewed?,
+        Err(_) => {
+            let within = deadline.instant() - arrived;
+            return Err(Refusal::Deadline { within, received: arriving.received() });
+        }
+    };
+    let caller = Caller { phase, deadline, worker, namespace_labels: None, namespace_labels_text: None };
+    let verdict = admit::decide(gate, &review, &caller).await;
+    Ok(reply::verdict(format, encode(&review, &verdict)))
+}
+
+/// Reads the body in the shape its format is viewed in.
+async fn view(format: Format, arriving: &mut Arriving<'_, '_>, metrics: &Metrics) -> Result<Review, Refusal> {
+    Ok(match format {
+        Format::Json => json_view::view(arriving.contiguous(metrics).await?)?,
+        Format::Protobuf => envelope::view(arriving.pieces(metrics).await?)?,
+    })
+}
+
+/// The answer in the review's own words: encoding, version and uid.
+fn encode(review: &Review, verdict: &Verdict) -> Bytes {
+    match review.encoding {
+        Encoding::Json(version) => outbound::json(version, &review.uid, verdict),
+        Encoding::Envelope(version) => outbound::envelope(version, &review.uid, verdict),
+        Encoding::Grpc => outbound::encode(&review.uid, verdict),
+    }
+}
+
+/// A request whose future is dropped before its answer has lost its caller, and is counted as that.
+struct Unanswered<'a>(Option<&'a Metrics>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.0 {
+            metrics.refused(Refused::Cancelled);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! One call, from an idle connection or a new one to its result.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use tokio::sync::{Notify, mpsc::unbounded_channel};
+
+use super::{
+    super::{
+        call::{Call, Reply, Request},
+        dial::Socket,
+        dialler::{Dialled, Dialler, LARGEST_ANSWER},
+        http2::Connection,
+        inbox::Inbox,
+    },
+    link::{Link, Lost, request},
+};
+use crate::model::CallFailure;
+
+/// What carrying a call takes, besides the call.
+#[derive(Clone, Debug)]
+pub(super) struct Carrier {
+    pub(super) dialler: Arc<Dialler>,
+    pub(super) host: HeaderValue,
+    /// Rings when a connection has ended.
+    pub(super) gone: Arc<Notify>,
+}
+
+/// What came of a call, and the connection where it can carry another.
+#[derive(Debug)]
+pub(super) struct Carried {
+    pub(super) result: Result<Reply, CallFailure>,
+    pub(super) link: Option<Link>,
+}
+
+impl Carrier {
+    /// Carries out one call. An idle connection may be dead without our knowing: where it ends before the hook said
+    /// anything, the call is made once more, on a new one.
+    pub(super) async fn carry(self, call: Call, idle: Option<Link>) -> Carried {
+        if let Some(link) = idle {
+            match self.post(link, &call).await {
+                Ok(carried) => return carried,
+                Err(lost) if !lost.silent => return failed(lost.failure),
+                Err(_) => {}
+            }
+        }
+        match self.dialler.dial().await {
+            Err(why) => failed(CallFailure::Connect(why)),
+            Ok(Dialled::Http1(socket)) => match Link::over(socket, self.gone.clone()).await {
+                Err(failure) => failed(failure),
+                Ok(link) => self.post(link, &call).await.unwrap_or_else(|lost| failed(lost.failure)),
+            },
+            Ok(Dialled::Http2(connection)) => alone(connection, call).await,
+        }
+    }
+
+    async fn post(&self, link: Link, call: &Call) -> Result<Carried, Lost> {
+        let Request::Http { path, form } = &call.request else {
+            return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
+        };
+        let request = match request(&self.host, call, path, *form) {
+            Ok(request) => request,
+            Err(failure) => return Ok(Carried { result: Err(failure), link: Some(link) }),
+        };
+        let (reply, link) = link.post(request, LARGEST_ANSWER).await?;
+        Ok(Carried { result: Ok(Reply::Http(reply)), link })
+    }
+}
+
+fn failed(failure: CallFailure) -> Carried {
+    Carried { result: Err(failure), link: None }
+}
+
+/// A call over an HTTP/2 connection of its own. Behind one address may stand servers that speak HTTP/2 and others that
+/// do not, while they are being replaced; the lane changes over when its last HTTP/1.1 connection is gone.
+async fn alone(connection: Connection<Socket>, call: Call) -> Carried {
+    let inbox = Arc::new(Inbox::default());
+    // Nobody else will ask over it.
+    let (_, mut commands) = unbounded_channel();
+    let ended = connection.drive(&mut commands, vec![Call { inbox: inbox.clone(), ..call }]).await;
+    if !ended.unseen.is_empty() {
+        return failed(CallFailure::Connection("the hook takes no calls on a new connection".into()));
+    }
+    if let Some(mut leaving) = ended.leaving {
+        leaving.finish_calls().await;
+    }
+    let arrived = inbox.take().await.into_iter().next();
+    let lost = || Err(CallFailure::Connection("the hook took no call".into()));
+    Carried { result: arrived.map_or_else(lost, |(_, result)| result), link: None }
+}

@@ -1,0 +1,19 @@
+//! HTTP/1.1 to hooks that speak nothing newer: one call at a time on a connection, connections kept and used again.
+//!
+//! The protocol itself is hyper's. Here is what it is wrapped in:
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `body` | a review on its way out: the shared pieces, one after the other |
+//! | `wire` | a socket that remembers whether the hook has said anything |
+//! | `link` | one connection: a POST out, its reply in |
+//! | `carry` | one call from idle connection, or dial, to its result |
+//! | `pool` | the connections of one lane |
+
+mod body;
+mod carry;
+mod link;
+mod pool;
+mod wire;
+
+pub(super) use pool::Pool;

@@ -1,0 +1,55 @@
+//! What a POST came to.
+
+use super::{super::call::HttpReply, header_read::Headers};
+use crate::model::CallFailure;
+
+/// Headers after which the rest need not be heard.
+pub(super) fn refused(headers: &Headers, limit: usize) -> Option<CallFailure> {
+    if headers.status < 200 {
+        return Some(CallFailure::NotHttp("its answer has no status".into()));
+    }
+    let too_large = headers.content_length.is_some_and(|len| len > limit as u64 && len != u64::MAX);
+    too_large.then_some(CallFailure::TooLarge { limit })
+}
+
+/// Judges a response that has ended. Trailers say nothing about a review.
+pub(super) fn judge(headers: &Headers, body: Vec<u8>) -> Result<HttpReply, CallFailure> {
+    if headers.status < 200 {
+        return Err(CallFailure::NotHttp("it ended the call without an answer".into()));
+    }
+    // RFC 9113 §8.1.1: these two may state the length of what they leave out.
+    let left_out = matches!(headers.status, 204 | 304) && body.is_empty();
+    if headers.content_length.is_some_and(|len| len != body.len() as u64) && !left_out {
+        return Err(CallFailure::NotHttp("its answer is not as long as its content-length says".into()));
+    }
+    Ok(HttpReply { status: headers.status, retry_after: headers.retry_after, body: body.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(status: u16, content_length: Option<u64>) -> Headers {
+        Headers { status, content_length, ..Default::default() }
+    }
+
+    #[test]
+    fn the_length_must_be_what_was_announced() {
+        let judge = |status, len, body: &[u8]| judge(&headers(status, len), body.to_vec());
+        assert_eq!(judge(200, Some(2), b"{}").expect("an answer").body, "{}");
+        assert!(judge(200, None, b"{}").is_ok());
+        assert!(judge(204, Some(7), b"").is_ok());
+        for (status, len, body) in
+            [(200, Some(3), &b"{}"[..]), (200, Some(1), b"{}"), (204, Some(7), b"x"), (0, None, b"")]
+        {
+            assert!(matches!(judge(status, len, body), Err(CallFailure::NotHttp(_))), "{status} {len:?}");
+        }
+    }
+
+    #[test]
+    fn what_announces_too_much_is_not_heard() {
+        assert_eq!(refused(&headers(200, Some(10)), 10), None);
+        assert_eq!(refused(&headers(200, Some(11)), 10), Some(CallFailure::TooLarge { limit: 10 }));
+        assert!(matches!(refused(&headers(0, None), 10), Some(CallFailure::NotHttp(_))));
+    }
+}

@@ -1,0 +1,12 @@
+//! Kube: a client of a Kubernetes apiserver, for what Gatepost reads there.
+//!
+//! The package does connections and credentials (kubeconfigs, client certificates, token files, exec plugins); what is
+//! asked, how a list is read as one, and what a failure is called, is ours. Objects stay [`serde_json::Value`]: we hand
+//! on what people wrote, and types of our own would drop the fields we do not know.
+
+mod access;
+mod client;
+mod error;
+mod pages;
+
+pub use self::{access::Access, client::Client, error::KubeError, pages::List};

@@ -1,0 +1,190 @@
+//! Namespaces: the labels of the cluster's namespaces, as a source follows them.
+//!
+//! Read on every request whose hooks select by namespace, so reading takes no lock. One follower writes. The names are
+//! spread over shards by hash, each a small map behind an arc-swap: a change copies one shard (some forty names where
+//! a cluster has ten thousand), and readers never wait for it.
+
+use std::{
+    hash::Hasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use rustc_hash::{FxHashMap, FxHasher};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::model::Labels;
+
+/// Without a sign of life from the apiserver for so long, what is known is too old to decide on. It sends one at least
+/// every minute (a bookmark), and the follower asks anew before that.
+pub const TOO_OLD_AFTER: Duration = Duration::from_secs(90);
+
+const SHARDS: usize = 256;
+/// Questions about unknown namespaces that may wait at once; each is one request that waits for its answer.
+const QUESTIONS: usize = 1024;
+
+type Shard = FxHashMap<Box<str>, Arc<Labels>>;
+
+/// The labels of the cluster's namespaces.
+#[derive(Debug)]
+pub struct Namespaces {
+    shards: Box<[ArcSwap<Shard>]>,
+    epoch: Instant,
+    /// Nanoseconds from `epoch` to the last sign of life, plus one; 0 before the first whole list.
+    alive: AtomicU64,
+    questions: mpsc::Sender<Question>,
+}
+
+/// Asks the apiserver itself about one namespace: what a request does that met an unknown one.
+#[derive(Debug)]
+pub struct Question {
+    /// The namespace.
+    pub namespace: Box<str>,
+    /// `Ok(None)`: there is no such namespace. `Err`: the apiserver could not be asked, and why.
+    pub answer: oneshot::Sender<Result<Option<Labels>, String>>,
+}
+
+impl Namespaces {
+    /// None known yet, and the questions that the follower has to answer.
+    pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
+        let (questions, asked) = mpsc::channel(QUESTIONS);
+        let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
+        (Arc::new(Self { shards, epoch: now, alive: AtomicU64::new(0), questions }), asked)
+    }
+
+    /// The labels of a namespace, where it is known.
+    pub fn get(&self, namespace: &str) -> Option<Arc<Labels>> {
+        self.shard(namespace).load().get(namespace).cloned()
+    }
+
+    /// How many are known.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.load().len()).sum()
+    }
+
+    /// True while none is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Time since the last sign of life; `None` before the first whole list.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        let nanos = self.alive.load(Ordering::Acquire).checked_sub(1)?;
+        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+    }
+
+    /// May a request be decided on it?
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.age(now).is_some_and(|age| age < TOO_OLD_AFTER)
+    }
+
+    /// Asks the apiserver itself; the follower answers. The caller bounds the wait.
+    ///
+    /// # Errors
+    /// Why the apiserver cannot be asked.
+    pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
+        let (answer, answered) = oneshot::channel();
+        let question = Question { namespace: namespace.into(), answer };
+        self.questions.try_send(question).map_err(|_| "too many unknown namespaces are asked about".to_owned())?;
+        answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
+    }
+
+    /// The apiserver has spoken at `now`: what is known was current then.
+    pub fn stamp(&self, now: Instant) {
+        let nanos = now.saturating_duration_since(self.epoch).as_nanos() as u64;
+        self.alive.fetch_max(nanos + 1, Ordering::Release);
+    }
+
+    /// Takes up one namespace, new or changed.
+    pub fn set(&self, namespace: &str, labels: Labels) {
+        self.change(namespace, |shard| _ = shard.insert(namespace.into(), Arc::new(labels)));
+    }
+
+    /// Forgets one.
+    pub fn remove(&self, namespace: &str) {
+        self.change(namespace, |shard| _ = shard.remove(namespace));
+    }
+
+    /// Takes up a whole list in place of what was known.
+    pub fn replace(&self, all: impl IntoIterator<Item = (Box<str>, Labels)>) {
+        let mut shards: Vec<Shard> = (0..SHARDS).map(|_| Shard::default()).collect();
+        for (namespace, labels) in all {
+            shards[place(&namespace)].insert(namespace, Arc::new(labels));
+        }
+        for (old, new) in self.shards.iter().zip(shards) {
+            old.store(Arc::new(new));
+        }
+    }
+
+    /// Only one follower writes, so nothing is lost between the load and the store.
+    fn change(&self, namespace: &str, change: impl FnOnce(&mut Shard)) {
+        let shard = self.shard(namespace);
+        let mut copy = Shard::clone(&shard.load());
+        change(&mut copy);
+        shard.store(Arc::new(copy));
+    }
+
+    fn shard(&self, namespace: &str) -> &ArcSwap<Shard> {
+        &self.shards[place(namespace)]
+    }
+}
+
+fn place(namespace: &str) -> usize {
+    let mut hasher = FxHasher::default();
+    hasher.write(namespace.as_bytes());
+    // The high bits are the well-mixed ones of this hash.
+    (hasher.finish() >> 32) as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(value: &str) -> Labels {
+        [("team", value)].into_iter().collect()
+    }
+
+    #[test]
+    fn changes_are_seen_and_a_list_replaces_everything() {
+        let (namespaces, _questions) = Namespaces::new(Instant::now());
+        for number in 0..10_000 {
+            namespaces.set(&format!("ns-{number}"), labels("a"));
+        }
+        assert_eq!(namespaces.len(), 10_000);
+        let fullest = namespaces.shards.iter().map(|shard| shard.load().len()).max();
+        assert!(fullest < Some(120), "shards fill evenly, or a change copies too much: {fullest:?}");
+        namespaces.set("ns-7", labels("b"));
+        assert_eq!(namespaces.get("ns-7").as_deref(), Some(&labels("b")));
+        namespaces.remove("ns-7");
+        assert_eq!(namespaces.get("ns-7"), None);
+        namespaces.replace([("only".into(), labels("c"))]);
+        assert_eq!((namespaces.len(), namespaces.get("only").as_deref()), (1, Some(&labels("c"))));
+    }
+
+    #[test]
+    fn its_age_counts_from_the_last_sign_of_life() {
+        let epoch = Instant::now();
+        let (namespaces, _questions) = Namespaces::new(epoch);
+        assert!(!namespaces.is_fresh(epoch), "no list yet");
+        namespaces.stamp(epoch);
+        assert!(namespaces.is_fresh(epoch + TOO_OLD_AFTER - Duration::from_millis(1)));
+        assert!(!namespaces.is_fresh(epoch + TOO_OLD_AFTER));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_one_is_asked_about() {
+        let (namespaces, mut questions) = Namespaces::new(Instant::now());
+        let follower = async {
+            let question = questions.recv().await.unwrap();
+            assert_eq!(&*question.namespace, "new");
+            question.answer.send(Ok(Some(labels("n")))).unwrap();
+        };
+        assert_eq!(tokio::join!(namespaces.ask("new"), follower).0, Ok(Some(labels("n"))));
+        drop(questions);
+        assert!(namespaces.ask("new").await.is_err(), "nobody follows any more");
+    }
+}

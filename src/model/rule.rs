@@ -1,0 +1,113 @@
+//! Rule: what a hook cares about; and Target: what a request is about, as rules see it.
+
+use super::{Gvr, Operation, Review};
+
+/// Which objects a rule sees. Upstream: `rules[].scope`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Both.
+    Any,
+    /// Objects in a namespace.
+    Namespaced,
+    /// Objects outside any namespace, and namespaces themselves.
+    Cluster,
+}
+
+impl Scope {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Any => "*",
+            Self::Namespaced => "Namespaced",
+            Self::Cluster => "Cluster",
+        }
+    }
+}
+
+/// One thing a hook cares about. All five parts must match; any rule of a hook suffices.
+/// Source: `docs/reference/webhook-semantics.md` §4.1 (upstream `predicates/rules/rules.go`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Operations; all four stand for `*`.
+    pub operations: Vec<Operation>,
+    /// API groups; `*` is all.
+    pub api_groups: Vec<Box<str>>,
+    /// API versions; `*` is all.
+    pub api_versions: Vec<Box<str>>,
+    /// Resources: `r`, `r/sub`, `*`, `r/*`, `*/sub`, `*/*`.
+    pub resources: Vec<Box<str>>,
+    /// Scope.
+    pub scope: Scope,
+}
+
+impl Rule {
+    /// Does this rule see that? Compares exactly as upstream does; allocates nothing.
+    pub fn matches(&self, target: &Target<'_>) -> bool {
+        names(&self.api_versions, &target.resource.version) && self.matches_in_any_version(target)
+    }
+
+    /// Would this rule see that, if it did not name versions?
+    pub fn matches_in_any_version(&self, target: &Target<'_>) -> bool {
+        self.scope_matches(target)
+            && self.operations.contains(&target.operation)
+            && names(&self.api_groups, &target.resource.group)
+            && self.resources.iter().any(|entry| {
+                let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
+                (resource == "*" || *resource == *target.resource.resource)
+                    && (sub == "*" || *sub == *target.sub_resource)
+            })
+    }
+
+    fn scope_matches(&self, target: &Target<'_>) -> bool {
+        match self.scope {
+            Scope::Any => true,
+            Scope::Namespaced => target.is_namespaced(),
+            Scope::Cluster => !target.is_namespaced(),
+        }
+    }
+}
+
+fn names(list: &[Box<str>], wanted: &str) -> bool {
+    list.iter().any(|entry| &**entry == "*" || &**entry == wanted)
+}
+
+/// What a request is about, as rules see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// What happens.
+    pub operation: Operation,
+    /// To which resource, in which version.
+    pub resource: &'a Gvr,
+    /// To which subresource, or "".
+    pub sub_resource: &'a str,
+    /// In which namespace, or "".
+    pub namespace: &'a str,
+}
+
+impl<'a> Target<'a> {
+    /// The request as its client made it. Where the caller does not say how that was, it is as it was sent.
+    pub fn as_made(review: &'a Review) -> Self {
+        match &review.request_resource {
+            Some(resource) => Self { resource, sub_resource: &review.request_sub_resource, ..Self::as_sent(review) },
+            None => Self::as_sent(review),
+        }
+    }
+
+    /// The request as the caller sent it here: the object is in this version.
+    pub fn as_sent(review: &'a Review) -> Self {
+        Self {
+            operation: review.operation,
+            resource: &review.resource,
+            sub_resource: &review.sub_resource,
+            namespace: &review.namespace,
+        }
+    }
+
+    /// Upstream's idea of "namespaced": the request has a namespace and is not about a Namespace object itself.
+    /// Subresources of namespaces count as cluster-scoped, as upstream compares the resource alone.
+    pub fn is_namespaced(&self) -> bool {
+        let Gvr { group, version, resource } = self.resource;
+        let about_namespaces = group.is_empty() && version == "v1" && resource == "namespaces";
+        !self.namespace.is_empty() && !about_namespaces
+    }
+}

@@ -1,0 +1,62 @@
+//! Configuration: one document with hooks; and how our own kind of it is checked.
+
+use std::collections::HashMap;
+
+use super::{
+    ReadFile,
+    at::At,
+    hook::{self, Entry},
+    initializers,
+    metadata::metadata_name,
+    names,
+    used::first_use,
+    value::Value,
+};
+use crate::model::ResourceInitializers;
+
+/// One document with hooks, without a problem.
+pub(super) struct Configuration {
+    pub(super) name: Box<str>,
+    /// Goes before the name in the hooks' ids: tells static configurations from others.
+    pub(super) prefix: &'static str,
+    pub(super) hooks: Vec<Entry>,
+    pub(super) initializers: Vec<ResourceInitializers>,
+}
+
+/// Names that must be unique among all documents of our kind, and where they were first used.
+#[derive(Default)]
+pub(super) struct Used {
+    hooks: HashMap<Box<str>, String>,
+    resources: HashMap<(Box<str>, Box<str>), String>,
+}
+
+/// Checks an `AdmissionControlConfiguration`; what is wrong is reported.
+pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<Configuration> {
+    at.is_map_of(&["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks"]);
+    let metadata = at.key("metadata");
+    let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
+    let mut initializers = Vec::new();
+    let list = at.key("resourceInitializers");
+    if list.present() && list.is_list() {
+        for item in list.items() {
+            let Some(entry) = initializers::check(&item) else { continue };
+            let key = (entry.api_group.clone(), entry.resource.clone());
+            let shown = if key.0.is_empty() { key.1.to_string() } else { format!("{}.{}", key.1, key.0) };
+            first_use(&mut used.resources, key, &item, "the resource", &shown);
+            initializers.push(entry);
+        }
+    }
+    let mut hooks = Vec::new();
+    let list = at.key("externalAdmissionHooks");
+    if list.present() && list.is_list() {
+        for item in list.items() {
+            // The name is compared even where the rest of the entry is wrong, so that one run reports both.
+            let place = item.key("name");
+            if let Value::Text(name) = place.value {
+                first_use(&mut used.hooks, name.clone(), &place, "the hook", name);
+            }
+            hooks.extend(hook::check(&item, read));
+        }
+    }
+    Some(Configuration { name: name?.into(), prefix: "", hooks, initializers })
+}

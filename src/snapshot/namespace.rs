@@ -1,0 +1,26 @@
+//! A `Namespace`: its name and labels; the rest is not looked at.
+
+use super::{at::At, metadata::metadata_name, names, problem::quoted, selector};
+use crate::model::Labels;
+
+/// The label that every namespace carries without saying so.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A namespace's name and labels.
+pub(super) type Named = (Box<str>, Labels);
+
+/// Checks a namespace; what is wrong is reported.
+pub(super) fn check(at: &At<'_>) -> Option<Named> {
+    let metadata = at.key("metadata");
+    let name = metadata_name(&metadata, names::is_dns_label, names::LABEL);
+    let labels = metadata.key("labels");
+    let written: Vec<_> = if labels.present() { selector::labelled(&labels) } else { Vec::new() };
+    let name = name?;
+    if written.iter().any(|(key, value)| *key == NAME_LABEL && *value != name) {
+        labels.key(NAME_LABEL).problem(
+            format!("is not {}: this label is always the namespace's own name", quoted(name)),
+            "remove it; it is implied",
+        );
+    }
+    Some((name.into(), written.into_iter().chain([(NAME_LABEL, name)]).collect()))
+}

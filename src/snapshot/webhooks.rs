@@ -1,0 +1,65 @@
+//! Kubernetes' own `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`, unchanged.
+
+use std::collections::HashMap;
+
+use super::{
+    ReadFile, at::At, configuration::Configuration, metadata::metadata_name, names, used::first_use, value::Value,
+    webhook,
+};
+use crate::model::HookType;
+
+/// What the name of a configuration ends with that stands beside the apiserver and not in its store:
+/// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
+pub(super) const STATIC: &str = ".static.k8s.io";
+
+/// The kind of configuration that holds hooks of this type.
+pub(super) const fn kind(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "ValidatingWebhookConfiguration",
+        HookType::Mutating => "MutatingWebhookConfiguration",
+    }
+}
+
+/// Checks a configuration; what is wrong is reported.
+pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<Configuration> {
+    at.is_map_of(&["apiVersion", "kind", "metadata", "webhooks"]);
+    let metadata = at.key("metadata");
+    let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
+    let is_static = name.is_some_and(|name| name.ends_with(STATIC));
+    let mut hooks = Vec::new();
+    let mut names = HashMap::new();
+    let list = at.key("webhooks");
+    if list.present() && list.is_list() {
+        for item in list.items() {
+            let place = item.key("name");
+            if let Value::Text(name) = place.value
+                && !name.is_empty()
+            {
+                first_use(&mut names, name.clone(), &place, "the webhook", name);
+            }
+            let (client, service) = (item.key("clientConfig"), "service");
+            if is_static && client.key(service).present() {
+                client.key(service).problem(
+                    format!("a configuration whose name ends with {STATIC} names no service"),
+                    "write the url: a static webhook must be reachable before the cluster's network is",
+                );
+            }
+            hooks.extend(webhook::check(&item, hook_type, read));
+        }
+    }
+    for entry in &mut hooks {
+        entry.hook.sees_admission_config = is_static;
+    }
+    let prefix = if is_static { "manifest/" } else { "" };
+    Some(Configuration { name: name?.into(), prefix, hooks, initializers: Vec::new() })
+}
+
+/// What is said of mutating hooks, which are checked and not served.
+pub(super) fn not_served(hooks: usize) -> String {
+    match hooks {
+        1 => "1 mutating hook is checked but not served yet: it must stay registered with the apiserver".into(),
+        _ => format!(
+            "{hooks} mutating hooks are checked but not served yet: they must stay registered with the apiserver"
+        ),
+    }
+}

@@ -1,0 +1,90 @@
+//! Expiry: when a certificate ends, and whom to tell before it does.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
+
+use super::x509;
+use crate::model::Hook;
+
+/// A certificate that ends within this is spoken of.
+pub const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+/// How often.
+const EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// When a certificate ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// Which: `server`, `client-ca`, or `hook:` and the hook's name.
+    pub certificate: String,
+    /// The end of the first one, where there are several: a chain breaks with its first link, and a bundle of
+    /// authorities that holds an ended one is due for cleaning.
+    pub end: SystemTime,
+}
+
+impl Expiry {
+    /// What is left at `now`, in seconds; negative once it has ended.
+    pub fn left(&self, now: SystemTime) -> f64 {
+        self.end.duration_since(now).map_or_else(|over| -over.duration().as_secs_f64(), |left| left.as_secs_f64())
+    }
+}
+
+/// When the first certificate ends that a hook's configuration holds: our own for it, or the authority of its.
+pub fn of_hook(hook: &Hook) -> Option<Expiry> {
+    let tls = hook.endpoint.tls.as_ref()?;
+    let texts = [tls.ca_pem.as_deref(), tls.client_pem.as_ref().map(|(chain, _)| &**chain)];
+    let end = texts.into_iter().flatten().filter_map(x509::first_end).min()?;
+    Some(Expiry { certificate: format!("hook:{}", hook.name), end })
+}
+
+/// Remembers which certificates were spoken of today.
+#[derive(Debug, Default)]
+pub struct Reminder(BTreeMap<String, SystemTime>);
+
+impl Reminder {
+    /// Those that end soon, or have ended, and were not spoken of in the last day.
+    pub fn due<'a>(&mut self, expiries: &'a [Expiry], now: SystemTime) -> Vec<&'a Expiry> {
+        let soon = |expiry: &Expiry| expiry.left(now) < SOON.as_secs_f64();
+        // One that was replaced is spoken of at once when it comes near its end again.
+        self.0.retain(|name, _| expiries.iter().any(|expiry| expiry.certificate == *name && soon(expiry)));
+        let mut due = Vec::new();
+        for expiry in expiries.iter().filter(|expiry| soon(expiry)) {
+            let today = self
+                .0
+                .get(&expiry.certificate)
+                .is_some_and(|told| now.duration_since(*told).is_ok_and(|since| since < EVERY));
+            if !today {
+                self.0.insert(expiry.certificate.clone(), now);
+                due.push(expiry);
+            }
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_certificate_is_spoken_of_once_a_day_from_two_weeks_before_its_end() {
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let expiry = |name: &str, left| Expiry { certificate: name.to_owned(), end: start + left };
+        let expiries = [expiry("server", hours(15 * 24)), expiry("hook:a", hours(30 * 24))];
+        let mut reminder = Reminder::default();
+        let mut told = |expiries: &[Expiry], at| -> Vec<String> {
+            reminder.due(expiries, start + at).iter().map(|expiry| expiry.certificate.clone()).collect()
+        };
+        assert!(told(&expiries, hours(0)).is_empty());
+        assert_eq!(told(&expiries, hours(25)), ["server"]);
+        assert!(told(&expiries, hours(48)).is_empty(), "told today");
+        assert_eq!(told(&expiries, hours(49)), ["server"]);
+        assert_eq!(told(&expiries, hours(20 * 24)), ["server", "hook:a"], "an ended one, too");
+        let renewed = [expiry("server", hours(90 * 24))];
+        assert!(told(&renewed, hours(22 * 24)).is_empty());
+        assert_eq!(told(&expiries, hours(22 * 24 + 1)), ["server", "hook:a"], "the old one is back");
+        assert_eq!(expiries[0].left(start + hours(16 * 24)), -24.0 * 3600.0);
+    }
+}

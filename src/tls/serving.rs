@@ -1,0 +1,115 @@
+//! Serving: the server side of TLS that is in force, and its replacement when the files change.
+//!
+//! The files are compared by what they hold: a mounted Secret is swapped by moving a symlink, which no watch on the files
+//! themselves reports. They are not written at one moment, so a certificate may be read with the key of another; such a
+//! pair is rejected as any broken one is, the good one stays, and the next look finds both.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+
+use super::{
+    ALPN_H2, TlsError,
+    expiry::Expiry,
+    files::{Material, ServerFiles},
+    server::{self, Clients},
+    x509,
+};
+
+const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// The server side of TLS of the front and of the admin pages.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: ServerFiles,
+    now: ArcSwap<InForce>,
+    /// Why the newest files are not in force.
+    rejected: Mutex<Option<TlsError>>,
+}
+
+/// What was made of one reading of the files.
+#[derive(Debug)]
+struct InForce {
+    material: Material,
+    front: Arc<ServerConfig>,
+    admin: Arc<ServerConfig>,
+}
+
+/// What a look at the files came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// They hold what is in force.
+    Same,
+    /// They hold something new, which is in force for new connections from now on.
+    Replaced,
+    /// They cannot be used; what was in force stays.
+    Rejected {
+        /// Why.
+        error: TlsError,
+        /// False when the last look came to the same.
+        news: bool,
+    },
+}
+
+impl ServerTls {
+    /// Reads the files and puts them in force.
+    ///
+    /// # Errors
+    /// Whatever of them is unusable, see [`TlsError`].
+    pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
+        let now = ArcSwap::from_pointee(InForce::new(files.read()?, &files)?);
+        Ok(Self { files, now, rejected: Mutex::new(None) })
+    }
+
+    /// What callers' new connections are met with: HTTP/2 and HTTP/1.1 by ALPN.
+    pub fn front(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.now.load().front)
+    }
+
+    /// What operators' new connections are met with: the same pair, HTTP/1.1, no client certificate.
+    pub fn admin(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.now.load().admin)
+    }
+
+    /// Reads the files once more and, where they hold something new that is sound, puts that in force. Blocks.
+    pub fn look(&self) -> Looked {
+        let made = self.files.read().and_then(|material| {
+            if material == self.now.load().material { Ok(None) } else { InForce::new(material, &self.files).map(Some) }
+        });
+        let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        match made {
+            Ok(made) => {
+                *rejected = None;
+                made.map_or(Looked::Same, |made| {
+                    self.now.store(Arc::new(made));
+                    Looked::Replaced
+                })
+            }
+            Err(error) => {
+                let news = rejected.replace(error.clone()).as_ref() != Some(&error);
+                Looked::Rejected { error, news }
+            }
+        }
+    }
+
+    /// When the certificates in force end.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        let material = &self.now.load().material;
+        let texts = [("server", Some(&material.chain)), ("client-ca", material.client_ca.as_ref())];
+        let expiry = |(name, text): (&str, Option<&Vec<u8>>)| {
+            Some(Expiry { certificate: name.to_owned(), end: x509::first_end(text?)? })
+        };
+        texts.into_iter().filter_map(expiry).collect()
+    }
+}
+
+impl InForce {
+    fn new(material: Material, files: &ServerFiles) -> Result<Self, TlsError> {
+        let Material { chain, key, client_ca } = &material;
+        let clients = client_ca.as_deref().map(|ca_pem| Clients { ca_pem, names: &files.client_names });
+        let front = server::config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
+        let admin = server::config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
+        Ok(Self { material, front, admin })
+    }
+}

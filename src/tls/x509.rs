@@ -1,0 +1,36 @@
+//! What a certificate says of itself: its names, and when it ends. The only place that knows x509-parser.
+
+use std::time::{Duration, SystemTime};
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
+
+use super::pem;
+
+/// Does a certificate have this name: as a common name of its subject, or as a DNS or URI subject alternative name?
+/// Letter by letter: no wildcard stands for another name here.
+pub(super) fn is_named(certificate: &CertificateDer<'_>, wanted: &[String]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let wanted = |name: &str| wanted.iter().any(|wanted| wanted == name);
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()).any(wanted);
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    common
+        || alternative.is_some_and(|names| {
+            names.value.general_names.iter().any(|name| match name {
+                GeneralName::DNSName(name) | GeneralName::URI(name) => wanted(name),
+                _ => false,
+            })
+        })
+}
+
+/// When the first of the certificates in a PEM text ends; `None` where there is none that can be read.
+pub(super) fn first_end(pem_text: &[u8]) -> Option<SystemTime> {
+    pem::certificates(pem_text, "certificate").ok()?.iter().filter_map(end).min()
+}
+
+fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    // A certificate that ended before 1970 has ended at its beginning.
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}

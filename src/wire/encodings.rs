@@ -1,0 +1,151 @@
+//! Encodings: one review in every form that hooks want, each written at most once.
+//!
+//! The object's bytes are never copied: every form is small owned pieces around slices of what arrived.
+
+mod json;
+mod legacy;
+mod protobuf;
+
+use std::{cell::OnceCell, ops::Range};
+
+use super::{envelope, inbound::FRAME_HEAD, pieces::Pieces, user};
+use crate::{
+    model::{CallFailure, Encoding, HttpForm, Protocol, Review, ReviewVersion, Rope},
+    wire::pb::k8s::io::api::authentication::v1::UserInfo,
+};
+
+/// What a hook is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// One gRPC message, frame head included.
+    Grpc,
+    /// Protobuf in Kubernetes' envelope.
+    Protobuf(ReviewVersion),
+    /// An AdmissionReview in JSON.
+    Json(ReviewVersion),
+    /// The seeds' contract, in JSON.
+    Legacy,
+}
+
+impl From<&Protocol> for Form {
+    fn from(protocol: &Protocol) -> Self {
+        match protocol {
+            Protocol::Grpc => Self::Grpc,
+            Protocol::Http { form, .. } => (*form).into(),
+        }
+    }
+}
+
+impl From<HttpForm> for Form {
+    fn from(form: HttpForm) -> Self {
+        match form {
+            HttpForm::Json(version) => Self::Json(version),
+            HttpForm::Protobuf(version) => Self::Protobuf(version),
+            HttpForm::Legacy => Self::Legacy,
+        }
+    }
+}
+
+type Written = OnceCell<Result<Rope, CallFailure>>;
+
+/// The forms of one review.
+#[derive(Debug)]
+pub struct Encodings<'a> {
+    review: &'a Review,
+    grpc: Written,
+    protobuf: [Written; 2],
+    json: [Written; 2],
+    legacy: Written,
+    /// The bare message, where the review arrived in JSON.
+    message: Written,
+    /// Whether what arrived in protobuf can stand in JSON.
+    fit_for_json: OnceCell<Result<(), CallFailure>>,
+}
+
+impl<'a> Encodings<'a> {
+    /// The forms of that review; none is written yet.
+    pub fn of(review: &'a Review) -> Self {
+        Self {
+            review,
+            grpc: OnceCell::new(),
+            protobuf: Default::default(),
+            json: Default::default(),
+            legacy: OnceCell::new(),
+            message: OnceCell::new(),
+            fit_for_json: OnceCell::new(),
+        }
+    }
+
+    /// The review in that form: what arrived itself, where it arrived so.
+    ///
+    /// # Errors
+    /// `Unwritable`: an object that arrived in protobuf is not JSON inside.
+    pub fn get(&self, form: Form) -> Result<Rope, CallFailure> {
+        let review = self.review;
+        match (form, review.encoding) {
+            (Form::Grpc, Encoding::Grpc) => return Ok(review.bytes.clone()),
+            (Form::Protobuf(wanted), Encoding::Envelope(arrived)) | (Form::Json(wanted), Encoding::Json(arrived))
+                if wanted == arrived =>
+            {
+                return Ok(review.bytes.clone());
+            }
+            _ => {}
+        }
+        let written = match form {
+            Form::Grpc => self.grpc.get_or_init(|| self.message().map(|(rope, range)| framed(&rope, range))),
+            Form::Protobuf(version) => self.protobuf[version.index()]
+                .get_or_init(|| self.message().map(|(rope, range)| envelope::wrap(version, &rope, range))),
+            Form::Json(version) => self.json[version.index()].get_or_init(|| match review.encoding {
+                Encoding::Json(_) => json::respelled(review, version),
+                _ => self.objects_are_json().and_then(|()| json::written(review, version)),
+            }),
+            Form::Legacy => self.legacy.get_or_init(|| self.objects_are_json().and_then(|()| legacy::written(review))),
+        };
+        written.clone()
+    }
+
+    /// The bare protobuf message, and where in the rope it lies.
+    fn message(&self) -> Result<(Rope, Range<usize>), CallFailure> {
+        match self.review.encoding {
+            Encoding::Grpc | Encoding::Envelope(_) => Ok((self.review.bytes.clone(), self.review.message.clone())),
+            Encoding::Json(_) => {
+                let message = self.message.get_or_init(|| protobuf::written(self.review)).clone()?;
+                let whole = 0..message.len();
+                Ok((message, whole))
+            }
+        }
+    }
+
+    /// In JSON that arrived they have been checked to be objects; in protobuf they are anything.
+    fn objects_are_json(&self) -> Result<(), CallFailure> {
+        if let Encoding::Json(_) = self.review.encoding {
+            return Ok(());
+        }
+        self.fit_for_json.get_or_init(|| json::objects_are_fit(self.review)).clone()
+    }
+}
+
+/// One gRPC message of the message in `range`.
+fn framed(rope: &Rope, range: Range<usize>) -> Rope {
+    let mut pieces = Pieces::default();
+    let mut head = [0; FRAME_HEAD];
+    // A message of 4 GiB cannot arrive: its length is bounded far below.
+    head[1..].copy_from_slice(&u32::try_from(range.len()).unwrap_or(u32::MAX).to_be_bytes());
+    pieces.own(head);
+    pieces.share(rope, range);
+    pieces.rope()
+}
+
+/// All that the review says of the user.
+fn user_of(review: &Review) -> Result<UserInfo, CallFailure> {
+    let Some(place) = review.user.clone() else { return Ok(UserInfo::default()) };
+    let bytes = review.bytes.copy_of(place);
+    match review.encoding {
+        Encoding::Json(_) => user::in_json(&bytes),
+        Encoding::Grpc | Encoding::Envelope(_) => user::in_protobuf(bytes),
+    }
+    .ok_or_else(|| CallFailure::Unwritable("its userInfo cannot be read".into()))
+}
+
+#[cfg(test)]
+mod tests;

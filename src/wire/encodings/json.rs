@@ -1,0 +1,120 @@
+//! A review as an AdmissionReview in JSON, with the fields kube-apiserver sends
+//! (`docs/reference/webhook-semantics.md` §9).
+
+use std::ops::Range;
+
+use crate::{
+    model::{CallFailure, Review, ReviewVersion, Rope},
+    wire::{
+        json::{self, Cursor},
+        json_view::KIND,
+        pieces::Pieces,
+        user,
+    },
+};
+
+/// How many objects stand around a review's own ones: the review and its request.
+const AROUND: usize = 2;
+
+/// What arrived in JSON of the other version: the same bytes around another `apiVersion`.
+pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
+    // It arrived in one piece, so this is the piece itself.
+    let body = review.bytes.copy_of(0..review.bytes.len());
+    let place = place_of_api_version(&body)
+        .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;
+    let mut pieces = Pieces::default();
+    pieces.share(&review.bytes, 0..place.start);
+    pieces.string(version.api_version());
+    pieces.share(&review.bytes, place.end..review.bytes.len());
+    Ok(pieces.rope())
+}
+
+fn place_of_api_version(body: &[u8]) -> Option<Range<usize>> {
+    let mut cursor = Cursor::new(std::str::from_utf8(body).ok()?);
+    cursor.object("the review").ok()?;
+    while let Some(key) = cursor.key().ok()? {
+        let place = cursor.place().ok()?;
+        if key.plain() == "apiVersion" {
+            return Some(place);
+        }
+    }
+    None
+}
+
+/// Each of the three is absent or exactly one JSON object: only then may its bytes stand in JSON.
+pub(super) fn objects_are_fit(review: &Review) -> Result<(), CallFailure> {
+    let places = [("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)];
+    for (name, place) in places {
+        let Some(place) = place.clone() else { continue };
+        let checked = match review.bytes.contiguous(place.clone()) {
+            Some(bytes) => json::object(bytes, AROUND),
+            // The check needs it in one piece; what is sent stays shared.
+            None => json::object(&review.bytes.copy_of(place), AROUND),
+        };
+        checked.map_err(|error| CallFailure::Unwritable(format!("its {name} is not one JSON object: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Writes what arrived in protobuf; its objects must have been checked.
+pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
+    let mut out = Pieces::default();
+    let text = |out: &mut Pieces, key: &str, text: &str| {
+        if !text.is_empty() {
+            out.own(key);
+            out.string(text);
+        }
+    };
+    out.own("{\"kind\":");
+    out.string(KIND);
+    text(&mut out, ",\"apiVersion\":", version.api_version());
+    out.own(",\"request\":{\"uid\":");
+    out.string(&review.uid);
+    let (kind, resource) = (&review.kind, &review.resource);
+    three(&mut out, "kind", "kind", [&kind.group, &kind.version, &kind.kind]);
+    three(&mut out, "resource", "resource", [&resource.group, &resource.version, &resource.resource]);
+    text(&mut out, ",\"subResource\":", &review.sub_resource);
+    // A caller that does not say what was asked for converted nothing.
+    let kind = review.request_kind.as_ref().unwrap_or(kind);
+    three(&mut out, "requestKind", "kind", [&kind.group, &kind.version, &kind.kind]);
+    let (resource, sub_resource) = match &review.request_resource {
+        Some(resource) => (resource, &review.request_sub_resource),
+        None => (resource, &review.sub_resource),
+    };
+    three(&mut out, "requestResource", "resource", [&resource.group, &resource.version, &resource.resource]);
+    text(&mut out, ",\"requestSubResource\":", sub_resource);
+    text(&mut out, ",\"name\":", &review.name);
+    text(&mut out, ",\"namespace\":", &review.namespace);
+    text(&mut out, ",\"operation\":", review.operation.as_str());
+    out.own(",\"userInfo\":");
+    user::to_json(&super::user_of(review)?, &mut out);
+    object(&mut out, ",\"object\":", review, &review.object);
+    object(&mut out, ",\"oldObject\":", review, &review.old_object);
+    out.own(if review.dry_run { ",\"dryRun\":true" } else { ",\"dryRun\":false" });
+    object(&mut out, ",\"options\":", review, &review.options);
+    out.own("}}");
+    Ok(out.rope())
+}
+
+/// Writes an object's own bytes, or `null`.
+pub(super) fn object(out: &mut Pieces, key: &str, review: &Review, place: &Option<Range<usize>>) {
+    out.own(key);
+    match place {
+        Some(place) => out.share(&review.bytes, place.clone()),
+        None => out.own("null"),
+    }
+}
+
+fn three(out: &mut Pieces, key: &str, third: &str, parts: [&str; 3]) {
+    out.own(",\"");
+    out.own(key);
+    out.own("\":{\"group\":");
+    out.string(parts[0]);
+    out.own(",\"version\":");
+    out.string(parts[1]);
+    out.own(",\"");
+    out.own(third);
+    out.own("\":");
+    out.string(parts[2]);
+    out.own("}");
+}

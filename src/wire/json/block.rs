@@ -1,0 +1,101 @@
+//! Block: 64 bytes of JSON classified at once, one bit a byte, the first byte's the lowest.
+//!
+//! Plain loops over arrays of a fixed length: the compiler makes vector instructions of them, on every machine its own.
+
+/// Number of bytes in a block.
+pub(super) const LEN: usize = 64;
+
+/// What decides where strings begin and end, and what they may not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quoting {
+    /// `"`
+    pub(super) quotes: u64,
+    /// `\`
+    pub(super) backslashes: u64,
+    /// Below 0x20.
+    pub(super) controls: u64,
+}
+
+/// What has a meaning outside strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signs {
+    /// `{ } [ ] : ,`
+    pub(super) signs: u64,
+    /// Space, tab, line feed, carriage return.
+    pub(super) blanks: u64,
+}
+
+/// Classifies a block for where strings lie.
+#[inline]
+pub(super) fn quoting(block: &[u8; LEN]) -> Quoting {
+    Quoting {
+        quotes: mask(block, |byte| byte == b'"'),
+        backslashes: mask(block, |byte| byte == b'\\'),
+        controls: mask(block, |byte| byte < 0x20),
+    }
+}
+
+/// Classifies a block for what is outside of strings.
+#[inline]
+pub(super) fn signs(block: &[u8; LEN]) -> Signs {
+    Signs {
+        // `[` and `{` differ in one bit alone, and so do `]` and `}`.
+        signs: mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}') | (byte == b':') | (byte == b',')),
+        blanks: mask(block, |byte| (byte == b' ') | (byte == b'\t') | (byte == b'\n') | (byte == b'\r')),
+    }
+}
+
+/// One bit of each byte.
+#[inline]
+fn mask(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> u64 {
+    let mut found = [0_u8; LEN];
+    for (found, byte) in found.iter_mut().zip(block) {
+        *found = u8::from(is(*byte));
+    }
+    let (words, _) = found.as_chunks::<8>();
+    let mut mask = 0;
+    for (at, word) in words.iter().enumerate() {
+        // The factor moves bit 8i to bit 56 + i.
+        mask |= (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * at);
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(block: &[u8; LEN]) {
+        let mask = |is: fn(u8) -> bool| (0..LEN).fold(0, |mask, at| mask | u64::from(is(block[at])) << at);
+        let wanted = (
+            Quoting {
+                quotes: mask(|byte| byte == b'"'),
+                backslashes: mask(|byte| byte == b'\\'),
+                controls: mask(|byte| byte < 0x20),
+            },
+            Signs { signs: mask(|byte| b"{}[]:,".contains(&byte)), blanks: mask(|byte| b" \t\r\n".contains(&byte)) },
+        );
+        assert_eq!((quoting(block), signs(block)), wanted);
+    }
+
+    #[test]
+    fn every_byte_is_classified_everywhere() {
+        for byte in 0..=u8::MAX {
+            for at in 0..LEN {
+                let mut block = [b'x'; LEN];
+                block[at] = byte;
+                check(&block);
+            }
+            check(&[byte; LEN]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_classified(bytes in proptest::collection::vec(any::<u8>(), LEN)) {
+            check(bytes.as_slice().try_into().unwrap());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Cursor: reads the JSON of a type that is known, field by field, in the order it stands there.
+
+use std::ops::Range;
+
+use super::{JsonError, Text, number, past_blanks, skip};
+
+/// Why a text cannot be read as the type wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::wire) enum ReadError {
+    /// It is not JSON at all.
+    #[error("not JSON at {0}")]
+    Json(#[from] JsonError),
+    /// A field has another type.
+    #[error("{field} must be {wanted}")]
+    Type { field: &'static str, wanted: &'static str },
+}
+
+/// A place in the text. Every reader of a value leaves it behind that value; `null` counts as not written, as in Go's
+/// decoder.
+pub(in crate::wire) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    /// Where the value last read ends, which white space may follow.
+    behind: usize,
+    depth: usize,
+    /// True directly behind an opening bracket, where no comma is expected.
+    fresh: bool,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor before the value that the text is.
+    pub(in crate::wire) fn new(text: &'a str) -> Self {
+        Self { text, at: past_blanks(text, 0), behind: 0, depth: 0, fresh: false }
+    }
+
+    /// Enters an object; false where there is `null`.
+    pub(in crate::wire) fn object(&mut self, field: &'static str) -> Result<bool, ReadError> {
+        self.enter(b'{', field, "an object")
+    }
+
+    /// Enters an array; false where there is `null`.
+    pub(in crate::wire) fn array(&mut self, field: &'static str) -> Result<bool, ReadError> {
+        self.enter(b'[', field, "an array")
+    }
+
+    /// The next key of the object entered, its value to be read next; `None` behind the object.
+    pub(in crate::wire) fn key(&mut self) -> Result<Option<Text<'a>>, ReadError> {
+        if !self.more(b'}', "expected `,` or `}`")? {
+            return Ok(None);
+        }
+        if self.peek() != Some(b'"') {
+            return Err(self.error("expected a key").into());
+        }
+        let (key, end) = Text::read(self.text, self.at)?;
+        self.go_to(end);
+        if self.peek() != Some(b':') {
+            return Err(self.error("expected `:`").into());
+        }
+        self.go_to(self.at + 1);
+        Ok(Some(key))
+    }
+
+    /// True before the next item of the array entered, false behind the array.
+    pub(in crate::wire) fn item(&mut self) -> Result<bool, ReadError> {
+        self.more(b']', "expected `,` or `]`")
+    }
+
+    /// Reads a string.
+    pub(in crate::wire) fn string(&mut self, field: &'static str) -> Result<Option<Text<'a>>, ReadError> {
+        if self.peek() != Some(b'"') {
+            return self.null_or(field, "a string");
+        }
+        let (string, end) = Text::read(self.text, self.at)?;
+        self.go_to(end);
+        Ok(Some(string))
+    }
+
+    /// Reads `true` or `false`.
+    pub(in crate::wire) fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, ReadError> {
+        let Some(b't' | b'f') = self.peek() else { return self.null_or(field, "a boolean") };
+        let end = number::scalar(self.text.as_bytes(), self.at)?;
+        let yes = self.peek() == Some(b't');
+        self.go_to(end);
+        Ok(Some(yes))
+    }
+
+    /// Reads an integer of 32 bits.
+    pub(in crate::wire) fn integer(&mut self, field: &'static str) -> Result<Option<i32>, ReadError> {
+        const WANTED: &str = "an integer of 32 bits";
+        let Some(b'-' | b'0'..=b'9') = self.peek() else { return self.null_or(field, WANTED) };
+        let end = number::scalar(self.text.as_bytes(), self.at)?;
+        let value = self.text[self.at..end].parse().map_err(|_| ReadError::Type { field, wanted: WANTED })?;
+        self.go_to(end);
+        Ok(Some(value))
+    }
+
+    /// Where the object lies that comes next, which is not looked into.
+    pub(in crate::wire) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, ReadError> {
+        if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
+    }
+
+    /// Passes by a value of any type.
+    pub(in crate::wire) fn skip(&mut self) -> Result<(), ReadError> {
+        self.place().map(|_| ())
+    }
+
+    /// Where the value of any type lies that comes next, which is not looked into.
+    pub(in crate::wire) fn place(&mut self) -> Result<Range<usize>, ReadError> {
+        let start = self.at;
+        let end = skip::within(self.text, start, self.depth)?;
+        self.go_to(end);
+        Ok(start..end)
+    }
+
+    /// Offset of the next byte to be read.
+    pub(in crate::wire) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Offset behind the value last read.
+    pub(in crate::wire) fn behind(&self) -> usize {
+        self.behind
+    }
+
+    /// Nothing else may follow.
+    pub(in crate::wire) fn end(&self) -> Result<(), ReadError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.error("there is more after the value").into()),
+        }
+    }
+
+    fn enter(&mut self, bracket: u8, field: &'static str, wanted: &'static str) -> Result<bool, ReadError> {
+        if self.peek() != Some(bracket) {
+            return self.null_or::<()>(field, wanted).map(|_| false);
+        }
+        self.at += 1;
+        self.at = past_blanks(self.text, self.at);
+        self.depth += 1;
+        self.fresh = true;
+        Ok(true)
+    }
+
+    /// True before a key or item, false behind the closing bracket.
+    fn more(&mut self, bracket: u8, expected: &'static str) -> Result<bool, ReadError> {
+        let fresh = std::mem::take(&mut self.fresh);
+        match self.peek() {
+            Some(byte) if byte == bracket => {
+                self.depth -= 1;
+                self.go_to(self.at + 1);
+                Ok(false)
+            }
+            Some(_) if fresh => Ok(true),
+            Some(b',') => {
+                self.go_to(self.at + 1);
+                Ok(true)
+            }
+            _ => Err(self.error(expected).into()),
+        }
+    }
+
+    fn null_or<T>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, ReadError> {
+        if self.peek() == Some(b'n') {
+            self.go_to(number::scalar(self.text.as_bytes(), self.at)?);
+            return Ok(None);
+        }
+        // What is no value at all is told as that.
+        self.skip()?;
+        Err(ReadError::Type { field, wanted })
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn go_to(&mut self, end: usize) {
+        self.behind = end;
+        self.at = past_blanks(self.text, end);
+    }
+
+    fn error(&self, what: &'static str) -> JsonError {
+        let ends = self.at >= self.text.len();
+        JsonError::new(self.at, if ends { "the text ends inside a value" } else { what })
+    }
+}

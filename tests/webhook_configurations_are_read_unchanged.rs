@@ -1,0 +1,273 @@
+//! Kubernetes' own webhook configurations: checked as kube-apiserver does on creation, read as kubectl prints them.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use gatepost::{
+    model::{FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, ReviewVersion, Transport},
+    snapshot::{Problem, Snapshot, SourceFile, checked_webhook_configuration, load},
+};
+use serde_json::{Value, json};
+
+/// Upstream's cases that come out otherwise here, and why.
+const DIFFERENT: [(&str, &str); 1] =
+    [("mc-same-name-other-hook", "matchConditions are refused until they are evaluated here")];
+
+#[test]
+fn every_case_of_upstreams_own_test_comes_out_alike() {
+    let text = std::fs::read_to_string("tests/vectors/config_validation_create.json").expect("table");
+    let table: Value = serde_json::from_str(&text).expect("JSON");
+    let cases = table["cases"].as_array().expect("cases");
+    assert_eq!(table["count"], cases.len());
+    let (different, mut failures) = (BTreeMap::from(DIFFERENT), Vec::new());
+    for case in cases {
+        for kind in case["kinds"].as_array().expect("kinds") {
+            let document = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": kind,
+                "metadata": {"name": table["configuration_name"]},
+                "webhooks": case["webhooks"],
+            });
+            let found = checked_webhook_configuration("case", &document).err().unwrap_or_default();
+            let (id, kind) = (case["id"].as_str().expect("id"), kind.as_str().expect("kind"));
+            match (differs(case, &found), different.get(id)) {
+                (None, None) => {}
+                (Some(_), Some(why)) => println!("{id}: {why}"),
+                (Some(difference), None) => failures.push(format!("{kind}, {id}: {difference}")),
+                (None, Some(_)) => failures.push(format!("{kind}, {id}: is alike after all")),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// How our problems differ from upstream's errors.
+fn differs(case: &Value, found: &[Problem]) -> Option<String> {
+    if case["valid"].as_bool().expect("valid") != found.is_empty() {
+        return Some(format!("found {found:?}"));
+    }
+    for error in case["expect_errors"].as_array().into_iter().flatten() {
+        let field = error["field"].as_str().expect("field");
+        // What is wrong with an expression is not known here.
+        let value = error["value"].as_str().filter(|_| !field.ends_with(".expression")).unwrap_or_default();
+        if !found.iter().any(|problem| problem.path == field && problem.what.contains(value)) {
+            return Some(format!("nothing about {field} {value:?} in {found:?}"));
+        }
+    }
+    None
+}
+
+fn loaded(files: &[(&str, &str)]) -> Result<Snapshot, Vec<String>> {
+    let files: Vec<SourceFile> = files
+        .iter()
+        .map(|(name, text)| SourceFile { name: (*name).into(), bytes: Bytes::copy_from_slice(text.as_bytes()) })
+        .collect();
+    let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    load(&files, &nothing).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+/// As `kubectl get validatingwebhookconfigurations -o yaml` prints it.
+const LIVE: &str = "
+apiVersion: v1
+items:
+- apiVersion: admissionregistration.k8s.io/v1
+  kind: ValidatingWebhookConfiguration
+  metadata:
+    annotations: {cert-manager.io/inject-ca-from: policy/serving}
+    creationTimestamp: '2026-01-01T00:00:00Z'
+    generation: 2
+    managedFields:
+    - apiVersion: admissionregistration.k8s.io/v1
+      fieldsType: FieldsV1
+      fieldsV1: {'f:webhooks': {.: {}, 'k:{\"name\":\"validate.policy.example.com\"}': {'f:rules': {}}}}
+      manager: kubectl
+      operation: Update
+      time: '2026-01-01T00:00:00Z'
+    name: policy
+    resourceVersion: '12345'
+    uid: 3f0a4f4c-0f10-4d62-9b1e-2f7b0c4b8e11
+  webhooks:
+  - admissionReviewVersions: [v2, v1beta1, v1]
+    clientConfig:
+      service: {name: policy, namespace: policy-system, path: /validate, port: 8443}
+    failurePolicy: Ignore
+    matchPolicy: Exact
+    name: validate.policy.example.com
+    namespaceSelector: {}
+    objectSelector: {matchLabels: {a: b}}
+    rules:
+    - apiGroups: ['']
+      apiVersions: [v1]
+      operations: [CREATE, UPDATE]
+      resources: [pods, POds]
+      scope: Namespaced
+    sideEffects: None
+    timeoutSeconds: 3
+  - admissionReviewVersions: [v1]
+    clientConfig: {url: 'https://h.example.com/check?'}
+    name: other.policy.example.com
+    namespaceSelector: null
+    sideEffects: NoneOnDryRun
+kind: List
+metadata: {resourceVersion: ''}
+";
+
+#[test]
+fn a_live_object_is_read_as_it_is_printed() {
+    let snapshot = loaded(&[("live.yaml", LIVE)]).expect("good");
+    let [said, unsaid] = &snapshot.hooks[..] else { panic!("{:?}", snapshot.hooks) };
+    assert_eq!((&*said.id, &*said.name), ("policy/validate.policy.example.com/0", "validate.policy.example.com"));
+    assert_eq!(said.endpoint.to_string(), "https://policy.policy-system.svc:8443");
+    assert_eq!(said.endpoint.transport, Transport::Http);
+    let form = HttpForm::Json(ReviewVersion::V1beta1);
+    assert_eq!(said.protocol, Protocol::Http { path: "/validate".into(), form });
+    assert_eq!((said.failure_policy, said.match_policy), (FailurePolicy::Ignore, MatchPolicy::Exact));
+    assert_eq!((said.timeout, said.object_selector.to_string()), (Duration::from_secs(3), "a=b".to_owned()));
+    assert_eq!(said.rules.len(), 1);
+    assert!(!said.sees_admission_config);
+
+    assert_eq!(unsaid.endpoint.to_string(), "https://h.example.com:443");
+    let form = HttpForm::Json(ReviewVersion::V1);
+    assert_eq!(unsaid.protocol, Protocol::Http { path: "/check".into(), form });
+    assert_eq!((unsaid.failure_policy, unsaid.match_policy), (FailurePolicy::Fail, MatchPolicy::Equivalent));
+    assert_eq!((unsaid.timeout, unsaid.rules.len()), (Duration::from_secs(10), 0));
+    assert!(unsaid.namespace_selector.is_empty() && unsaid.object_selector.is_empty());
+    assert!(snapshot.notes().is_empty());
+}
+
+/// A configuration of one webhook.
+fn one(kind: &str, name: &str, hook: &str, more: &str) -> String {
+    format!(
+        "{{apiVersion: admissionregistration.k8s.io/v1, kind: {kind}, metadata: {{name: {name}}}, webhooks: [{{\
+         name: {hook}, clientConfig: {{url: 'https://h'}}, admissionReviewVersions: [v1], sideEffects: None, {more}}}]}}"
+    )
+}
+
+const VALIDATING: &str = "ValidatingWebhookConfiguration";
+const MUTATING: &str = "MutatingWebhookConfiguration";
+
+#[test]
+fn static_configurations_come_first_and_see_the_configuration_of_admission() {
+    let ours = "{apiVersion: gatepost.dev/v1alpha1, kind: AdmissionControlConfiguration, metadata: {name: m}, \
+                externalAdmissionHooks: [{name: ours, clientConfig: {url: 'https://h'}, rules: []}]}";
+    let text = [
+        one(VALIDATING, "z", "a.b.c", ""),
+        one(VALIDATING, "y.static.k8s.io", "a.b.c", ""),
+        ours.to_owned(),
+        one(VALIDATING, "a", "a.b.c", ""),
+        one(VALIDATING, "x.static.k8s.io", "a.b.c", ""),
+    ]
+    .join("\n---\n");
+    let snapshot = loaded(&[("all.yaml", &text)]).expect("good");
+    let found: Vec<_> = snapshot.hooks.iter().map(|hook| (&*hook.id, hook.sees_admission_config)).collect();
+    assert_eq!(
+        found,
+        [
+            ("manifest/x.static.k8s.io/a.b.c/0", true),
+            ("manifest/y.static.k8s.io/a.b.c/0", true),
+            ("a/a.b.c/0", false),
+            ("m/ours/0", false),
+            ("z/a.b.c/0", false),
+        ]
+    );
+}
+
+#[test]
+fn a_static_configuration_names_no_service() {
+    let by_service = |name: &str| {
+        let text = one(VALIDATING, name, "a.b.c", "");
+        loaded(&[("a.yaml", &text.replace("url: 'https://h'", "service: {namespace: a, name: b}"))]).map(|_| ())
+    };
+    assert_eq!(by_service("plain"), Ok(()));
+    let found = by_service("x.static.k8s.io").expect_err("refused");
+    assert!(found.len() == 1 && found[0].starts_with("a.yaml: webhooks[0].clientConfig.service: "), "{found:#?}");
+}
+
+#[test]
+fn mutating_hooks_are_checked_and_noted_and_not_served() {
+    let text = one(MUTATING, "m", "a.b.c", "reinvocationPolicy: IfNeeded");
+    let snapshot = loaded(&[("m.yaml", &text), ("v.yaml", &one(VALIDATING, "m", "a.b.c", ""))]).expect("good");
+    let types: Vec<_> = snapshot.hooks.iter().map(|hook| hook.hook_type).collect();
+    assert_eq!(types, [HookType::Validating]);
+    let notes: Vec<_> = snapshot.notes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        ["m.yaml: webhooks: 1 mutating hook is checked but not served yet: \
+          it must stay registered with the apiserver"]
+    );
+    assert_eq!(snapshot.describe()["notes"], json!(notes));
+    let document = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": MUTATING, "metadata": {"name": "m"}, "webhooks": [
+            {"name": "a.b.c", "clientConfig": {"url": "https://h"}, "admissionReviewVersions": ["v1"],
+             "sideEffects": "None"}]});
+    let hooks = checked_webhook_configuration("m", &document).expect("good");
+    assert_eq!((hooks[0].hook_type, &*hooks[0].id), (HookType::Mutating, "m/a.b.c/0"));
+}
+
+#[test]
+fn what_is_refused_is_refused_where_it_stands() {
+    for (kind, more, place) in [
+        (VALIDATING, "reinvocationPolicy: Never", "webhooks[0].reinvocationPolicy: is not a known key"),
+        (MUTATING, "reinvocationPolicy: Always", "webhooks[0].reinvocationPolicy: \"Always\""),
+        (VALIDATING, "timeout: 1s", "webhooks[0].timeout: is not a known key"),
+        (VALIDATING, "failurePolicy: Retry", "webhooks[0].failurePolicy: \"Retry\""),
+        (VALIDATING, "matchPolicy: Similar", "webhooks[0].matchPolicy: \"Similar\""),
+        (VALIDATING, "rules: [{}]", "webhooks[0].rules[0].operations: is missing"),
+        (
+            VALIDATING,
+            "rules: [{operations: [POST], apiGroups: [a], apiVersions: [b], resources: [c]}]",
+            "webhooks[0].rules[0].operations[0]: \"POST\"",
+        ),
+        (
+            VALIDATING,
+            "rules: [{verbs: [POST], operations: ['*'], apiGroups: [a], apiVersions: [b], resources: [c]}]",
+            "webhooks[0].rules[0].verbs: is not a known key",
+        ),
+        (
+            VALIDATING,
+            "matchConditions: [{name: a, expression: 'true'}]",
+            "webhooks[0].matchConditions[0].expression: matchConditions are not yet evaluated here; \
+             leave this webhook registered with the apiserver itself",
+        ),
+        (VALIDATING, "matchConditions: [{name: a}]", "webhooks[0].matchConditions[0].expression: is missing"),
+        (VALIDATING, "namespaceSelector: {matchLabels: {a: 'b c'}}", "webhooks[0].namespaceSelector.matchLabels.a: "),
+        (VALIDATING, "objectSelector: {matchExpressions: [{key: a, operator: In}]}", "webhooks[0].objectSelector."),
+    ] {
+        let found = loaded(&[("a.yaml", &one(kind, "n", "a.b.c", more))]).expect_err(more);
+        assert!(found.iter().any(|problem| problem.starts_with(&format!("a.yaml: {place}"))), "{place}: {found:#?}");
+    }
+    // Kubernetes allows what nothing can meet.
+    let never = "objectSelector: {matchExpressions: [{key: a, operator: Exists}, {key: a, operator: DoesNotExist}]}";
+    assert!(loaded(&[("a.yaml", &one(VALIDATING, "n", "a.b.c", never))]).is_ok());
+}
+
+#[test]
+fn names_of_one_kind_are_unique_and_hooks_within_their_configuration() {
+    let two = |first: (&str, &str), second: (&str, &str)| {
+        let [first, second] = [first, second].map(|(kind, name)| one(kind, name, "a.b.c", ""));
+        loaded(&[("a.yaml", &first), ("b.yaml", &second)]).map(|_| ())
+    };
+    assert_eq!(two((VALIDATING, "n"), (VALIDATING, "m")), Ok(()));
+    assert_eq!(two((VALIDATING, "n"), (MUTATING, "n")), Ok(()));
+    assert_eq!(
+        two((VALIDATING, "n"), (VALIDATING, "n")),
+        Err(vec![
+            "b.yaml: metadata.name: the configuration \"n\" is already defined at a.yaml: metadata.name; \
+             rename one, or remove one"
+                .to_owned()
+        ])
+    );
+}
+
+#[test]
+fn the_items_of_a_typed_list_need_not_say_what_they_are() {
+    let list = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfigurationList",
+        "metadata": {"resourceVersion": "1"},
+        "items": [{"metadata": {"name": "n"}, "webhooks": [{
+            "name": "a.b.c", "clientConfig": {"url": "https://h"}, "admissionReviewVersions": ["v1"],
+            "sideEffects": "None"}]}]});
+    let snapshot = loaded(&[("list.json", &list.to_string())]).expect("good");
+    assert_eq!(&*snapshot.hooks[0].id, "n/a.b.c/0");
+}
