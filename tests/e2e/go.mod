@@ -1,0 +1,3 @@
+module gatepost.dev/e2e
+
+go 1.25

@@ -1,0 +1,74 @@
+// Hook is an admission webhook as most are, net/http behind TLS, that answers what the object under review asks for.
+//
+//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record]
+//
+// It plays any number of hooks at once, one a path:
+//
+//	/json/NAME    AdmissionReview v1 (and v1beta1), for kube-apiserver and for Gatepost; see script.go
+//	/yes/NAME     the same, but always yes and at once, for measuring
+//	/no/NAME      the same, but always no, for objects that cannot carry a script
+//	/legacy/NAME  200, 204 or 400 without a response; see legacy.go
+//	/seen         with -record: what the hooks were asked since this was last read, as JSON lines
+//
+// Prints "listening ADDRESS" on stdout; HTTP/2 and HTTP/1.1 on that one port. Ends on SIGTERM.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "address to serve on; port 0 takes a free one")
+	certificate := flag.String("cert", "", "certificate chain (PEM)")
+	key := flag.String("key", "", "its private key (PEM)")
+	record := flag.Bool("record", false, "keep what is asked for /seen")
+	flag.Parse()
+	if err := serve(*listen, *certificate, *key, *record); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(listen, certificate, key string, record bool) error {
+	seen := &seen{on: record}
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST /json/{hook}", func(w http.ResponseWriter, r *http.Request) { answerJSON(w, r, seen) })
+	routes.HandleFunc("POST /yes/{hook}", answerYes)
+	routes.HandleFunc("POST /no/{hook}", func(w http.ResponseWriter, r *http.Request) { answerNo(w, r, seen) })
+	routes.HandleFunc("POST /legacy/{hook}", func(w http.ResponseWriter, r *http.Request) { answerLegacy(w, r, seen) })
+	routes.HandleFunc("GET /seen", seen.drain)
+
+	// Hangs end with the server: their callers may have gone without anyone telling.
+	life, end := context.WithCancel(context.Background())
+	defer end()
+	server := &http.Server{
+		Handler:           routes,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return life },
+		// Callers that leave in the middle of a handshake are part of the trial, and not news.
+		ErrorLog: log.New(os.Stderr, "", log.Ltime|log.Lmicroseconds),
+	}
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, os.Interrupt)
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(listener, certificate, key) }()
+	fmt.Printf("listening %s\n", listener.Addr())
+	select {
+	case err := <-failed:
+		return err
+	case <-stop:
+		return server.Close()
+	}
+}

@@ -1,0 +1,62 @@
+// Replay sends the same requests to a kube-apiserver again and again, each time with other admission hooks before it,
+// and tells what of the answers was different.
+//
+//	replay cases -cluster DIR [-hooks ADDRESS] -out FILE     every case in order, one JSON line of outcome each
+//	replay clean -cluster DIR                                removes what the cases made; no hooks must be in the way
+//	replay await -cluster DIR yes|no                         until the canary's hook is asked (no), or is gone (yes)
+//	replay press -cluster DIR                                yes and no in quick succession until SIGTERM; counts surprises
+//	replay audited -cluster DIR WORDS...                     is there an audit annotation with all of these words?
+//	replay compare -expected FILE [-out FILE] DIRECT NAME=THROUGH...
+//
+// DIR is what ../kube/cluster.sh has filled.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "replay: cases, clean, await, press, audited or compare?")
+		os.Exit(2)
+	}
+	command := os.Args[1]
+	flags := flag.NewFlagSet(command, flag.ExitOnError)
+	cluster := flags.String("cluster", "", "folder of the cluster")
+	hooks := flags.String("hooks", "", "address of the hook server, to ask it what it has seen")
+	expected := flags.String("expected", "", "table of expected differences")
+	out := flags.String("out", "", "file to write to; stdout without it")
+	_ = flags.Parse(os.Args[2:])
+
+	var err error
+	switch command {
+	case "cases":
+		err = withServer(*cluster, func(s *server) error { return runCases(s, *hooks, *out) })
+	case "clean":
+		err = withServer(*cluster, clean)
+	case "await":
+		err = withServer(*cluster, func(s *server) error { return await(s, flags.Arg(0)) })
+	case "press":
+		err = withServer(*cluster, press)
+	case "audited":
+		err = audited(*cluster, flags.Args())
+	case "compare":
+		err = compareFiles(*expected, *out, flags.Args())
+	default:
+		err = fmt.Errorf("there is no %s", command)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "replay %s: %v\n", command, err)
+		os.Exit(1)
+	}
+}
+
+func withServer(cluster string, do func(*server) error) error {
+	server, err := open(cluster)
+	if err != nil {
+		return err
+	}
+	return do(server)
+}

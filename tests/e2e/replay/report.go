@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// shorten keeps what tells two values apart in most cases.
+func shorten(text string) string {
+	letters := []rune(text)
+	if len(letters) > 240 {
+		return string(letters[:200]) + fmt.Sprintf("... (%d letters)", len(letters))
+	}
+	return text
+}
+
+func cell(text string) string {
+	if text == "" {
+		return "none"
+	}
+	text = strings.NewReplacer("|", "\\|", "\n", "\\n", "\t", "\\t", "`", "'").Replace(shorten(text))
+	return "`" + text + "`"
+}
+
+// writeReport is the table: differences that are the same in many cases are one row.
+func writeReport(w io.Writer, cases int, modes []string, found []difference) {
+	fmt.Fprintf(w, "# Direct or through Gatepost\n\n")
+	fmt.Fprintf(w, "%d requests to kube-apiserver, each with the same hooks: asked by kube-apiserver itself, and asked by Gatepost, registered as %s.\n",
+		cases, strings.Join(modes, " and as "))
+	fmt.Fprintf(w, "Compared: status code, reason, message, details, Retry-After, warnings, audit annotations, and what the hooks were asked, leaf by leaf.\n")
+	fmt.Fprintf(w, "Everything else was the same in all of them. Written by `tests/e2e/run.sh`; `ADDRESS` stands for a port that changes.\n\n")
+
+	type row struct {
+		why, field   string
+		first        difference
+		modes, cases []string
+	}
+	var rows []*row
+	unexpected := 0
+	for _, one := range found {
+		if one.why == "" {
+			unexpected++
+		}
+		i := slices.IndexFunc(rows, func(r *row) bool { return r.why == one.why && r.field == one.field && one.why != "" })
+		if i < 0 {
+			rows = append(rows, &row{why: one.why, field: one.field, first: one})
+			i = len(rows) - 1
+		}
+		if !slices.Contains(rows[i].modes, one.mode) {
+			rows[i].modes = append(rows[i].modes, one.mode)
+		}
+		if !slices.Contains(rows[i].cases, one.name) {
+			rows[i].cases = append(rows[i].cases, one.name)
+		}
+	}
+	if len(rows) == 0 {
+		fmt.Fprintln(w, "No difference.")
+		return
+	}
+	if unexpected > 0 {
+		fmt.Fprintf(w, "**%d of these differences are not expected.**\n\n", unexpected)
+	}
+	slices.SortStableFunc(rows, func(a, b *row) int {
+		return strings.Compare(a.field, b.field)
+	})
+	fmt.Fprintln(w, "| field | direct | through Gatepost | in | why |")
+	fmt.Fprintln(w, "| --- | --- | --- | --- | --- |")
+	for _, one := range rows {
+		in := fmt.Sprintf("%s: %s", strings.Join(one.modes, ", "), one.cases[0])
+		if len(one.cases) > 1 {
+			in = fmt.Sprintf("%s: %d cases, for instance %s", strings.Join(one.modes, ", "), len(one.cases), one.cases[0])
+		}
+		why := one.why
+		if why == "" {
+			why = "**not expected**"
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", one.field, cell(one.first.direct), cell(one.first.through), in, why)
+	}
+}

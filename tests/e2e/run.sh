@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Gatepost before the hooks of a real kube-apiserver, end to end: kubectl, kube-apiserver, Gatepost, hooks, all over TLS on
+# free ports of loopback. Then the same requests with the hooks registered directly, and every difference in a table.
+#
+#   tests/e2e/run.sh                     everything; some three minutes, and ten more the first time for building Kubernetes
+#   tests/e2e/run.sh --direct-only       only the hooks registered directly: is the trial itself sound?
+#
+# BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
+# the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+here="$PWD"
+source ./checks.sh
+source ./stage.sh
+source ./story.sh
+source ./changes.sh
+
+modes=(api static)
+[[ "${1:-}" == --direct-only ]] && modes=()
+work="$(mktemp -d)"
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+not_run() {
+  echo "################ NOT RUN: end to end: $*"
+  exit 77
+}
+
+began=$SECONDS
+for tool in openssl curl; do command -v "$tool" >/dev/null || not_run "$tool is not here"; done
+bin="${BIN:-$(kube/get.sh)}" || { (($? == 77)) && not_run "kube-apiserver cannot be built here"; broken "building kube-apiserver"; }
+export BIN="$bin"
+build
+certificates || broken "openssl made no certificates"
+begin_hooks
+begin_cluster
+
+echo "======== direct: kube-apiserver asks the hooks itself"
+register direct
+story direct
+replay cases -hooks "$hooks" -out "$work/direct.jsonl" 2>"$work/replay.log" || broken "replaying with the hooks registered directly"
+if ((${#modes[@]} == 0)); then
+  replay clean || broken "cleaning up"
+  replay cases -hooks "$hooks" -out "$work/again.jsonl" 2>"$work/replay.log" || broken "replaying once more"
+  check "direct: the same requests come to the same once more" "$work/replay-program" compare -expected /dev/null "$work/direct.jsonl" again="$work/again.jsonl"
+fi
+unregister direct
+
+for mode in "${modes[@]}"; do
+  echo "======== $mode: kube-apiserver asks Gatepost, registered as $(described "$mode")"
+  begin_gatepost "$mode"
+  register "$mode"
+  story "$mode"
+  replay cases -hooks "$hooks" -out "$work/$mode.jsonl" 2>"$work/replay.log" || broken "replaying through Gatepost"
+  if [[ "$mode" == api ]]; then changes; fi
+  unregister "$mode"
+  end_gatepost
+done
+
+if ((${#modes[@]} > 0)); then
+  echo "======== differences"
+  check "no difference between direct and through Gatepost but those in expected.tsv" differences
+  sed '1,/^$/d' "$work/differences.md"
+  # The committed table is of a whole run.
+  cmp -s "$work/differences.md" differences.md || cp "$work/differences.md" differences.md
+fi
+summary

@@ -1,0 +1,174 @@
+# What the trial is played on: certificates, the hooks, the cluster, Gatepost, and who is registered with whom.
+
+declare -A process=()
+
+finish() {
+  local name
+  kube/cluster.sh stop "$work/cluster" || true
+  for name in "${!process[@]}"; do kill "${process[$name]}" 2>/dev/null || true; done
+  wait
+  if [[ "${KEEP:-}" == 1 ]]; then echo "kept: $work"; else rm -rf "$work"; fi
+}
+
+# start NAME COMMAND...: in the background, its stdout in NAME.out and its stderr in NAME.log.
+start() {
+  local name="$1"
+  shift
+  "$@" >"$work/$name.out" 2>"$work/$name.log" </dev/null &
+  process[$name]=$!
+}
+
+# stop NAME: asks it to end, and wants a good exit code.
+stop() {
+  local name="$1" code=0
+  kill "${process[$name]}" 2>/dev/null || broken "$name had ended by itself"
+  wait "${process[$name]}" || code=$?
+  unset "process[$name]"
+  return "$code"
+}
+
+# told NAME PATTERN: waits until NAME's stdout has such a line; prints what the pattern's group holds.
+told() {
+  local name="$1" pattern="$2" tries
+  for ((tries = 0; tries < 300; tries++)); do
+    if grep -qE "$pattern" "$work/$name.out"; then
+      sed -nE "s|^.*$pattern.*$|\1|p" "$work/$name.out" | head -n 1
+      return
+    fi
+    kill -0 "${process[$name]}" 2>/dev/null || broken "$name ended before it was up"
+    sleep 0.1
+  done
+  broken "$name did not come up"
+}
+
+build() {
+  go build -o "$work/hook" ./hook || broken "the hook program does not build"
+  go build -o "$work/replay-program" ./replay || broken "the replay program does not build"
+  gatepost="${GATEPOST:-}"
+  if [[ -z "$gatepost" && ${#modes[@]} -gt 0 ]]; then
+    (cd ../.. && cargo build --quiet --locked --bin gatepost) || broken "gatepost does not build"
+    gatepost="$(cd ../.. && realpath "${CARGO_TARGET_DIR:-target}")/debug/gatepost"
+  fi
+}
+
+# An authority with a certificate for hooks and one for Gatepost, and an authority that vouches for nobody.
+certificates() {
+  local key=(-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20) name
+  {
+    for name in ca other-ca; do
+      openssl req -x509 "${key[@]}" -subj "/CN=trial $name" -keyout "$work/$name.key" -out "$work/$name.crt" \
+        -addext basicConstraints=critical,CA:true -addext keyUsage=critical,keyCertSign
+    done
+    for name in hooks gatepost; do
+      openssl req -x509 "${key[@]}" -CA "$work/ca.crt" -CAkey "$work/ca.key" -subj "/CN=$name" \
+        -keyout "$work/$name.key" -out "$work/$name.crt" -addext basicConstraints=critical,CA:false \
+        -addext subjectAltName=IP:127.0.0.1 -addext extendedKeyUsage=serverAuth
+    done
+  } >"$work/openssl.log" 2>&1
+}
+
+begin_hooks() {
+  start hooks "$work/hook" -cert "$work/hooks.crt" -key "$work/hooks.key" -record
+  hooks="$(told hooks 'listening (.*)')"
+  # Port 1 is nobody's.
+  sed -e "s|@HOOKS@|$hooks|" -e "s|@NOBODY@|127.0.0.1:1|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" \
+    -e "s|@OTHER_CA@|$(base64 -w0 "$work/other-ca.crt")|" config/hooks.yaml >"$work/hooks.yaml"
+}
+
+# The cluster, ready for static manifests, of which there are none yet.
+begin_cluster() {
+  mkdir -p "$work/static"
+  cat >"$work/admission.yaml" <<YAML
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ValidatingAdmissionWebhook
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: WebhookAdmissionConfiguration
+    staticManifestsDir: "$work/static"
+YAML
+  kube/cluster.sh start "$work/cluster" --admission-control-config-file "$work/admission.yaml" || broken "the cluster does not start"
+  kubectl apply -f config/cluster.yaml -f config/namespaces.yaml >"$work/setup.log" 2>&1 || broken "setting the cluster up"
+  kubectl wait --for=condition=Established crd/widgets.e2e.gatepost.dev >>"$work/setup.log" 2>&1 || broken "setting the cluster up"
+}
+
+kubectl() { "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --cache-dir "$work/kubectl" "$@"; }
+
+replay() {
+  local command="$1"
+  shift
+  "$work/replay-program" "$command" -cluster "$work/cluster" "$@"
+}
+
+described() {
+  case "$1" in
+    api) echo "an object of the API" ;;
+    static) echo "a static manifest" ;;
+  esac
+}
+
+# Gatepost's folder holds the documents that kube-apiserver had, and what only Gatepost knows.
+begin_gatepost() {
+  rm -rf "$work/folder"
+  mkdir "$work/folder"
+  cp "$work/hooks.yaml" config/namespaces.yaml "$work/folder/"
+  start gatepost "$gatepost" serve --config "$work/folder" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+    --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl"
+  told gatepost '(ready generation.*)' >/dev/null
+  front="$(told gatepost 'listening grpc (.*)')"
+  admin="$(told gatepost 'listening admin (.*)')"
+}
+
+end_gatepost() { check "$mode: gatepost ends well when asked to" stop gatepost; }
+
+# registration MODE: the one hook that kube-apiserver knows when Gatepost is before all others.
+registration() {
+  local name=gatepost
+  [[ "$1" != static ]] || name=gatepost.static.k8s.io
+  cat <<YAML
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata:
+  name: $name
+webhooks:
+- name: validate.gatepost.dev
+  clientConfig: {url: "https://$front/validate", caBundle: "$(base64 -w0 "$work/ca.crt")"}
+  rules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}]
+  matchPolicy: Exact
+  failurePolicy: Fail
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+  sideEffects: NoneOnDryRun
+YAML
+}
+
+# register MODE: and waits until the canary's hook is asked, which no request may miss from then on.
+register() {
+  case "$1" in
+    direct) kubectl apply -f "$work/hooks.yaml" >"$work/register.log" 2>&1 || broken "registering the hooks" ;;
+    api) registration api | kubectl apply -f - >"$work/register.log" 2>&1 || broken "registering Gatepost" ;;
+    static)
+      registration static >"$work/gatepost.yaml"
+      mv "$work/gatepost.yaml" "$work/static/"
+      ;;
+  esac
+  check "$1: registered, and hooks are asked" replay await no
+}
+
+# unregister MODE: and leaves the cluster as it was before.
+unregister() {
+  case "$1" in
+    direct) kubectl delete -f "$work/hooks.yaml" >"$work/register.log" 2>&1 || broken "unregistering the hooks" ;;
+    api) registration api | kubectl delete -f - >"$work/register.log" 2>&1 || broken "unregistering Gatepost" ;;
+    static) rm "$work/static/gatepost.yaml" ;;
+  esac
+  check "$1: unregistered, and nobody is asked" replay await yes
+  replay clean || broken "cleaning up"
+}
+
+differences() {
+  local mode files=()
+  for mode in "${modes[@]}"; do files+=("$mode=$work/$mode.jsonl"); done
+  "$work/replay-program" compare -expected expected.tsv -out "$work/differences.md" "$work/direct.jsonl" "${files[@]}"
+}
