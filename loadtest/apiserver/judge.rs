@@ -16,6 +16,7 @@ pub(super) struct Judged {
     pub(super) what: String,
     pub(super) value: f64,
     pub(super) at_most: f64,
+    is_ratio: bool,
     /// Of the side with fewer writes, where the figure is a percentile that takes many
     writes: Option<u64>,
 }
@@ -23,6 +24,10 @@ pub(super) struct Judged {
 impl Judged {
     /// Whether it was reached, and on how many writes that rests if they are few.
     pub(super) fn verdict(&self) -> String {
+        // Hooks cost something; a ratio that says otherwise is of two numbers smaller than the noise.
+        if self.is_ratio && (self.value.is_nan() || self.value <= 0.0) {
+            return "not judged: lost in noise".to_owned();
+        }
         let verdict = if self.value <= self.at_most { "hit" } else { "**missed**" };
         match self.writes {
             Some(writes) if writes < ENOUGH => format!("{verdict} (indicative: {writes} writes)"),
@@ -37,7 +42,7 @@ pub(super) fn cell(cell: &Cell) -> Vec<Judged> {
     let at = format!("{size}, {hooks} hook{}", if *hooks == 1 { "" } else { "s" });
     let mut judged = Vec::new();
     let mut add = |what: &str, value: f64, at_most: f64, writes: Option<u64>| {
-        judged.push(Judged { what: format!("{at}: {what}"), value, at_most, writes });
+        judged.push(Judged { what: format!("{at}: {what}"), value, at_most, is_ratio: true, writes });
     };
     let writes = cell.tallies().iter().map(|tally| tally.writes).min();
     let both = |one, other| cell.tally(one).is_some() && cell.tally(other).is_some();
@@ -64,6 +69,7 @@ pub(super) fn hop(hop: &Cell) -> Option<Judged> {
         what: "extra hop, one JSON hook, 50K, one writer: microseconds added at p99".to_owned(),
         value: (json.p99 - direct.p99) * 1e3,
         at_most: HOP,
+        is_ratio: false,
         writes: Some(direct.writes.min(json.writes)),
     })
 }
