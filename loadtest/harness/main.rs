@@ -12,6 +12,8 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+#[path = "../apiserver/mod.rs"]
+mod apiserver;
 mod certificates;
 mod figures;
 mod generate;
@@ -27,6 +29,7 @@ mod results;
 mod review;
 mod rig;
 mod size;
+mod svg;
 mod targets;
 
 /// What can go wrong here ends the program; the text is the whole story.
@@ -45,6 +48,8 @@ struct Arguments {
 /// The parts of the measurement, each its own process.
 #[derive(Debug, Subcommand)]
 enum Part {
+    /// Measure beside a real kube-apiserver; what loadtest/apiserver/run calls
+    Apiserver(apiserver::Settings),
     /// Serve hooks that drain what they are sent and allow it
     Hooks(hooks::Settings),
     /// Send reviews and print what was measured as JSON
@@ -58,6 +63,7 @@ enum Part {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.part {
+        Some(Part::Apiserver(settings)) => apiserver::run(settings),
         Some(Part::Hooks(settings)) => hooks::run(settings),
         Some(Part::Generate(settings)) => generate::run(settings),
         Some(Part::Ghz(settings)) => ghz::run(settings),

@@ -10,16 +10,16 @@ pub(crate) mod memory;
 use crate::rig::Pair;
 
 /// Samples a p99 needs before it is judged.
-const ENOUGH: u64 = 10_000;
+pub(crate) const ENOUGH: u64 = 10_000;
 
 /// The middle value; the lower of two.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Medians of one quantity over all repetitions: naive, ours, and `ratio(naive, ours)`.
-fn medians(
+pub(crate) fn medians(
     pairs: &[Pair],
     of: impl Fn(&crate::generate::Report) -> f64,
     ratio: fn(f64, f64) -> f64,

@@ -16,7 +16,7 @@ mod watch;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 pub(crate) use counts::Counts;
-pub(crate) use report::{Report, histogram};
+pub(crate) use report::{Report, histogram, record};
 
 use crate::{
     Fallible,

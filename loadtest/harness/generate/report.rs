@@ -92,6 +92,6 @@ pub(crate) fn histogram() -> Fallible<Histogram<u64>> {
 }
 
 /// Records one latency; what took longer than two minutes took two minutes.
-pub(super) fn record(latencies: &mut Histogram<u64>, latency: Duration) {
+pub(crate) fn record(latencies: &mut Histogram<u64>, latency: Duration) {
     latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
 }

@@ -5,7 +5,10 @@
 use std::fmt::Write;
 
 use super::cell::Cell;
-use crate::size::Size;
+use crate::{
+    size::Size,
+    svg::{line, text},
+};
 
 const PANEL: (f64, f64) = (320.0, 300.0);
 const MARGIN: (f64, f64) = (60.0, 60.0);
@@ -91,16 +94,4 @@ fn upward(milliseconds: f64) -> f64 {
     let decades = (RANGE.1 / RANGE.0).log10();
     let part = (milliseconds.clamp(RANGE.0, RANGE.1) / RANGE.0).log10() / decades;
     MARGIN.1 + PANEL.1 * (1.0 - part)
-}
-
-fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str, dashes: &str) {
-    let ((x1, y1), (x2, y2)) = (from, to);
-    let _ = writeln!(
-        svg,
-        "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"{dashes}/>"
-    );
-}
-
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }

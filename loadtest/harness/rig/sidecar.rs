@@ -102,7 +102,8 @@ fn naive_arguments(command: &mut Command, setting: Setting, hooks: &[SocketAddr]
     }
 }
 
-fn wait_until_ready(admin: SocketAddr) -> Fallible<()> {
+/// Waits until `/readyz` says so.
+pub(crate) fn wait_until_ready(admin: SocketAddr) -> Fallible<()> {
     let start = Instant::now();
     loop {
         let answer = ask_ready(admin).unwrap_or_else(|error| error.to_string());

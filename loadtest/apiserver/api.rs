@@ -1,0 +1,90 @@
+//! Api: the connection over which webhooks are registered, and the writers' connections.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use super::{
+    cluster::Cluster, connection::Connection, object, registration, rig::Rig, variant::Variant, writers::Writers,
+};
+use crate::{Fallible, size::Size};
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// How many writers there are at most.
+const WRITERS: usize = 8;
+
+/// How long the apiserver may take to follow a changed configuration.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// So many writes in a row have to ask exactly the right hooks before the apiserver counts as having followed.
+const IN_A_ROW: usize = 3;
+
+/// Everything that is said to the apiserver.
+#[derive(Debug)]
+pub(super) struct Api {
+    connection: Connection,
+    pub(super) writers: Writers,
+}
+
+impl Api {
+    /// Opens every connection of the run.
+    pub(super) async fn connect(cluster: &Cluster) -> Fallible<Self> {
+        let connection = Connection::open(cluster).await?;
+        Ok(Self { connection, writers: Writers::connect(cluster, WRITERS).await? })
+    }
+
+    /// The apiserver's version.
+    pub(super) async fn version(&mut self) -> Fallible<String> {
+        let (_, body) = self.connection.ask(Method::GET, "/version", Bytes::new()).await?;
+        let version: serde_json::Value = serde_json::from_slice(&body)?;
+        Ok(version["gitVersion"].as_str().unwrap_or("of an unknown version").to_owned())
+    }
+
+    /// Has writes ask the hooks of `variant`, and returns once they do.
+    pub(super) async fn switch(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
+        self.unregister().await?;
+        if let Some(document) = rig.registered(variant)? {
+            let (status, body) = self.connection.ask(Method::POST, CONFIGURATIONS, document.into()).await?;
+            if status != StatusCode::CREATED {
+                return Err(format!("the configuration was refused: {status} {}", text(&body)).into());
+            }
+        }
+        self.settle(variant, rig).await
+    }
+
+    /// Writes ask nobody any more, sooner or later.
+    pub(super) async fn unregister(&mut self) -> Fallible<()> {
+        let path = format!("{CONFIGURATIONS}/{}", registration::NAME);
+        let (status, body) = self.connection.ask(Method::DELETE, &path, Bytes::new()).await?;
+        match status {
+            StatusCode::OK | StatusCode::NOT_FOUND => Ok(()),
+            _ => Err(format!("the configuration cannot be deleted: {status} {}", text(&body)).into()),
+        }
+    }
+
+    async fn settle(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
+        let (start, object) = (Instant::now(), object::config_map(Size(2 << 10)));
+        let mut right = 0;
+        loop {
+            let before = rig.asked()?;
+            let written = self.writers.write(&object, 1, 1).await;
+            let outcome = written.and_then(|_| rig.check(variant, &before, 1));
+            right = if outcome.is_ok() { right + 1 } else { 0 };
+            match outcome {
+                Ok(()) if right == IN_A_ROW => return Ok(()),
+                Err(error) if start.elapsed() > PATIENCE => {
+                    return Err(format!("the apiserver never came to {}: {error}", variant.label()).into());
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+/// The beginning of an answer, for people.
+pub(super) fn text(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).chars().take(600).collect()
+}

@@ -1,0 +1,111 @@
+//! `apiserver`: what hooks cost a real kube-apiserver, asked by its own dispatcher and asked through Gatepost.
+//!
+//! One apiserver for the whole run. For each number of hooks a rig: the same hooks once for each way to reach them, and a
+//! sidecar for each way that has one. In each cell the ways take turns, so that the machine's noise hits all alike.
+
+mod api;
+mod cell;
+mod cluster;
+mod connection;
+mod hooks;
+mod judge;
+mod object;
+mod plan;
+mod plot;
+mod registration;
+mod repetition;
+mod rig;
+mod sidecar;
+mod summary;
+mod tally;
+mod variant;
+mod writers;
+
+use std::{path::PathBuf, time::Instant};
+
+use api::Api;
+use cell::Cell;
+use cluster::Cluster;
+use plan::Plan;
+use rig::{Programs, Rig};
+use variant::Variant;
+
+use crate::{Fallible, machine, results::Results, size::Size};
+
+/// `apiserver`: where the parts are, and how much of the table is measured.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Settings {
+    /// The folder of a running tests/e2e/kube/cluster.sh
+    #[arg(long, value_name = "FOLDER")]
+    cluster: PathBuf,
+    /// The program of loadtest/apiserver/hook
+    #[arg(long, value_name = "PATH")]
+    hook: PathBuf,
+    /// The product's binary [default: the release build beside this program]
+    #[arg(long, value_name = "PATH")]
+    gatepost: Option<PathBuf>,
+    /// One more argument for every `gatepost serve`; repeat for more
+    #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    gatepost_arguments: Vec<String>,
+    /// Some minutes: 1 and 16 hooks, a few hundred writes; p99 indicative, targets not judged
+    #[arg(long)]
+    quick: bool,
+    /// Only these object sizes, such as 2K,50K
+    #[arg(long, value_delimiter = ',', value_name = "SIZES")]
+    sizes: Vec<Size>,
+    /// Only these numbers of hooks, such as 1,16
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    hooks: Vec<usize>,
+    /// Only these ways to reach the hooks; without hooks is always measured beside them
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WAYS")]
+    ways: Vec<Variant>,
+    /// Repetitions; CPU is a median over them
+    #[arg(long, value_name = "NUMBER")]
+    reps: Option<usize>,
+    /// Where the dated folder goes
+    #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
+    results: PathBuf,
+}
+
+/// Runs every cell and writes the folder.
+pub(crate) fn run(settings: &Settings) -> Fallible<()> {
+    let cluster = Cluster::read(&settings.cluster)?;
+    let programs = Programs::new(settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(measure(settings, &cluster, &programs))
+}
+
+async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) -> Fallible<()> {
+    let start = Instant::now();
+    let plan = Plan::new(settings);
+    let (label, command) = match settings.quick {
+        true => ("apiserver-quick", "loadtest/apiserver/run --quick"),
+        false => ("apiserver", "loadtest/apiserver/run"),
+    };
+    let mut api = Api::connect(cluster).await?;
+    let results = Results::folder(&settings.results, label, command, "nothing pinned: all processes share all cores")?;
+    let go = machine::output("go", &["version"]);
+    results.append("README.md", &format!("\n- kube-apiserver {}\n- {go}\n", api.version().await?))?;
+    results.write("repetitions.csv", repetition::HEADER)?;
+    let (mut cells, mut hop, mut idle) = (Vec::new(), None, Vec::new());
+    for hooks in plan.hooks() {
+        let rig = Rig::start(programs, &plan.variants(), hooks, cluster.pid)?;
+        idle.push(rig.idle()?);
+        for size in plan.sizes() {
+            let cell = Cell::measure(&mut api, &rig, &plan.course(size), &results).await?;
+            println!("{}", summary::lines(&cell));
+            cells.push(cell);
+        }
+        if hooks == 1 {
+            hop = Some(Cell::measure(&mut api, &rig, &plan.hop(), &results).await?);
+        }
+        api.unregister().await?;
+    }
+    let summary = summary::markdown(&cells, hop.as_ref(), &idle, &plan);
+    results.write("summary.csv", &summary::csv(&cells))?;
+    results.write("summary.md", &summary)?;
+    results.write("cost.svg", &plot::svg(&cells))?;
+    results.append("README.md", &summary::readme(&summary, start.elapsed(), &machine::load_average()))?;
+    println!("\n{summary}\n{}", results.path().display());
+    Ok(())
+}

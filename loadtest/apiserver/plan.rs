@@ -1,0 +1,70 @@
+//! Plan: which cells, how many writes in each.
+
+use super::{Settings, cell::Course, variant::Variant};
+use crate::size::Size;
+
+/// The sizes of the table.
+pub(super) const SMALL: Size = Size(2 << 10);
+/// See [`SMALL`].
+pub(super) const MEDIUM: Size = Size(50 << 10);
+/// See [`SMALL`].
+pub(super) const LARGE: Size = Size(500 << 10);
+
+/// Writers of every cell but the extra hop's.
+const WRITERS: usize = 8;
+
+/// What is measured.
+#[derive(Debug)]
+pub(super) struct Plan<'a>(&'a Settings);
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Self {
+        Self(settings)
+    }
+
+    /// True when there are too few writes to judge anything.
+    pub(super) fn is_quick(&self) -> bool {
+        self.0.quick
+    }
+
+    /// The sizes.
+    pub(super) fn sizes(&self) -> Vec<Size> {
+        if self.0.sizes.is_empty() { vec![SMALL, MEDIUM, LARGE] } else { self.0.sizes.clone() }
+    }
+
+    /// The numbers of hooks; no hooks at all is measured beside each of them.
+    pub(super) fn hooks(&self) -> Vec<usize> {
+        match (self.0.hooks.is_empty(), self.0.quick) {
+            (false, _) => self.0.hooks.clone(),
+            (true, true) => vec![1, 16],
+            (true, false) => vec![1, 4, 16],
+        }
+    }
+
+    /// The ways to reach the hooks, and without hooks.
+    pub(super) fn variants(&self) -> Vec<Variant> {
+        let asked = |variant: &Variant| self.0.ways.is_empty() || self.0.ways.contains(variant);
+        Variant::ALL.into_iter().filter(|variant| *variant == Variant::None || asked(variant)).collect()
+    }
+
+    /// A cell of the table. Large objects take so long that fewer have to do.
+    pub(super) fn course(&self, size: Size) -> Course {
+        let writes = match (size > MEDIUM, size > SMALL, self.0.quick) {
+            (false, _, false) => 10_000,
+            (true, _, false) => 2_000,
+            (false, false, true) => 900,
+            (false, true, true) => 600,
+            (true, _, true) => 120,
+        };
+        let reps = self.0.reps.unwrap_or(if self.0.quick { 3 } else { 5 });
+        Course { name: "table", size, writers: WRITERS, reps, writes: writes / reps.max(1), variants: self.variants() }
+    }
+
+    /// One writer, one hook: what the extra hop takes when nothing queues.
+    pub(super) fn hop(&self) -> Course {
+        let (reps, writes) = if self.0.quick { (3, 600) } else { (10, 10_000) };
+        let mut variants = self.variants();
+        variants.retain(|variant| !matches!(variant, Variant::None | Variant::GrpcPlain));
+        Course { name: "hop", size: MEDIUM, writers: 1, reps, writes: writes / reps, variants }
+    }
+}

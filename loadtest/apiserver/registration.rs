@@ -1,0 +1,77 @@
+//! Who is asked: the ValidatingWebhookConfiguration that the apiserver gets, and the one that a sidecar gets.
+//!
+//! For JSON hooks it is the same document: what stood in the apiserver stands in the sidecar's folder, word by word.
+
+use std::{fs, net::SocketAddr, path::Path};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::variant::Variant;
+use crate::Fallible;
+
+/// The configuration's name, in the apiserver and in a sidecar's folder.
+pub(super) const NAME: &str = "side-by-side";
+
+/// A stock document with a hook at each address; `folder` has the authority of their certificate.
+pub(super) fn stock(addresses: &[SocketAddr], folder: &Path) -> Fallible<String> {
+    let authority = STANDARD.encode(fs::read(folder.join("ca.pem"))?);
+    let webhooks = addresses.iter().enumerate().map(|(index, address)| {
+        json!({
+            "name": name(index),
+            "clientConfig": {"url": format!("https://{address}/validate"), "caBundle": authority},
+            "rules": rules(),
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 10,
+        })
+    });
+    let document = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": NAME},
+        "webhooks": webhooks.collect::<Vec<_>>(),
+    });
+    Ok(format!("{document:#}\n"))
+}
+
+/// What a sidecar is given: the stock document for JSON hooks, our own kind for gRPC ones.
+pub(super) fn for_gatepost(variant: Variant, addresses: &[SocketAddr], folder: &Path) -> Fallible<String> {
+    if variant.protocol() == "json" {
+        return stock(addresses, folder);
+    }
+    let hooks = addresses.iter().enumerate().map(|(index, address)| {
+        let client = match variant.has_tls() {
+            true => json!({"url": format!("grpcs://{address}"), "caFile": folder.join("ca.pem")}),
+            false => json!({"url": format!("grpc://{address}")}),
+        };
+        json!({
+            "name": name(index),
+            "clientConfig": client,
+            "rules": rules(),
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 10,
+        })
+    });
+    let document = json!({
+        "apiVersion": "gatepost.dev/v1alpha1",
+        "kind": "AdmissionControlConfiguration",
+        "metadata": {"name": NAME},
+        "externalAdmissionHooks": hooks.collect::<Vec<_>>(),
+    });
+    Ok(format!("{document:#}\n"))
+}
+
+fn name(index: usize) -> String {
+    format!("hook-{index}.load.example.com")
+}
+
+/// The writes that are measured, and nothing that the apiserver does by itself meanwhile.
+fn rules() -> Value {
+    json!([{
+        "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
+        "scope": "Namespaced",
+    }])
+}

@@ -1,0 +1,130 @@
+//! Rig: for one number of hooks, the hooks of every variant and the sidecars before them.
+//!
+//! Every variant has hook processes of its own, so that their counts show which way a write took, and how often.
+
+use std::{env, path::PathBuf, thread, time::Duration};
+
+use tempfile::TempDir;
+
+use super::{Settings, hooks::Hooks, registration, repetition::Cpu, sidecar::Sidecar, variant::Variant};
+use crate::{Fallible, certificates, process::cpu_time};
+
+/// How long everything is watched while nobody writes.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// The programs that are started.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) gatepost: PathBuf,
+    pub(super) gatepost_arguments: Vec<String>,
+    hook: PathBuf,
+}
+
+impl Programs {
+    /// The programs that were asked for; the product comes from the build this program is part of.
+    pub(super) fn new(settings: &Settings) -> Fallible<Self> {
+        let gatepost = match &settings.gatepost {
+            Some(gatepost) => gatepost.clone(),
+            None => env::current_exe()?.ancestors().nth(2).ok_or("this program has no folder")?.join("gatepost"),
+        };
+        let gatepost_arguments = settings.gatepost_arguments.clone();
+        Ok(Self { gatepost, gatepost_arguments, hook: settings.hook.clone() })
+    }
+}
+
+/// Hooks and sidecars, running. Everything but the apiserver ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub(super) count: usize,
+    stands: Vec<Stand>,
+    apiserver: u32,
+    folder: TempDir,
+}
+
+/// What one variant needs.
+#[derive(Debug)]
+struct Stand {
+    variant: Variant,
+    hooks: Hooks,
+    sidecar: Option<Sidecar>,
+}
+
+impl Rig {
+    /// Starts `count` hooks for each of `variants` that has any, and the sidecars.
+    pub(super) fn start(programs: &Programs, variants: &[Variant], count: usize, apiserver: u32) -> Fallible<Self> {
+        let folder = tempfile::tempdir()?;
+        certificates::write(folder.path())?;
+        let mut stands = Vec::new();
+        for variant in variants.iter().copied().filter(|variant| *variant != Variant::None) {
+            let hooks = Hooks::start(&programs.hook, variant, count, folder.path())?;
+            let sidecar = match variant.has_sidecar() {
+                true => Some(Sidecar::start(programs, variant, &hooks, folder.path())?),
+                false => None,
+            };
+            stands.push(Stand { variant, hooks, sidecar });
+        }
+        Ok(Self { count, stands, apiserver, folder })
+    }
+
+    /// What the apiserver is to be told for `variant`: each hook, the one sidecar, or nothing.
+    pub(super) fn registered(&self, variant: Variant) -> Fallible<Option<String>> {
+        let Some(stand) = self.stand(variant) else { return Ok(None) };
+        let document = match &stand.sidecar {
+            Some(sidecar) => registration::stock(&[sidecar.address], self.folder.path()),
+            None => registration::stock(&stand.hooks.addresses, self.folder.path()),
+        };
+        document.map(Some)
+    }
+
+    /// How often each hook of each variant was asked so far.
+    pub(super) fn asked(&self) -> Fallible<Vec<Vec<u64>>> {
+        self.stands.iter().map(|stand| stand.hooks.counts()).collect()
+    }
+
+    /// An error unless, since `before`, each hook of `variant` was asked `writes` times, and no other hook at all.
+    pub(super) fn check(&self, variant: Variant, before: &[Vec<u64>], writes: u64) -> Fallible<()> {
+        for ((stand, before), after) in self.stands.iter().zip(before).zip(self.asked()?) {
+            let wanted = if stand.variant == variant { writes } else { 0 };
+            let asked: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+            if asked.iter().any(|asked| *asked != wanted) {
+                let name = stand.variant.label();
+                return Err(format!("VOID: after {writes} writes, hooks of {name} were asked {asked:?} times").into());
+            }
+        }
+        Ok(())
+    }
+
+    /// CPU so far of those that have a part in `variant`.
+    pub(super) fn cpu(&self, variant: Variant) -> Fallible<Cpu> {
+        let stand = self.stand(variant);
+        let sidecar = stand.and_then(|stand| stand.sidecar.as_ref()).map(Sidecar::pid);
+        let seconds = |pid: Option<u32>| -> Fallible<f64> {
+            Ok(pid.map(cpu_time).transpose()?.unwrap_or_default().as_secs_f64())
+        };
+        Ok(Cpu {
+            apiserver: seconds(Some(self.apiserver))?,
+            sidecar: seconds(sidecar)?,
+            hooks: seconds(stand.map(|stand| stand.hooks.pid()))?,
+        })
+    }
+
+    /// CPU seconds a second while nobody writes: the apiserver, all sidecars, all hooks.
+    pub(super) fn idle(&self) -> Fallible<Cpu> {
+        let before = self.all()?;
+        thread::sleep(IDLE);
+        Ok(self.all()?.since(&before).per(IDLE.as_secs_f64()))
+    }
+
+    fn all(&self) -> Fallible<Cpu> {
+        let mut all = self.cpu(Variant::None)?;
+        for stand in &self.stands {
+            let cpu = self.cpu(stand.variant)?;
+            all = Cpu { sidecar: all.sidecar + cpu.sidecar, hooks: all.hooks + cpu.hooks, ..all };
+        }
+        Ok(all)
+    }
+
+    fn stand(&self, variant: Variant) -> Option<&Stand> {
+        self.stands.iter().find(|stand| stand.variant == variant)
+    }
+}

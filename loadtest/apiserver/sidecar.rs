@@ -1,0 +1,37 @@
+//! Sidecar: `gatepost serve` as shipped, its HTTPS front before the hooks of one variant.
+
+use std::{fs, net::SocketAddr, path::Path, process::Command};
+
+use super::{hooks::Hooks, registration, rig::Programs, variant::Variant};
+use crate::{Fallible, process::Process, rig::wait_until_ready};
+
+/// A running sidecar.
+#[derive(Debug)]
+pub(super) struct Sidecar {
+    /// Where it serves gRPC and `POST /validate`, on one port
+    pub(super) address: SocketAddr,
+    process: Process,
+}
+
+impl Sidecar {
+    /// Starts one before `hooks` and waits until it serves.
+    pub(super) fn start(programs: &Programs, variant: Variant, hooks: &Hooks, folder: &Path) -> Fallible<Self> {
+        let config = folder.join(format!("config-{}", variant.as_str()));
+        fs::create_dir(&config)?;
+        fs::write(config.join("hooks.yaml"), registration::for_gatepost(variant, &hooks.addresses, folder)?)?;
+        let mut command = Command::new(&programs.gatepost);
+        command.arg("serve").arg("--config").arg(&config);
+        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.arg("--tls-cert").arg(folder.join("server.pem")).arg("--tls-key").arg(folder.join("server.key"));
+        command.args(&programs.gatepost_arguments);
+        let process = Process::start(&format!("gatepost-{}", variant.as_str()), command, folder)?;
+        let address = process.address("grpc")?;
+        wait_until_ready(process.address("admin")?)?;
+        Ok(Self { address, process })
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+}
