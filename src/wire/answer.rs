@@ -70,17 +70,18 @@ pub fn review(message: Bytes) -> Result<AdmissionReview, CallFailure> {
     AdmissionReview::decode(message).map_err(|error| CallFailure::Undecodable(error.to_string()))
 }
 
-/// Foreign text cut to a length fit for an error message, at a character's edge.
+/// Foreign text made fit for an error message: cut to a length, at a character's edge, and on one line.
 pub fn shortened(text: &str) -> String {
     shortened_to(SHOWN, text)
 }
 
 /// As [`shortened`], to about so many bytes.
 pub(super) fn shortened_to(longest: usize, text: &str) -> String {
-    match text.char_indices().map(|(at, _)| at).find(|&at| at > longest) {
-        Some(at) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
+    let (shown, more) = match text.char_indices().map(|(at, _)| at).find(|&at| at > longest) {
+        Some(at) => (&text[..at], "…"),
+        None => (text, ""),
+    };
+    shown.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).chain(more.chars()).collect()
 }
 
 /// A status as protobuf has it.
@@ -149,5 +150,10 @@ mod tests {
         assert_eq!(shortened("abc"), "abc");
         let cut = shortened(&"é".repeat(100));
         assert!(cut.len() < 75 && cut.ends_with('…'), "{cut}");
+    }
+
+    #[test]
+    fn foreign_text_stays_on_its_line() {
+        assert_eq!(shortened("v1\nlevel=error\u{7f}"), "v1 level=error ");
     }
 }

@@ -117,9 +117,7 @@ fn denied(body: &[u8]) -> Result<Answer, CallFailure> {
 fn no_answer(status: u16, body: &[u8]) -> CallFailure {
     let text = String::from_utf8_lossy(&body[..body.len().min(64 << 10)]);
     let message = reader::message_of_status(&text).unwrap_or_else(|| text.trim().to_owned());
-    let printable: String =
-        message.chars().take(SHOWN + 1).map(|sign| if sign.is_control() { ' ' } else { sign }).collect();
-    CallFailure::Http { status, message: shortened_to(SHOWN, &printable) }
+    CallFailure::Http { status, message: shortened_to(SHOWN, &message) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! The protobuf is walked field by field over the pieces it arrived in. Short fields are read; the object, the old
 //! object and the options are skipped over, and only their place is noted. As protobuf asks, fields may come in any
-//! order, a message given twice is merged, and unknown fields are passed by (and so passed on to the hooks).
+//! order, a message given twice is merged (but two users are refused), and unknown fields are passed by (and so passed
+//! on to the hooks).
 
 use std::ops::Range;
 
@@ -11,6 +12,7 @@ use bytestring::ByteString;
 pub use super::seen::ViewError;
 use super::{
     seen::Seen,
+    user::once,
     walk::{Field, Value, Walk},
 };
 use crate::model::{Encoding, Gvk, Gvr, Review, Rope};
@@ -60,7 +62,8 @@ impl Seen {
                 (6, Value::Bytes(at)) => self.namespace = walk.text(at)?,
                 (7, Value::Bytes(at)) => self.operation = walk.text(at)?,
                 (8, Value::Bytes(at)) => {
-                    self.user = Some(at.clone());
+                    // Merged, its bytes would lie in two places; and a hook that is sent JSON must read the same user.
+                    once(&mut self.user, at.clone(), "request.userInfo")?;
                     username(walk.inside(at), &mut self.username)?;
                 }
                 (9, Value::Bytes(at)) => raw(walk.inside(at), &mut self.object)?,

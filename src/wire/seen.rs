@@ -64,7 +64,6 @@ pub(super) struct Seen {
     pub(super) namespace: ByteString,
     pub(super) operation: ByteString,
     pub(super) username: ByteString,
-    /// The last of several; protobuf would merge them, and nobody writes several.
     pub(super) user: Option<Range<usize>>,
     pub(super) object: Option<Range<usize>>,
     pub(super) old_object: Option<Range<usize>>,

@@ -145,6 +145,15 @@ fn fields_in_any_order_and_messages_in_parts_are_merged() {
     check_against_prost(&message, &review);
 }
 
+/// Protobuf would merge the two, and hooks that are sent JSON would read the last alone.
+#[test]
+fn two_users_are_refused() {
+    let mut message = review_of(request());
+    message.extend(review_of(AdmissionRequest { user_info: request().user_info, ..Default::default() }));
+    let refused = view(pieces(&framed(&message), &[])).expect_err("two users");
+    assert_eq!(refused.to_string(), "request.userInfo is given twice");
+}
+
 /// As `k8s.io/api/admission/v1` writes a DELETE: `object` and `options` are there, and empty.
 #[test]
 fn an_extension_without_bytes_is_no_object() {

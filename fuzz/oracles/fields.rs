@@ -1,0 +1,68 @@
+//! Fields: an object of JSON with every key that it has, also one that is there twice. The last counts, as in Go.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// A value that was read; `None` for `null`.
+pub type Read<T> = Result<Option<T>, String>;
+
+/// Keys and values in the order written.
+pub struct Fields<'a>(pub Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// The fields of an object; `None` for `null`.
+    pub fn of(raw: &'a RawValue) -> Read<Self> {
+        plain(raw)
+    }
+
+    /// The last value under a key. Each value there must be of the right type.
+    pub fn last<T>(&self, key: &str, read: impl Fn(&'a RawValue) -> Read<T>) -> Read<T> {
+        let mut last = None;
+        for (_, raw) in self.0.iter().filter(|(name, _)| name == key) {
+            last = read(raw)?;
+        }
+        Ok(last)
+    }
+}
+
+/// A value as serde reads it.
+pub fn plain<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Read<T> {
+    serde_json::from_str(raw.get()).map_err(|error| error.to_string())
+}
+
+/// A string.
+pub fn string(raw: &RawValue) -> Read<String> {
+    plain(raw)
+}
+
+/// An integer of 32 bits. Minus zero is one, as in Go; serde takes it for a number with a fraction.
+pub fn integer(raw: &RawValue) -> Read<i32> {
+    if raw.get() == "-0" { Ok(Some(0)) } else { plain(raw) }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Vec<(String, &'de RawValue)>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = entries.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(fields)
+            }
+        }
+        deserializer.deserialize_map(Entries).map(Self)
+    }
+}

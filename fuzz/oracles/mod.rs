@@ -1,0 +1,31 @@
+//! Oracles: what each fuzz target checks, a panic where the product disagrees with a plain decoder.
+//!
+//! The targets of `fuzz/` and the test `tests/fuzz_corpus.rs` both use this module, so every input that fuzzing found is
+//! a test on the stable toolchain as well.
+
+mod configuration;
+mod fields;
+mod forms;
+mod hook_answer;
+mod json;
+mod said;
+mod unknown;
+mod views;
+
+/// What is done with an input.
+pub type Oracle = fn(&[u8]);
+
+/// Every target by its name, which is also that of its folders.
+pub const TARGETS: [(&str, Oracle); 5] = [
+    ("json_view", views::json),
+    ("protobuf_view", views::protobuf),
+    ("envelope", views::envelope),
+    ("configuration", configuration::check),
+    ("hook_answer", hook_answer::check),
+];
+
+/// Runs one target's oracle; a target of that name must exist.
+pub fn check(target: &str, input: &[u8]) {
+    let (_, oracle) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
+    oracle(input);
+}

@@ -1,0 +1,161 @@
+//! Said: everything that a review says, in plain values, whichever way it was written.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use gatepost::{
+    model::{Encoding, Gvk, Gvr, Operation, Review},
+    wire::pb::k8s::io::{
+        api::{
+            admission::v1::{AdmissionRequest, AdmissionReview},
+            authentication::v1::UserInfo,
+        },
+        apimachinery::pkg::{
+            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+            runtime::RawExtension,
+        },
+    },
+};
+use prost::Message;
+
+use super::json;
+
+/// Group, version and kind or resource.
+pub type Three = [String; 3];
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct User {
+    pub username: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What a review says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    pub uid: String,
+    pub kind: Three,
+    pub resource: Three,
+    pub sub_resource: String,
+    pub request_kind: Option<Three>,
+    pub request_resource: Option<Three>,
+    pub request_sub_resource: String,
+    pub name: String,
+    pub namespace: String,
+    pub operation: String,
+    pub dry_run: bool,
+    /// `None` where the review's `userInfo` cannot be read.
+    pub user: Option<User>,
+    /// The bytes of `object`, `oldObject` and `options`.
+    pub objects: [Option<Vec<u8>>; 3],
+}
+
+impl Said {
+    /// What a view says.
+    pub fn by(review: &Review) -> Self {
+        let user = match review.user.clone().map(|place| review.bytes.copy_of(place)) {
+            None => Some(User::default()),
+            Some(bytes) => match review.encoding {
+                Encoding::Json(_) => json::user(&bytes),
+                Encoding::Grpc | Encoding::Envelope(_) => UserInfo::decode(bytes).ok().map(User::from),
+            },
+        };
+        if let Some(user) = &user {
+            assert_eq!(*user.username, *review.username, "the view's username is not that of its userInfo");
+        }
+        Self {
+            uid: review.uid.to_string(),
+            kind: gvk(&review.kind),
+            resource: gvr(&review.resource),
+            sub_resource: review.sub_resource.to_string(),
+            request_kind: review.request_kind.as_ref().map(gvk),
+            request_resource: review.request_resource.as_ref().map(gvr),
+            request_sub_resource: review.request_sub_resource.to_string(),
+            name: review.name.to_string(),
+            namespace: review.namespace.to_string(),
+            operation: review.operation.as_str().to_owned(),
+            dry_run: review.dry_run,
+            user,
+            objects: [&review.object, &review.old_object, &review.options]
+                .map(|place| place.clone().map(|place| review.bytes.copy_of(place).to_vec())),
+        }
+    }
+
+    /// What a message says that prost has read.
+    pub fn in_protobuf(request: AdmissionRequest) -> Self {
+        Self {
+            kind: request.kind.map(kind).unwrap_or_default(),
+            resource: request.resource.map(resource).unwrap_or_default(),
+            request_kind: request.request_kind.map(kind),
+            request_resource: request.request_resource.map(resource),
+            user: Some(request.user_info.map(User::from).unwrap_or_default()),
+            objects: [request.object, request.old_object, request.options].map(raw),
+            uid: request.uid.unwrap_or_default(),
+            sub_resource: request.sub_resource.unwrap_or_default(),
+            request_sub_resource: request.request_sub_resource.unwrap_or_default(),
+            name: request.name.unwrap_or_default(),
+            namespace: request.namespace.unwrap_or_default(),
+            operation: request.operation.unwrap_or_default(),
+            dry_run: request.dry_run.unwrap_or_default(),
+        }
+    }
+
+    /// Without a uid nobody can answer, and there are four operations.
+    pub fn is_a_review(&self) -> bool {
+        !self.uid.is_empty() && Operation::ALL.iter().any(|operation| operation.as_str() == self.operation)
+    }
+
+    /// The same as JSON says it that was written from protobuf: what was asked for is always there, and the white space
+    /// around an object is not the object's.
+    pub fn spelt_out(mut self) -> Self {
+        if self.request_resource.is_none() {
+            self.request_sub_resource.clone_from(&self.sub_resource);
+        }
+        self.request_kind.get_or_insert_with(|| self.kind.clone());
+        self.request_resource.get_or_insert_with(|| self.resource.clone());
+        for object in self.objects.iter_mut().flatten() {
+            *object = json::without_blanks_around(object).to_vec();
+        }
+        self
+    }
+}
+
+/// What prost makes of a bare AdmissionReview: `Ok(None)` where it has no request.
+pub fn by_prost(message: Bytes) -> Result<Option<Said>, String> {
+    let review = AdmissionReview::decode(message).map_err(|error| error.to_string())?;
+    Ok(review.request.map(Said::in_protobuf))
+}
+
+impl From<UserInfo> for User {
+    fn from(user: UserInfo) -> Self {
+        Self {
+            username: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups,
+            extra: user.extra.into_iter().map(|(key, value)| (key, value.items)).collect(),
+        }
+    }
+}
+
+fn gvk(Gvk { group, version, kind }: &Gvk) -> Three {
+    [group, version, kind].map(ToString::to_string)
+}
+
+fn gvr(Gvr { group, version, resource }: &Gvr) -> Three {
+    [group, version, resource].map(ToString::to_string)
+}
+
+fn kind(GroupVersionKind { group, version, kind }: GroupVersionKind) -> Three {
+    [group, version, kind].map(Option::unwrap_or_default)
+}
+
+fn resource(GroupVersionResource { group, version, resource }: GroupVersionResource) -> Three {
+    [group, version, resource].map(Option::unwrap_or_default)
+}
+
+/// Go's marshaller writes an extension that is not set as an empty one.
+fn raw(extension: Option<RawExtension>) -> Option<Vec<u8>> {
+    Some(extension?.raw?.to_vec()).filter(|raw| !raw.is_empty())
+}

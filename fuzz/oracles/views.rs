@@ -1,0 +1,169 @@
+//! The three ways in: a review in JSON, in a gRPC message, in Kubernetes' envelope.
+
+use bytes::Bytes;
+use gatepost::{
+    model::{Review, Rope},
+    wire::{
+        envelope, inbound,
+        json_view::{self, ViewError},
+        pb::k8s::io::apimachinery::pkg::{
+            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+            runtime::RawExtension,
+        },
+    },
+};
+use prost::Message;
+
+use super::{
+    forms, json,
+    said::{Said, by_prost},
+    unknown,
+};
+
+/// Bytes a piece has, for a message that arrives in pieces.
+const PIECE: usize = 13;
+/// Larger messages are only viewed in one piece and in two: many pieces take long.
+const MANY_PIECES: usize = 8 << 10;
+
+/// `wire::json_view::view` beside serde.
+pub fn json(body: &[u8]) {
+    match (json_view::view(Bytes::copy_from_slice(body)), json::read(body)) {
+        (Ok(review), Ok(said)) => {
+            assert_eq!(Said::by(&review), said, "the view beside serde");
+            forms::check(&review, &said);
+        }
+        (Err(error), Err(_)) => is_one_line(&error),
+        (Ok(_), Err(error)) => panic!("the view takes what serde refuses: {error}"),
+        (Err(error), Ok(_)) => panic!("the view refuses what serde takes: {error}"),
+    }
+}
+
+/// `wire::inbound::view` beside prost; the input is a gRPC message with its head.
+pub fn protobuf(frame: &[u8]) {
+    let ours = in_any_pieces(frame, inbound::view);
+    let Some(message) = frame.get(inbound::FRAME_HEAD..) else {
+        return assert!(ours.is_err(), "a message without a whole head is taken");
+    };
+    compare(ours, message);
+}
+
+/// `wire::envelope::view` beside prost.
+pub fn envelope(enveloped: &[u8]) {
+    let ours = in_any_pieces(enveloped, envelope::view);
+    match unknown::open(enveloped) {
+        Ok(opened) => {
+            let versions = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
+            if opened.kind == "AdmissionReview" && versions.contains(&&*opened.api_version) {
+                compare(ours, &opened.message);
+            } else {
+                assert!(ours.is_err(), "the view takes another kind");
+            }
+        }
+        Err(error) => assert!(ours.is_err(), "the view takes what prost refuses: {error}"),
+    }
+}
+
+fn compare(ours: Result<Review, ViewError>, message: &[u8]) {
+    let message = Bytes::copy_from_slice(message);
+    match (ours, by_prost(message.clone())) {
+        (Ok(review), Ok(Some(said))) if said.is_a_review() => {
+            assert_eq!(Said::by(&review), said, "the view beside prost");
+            forms::check(&review, &said);
+        }
+        (Ok(_), Ok(_)) => panic!("the view takes a review without request, uid or operation"),
+        // The view does not look into a response, nor into a user but for the name.
+        (Ok(review), Err(error)) => {
+            let loose = LooseReview::decode(message);
+            assert!(loose.is_ok(), "the view takes what prost refuses: {error}, {loose:?}");
+            forms::check(&review, &Said::by(&review));
+        }
+        // Protobuf would merge the two; nobody writes two.
+        (Err(ViewError::Twice("request.userInfo")), _) if users(message.clone()) > 1 => {}
+        (Err(error), Ok(Some(said))) if said.is_a_review() => panic!("the view refuses what prost takes: {error}"),
+        (Err(error), _) => is_one_line(&error),
+    }
+}
+
+/// However a message arrives, it is the same review.
+fn in_any_pieces(whole: &[u8], view: impl Fn(Rope) -> Result<Review, ViewError>) -> Result<Review, ViewError> {
+    let whole = Bytes::copy_from_slice(whole);
+    let ours = view(Rope::new([whole.clone()]));
+    let (first, second) = (whole.slice(..whole.len() / 2), whole.slice(whole.len() / 2..));
+    let mut cuts = vec![vec![first, Bytes::new(), second]];
+    if whole.len() <= MANY_PIECES {
+        cuts.push(whole.chunks(PIECE).map(|piece| whole.slice_ref(piece)).collect());
+    }
+    for pieces in cuts {
+        let told = |view: &Result<Review, ViewError>| view.as_ref().map(Said::by).map_err(Clone::clone);
+        let cut = view(Rope::new(pieces));
+        assert_eq!(told(&cut), told(&ours), "cut in pieces it is another review");
+        if let (Ok(cut), Ok(ours)) = (&cut, &ours) {
+            assert_eq!(cut.user, ours.user, "cut in pieces the user lies elsewhere");
+        }
+    }
+    ours
+}
+
+fn is_one_line(error: &ViewError) {
+    let told = error.to_string();
+    assert!(told.len() < 200 && !told.contains(char::is_control), "{told:?} is no short line");
+}
+
+/// AdmissionReview as far as the view looks into it.
+#[derive(Clone, PartialEq, Message)]
+struct LooseReview {
+    #[prost(message, optional, tag = "1")]
+    request: Option<LooseRequest>,
+    #[prost(bytes = "bytes", tag = "2")]
+    response: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LooseRequest {
+    #[prost(string, tag = "1")]
+    uid: String,
+    #[prost(message, optional, tag = "2")]
+    kind: Option<GroupVersionKind>,
+    #[prost(message, optional, tag = "3")]
+    resource: Option<GroupVersionResource>,
+    #[prost(string, tag = "4")]
+    sub_resource: String,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(string, tag = "6")]
+    namespace: String,
+    #[prost(string, tag = "7")]
+    operation: String,
+    #[prost(message, repeated, tag = "8")]
+    user: Vec<LooseUser>,
+    #[prost(message, optional, tag = "9")]
+    object: Option<RawExtension>,
+    #[prost(message, optional, tag = "10")]
+    old_object: Option<RawExtension>,
+    #[prost(bool, tag = "11")]
+    dry_run: bool,
+    #[prost(message, optional, tag = "12")]
+    options: Option<RawExtension>,
+    #[prost(message, optional, tag = "13")]
+    request_kind: Option<GroupVersionKind>,
+    #[prost(message, optional, tag = "14")]
+    request_resource: Option<GroupVersionResource>,
+    #[prost(string, tag = "15")]
+    request_sub_resource: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LooseUser {
+    #[prost(string, tag = "1")]
+    username: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    uid: Bytes,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    groups: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    extra: Vec<Bytes>,
+}
+
+fn users(message: Bytes) -> usize {
+    LooseReview::decode(message).ok().and_then(|review| review.request).map_or(0, |request| request.user.len())
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Fuzzes: each target for so many seconds, from the committed seeds and finds and from what earlier runs have kept in
+# fuzz/corpus/. Ends with 1 where one crashed; its input is then in fuzz/artifacts/<target>/.
+#
+#   fuzz/run.sh                       every target for 20 s
+#   fuzz/run.sh --seconds 600 json_view envelope
+#
+# No sanitizer: nothing here is unsafe, and so the stable toolchain will do. Optimized a little, with overflow checks and
+# debug assertions: see the profile in Cargo.toml.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+seconds=20
+if [[ "${1:-}" == --seconds ]]; then
+  seconds="$2"
+  shift 2
+fi
+targets=("$@")
+if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer); fi
+
+declare -A dictionary=(
+  [json_view]=json [protobuf_view]=protobuf [envelope]=protobuf [configuration]=yaml [hook_answer]=json
+)
+failed=()
+for target in "${targets[@]}"; do
+  corpus="corpus/$target"
+  mkdir -p "$corpus"
+  folders=("$corpus" "seeds/$target")
+  if [[ -d "found/$target" ]]; then folders+=("found/$target"); fi
+  echo "==== $target, $seconds s"
+  # An input takes some milliseconds at most: ten seconds are a hang.
+  if ! cargo fuzz run --dev --sanitizer none "$target" "${folders[@]}" -- \
+    "-max_total_time=$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
+    "-dict=dictionaries/${dictionary[$target]}.dict" >"$corpus.log" 2>&1; then
+    failed+=("$target")
+    tail -n 40 "$corpus.log"
+  fi
+  grep -E '^stat::(number_of_executed_units|average_exec_per_sec|peak_rss_mb)' "$corpus.log" || true
+done
+if ((${#failed[@]} > 0)); then
+  echo "crashed: ${failed[*]}; CONTRIBUTING.md says what to do with the inputs in fuzz/artifacts/" >&2
+  exit 1
+fi

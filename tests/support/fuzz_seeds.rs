@@ -1,0 +1,261 @@
+//! Seeds: what fuzzing starts from, made of the examples and of upstream's tables.
+
+use std::{collections::BTreeMap, fs};
+
+use bytes::Bytes;
+use gatepost::{
+    model::{ReviewVersion, Rope, StatusInfo, Verdict},
+    wire::{
+        encodings::{Encodings, Form},
+        inbound, outbound,
+        pb::k8s::io::{
+            api::admission::v1::{AdmissionRequest, AdmissionReview},
+            apimachinery::pkg::runtime::RawExtension,
+        },
+        review_json,
+    },
+};
+use prost::Message;
+use serde_json::{Value, json};
+
+/// File name to content.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// Real reviews, no two of them much alike.
+const REVIEWS: [&str; 9] = [
+    "configmap-create.json",
+    "crd-object.yaml",
+    "deployment-update.json",
+    "namespace-create.yaml",
+    "pod-create-dry-run.json",
+    "pod-delete.json",
+    "pods-exec-connect.json",
+    "scale-update.json",
+    "service-create.json",
+];
+
+/// The seeds of every target.
+pub fn all() -> BTreeMap<&'static str, Files> {
+    let mut all = BTreeMap::from([("configuration", configurations()), ("hook_answer", answers())]);
+    for (target, form) in [
+        ("json_view", Form::Json(ReviewVersion::V1beta1)),
+        ("protobuf_view", Form::Grpc),
+        ("envelope", Form::Protobuf(ReviewVersion::V1)),
+    ] {
+        let files: &mut Files = all.entry(target).or_default();
+        for (name, review) in reviews() {
+            files.insert(name, written(&review, form));
+        }
+    }
+    let json = all.entry("json_view").or_default();
+    json.extend(odd_json());
+    // As people write it, white space and all.
+    let pod = read("examples/reviews/pod-create.json");
+    json.insert("pod-create-as-written".into(), pod.into_bytes());
+    all.entry("protobuf_view").or_default().extend(odd_protobuf());
+    all.entry("envelope").or_default().extend(odd_envelopes());
+    all
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).expect("a file of this repository")
+}
+
+fn reviews() -> impl Iterator<Item = (String, AdmissionReview)> {
+    REVIEWS.into_iter().map(|file| {
+        let review = review_json::from_file(file, &read(&format!("examples/reviews/{file}")).into());
+        (file.split('.').next().unwrap_or(file).to_owned(), review.expect("an example is a review"))
+    })
+}
+
+fn written(review: &AdmissionReview, form: Form) -> Vec<u8> {
+    let review = inbound::view(Rope::new([outbound::framed(review)])).expect("a review");
+    Encodings::of(&review).get(form).expect("it can be written").chunks().concat()
+}
+
+/// What JSON allows and nobody writes.
+fn odd_json() -> Files {
+    let review = |request: &str| {
+        let head = r#""apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview""#;
+        format!("{{{head},\"request\":{{\"uid\":\"u\",\"operation\":\"CREATE\"{request}}}}}").into_bytes()
+    };
+    let odd = [
+        ("escapes", r#","name":"\u00e9\ud83d\ude00\ud800\"\\\/\b\f\n\r\t","n\u0061mespace":"é😀""#),
+        ("nulls", r#","name":null,"kind":null,"userInfo":null,"object":null,"dryRun":null,"options":null"#),
+        ("numbers", r#","object":{"a":[-0,1.5e+300,1E-7,0.0,123456789012345678901234567890]}"#),
+        ("user", r#","userInfo":{"username":"a","uid":"b","groups":["c",null],"extra":{"d/e":["f"],"g":null}}"#),
+        ("asked", r#","requestKind":{"kind":"K","group":null},"requestResource":{},"requestSubResource":"s""#),
+        ("blanks", " ,\n\t\"object\" :\r { \"a\" : [ ] , \"b\" : { } } , \"unknown\" : [ true , false ] "),
+        ("field-twice", r#","name":"a","name":"b""#),
+        ("nested", r#","object":{"a":[[[[[[[[[[[[{"b":[[[[[[[[[]]]]]]]]]}]]]]]]]]]]]]}"#),
+    ];
+    odd.into_iter().map(|(name, request)| (format!("odd-{name}"), review(request))).collect()
+}
+
+/// What protobuf allows and nobody writes.
+fn odd_protobuf() -> Files {
+    let raw = |bytes: &'static [u8]| Some(RawExtension { raw: Some(Bytes::from_static(bytes)) });
+    let request = AdmissionRequest { uid: Some("u".into()), operation: Some("CREATE".into()), ..Default::default() };
+    let review = |request: AdmissionRequest| AdmissionReview { request: Some(request), response: None };
+    let framed = |request: AdmissionRequest| outbound::framed(&review(request)).to_vec();
+    // Two halves of one review, and groups, which only old writers have.
+    let mut merged = framed(request.clone());
+    merged.extend(review(AdmissionRequest { object: raw(b"{}"), ..Default::default() }).encode_to_vec());
+    let mut groups = framed(request.clone());
+    groups.extend([0xa3, 0x06, 0x08, 0x01, 0x13, 0x14, 0xa4, 0x06, 0xa9, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
+    [
+        ("no-json", framed(AdmissionRequest { object: raw(b"\x0a\x03abc"), ..request.clone() })),
+        ("blanks", framed(AdmissionRequest { old_object: raw(b" {\"a\":1}\n"), ..request.clone() })),
+        // As Go's marshaller writes what is not set.
+        ("empty", framed(AdmissionRequest { object: raw(b""), options: Some(RawExtension { raw: None }), ..request })),
+        ("merged", merged),
+        ("groups", groups),
+    ]
+    .map(|(name, bytes)| (format!("odd-{name}"), bytes))
+    .into()
+}
+
+/// The same in envelopes, where they can be written.
+fn odd_envelopes() -> Files {
+    let wrapped = |(name, frame): (String, Vec<u8>)| {
+        let review = inbound::view(Rope::new([frame.into()])).expect("a review");
+        let form = Form::Protobuf(ReviewVersion::V1beta1);
+        (name, Encodings::of(&review).get(form).expect("it can be wrapped").chunks().concat())
+    };
+    odd_protobuf().into_iter().map(wrapped).collect()
+}
+
+fn configurations() -> Files {
+    let mut files = Files::new();
+    for file in ["minimal/gatepost", "mtls/gatepost", "namespaces/hooks", "namespaces/namespaces", "webhooks/policy"] {
+        files.insert(
+            format!("example-{}", file.replace('/', "-")),
+            read(&format!("examples/config/{file}.yaml")).into(),
+        );
+    }
+    let table = |name: &str| -> Value {
+        serde_json::from_str(&read(&format!("tests/vectors/{name}.json"))).expect("the vectors are JSON")
+    };
+    for case in table("config_validation_create")["cases"].as_array().expect("cases") {
+        let document = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": case["kinds"][0],
+            "metadata": {"name": "config"}, "webhooks": case["webhooks"],
+        });
+        files.insert(format!("validation-{}", id(case)), document.to_string().into());
+    }
+    for (of, file, key) in [("rules", "rules", "rule_full"), ("selectors", "label_selector_match", "label_selector")] {
+        let hook = |(index, case): (usize, &Value)| {
+            let mut hook = json!({
+                "name": format!("h{index}.example.com"), "clientConfig": {"url": format!("grpc://127.0.0.1:{index}1")},
+                "failurePolicy": "Ignore", "timeout": "1500ms", "rules": [{
+                    "operations": ["CREATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["pods"],
+                }],
+            });
+            if of == "rules" {
+                hook["rules"][0] = case[key].clone();
+            } else {
+                hook["objectSelector"] = case[key].clone();
+            }
+            hook
+        };
+        let hooks: Vec<Value> = table(file)["cases"].as_array().expect("cases").iter().enumerate().map(hook).collect();
+        for (part, hooks) in hooks.chunks(12).enumerate() {
+            let document = json!({
+                "apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
+                "metadata": {"name": of}, "externalAdmissionHooks": hooks,
+            });
+            let yaml = serde_saphyr::to_string(&document).expect("YAML");
+            files.insert(format!("{of}-{part}"), yaml.into());
+        }
+    }
+    files.insert("odd-yaml".into(), ODD_YAML.into());
+    files
+}
+
+/// What YAML allows and people do write: anchors, merges, several documents, blocks of text, comments.
+const ODD_YAML: &str = "%YAML 1.2
+---
+# Two namespaces in a list, then a configuration with an anchor.
+apiVersion: v1
+kind: NamespaceList
+items:
+- {metadata: {name: a, labels: {\"k\": 'v'}}}
+- metadata:
+    name: b
+---
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {name: anchors}
+resourceInitializers:
+- {apiGroup: apps, resource: deployments, initializers: [{name: a.example.com}]}
+externalAdmissionHooks:
+- &first
+  name: one.example.com
+  clientConfig: {url: grpc+unix:///run/one.sock}
+  rules: [{operations: [CREATE, UPDATE], apiGroups: [''], apiVersions: [v1], resources: [pods, pods/*]}]
+- <<: *first
+  name: >-
+    two.example.com
+...
+";
+
+fn answers() -> Files {
+    let vectors: Value =
+        serde_json::from_str(&read("tests/vectors/verify_response.json")).expect("the vectors are JSON");
+    let mut files: Files = vectors["cases"]
+        .as_array()
+        .expect("cases")
+        .iter()
+        .map(|case| {
+            let mut review = case["review"].clone();
+            let response = review.get_mut("response").and_then(Value::as_object_mut);
+            if let Some(response) = response.filter(|response| response.contains_key("patch_text")) {
+                response.remove("patch_text");
+                response.insert("patch".into(), "W3t9XQ==".into());
+            }
+            (format!("table-{}", id(case)), review.to_string().into())
+        })
+        .collect();
+    let refusal = StatusInfo {
+        code: 422,
+        status: "Failure".into(),
+        reason: "Invalid".into(),
+        message: "no".into(),
+        details_name: "n".into(),
+        details_kind: "Pod".into(),
+        retry_after_seconds: 3,
+        ..StatusInfo::default()
+    };
+    let verdict = Verdict {
+        refusal: Some(refusal),
+        warnings: vec!["a warning".into(), "é".into()],
+        audit_annotations: vec![("h.example.com/key".into(), "value".into())],
+    };
+    for (name, verdict) in [("yes", Verdict::default()), ("no", verdict)] {
+        let json = outbound::json(ReviewVersion::V1, "123", &verdict);
+        let value: Value = serde_json::from_slice(&json).expect("JSON");
+        files.insert(format!("{name}-yaml"), serde_saphyr::to_string(&value).expect("YAML").into());
+        files.insert(format!("{name}-json"), json.into());
+        files.insert(format!("{name}-envelope"), outbound::envelope(ReviewVersion::V1, "123", &verdict).into());
+    }
+    let odd = [
+        ("seeds", r#"{"status":{"status":"Failure","message":"too big","reason":"Forbidden","code":403}}"#),
+        ("status", r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcd is down","code":500}"#),
+        (
+            "twice",
+            r#"{"response":{"uid":"1","uid":"123","allowed":false,"allowed":true,"warnings":["a"],"warnings":[null]}}"#,
+        ),
+        (
+            "causes",
+            r#"{"status":{"details":{"causes":[{"reason":"R","message":"M","field":"F"},null,{}],"retryAfterSeconds":-0}}}"#,
+        ),
+        ("page", "<html><body>502 Bad Gateway</body></html>\r\n"),
+        ("bomb", "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nresponse: {allowed: true}\n"),
+    ];
+    files.extend(odd.map(|(name, text)| (format!("odd-{name}"), text.into())));
+    files
+}
+
+fn id(case: &Value) -> &str {
+    case["id"].as_str().expect("an id")
+}
