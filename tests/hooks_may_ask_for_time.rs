@@ -15,7 +15,7 @@ async fn asked_of(script: HttpScript) -> (String, usize) {
     let scripted = HttpHook::plain(script).await;
     let more = "timeout: 20s\nsideEffects: None";
     let gate = gate(&document(&[hook("h.example.com", &scripted.url(), more)]), Reasons::First);
-    let refusal = ask(&gate, create_pod("u", 10)).await.refusal.expect("no answer came");
+    let refusal = ask(&gate, create_pod("u", 10)).await.refusal.unwrap_or_else(|| panic!("allowed"));
     (refusal.message, scripted.seen().len())
 }
 

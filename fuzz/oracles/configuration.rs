@@ -8,7 +8,7 @@ use gatepost::snapshot::{Problem, Snapshot, SourceFile, load};
 use serde_json::Value;
 
 /// Loads the input as a file in YAML, and as one in JSON.
-pub fn check(input: &[u8]) {
+pub(crate) fn check(input: &[u8]) {
     for (name, plain) in [("fuzz.yaml", yaml(input)), ("fuzz.json", json(input))] {
         match (loaded(name, input), plain) {
             (Ok(snapshot), Ok(documents)) => {

@@ -9,19 +9,19 @@ use serde::{
 use serde_json::value::RawValue;
 
 /// A value that was read; `None` for `null`.
-pub type Read<T> = Result<Option<T>, String>;
+pub(crate) type Read<T> = Result<Option<T>, String>;
 
 /// Keys and values in the order written.
-pub struct Fields<'a>(pub Vec<(String, &'a RawValue)>);
+pub(crate) struct Fields<'a>(pub(crate) Vec<(String, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
     /// The fields of an object; `None` for `null`.
-    pub fn of(raw: &'a RawValue) -> Read<Self> {
+    pub(crate) fn of(raw: &'a RawValue) -> Read<Self> {
         plain(raw)
     }
 
     /// The last value under a key. Each value there must be of the right type.
-    pub fn last<T>(&self, key: &str, read: impl Fn(&'a RawValue) -> Read<T>) -> Read<T> {
+    pub(crate) fn last<T>(&self, key: &str, read: impl Fn(&'a RawValue) -> Read<T>) -> Read<T> {
         let mut last = None;
         for (_, raw) in self.0.iter().filter(|(name, _)| name == key) {
             last = read(raw)?;
@@ -31,17 +31,17 @@ impl<'a> Fields<'a> {
 }
 
 /// A value as serde reads it.
-pub fn plain<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Read<T> {
+pub(crate) fn plain<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Read<T> {
     serde_json::from_str(raw.get()).map_err(|error| error.to_string())
 }
 
 /// A string.
-pub fn string(raw: &RawValue) -> Read<String> {
+pub(crate) fn string(raw: &RawValue) -> Read<String> {
     plain(raw)
 }
 
 /// An integer of 32 bits. Minus zero is one, as in Go; serde takes it for a number with a fraction.
-pub fn integer(raw: &RawValue) -> Read<i32> {
+pub(crate) fn integer(raw: &RawValue) -> Read<i32> {
     if raw.get() == "-0" { Ok(Some(0)) } else { plain(raw) }
 }
 

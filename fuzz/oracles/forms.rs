@@ -27,7 +27,7 @@ const FORMS: [Form; 6] = [
 ];
 
 /// Checks all forms of a review that says this.
-pub fn check(review: &Review, said: &Said) {
+pub(crate) fn check(review: &Review, said: &Said) {
     let encodings = Encodings::of(review);
     let arrived_in_json = matches!(review.encoding, Encoding::Json(_));
     let fit_for_json =

@@ -29,7 +29,7 @@ const FORMS: [HttpForm; 5] = [
 ];
 
 /// `wire::http_answer::decode`, for a body in every form with every kind of status.
-pub fn check(body: &[u8]) {
+pub(crate) fn check(body: &[u8]) {
     let yaml = is_yaml(body);
     for form in FORMS {
         for status in [200, 204, 400, 500] {

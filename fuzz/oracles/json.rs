@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 10_000;
 const AROUND: usize = 2;
 
 /// What a body says, or why it is no review.
-pub fn read(body: &[u8]) -> Result<Said, String> {
+pub(crate) fn read(body: &[u8]) -> Result<Said, String> {
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
     if deepest(text) > MAX_DEPTH {
         return Err("it is nested too deep".into());
@@ -60,13 +60,13 @@ pub fn read(body: &[u8]) -> Result<Said, String> {
 }
 
 /// What a `userInfo` says.
-pub fn user(bytes: &[u8]) -> Option<User> {
+pub(crate) fn user(bytes: &[u8]) -> Option<User> {
     let text = as_go_reads(std::str::from_utf8(bytes).ok()?);
     serde_json::from_str::<Object<'_, UserInfo>>(&text).ok().map(|Object(user, _)| user.into())
 }
 
 /// Is this one JSON object that may stand in a review's request?
-pub fn is_object(bytes: &[u8]) -> bool {
+pub(crate) fn is_object(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| {
         deepest(text) + AROUND <= MAX_DEPTH
             && serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| raw.get().starts_with('{'))
@@ -74,7 +74,7 @@ pub fn is_object(bytes: &[u8]) -> bool {
 }
 
 /// Bytes without the white space that JSON allows around a value.
-pub fn without_blanks_around(bytes: &[u8]) -> &[u8] {
+pub(crate) fn without_blanks_around(bytes: &[u8]) -> &[u8] {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
     let start = bytes.iter().position(|byte| !blank(byte)).unwrap_or(bytes.len());
     let end = bytes.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
@@ -82,7 +82,7 @@ pub fn without_blanks_around(bytes: &[u8]) -> &[u8] {
 }
 
 /// Half a surrogate pair is U+FFFD, where serde refuses it. No length changes.
-pub fn as_go_reads(text: &str) -> String {
+pub(crate) fn as_go_reads(text: &str) -> String {
     let unit = |at: usize| {
         let code = text.get(at..at + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(code, 16).ok().filter(|_| code.bytes().all(|digit| digit.is_ascii_hexdigit()))
@@ -104,7 +104,7 @@ pub fn as_go_reads(text: &str) -> String {
 }
 
 /// How deep objects and arrays nest, where the text is JSON. What serde passes by it does not count.
-pub fn deepest(text: &str) -> usize {
+pub(crate) fn deepest(text: &str) -> usize {
     let (mut depth, mut deepest, mut inside, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {
         match byte {
@@ -121,7 +121,7 @@ pub fn deepest(text: &str) -> usize {
 }
 
 /// A struct from an object. Serde would take an array of its fields, too.
-pub struct Object<'a, T>(pub T, PhantomData<&'a ()>);
+pub(crate) struct Object<'a, T>(pub(crate) T, PhantomData<&'a ()>);
 
 impl<'de: 'a, 'a, T: Deserialize<'a>> Deserialize<'de> for Object<'a, T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -13,10 +13,10 @@ mod unknown;
 mod views;
 
 /// What is done with an input.
-pub type Oracle = fn(&[u8]);
+pub(crate) type Oracle = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub const TARGETS: [(&str, Oracle); 5] = [
+pub(crate) const TARGETS: [(&str, Oracle); 5] = [
     ("json_view", views::json),
     ("protobuf_view", views::protobuf),
     ("envelope", views::envelope),
@@ -25,7 +25,7 @@ pub const TARGETS: [(&str, Oracle); 5] = [
 ];
 
 /// Runs one target's oracle; a target of that name must exist.
-pub fn check(target: &str, input: &[u8]) {
+pub(crate) fn check(target: &str, input: &[u8]) {
     let (_, oracle) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
     oracle(input);
 }

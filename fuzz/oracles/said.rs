@@ -21,40 +21,40 @@ use prost::Message;
 use super::json;
 
 /// Group, version and kind or resource.
-pub type Three = [String; 3];
+pub(crate) type Three = [String; 3];
 
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct User {
-    pub username: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
+pub(crate) struct User {
+    pub(crate) username: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
 /// What a review says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
-    pub uid: String,
-    pub kind: Three,
-    pub resource: Three,
-    pub sub_resource: String,
-    pub request_kind: Option<Three>,
-    pub request_resource: Option<Three>,
-    pub request_sub_resource: String,
-    pub name: String,
-    pub namespace: String,
-    pub operation: String,
-    pub dry_run: bool,
+pub(crate) struct Said {
+    pub(crate) uid: String,
+    pub(crate) kind: Three,
+    pub(crate) resource: Three,
+    pub(crate) sub_resource: String,
+    pub(crate) request_kind: Option<Three>,
+    pub(crate) request_resource: Option<Three>,
+    pub(crate) request_sub_resource: String,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) operation: String,
+    pub(crate) dry_run: bool,
     /// `None` where the review's `userInfo` cannot be read.
-    pub user: Option<User>,
+    pub(crate) user: Option<User>,
     /// The bytes of `object`, `oldObject` and `options`.
-    pub objects: [Option<Vec<u8>>; 3],
+    pub(crate) objects: [Option<Vec<u8>>; 3],
 }
 
 impl Said {
     /// What a view says.
-    pub fn by(review: &Review) -> Self {
+    pub(crate) fn by(review: &Review) -> Self {
         let user = match review.user.clone().map(|place| review.bytes.copy_of(place)) {
             None => Some(User::default()),
             Some(bytes) => match review.encoding {
@@ -84,7 +84,7 @@ impl Said {
     }
 
     /// What a message says that prost has read.
-    pub fn in_protobuf(request: AdmissionRequest) -> Self {
+    pub(crate) fn in_protobuf(request: AdmissionRequest) -> Self {
         Self {
             kind: request.kind.map(kind).unwrap_or_default(),
             resource: request.resource.map(resource).unwrap_or_default(),
@@ -103,13 +103,13 @@ impl Said {
     }
 
     /// Without a uid nobody can answer, and there are four operations.
-    pub fn is_a_review(&self) -> bool {
+    pub(crate) fn is_a_review(&self) -> bool {
         !self.uid.is_empty() && Operation::ALL.iter().any(|operation| operation.as_str() == self.operation)
     }
 
     /// The same as JSON says it that was written from protobuf: what was asked for is always there, and the white space
     /// around an object is not the object's.
-    pub fn spelt_out(mut self) -> Self {
+    pub(crate) fn spelt_out(mut self) -> Self {
         if self.request_resource.is_none() {
             self.request_sub_resource.clone_from(&self.sub_resource);
         }
@@ -123,7 +123,7 @@ impl Said {
 }
 
 /// What prost makes of a bare AdmissionReview: `Ok(None)` where it has no request.
-pub fn by_prost(message: Bytes) -> Result<Option<Said>, String> {
+pub(crate) fn by_prost(message: Bytes) -> Result<Option<Said>, String> {
     let review = AdmissionReview::decode(message).map_err(|error| error.to_string())?;
     Ok(review.request.map(Said::in_protobuf))
 }

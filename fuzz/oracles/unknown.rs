@@ -25,14 +25,14 @@ struct TypeMeta {
 }
 
 /// An envelope, opened.
-pub struct Opened {
-    pub api_version: String,
-    pub kind: String,
-    pub message: Bytes,
+pub(crate) struct Opened {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) message: Bytes,
 }
 
 /// Opens an envelope whose message is not encoded once more.
-pub fn open(bytes: &[u8]) -> Result<Opened, String> {
+pub(crate) fn open(bytes: &[u8]) -> Result<Opened, String> {
     let body = bytes.strip_prefix(b"k8s\0").ok_or("it does not begin as an envelope does")?;
     let unknown = Unknown::decode(Bytes::copy_from_slice(body)).map_err(|error| error.to_string())?;
     if !unknown.content_encoding.is_empty() {

@@ -26,7 +26,7 @@ const PIECE: usize = 13;
 const MANY_PIECES: usize = 8 << 10;
 
 /// `wire::json_view::view` beside serde.
-pub fn json(body: &[u8]) {
+pub(crate) fn json(body: &[u8]) {
     match (json_view::view(Bytes::copy_from_slice(body)), json::read(body)) {
         (Ok(review), Ok(said)) => {
             assert_eq!(Said::by(&review), said, "the view beside serde");
@@ -39,7 +39,7 @@ pub fn json(body: &[u8]) {
 }
 
 /// `wire::inbound::view` beside prost; the input is a gRPC message with its head.
-pub fn protobuf(frame: &[u8]) {
+pub(crate) fn protobuf(frame: &[u8]) {
     let ours = in_any_pieces(frame, inbound::view);
     let Some(message) = frame.get(inbound::FRAME_HEAD..) else {
         return assert!(ours.is_err(), "a message without a whole head is taken");
@@ -48,7 +48,7 @@ pub fn protobuf(frame: &[u8]) {
 }
 
 /// `wire::envelope::view` beside prost.
-pub fn envelope(enveloped: &[u8]) {
+pub(crate) fn envelope(enveloped: &[u8]) {
     let ours = in_any_pieces(enveloped, envelope::view);
     match unknown::open(enveloped) {
         Ok(opened) => {

@@ -35,7 +35,7 @@ const REVIEWS: [&str; 9] = [
 ];
 
 /// The seeds of every target.
-pub fn all() -> BTreeMap<&'static str, Files> {
+pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     let mut all = BTreeMap::from([("configuration", configurations()), ("hook_answer", answers())]);
     for (target, form) in [
         ("json_view", Form::Json(ReviewVersion::V1beta1)),
