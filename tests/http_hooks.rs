@@ -42,10 +42,13 @@ async fn post(channel: &Channel) -> Result<HttpReply, CallFailure> {
 /// Asks so many at once.
 fn ask(channel: &Channel, inbox: &Arc<Inbox>, calls: u32, body: &Rope) {
     for tag in 0..calls {
-        let request = Request::Http { path: "/validate".into(), form: JSON };
-        channel
-            .ask(0, Call { request, body: body.clone(), deadline: Instant::now() + LONG, inbox: inbox.clone(), tag });
+        channel.ask(0, call(inbox, tag, body, true));
     }
+}
+
+fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope, again: bool) -> Call {
+    let request = Request::Http { path: "/validate".into(), form: JSON };
+    Call { request, body: body.clone(), deadline: Instant::now() + LONG, inbox: inbox.clone(), tag, again }
 }
 
 async fn answers(inbox: &Inbox, calls: usize) {
@@ -397,6 +400,21 @@ async fn a_used_connection_that_ends_without_a_word_is_made_good_once() {
         say(&listener, YES).await;
     });
     assert_eq!(reply.expect("made good").body, "yes");
+}
+
+#[tokio::test]
+async fn a_call_is_made_once_more_only_where_that_does_no_harm() {
+    for (again, asked) in [(true, 2), (false, 1)] {
+        let hook = HttpHook::plain(HttpScript::Allow).await;
+        let channel = channel(&hook);
+        post(&channel).await.expect("a reply");
+        hook.set(HttpScript::GiveUp);
+        let inbox = Arc::new(Inbox::default());
+        channel.ask(0, call(&inbox, 0, &question(), again));
+        let arrived = timeout(LONG, inbox.take()).await.expect("an end");
+        assert!(matches!(&arrived[..], [(0, Err(CallFailure::Connection(_)))]), "{arrived:?}");
+        assert_eq!(hook.seen().len(), 1 + asked, "again: {again}");
+    }
 }
 
 #[tokio::test]

@@ -34,13 +34,14 @@ pub(super) struct Carried {
 }
 
 impl Carrier {
-    /// Carries out one call. An idle connection may be dead without our knowing: where it ends before the hook said
-    /// anything, the call is made once more, on a new one.
+    /// Carries out one call. An idle connection may be dead without our knowing. Where nothing of the call was sent over
+    /// it, or it ended before the hook said anything and asking twice does no harm, the call is made once more, on a
+    /// new one.
     pub(super) async fn carry(self, call: Call, idle: Option<Link>) -> Carried {
         if let Some(link) = idle {
             match self.post(link, &call).await {
                 Ok(carried) => return carried,
-                Err(lost) if !lost.silent => return failed(lost.failure),
+                Err(lost) if !(lost.unsent || lost.silent && call.again) => return failed(lost.failure),
                 Err(_) => {}
             }
         }
