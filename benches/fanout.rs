@@ -87,6 +87,7 @@ fn ours(whole: &Bytes, hooks: usize) {
             deadline,
             inbox: inbox.clone(),
             tag: tag as u32,
+            again: true,
         }));
     }
 }

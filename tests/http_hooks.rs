@@ -42,10 +42,13 @@ async fn post(channel: &Channel) -> Result<HttpReply, CallFailure> {
 /// Asks so many at once.
 fn ask(channel: &Channel, inbox: &Arc<Inbox>, calls: u32, body: &Rope) {
     for tag in 0..calls {
-        let request = Request::Http { path: "/validate".into(), form: JSON };
-        channel
-            .ask(0, Call { request, body: body.clone(), deadline: Instant::now() + LONG, inbox: inbox.clone(), tag });
+        channel.ask(0, call(inbox, tag, body, true));
     }
+}
+
+fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope, again: bool) -> Call {
+    let request = Request::Http { path: "/validate".into(), form: JSON };
+    Call { request, body: body.clone(), deadline: Instant::now() + LONG, inbox: inbox.clone(), tag, again }
 }
 
 async fn answers(inbox: &Inbox, calls: usize) {
@@ -98,8 +101,9 @@ async fn a_post_says_what_kube_apiserver_says() {
         channel.post_once("/", HttpForm::Legacy, Rope::new([]), ten).await.expect("a reply");
 
         let seen = hook.seen();
-        assert_eq!(hook.connections(), 1, "{face}: one connection serves them all");
         let http2 = matches!(face, "both" | "h2");
+        let connections = if http2 { 1 } else { 2 };
+        assert_eq!(hook.connections(), connections, "{face}: one connection serves all calls");
         assert!(seen.iter().all(|seen| (seen.version == Version::HTTP_2) == http2), "{face}: {seen:?}");
         let [json, proto, empty] = &seen[..] else { panic!("{face}: {seen:?}") };
         assert_eq!((&*json.path, &json.body[..]), ("/validate?timeout=10s", QUESTION), "{face}");
@@ -181,7 +185,6 @@ async fn calls_at_once_take_several_http_1_connections_and_one_http_2_connection
     for (protocol, connections) in [(HTTP1, 8), (H2, 1)] {
         let hook = HttpHook::tls(HttpScript::Held, &[protocol]).await;
         let channel = channel(&hook);
-        channel.probe(LONG).await.expect("connects");
         let inbox = Arc::new(Inbox::default());
         ask(&channel, &inbox, 8, &question());
         until("all have arrived", || hook.seen().len() == 8).await;
@@ -244,30 +247,53 @@ async fn a_call_abandoned_half_way_out_does_not_keep_its_connection() {
     let body = Rope::new([Bytes::from(vec![b'x'; 32 << 20])]);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let channel = at(&listener);
-    let (mut first, _) = listener.accept().await.expect("dialled ahead");
     let inbox = Arc::new(Inbox::default());
     ask(&channel, &inbox, 1, &body);
+    let (mut first, _) = listener.accept().await.expect("dialled");
     first.read_u8().await.expect("the call has begun");
     inbox.close();
     channel.sweep(0);
     let mut rest = Vec::new();
     let ended = timeout(LONG, first.read_to_end(&mut rest)).await.expect("it ends");
     assert!(ended.is_err() || rest.len() < 32 << 20, "the rest was not sent");
-    timeout(LONG, listener.accept()).await.expect("the lane dials ahead again").expect("accepted");
 }
 
 #[tokio::test]
-async fn a_connection_is_always_ready() {
-    for protocol in [HTTP1, H2] {
-        let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
-        let channel = channel(&hook);
-        for n in 1..4 {
-            until("dialled ahead", || hook.connections() == n && hook.open_connections() == 1).await;
-            channel.probe(LONG).await.expect("connected");
-            hook.hang_up();
+async fn an_http_2_connection_is_always_ready() {
+    let hook = HttpHook::tls(HttpScript::Allow, &[H2, HTTP1]).await;
+    let channel = channel(&hook);
+    for n in 1..4 {
+        until("dialled ahead", || hook.connections() == n && hook.open_connections() == 1).await;
+        channel.probe(LONG).await.expect("connected");
+        hook.hang_up();
+    }
+    until("dialled ahead", || hook.connections() == 4 && hook.open_connections() == 1).await;
+    assert_eq!(post(&channel).await.expect("a reply").status, 200);
+}
+
+#[tokio::test]
+async fn an_http_1_connection_is_open_only_once_it_has_carried_a_call() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (face, hook) in every_face(&folder, HttpScript::Allow).await {
+        if matches!(face, "both" | "h2") {
+            continue;
         }
-        until("dialled ahead", || hook.connections() == 4 && hook.open_connections() == 1).await;
-        assert_eq!(post(&channel).await.expect("a reply").status, 200);
+        let channel = channel(&hook);
+        let mut dialled = usize::from(matches!(face, "no alpn" | "http/1.1"));
+        until("the protocol is learnt", || hook.connections() == dialled && hook.open_connections() == 0).await;
+        for _ in 0..2 {
+            channel.probe(LONG).await.expect("connects");
+            dialled += 1;
+            until("a probe leaves", || hook.connections() == dialled && hook.open_connections() == 0).await;
+        }
+        post(&channel).await.expect("a reply");
+        channel.probe(LONG).await.expect("connected");
+        post(&channel).await.expect("a reply");
+        assert_eq!((hook.connections(), hook.open_connections()), (dialled + 1, 1), "{face}: it is kept");
+        hook.hang_up();
+        until("it is let go", || hook.open_connections() == 0).await;
+        post(&channel).await.expect("a reply");
+        assert_eq!(hook.connections(), dialled + 2, "{face}: nothing was dialled but for a call");
     }
 }
 
@@ -287,13 +313,12 @@ async fn a_hook_that_keeps_no_connection_is_asked_over_new_ones() {
 
 #[tokio::test]
 async fn a_hook_that_gives_up_is_a_lost_connection() {
-    // The connection that was dialled ahead may have been dead, as far as an HTTP/1.1 caller can tell.
-    for (protocol, asked) in [(HTTP1, 2), (H2, 1)] {
+    for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::GiveUp, &[protocol]).await;
         let failure = post(&channel(&hook)).await.expect_err("no reply");
         assert!(matches!(failure, CallFailure::Connection(_)), "{failure:?}");
         assert!(failure.may_retry());
-        assert_eq!(hook.seen().len(), asked, "no more than one silent loss is made good");
+        assert_eq!(hook.seen().len(), 1, "a new connection cannot have been dead");
     }
 }
 
@@ -400,11 +425,26 @@ async fn a_used_connection_that_ends_without_a_word_is_made_good_once() {
 }
 
 #[tokio::test]
+async fn a_call_is_made_once_more_only_where_that_does_no_harm() {
+    for (again, asked) in [(true, 2), (false, 1)] {
+        let hook = HttpHook::plain(HttpScript::Allow).await;
+        let channel = channel(&hook);
+        post(&channel).await.expect("a reply");
+        hook.set(HttpScript::GiveUp);
+        let inbox = Arc::new(Inbox::default());
+        channel.ask(0, call(&inbox, 0, &question(), again));
+        let arrived = timeout(LONG, inbox.take()).await.expect("an end");
+        assert!(matches!(&arrived[..], [(0, Err(CallFailure::Connection(_)))]), "{arrived:?}");
+        assert_eq!(hook.seen().len(), 1 + asked, "again: {again}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_asked_twice_once_the_hook_has_begun_to_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let channel = at(&listener);
-    let (mut first, _) = listener.accept().await.expect("dialled ahead");
     let asked = async {
+        let (mut first, _) = listener.accept().await.expect("dialled");
         hear(&mut first).await;
         first.write_all(YES).await.expect("said");
         hear(&mut first).await;

@@ -131,7 +131,14 @@ impl<'a, 'r> Fanout<'a, 'r> {
             Protocol::Http { path, form } => Request::Http { path: path.clone(), form: *form },
         };
         slot.open = true;
-        let call = Call { request, body, deadline: slot.deadline, inbox: self.inbox.clone(), tag: tag as u32 };
+        let call = Call {
+            request,
+            body,
+            deadline: slot.deadline,
+            inbox: self.inbox.clone(),
+            tag: tag as u32,
+            again: slot.live.hook.side_effects.free(),
+        };
         send(&slot.live.channel, self.caller.worker, call);
     }
 

@@ -90,6 +90,9 @@ pub struct Call {
     pub inbox: Arc<Inbox>,
     /// By which the inbox's owner knows this call.
     pub tag: u32,
+    /// Asking twice does no harm: a call of which the hook may have seen something is made once more where its
+    /// connection turns out to have been dead.
+    pub again: bool,
 }
 
 impl Call {

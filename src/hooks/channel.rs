@@ -4,37 +4,40 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 
-use super::{call::Call, held::Probe, lane::Lane};
+use super::{call::Call, dialler::Dialler, held::Probe, http1::Turns, lane::Lane};
 use crate::model::Endpoint;
 
-/// The live connections to one endpoint: one lane for each worker, opened ahead, so that a request crosses no thread;
-/// and a spare one for retries. Dropping the last reference closes them once the calls under way have ended.
+/// The live connections to one endpoint: one lane for each worker, so that a request crosses no thread, HTTP/2 opened
+/// ahead; and a spare one for retries. Dropping the last reference closes them once the calls under way have ended.
 #[derive(Debug)]
 pub struct Channel {
-    endpoint: Endpoint,
-    tls: Option<Arc<rustls::ClientConfig>>,
+    dialler: Arc<Dialler>,
+    turns: Arc<Turns>,
     lanes: Vec<Lane>,
     /// Made at the first retry.
     spare: OnceLock<Lane>,
 }
 
 impl Channel {
-    /// Opens one lane on each worker's runtime (at least one). Returns at once; connections are made in the background.
+    /// Opens one lane on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in the
+    /// background.
     pub fn open(endpoint: Endpoint, tls: Option<Arc<rustls::ClientConfig>>, workers: &[Handle]) -> Arc<Self> {
+        let dialler = Arc::new(Dialler::new(endpoint, tls));
+        let turns = Arc::new(Turns::default());
         let lanes = workers
             .iter()
             .map(|worker| {
-                let (lane, task) = Lane::new(endpoint.clone(), tls.clone());
+                let (lane, task) = Lane::new(dialler.clone(), turns.clone());
                 worker.spawn(task);
                 lane
             })
             .collect();
-        Arc::new(Self { endpoint, tls, lanes, spare: OnceLock::new() })
+        Arc::new(Self { dialler, turns, lanes, spare: OnceLock::new() })
     }
 
     /// Where it leads.
     pub fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+        &self.dialler.endpoint
     }
 
     /// Asks over the worker's own connection. The answer arrives in the call's inbox.
@@ -45,7 +48,7 @@ impl Channel {
     /// Asks over a connection other than the workers' own: what a retry takes.
     pub fn ask_elsewhere(&self, call: Call) {
         let lane = self.spare.get_or_init(|| {
-            let (lane, task) = Lane::new(self.endpoint.clone(), self.tls.clone());
+            let (lane, task) = Lane::new(self.dialler.clone(), self.turns.clone());
             tokio::spawn(task);
             lane
         });

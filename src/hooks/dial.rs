@@ -11,8 +11,9 @@ use std::{
 
 use rustls::pki_types::ServerName;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::{TcpStream, UnixStream, lookup_host},
+    time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -23,6 +24,9 @@ use crate::model::{Endpoint, Transport, hook::Address};
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 /// Ciphertext that a TLS connection may hold back. Larger saves system calls; this is where it stops paying.
 const TLS_BUFFER: usize = 256 << 10;
+
+/// So long may it take to say farewell.
+const LEAVING_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connected socket, whatever its kind.
 #[derive(Debug)]
@@ -41,6 +45,12 @@ impl Socket {
             Self::Tls(_) => TLS_BUFFER,
             Self::Unix(_) => 64 << 10,
         }
+    }
+
+    /// Closes a connection over which nothing was asked, so that the hook need not take it for a fault.
+    pub(super) async fn leave(mut self) {
+        // One that does not take the farewell is left without.
+        let _ = timeout(LEAVING_WITHIN, self.shutdown()).await;
     }
 
     /// HTTP/2 was agreed on by ALPN.

@@ -53,6 +53,11 @@ impl Dialler {
         result.unwrap_or_else(|_| Err(format!("{}: no connection within {CONNECT_WITHIN:?}", self.endpoint)))
     }
 
+    /// Known without dialling: HTTP/2 is agreed on over TLS only.
+    pub(super) fn speaks_http1(&self) -> bool {
+        self.endpoint.transport == Transport::Http && (self.tls.is_none() || self.endpoint.tls.is_none())
+    }
+
     /// What HTTP/2 calls `:authority`, and HTTP/1.1 `host`.
     pub(super) fn authority(&self) -> String {
         match &self.endpoint.address {

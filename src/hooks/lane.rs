@@ -1,4 +1,4 @@
-//! Lane: one worker's way to one endpoint, kept connected.
+//! Lane: one worker's way to one endpoint, kept connected where that costs the hook nothing.
 //!
 //! ```text
 //!             dialled, greeted
@@ -9,7 +9,10 @@
 //!                  └──nobody asks──> over
 //! ```
 //!
-//! Connected is one HTTP/2 connection, or, where the hook speaks HTTP/1.1, a pool that has at least one.
+//! Connected is one HTTP/2 connection; or, where the hook speaks HTTP/1.1, a pool, which may be empty: a hook that serves
+//! one connection at a time would wait for a call on one that carries none. What was dialled to learn the protocol is
+//! closed unless a call waits for it. A plaintext hook's protocol is known, so its lane begins connected, and dials only
+//! when a probe asks.
 //!
 //! While dialling, calls wait (each no longer than its own timeout). When dialling fails, all of them fail with the
 //! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
@@ -30,16 +33,16 @@ use super::{
     dial::Socket,
     dialler::{Dialled, Dialler},
     held::{Held, Probe},
-    http1::Pool,
+    http1::{Pool, Turns},
     http2::Connection,
 };
-use crate::model::{CallFailure, Endpoint};
+use crate::model::CallFailure;
 
 /// Pauses between attempts when nobody asks: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Calls do not dial more often than this.
-pub(super) const BETWEEN_DIALS: Duration = Duration::from_millis(20);
+/// A lane does not dial more often than this.
+const BETWEEN_DIALS: Duration = Duration::from_millis(20);
 /// A connection that takes no more calls is closed by then: no hook's own timeout is longer.
 const LEAVING_WITHIN: Duration = Duration::from_secs(30);
 
@@ -50,7 +53,7 @@ pub(super) enum Command {
     Ask(Call),
     /// Some calls are abandoned; reset them.
     Sweep,
-    /// Say whether there is a connection, once that is known.
+    /// Say whether the hook can be connected to, once that is known.
     Probe(Probe),
 }
 
@@ -60,13 +63,9 @@ pub(super) struct Lane(UnboundedSender<Command>);
 
 impl Lane {
     /// A lane and the task that drives it; the caller spawns the task where it shall live.
-    pub(super) fn new(
-        endpoint: Endpoint,
-        tls: Option<Arc<rustls::ClientConfig>>,
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn new(dialler: Arc<Dialler>, turns: Arc<Turns>) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, commands) = unbounded_channel();
-        let dialler = Arc::new(Dialler::new(endpoint, tls));
-        let task = Task { dialler, commands, held: Held::default(), open: true };
+        let task = Task { dialler, turns, commands, held: Held::default(), open: true };
         (Self(sender), task.run())
     }
 
@@ -85,7 +84,7 @@ impl Lane {
         let _ = self.0.send(Command::Sweep);
     }
 
-    /// Tells the probe whether there is a connection, once that is known. A lane that is gone drops it.
+    /// Tells the probe whether the hook can be connected to, once that is known. A lane that is gone drops it.
     pub(super) fn probe(&self, probe: Probe) {
         let _ = self.0.send(Command::Probe(probe));
     }
@@ -93,6 +92,7 @@ impl Lane {
 
 struct Task {
     dialler: Arc<Dialler>,
+    turns: Arc<Turns>,
     commands: UnboundedReceiver<Command>,
     held: Held,
     /// Somebody may still ask.
@@ -103,19 +103,19 @@ impl Task {
     async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         while self.open || !self.held.is_empty() {
+            if self.dialler.speaks_http1() && self.held.probes.is_empty() && self.pool(None).await.is_none() {
+                return;
+            }
             let dialled_at = Instant::now();
             match self.connect().await {
                 Ok(dialled) => {
                     pause = FIRST_PAUSE;
                     let ended = match dialled {
                         Dialled::Http2(connection) => self.carry_over(connection).await,
-                        Dialled::Http1(socket) => {
-                            let pool = Pool::new(self.dialler.clone(), socket);
-                            pool.drive(&mut self.commands, &mut self.held).await
-                        }
+                        Dialled::Http1(socket) => self.pool(Some(socket)).await,
                     };
                     let Some(why) = ended else { return };
-                    tracing::debug!(endpoint = %self.dialler.endpoint, why, "connection to a hook ended");
+                    tracing::debug!(endpoint = %self.dialler.endpoint, why, "dialling a hook anew");
                 }
                 Err(why) => {
                     tracing::debug!(endpoint = %self.dialler.endpoint, why, "cannot connect to a hook");
@@ -141,10 +141,16 @@ impl Task {
         ended.why
     }
 
+    /// Carries calls over HTTP/1.1 connections, and says why the lane is to dial; `None` when nobody will ask.
+    async fn pool(&mut self, dialled: Option<Socket>) -> Option<String> {
+        let pool = Pool::new(self.dialler.clone(), self.turns.clone());
+        pool.drive(dialled, &mut self.commands, &mut self.held).await
+    }
+
     /// Dials and greets; calls that come meanwhile are held, and let go when nobody waits for them any more.
     async fn connect(&mut self) -> Result<Dialled, String> {
-        let Self { dialler, commands, held, open } = self;
-        let attempt = dialler.dial();
+        let Self { dialler, turns, commands, held, open } = self;
+        let attempt = turns.patiently(dialler.dial());
         tokio::pin!(attempt);
         loop {
             tokio::select! {

@@ -55,6 +55,8 @@ impl Drop for Link {
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) failure: CallFailure,
+    /// Nothing of the call was sent.
+    pub(super) unsent: bool,
     /// The connection ended before the hook said anything.
     pub(super) silent: bool,
 }
@@ -87,10 +89,11 @@ impl Link {
     ) -> Result<(HttpReply, Option<Self>), Lost> {
         self.heard.clear();
         let response = self.sender.send_request(request).await.map_err(|error| Lost {
-            silent: error.is_canceled() || !self.heard.anything(),
+            unsent: error.is_canceled(),
+            silent: !self.heard.anything(),
             failure: failure(&error),
         })?;
-        let reply = collect(response, limit).await.map_err(|failure| Lost { failure, silent: false })?;
+        let reply = collect(response, limit).await.map_err(|failure| Lost { failure, unsent: false, silent: false })?;
         let fit = self.sender.is_ready() || matches!(timeout(HEARS_OUT_WITHIN, self.sender.ready()).await, Ok(Ok(())));
         Ok((reply, fit.then_some(self)))
     }

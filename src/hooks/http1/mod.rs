@@ -9,11 +9,14 @@
 //! | `link` | one connection: a POST out, its reply in |
 //! | `carry` | one call from idle connection, or dial, to its result |
 //! | `pool` | the connections of one lane |
+//! | `turns` | which of the lanes' idle connections give way to a call that waits |
 
 mod body;
 mod carry;
 mod link;
 mod pool;
+mod turns;
 mod wire;
 
 pub(super) use pool::Pool;
+pub(super) use turns::Turns;

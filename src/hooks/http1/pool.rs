@@ -1,20 +1,22 @@
 //! Pool: the HTTP/1.1 connections of one lane.
 //!
 //! ```text
-//!            a call                        reply in
-//! idle ──────────────────> carrying it ──────────────> idle (the one used last is used next)
-//!  │                        ^      │
-//!  │ ended, too many,       │      │ abandoned, failed, hook wants no more
-//!  v or unused for long   dialled  v
-//! gone <──────────────────────── gone
+//!     a call finds none idle          reply in
+//! dialled ────────────> carrying it ──────────────> idle (the one used last is used next)
+//!                        ^   │                       │ │
+//!                        └───┼───────── a call ──────┘ │ ended, too many, unused for long,
+//!                            │                         │ or a call of another connection waits
+//!   abandoned, failed,       v                         v
+//!   hook wants no more      gone                      gone
 //! ```
 //!
-//! One connection is kept however long it is unused. When there is none, and none is being used, the pool is over: the
-//! lane dials ahead of the next call.
+//! Every connection here carries a call or has carried one. The pool is over when the lane is to dial: for a probe, or
+//! because the hook was found to speak HTTP/2; either way not while it has a connection.
 
 use std::{
     collections::VecDeque,
     future::pending,
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,16 +30,10 @@ use tokio::{
 };
 
 use super::{
-    super::{
-        call::Call,
-        dial::Socket,
-        dialler::Dialler,
-        held::{Held, connected},
-        inbox::Inbox,
-        lane::{BETWEEN_DIALS, Command},
-    },
-    carry::{Carried, Carrier},
+    super::{call::Call, dial::Socket, dialler::Dialler, held::Held, inbox::Inbox, lane::Command},
+    carry::{Carried, Carrier, Way, failed},
     link::Link,
+    turns::{PATIENCE, Resting, Turns},
 };
 use crate::model::CallFailure;
 
@@ -50,15 +46,20 @@ const IDLE_FOR: Duration = Duration::from_secs(90);
 #[derive(Debug)]
 pub(in super::super) struct Pool {
     carrier: Carrier,
-    /// Idle connections, since when, the longest first.
-    idle: VecDeque<(Instant, Link)>,
+    /// The longest idle first.
+    idle: VecDeque<Idle>,
     carrying: JoinSet<Carried>,
     /// Whose calls they are.
     asked_by: FxHashMap<Id, Asked>,
-    /// When a connection was last dialled.
-    dialled_at: Instant,
-    /// What the lane dialled ahead.
-    first: Option<Socket>,
+    /// The hook was found to speak HTTP/2.
+    http2: bool,
+}
+
+#[derive(Debug)]
+struct Idle {
+    since: Instant,
+    link: Link,
+    _resting: Resting,
 }
 
 #[derive(Debug)]
@@ -69,60 +70,81 @@ struct Asked {
 }
 
 impl Pool {
-    /// A pool whose first connection was dialled already.
-    pub(in super::super) fn new(dialler: Arc<Dialler>, first: Socket) -> Self {
+    /// A pool without connections.
+    pub(in super::super) fn new(dialler: Arc<Dialler>, turns: Arc<Turns>) -> Self {
         // An endpoint's host was checked to be one; were it not, the hook would refuse the call.
         let host = HeaderValue::from_str(&dialler.authority()).unwrap_or(HeaderValue::from_static(""));
         Self {
-            carrier: Carrier { dialler, host, gone: Arc::default() },
+            carrier: Carrier { dialler, host, gone: Arc::default(), turns },
             idle: VecDeque::new(),
             carrying: JoinSet::new(),
             asked_by: FxHashMap::default(),
-            dialled_at: Instant::now(),
-            first: Some(first),
+            http2: false,
         }
     }
 
-    /// Carries out commands until there is no connection left, and says so; `None` when nobody will ask any more, and
-    /// the last answer is in.
+    /// Carries out commands until the lane is to dial, and says why; `None` when nobody will ask any more, and the last
+    /// answer is in. What was dialled already is for a call that waits, or for none.
     pub(in super::super) async fn drive(
         mut self,
+        dialled: Option<Socket>,
         commands: &mut UnboundedReceiver<Command>,
         held: &mut Held,
     ) -> Option<String> {
-        if let Some(socket) = self.first.take() {
-            match Link::over(socket, self.carrier.gone.clone()).await {
-                Ok(link) => self.idle.push_back((Instant::now(), link)),
-                Err(failure) => return Some(failure.to_string()),
-            }
-        }
-        held.connected().into_iter().for_each(|call| self.ask(call));
-        let gone: Arc<Notify> = self.carrier.gone.clone();
+        self.begin(dialled, held).await;
+        let (gone, turns): (Arc<Notify>, Arc<Turns>) = (self.carrier.gone.clone(), self.carrier.turns.clone());
         let mut open = true;
         loop {
+            // Before the look at who waits, so that none is missed who begins to wait after it.
+            let mut call = pin!(turns.call());
+            call.as_mut().enable();
             self.tidy(Instant::now());
             if !open && self.carrying.is_empty() {
                 return None;
+            }
+            if let Some(why) = self.is_over(held) {
+                return Some(why.to_owned());
             }
             let alarm = self.alarm();
             tokio::select! {
                 biased;
                 Some(ended) = self.carrying.join_next_with_id() => self.carried(ended),
                 () = gone.notified() => {}
+                () = call => {}
                 command = commands.recv(), if open => match command {
-                    Some(Command::Ask(call)) => self.ask(call),
+                    Some(Command::Ask(call)) => self.ask(call, None),
                     Some(Command::Sweep) => self.sweep(),
-                    Some(Command::Probe(probe)) if self.is_bare() => {
-                        held.probes.push(probe);
-                        return Some(BARE.to_owned());
-                    }
-                    Some(Command::Probe(probe)) => connected(probe),
+                    Some(Command::Probe(probe)) => held.probes.push(probe),
                     None => open = false,
                 },
-                () = at(alarm) => if self.is_bare() {
-                    return Some(BARE.to_owned());
-                },
+                () = at(alarm) => {}
             }
+        }
+    }
+
+    /// The first call that was held takes what was dialled. Without one it is closed.
+    async fn begin(&mut self, dialled: Option<Socket>, held: &mut Held) {
+        held.sweep();
+        let mut calls = std::mem::take(&mut held.calls).into_iter();
+        if let Some(socket) = dialled {
+            held.connected();
+            match calls.next() {
+                Some(call) => self.ask(call, Some(socket)),
+                None => socket.leave().await,
+            }
+        }
+        calls.for_each(|call| self.ask(call, None));
+    }
+
+    /// Is the lane to dial, and why? Probes that an idle connection answers are told.
+    fn is_over(&self, held: &mut Held) -> Option<&'static str> {
+        if !self.idle.is_empty() {
+            held.connected();
+        }
+        match (self.is_bare(), held.probes.is_empty()) {
+            (true, false) => Some("a probe asks"),
+            (true, true) if self.http2 => Some("the hook speaks HTTP/2"),
+            _ => None,
         }
     }
 
@@ -130,47 +152,53 @@ impl Pool {
         self.idle.is_empty() && self.carrying.is_empty()
     }
 
-    /// When something is to be done though nothing happens: the pool is over, or an idle connection is.
+    /// When an idle connection is over though nothing happens.
     fn alarm(&self) -> Option<Instant> {
-        if self.is_bare() {
-            return Some(self.dialled_at + BETWEEN_DIALS);
-        }
-        let (since, _) = self.idle.front().filter(|_| self.idle.len() > 1)?;
-        Some(*since + IDLE_FOR)
+        Some(self.idle.front()?.since + self.idle_for())
     }
 
-    fn ask(&mut self, call: Call) {
+    /// So long may connections be idle, as things are.
+    fn idle_for(&self) -> Duration {
+        if self.carrier.turns.are_called() { PATIENCE } else { IDLE_FOR }
+    }
+
+    fn ask(&mut self, call: Call, dialled: Option<Socket>) {
         if call.is_abandoned() {
             return;
         }
-        let idle = self.take_idle();
-        if idle.is_none() {
-            self.dialled_at = Instant::now();
-        }
+        let way = match dialled {
+            Some(socket) => Way::Dialled(socket),
+            None => self.take_idle().map_or(Way::Dial, Way::Used),
+        };
         let (inbox, tag) = (call.inbox.clone(), call.tag);
-        let carrying = self.carrying.spawn(self.carrier.clone().carry(call, idle));
+        let carrying = self.carrying.spawn(self.carrier.clone().carry(call, way));
         self.asked_by.insert(carrying.id(), Asked { inbox, tag, carrying });
     }
 
     /// The one used last, as its hook is least likely to have closed it.
     fn take_idle(&mut self) -> Option<Link> {
         loop {
-            let (_, link) = self.idle.pop_back()?;
+            let Idle { link, .. } = self.idle.pop_back()?;
             if link.is_alive() {
                 return Some(link);
             }
         }
     }
 
+    fn rest(&mut self, link: Link) {
+        self.idle.push_back(Idle { since: Instant::now(), link, _resting: self.carrier.turns.rest() });
+    }
+
     /// A call is over. Its connection is idle before its answer is known: who asks next finds it.
     fn carried(&mut self, ended: Result<(Id, Carried), JoinError>) {
-        let (id, Carried { result, link }) = match ended {
+        let (id, Carried { result, link, http2 }) = match ended {
             Ok(carried) => carried,
             // Abandoned; or it panicked, which would be our fault, and must not leave the caller waiting.
-            Err(error) => (error.id(), Carried { result: Err(CallFailure::Connection(error.to_string())), link: None }),
+            Err(error) => (error.id(), failed(CallFailure::Connection(error.to_string()))),
         };
+        self.http2 |= http2;
         if let Some(link) = link {
-            self.idle.push_back((Instant::now(), link));
+            self.rest(link);
         }
         if let Some(asked) = self.asked_by.remove(&id) {
             asked.inbox.deliver(asked.tag, result);
@@ -184,18 +212,14 @@ impl Pool {
 
     /// Lets go of connections that ended, that are too many, or that were unused for long.
     fn tidy(&mut self, now: Instant) {
-        self.idle.retain(|(_, link)| link.is_alive());
-        let unused = |since: &Instant| now.duration_since(*since) >= IDLE_FOR;
-        while self.idle.len() > MOST_IDLE
-            || self.idle.len() > 1 && self.idle.front().is_some_and(|(since, _)| unused(since))
-        {
+        self.idle.retain(|idle| idle.link.is_alive());
+        let idle_for = self.idle_for();
+        let over = |idle: &Idle| now.duration_since(idle.since) >= idle_for;
+        while self.idle.len() > MOST_IDLE || self.idle.front().is_some_and(over) {
             self.idle.pop_front();
         }
     }
 }
-
-/// Why the lane dials.
-const BARE: &str = "the hook closed the last connection";
 
 /// Waits until then; without a time, for ever.
 async fn at(alarm: Option<Instant>) {
@@ -206,46 +230,4 @@ async fn at(alarm: Option<Instant>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::net::UnixStream;
-
-    use super::*;
-    use crate::model::{Endpoint, Transport, hook::Address};
-
-    async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
-        let endpoint = Endpoint { address: Address::Unix("/none".into()), tls: None, transport: Transport::Http };
-        let (first, hook) = UnixStream::pair().expect("a pair");
-        let mut pool = Pool::new(Arc::new(Dialler::new(endpoint, None)), Socket::Unix(first));
-        let mut hooks = vec![hook];
-        for _ in 0..idle {
-            let (ours, hook) = UnixStream::pair().expect("a pair");
-            let link = Link::over(Socket::Unix(ours), pool.carrier.gone.clone()).await.expect("a link");
-            pool.idle.push_back((Instant::now(), link));
-            hooks.push(hook);
-        }
-        (pool, hooks)
-    }
-
-    #[tokio::test]
-    async fn idle_connections_are_few_and_not_old_and_one_always_stays() {
-        let (mut pool, _hooks) = pool(MOST_IDLE + 5).await;
-        let now = Instant::now();
-        pool.tidy(now);
-        assert_eq!(pool.idle.len(), MOST_IDLE);
-        assert!(pool.alarm().is_some_and(|alarm| alarm <= now + IDLE_FOR));
-        pool.tidy(now + IDLE_FOR);
-        assert_eq!(pool.idle.len(), 1);
-        assert_eq!(pool.alarm(), None);
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_ended_while_idle_is_let_go() {
-        let (mut pool, hooks) = pool(2).await;
-        drop(hooks);
-        while pool.idle.iter().any(|(_, link)| link.is_alive()) {
-            pool.carrier.gone.notified().await;
-        }
-        assert!(pool.take_idle().is_none());
-        assert!(pool.is_bare() && pool.alarm().is_some());
-    }
-}
+mod tests;

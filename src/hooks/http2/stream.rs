@@ -127,7 +127,7 @@ mod tests {
     fn posted() -> Stream {
         let request = Request::Http { path: "/".into(), form: HttpForm::Legacy };
         let inbox = Arc::new(Inbox::default());
-        Stream::new(Call { request, body: Rope::new([]), deadline: Instant::now(), inbox, tag: 0 }, 0)
+        Stream::new(Call { request, body: Rope::new([]), deadline: Instant::now(), inbox, tag: 0, again: true }, 0)
     }
 
     fn headers(status: u16) -> Headers {
