@@ -83,6 +83,9 @@ struct Caller {
 /// How a review is passed on.
 type Side = fn(&Caller, &Bytes, usize);
 
+/// An object of about a size.
+type Object = fn(usize) -> String;
+
 impl Caller {
     fn connect(hooks: usize) -> Self {
         let (endpoints, config) = json_hook::start(hooks);
@@ -198,7 +201,7 @@ fn json_passthrough(c: &mut Criterion) {
 fn ratios(caller: &Caller) {
     println!("\nCPU per review, ours / reference (median of 7, interleaved)");
     println!("{:>34} {}", "", HOOKS.map(|hooks| format!("{hooks:>8} hooks")).join(""));
-    let objects: [(&str, fn(usize) -> String); 2] = [("Deployment", deployment), ("ConfigMap", config_map)];
+    let objects: [(&str, Object); 2] = [("Deployment", deployment), ("ConfigMap", config_map)];
     let sides: [(&str, Side, Side); 2] =
         [("", ours, reference), (", no sockets", ours_no_sockets, reference_no_sockets)];
     for (kind, object) in objects {
