@@ -9,7 +9,8 @@ use std::{
 
 use gatepost::{
     front::admin::Admin,
-    live::{Current, Generation, Rejection},
+    live::{Current, Generation, Namespaces, Rejection},
+    model::Labels,
     snapshot::{Problem, Snapshot},
     telemetry::{Metrics, Refused},
 };
@@ -21,9 +22,12 @@ use tokio::{
 };
 
 async fn admin(current: &Arc<Current>, metrics: &Arc<Metrics>) -> SocketAddr {
+    serving(Admin { current: Arc::clone(current), metrics: Arc::clone(metrics), namespaces: None, tls: None }).await
+}
+
+async fn serving(admin: Admin) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address");
-    let admin = Admin { current: Arc::clone(current), metrics: Arc::clone(metrics), tls: None };
     tokio::spawn(admin.serve(listener, std::future::pending()));
     address
 }
@@ -112,4 +116,22 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     );
     current.set_rejected(None);
     assert_eq!(page().await["rejected"], Value::Null);
+    let not_followed = json!({ "followed": false, "count": null, "ageSeconds": null, "stale": null });
+    assert_eq!(page_now["namespaces"], not_followed);
+}
+
+#[tokio::test]
+async fn configz_shows_how_many_namespaces_are_known_and_since_when() {
+    let (namespaces, _questions) = Namespaces::new(Instant::now());
+    let current = Arc::new(Current::new(Instant::now()));
+    let metrics = Arc::default();
+    let address = serving(Admin { current, metrics, namespaces: Some(Arc::clone(&namespaces)), tls: None }).await;
+    let page = async || -> Value { serde_json::from_str(&ask(address, "GET", "/configz").await.2).expect("json") };
+    let never_listed = json!({ "followed": true, "count": 0, "ageSeconds": null, "stale": true });
+    assert_eq!(page().await["namespaces"], never_listed);
+    namespaces.set("shop", Labels::default());
+    namespaces.stamp(Instant::now());
+    let known = page().await["namespaces"].take();
+    assert_eq!((&known["count"], &known["stale"]), (&json!(1), &json!(false)));
+    assert!(known["ageSeconds"].as_f64().expect("a number") < 60.0, "{known}");
 }

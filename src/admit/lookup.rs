@@ -6,7 +6,7 @@ use bytestring::ByteString;
 
 use super::{Caller, status, status::Refusal};
 use crate::{
-    live::{Generation, LiveHook, Namespaces},
+    live::{Generation, LiveHook, Namespaces, namespaces::TOO_OLD_AFTER},
     model::{Labels, Operation, Review, Selector, Target},
     wire::labels,
 };
@@ -111,12 +111,13 @@ impl<'a> Lookup<'a> {
         if let Some(found) = &self.found {
             return Ok(selector.matches(found.as_ref().map_err(Clone::clone)?));
         }
-        if !namespaces.is_fresh(self.now) {
-            return Err(Held::Refused(Box::new(status::namespaces_too_old(namespaces.age(self.now)))));
-        }
-        match namespaces.get(namespace) {
-            Some(labels) => Ok(selector.matches(&labels)),
-            None => Err(Held::Unknown(namespace.clone())),
+        match namespaces.age(self.now) {
+            Some(age) if age >= TOO_OLD_AFTER => Err(Held::Refused(Box::new(status::namespaces_too_old(age)))),
+            // Before the first list, every one is unknown.
+            _ => match namespaces.get(namespace) {
+                Some(labels) => Ok(selector.matches(&labels)),
+                None => Err(Held::Unknown(namespace.clone())),
+            },
         }
     }
 

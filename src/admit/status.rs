@@ -61,11 +61,8 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
 }
 
 /// Nobody knows whether the labels we hold are still those of the cluster. Upstream: any error but NotFound is a 500.
-pub(super) fn namespaces_too_old(age: Option<Duration>) -> StatusInfo {
-    internal(&match age {
-        Some(age) => format!("the namespaces were last known to be current {} s ago", age.as_secs()),
-        None => "the namespaces have not been listed yet".to_owned(),
-    })
+pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
+    internal(&format!("the namespaces were last known to be current {} s ago", age.as_secs()))
 }
 
 /// The budget was spent before any hook could be asked. Upstream: `apierrors.NewTimeoutError`.

@@ -219,6 +219,7 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let pages = Admin {
         current: Arc::clone(&gate.current),
         metrics: Arc::clone(&gate.metrics),
+        namespaces: gate.namespaces.clone(),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
     };
     let control =

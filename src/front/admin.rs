@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{configz, readiness::Readiness};
 use crate::{
-    live::Current,
+    live::{Current, Namespaces},
     telemetry::{self, Metrics},
     tls::ServerTls,
 };
@@ -40,6 +40,8 @@ pub struct Admin {
     pub current: Arc<Current>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// The cluster's namespaces, where they are followed.
+    pub namespaces: Option<Arc<Namespaces>>,
     /// Where other machines can reach the pages: what they are served with.
     pub tls: Option<Arc<ServerTls>>,
 }
@@ -118,7 +120,11 @@ impl Admin {
                 Ok(page) => body(StatusCode::OK, telemetry::CONTENT_TYPE, page),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be printed: {error}\n")),
             },
-            _ => body(StatusCode::OK, "application/json", format!("{:#}\n", configz::page(&self.current))),
+            _ => body(
+                StatusCode::OK,
+                "application/json",
+                format!("{:#}\n", configz::page(&self.current, self.namespaces.as_deref())),
+            ),
         }
     }
 }

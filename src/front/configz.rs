@@ -4,10 +4,10 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::live::{Current, Draining, LiveHook, Rejection, Rotation};
+use crate::live::{Current, Draining, LiveHook, Namespaces, Rejection, Rotation};
 
 /// The page as JSON.
-pub(super) fn page(current: &Current) -> Value {
+pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value {
     let generation = current.load();
     let now = Instant::now();
     json!({
@@ -20,11 +20,22 @@ pub(super) fn page(current: &Current) -> Value {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
         },
+        "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
         "configuration": generation.snapshot.describe(),
+    })
+}
+
+/// Where the labels of namespaces are followed, how many are known and how old that is.
+fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
+    json!({
+        "followed": namespaces.is_some(),
+        "count": namespaces.map(Namespaces::len),
+        "ageSeconds": namespaces.and_then(|known| known.age(now)).map(|age| age.as_secs_f64()),
+        "stale": namespaces.map(|known| !known.is_fresh(now)),
     })
 }
 

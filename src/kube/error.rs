@@ -72,7 +72,9 @@ impl KubeError {
             Self::Unreachable { .. } => "see that it runs, and that the kubeconfig names its address and authority",
             Self::Late { .. } => "see whether it is overloaded, or ask another instance",
             Self::Refused { code: 401, .. } => "the credentials are not taken; get new ones",
-            Self::Refused { code: 403, .. } => "let an administrator grant this user the verb list on that resource",
+            Self::Refused { code: 403, .. } => {
+                "let an administrator grant this user what the apiserver says is missing"
+            }
             Self::Refused { code: 404, .. } => "see that the kubeconfig names a Kubernetes apiserver",
             Self::Refused { .. } => "see its log, and try again",
             Self::Nonsense { .. } => {

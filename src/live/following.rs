@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
 //! | the revision is forgotten (410), or [`RELIST`] has passed | list anew, and replace everything |
-//! | the apiserver cannot be reached, or says nonsense | log it once, wait a little longer each time, try again |
+//! | the apiserver cannot be reached, says no, or says nonsense | log it once, wait a little longer each time, list anew |
 //!
 //! Meanwhile what is known stays and grows old; requests that need it are refused once it is too old
 //! ([`super::namespaces::TOO_OLD_AFTER`]).
@@ -24,8 +24,9 @@ use crate::{
 };
 
 const PATH: &str = "/api/v1/namespaces";
-/// How long one watch is asked to last: well below the age at which what is known is too old.
-const WATCH: Duration = Duration::from_secs(50);
+/// How long one watch is asked to last: when an apiserver is gone without a word, there is time to find that out, to wait
+/// in vain for one more answer, and to ask again before what is known is too old.
+const WATCH: Duration = Duration::from_secs(30);
 /// Everything is listed anew so often, whatever the watch says.
 const RELIST: Duration = Duration::from_secs(600);
 /// Pauses after failures: the first, and the longest.
@@ -57,11 +58,8 @@ impl Following {
     }
 }
 
-/// Lists them once; what a start waits for, so that no request meets an empty cache.
-///
-/// # Errors
-/// Why the apiserver gave no list.
-pub async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeError> {
+/// Takes up one whole list; its revision.
+async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeError> {
     let began = Instant::now();
     let list = client.list(PATH).await?;
     namespaces.replace(list.items.iter().filter_map(labelled));
@@ -72,18 +70,17 @@ pub async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, Ku
 async fn keep(client: &Client, namespaces: &Namespaces) {
     let (mut pause, mut told) = (PAUSES.0, None);
     loop {
-        let failure = match list(client, namespaces).await {
-            Ok(revision) => {
-                if told.take().is_some() {
-                    tracing::info!("namespaces can be read again");
-                }
-                pause = PAUSES.0;
-                watch(client, namespaces, revision).await
-            }
-            Err(failure) => Some(failure),
+        let began = Instant::now();
+        let ended = match list(client, namespaces).await {
+            Ok(revision) => watch(client, namespaces, revision, &mut told).await,
+            Err(failure) => Err(failure),
         };
-        let Some(failure) = failure else { continue };
-        if told.as_ref() != Some(&failure) {
+        if ended.is_ok() || began.elapsed() > PAUSES.1 {
+            pause = PAUSES.0;
+        }
+        if let Err(failure) = ended
+            && told.as_ref() != Some(&failure)
+        {
             tracing::warn!(%failure, fix = failure.fix(), "namespaces cannot be followed; what is known grows old");
             told = Some(failure);
         }
@@ -92,16 +89,25 @@ async fn keep(client: &Client, namespaces: &Namespaces) {
     }
 }
 
-/// Takes up changes from `revision` on, until everything has to be listed anew: `None` where that is ordinary.
-async fn watch(client: &Client, namespaces: &Namespaces, mut revision: String) -> Option<KubeError> {
+/// Takes up changes from `revision` on, until everything has to be listed anew; an error where that is not ordinary.
+async fn watch(
+    client: &Client,
+    namespaces: &Namespaces,
+    mut revision: String,
+    told: &mut Option<KubeError>,
+) -> Result<(), KubeError> {
     let listed = Instant::now();
     while listed.elapsed() < RELIST {
         let mut changes: Watch = match client.watch(PATH, &revision, WATCH).await {
             Ok(changes) => changes,
-            Err(KubeError::Refused { code: 410, .. }) => return None,
-            Err(failure) => return Some(failure),
+            Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
+            Err(failure) => return Err(failure),
         };
-        namespaces.stamp(Instant::now());
+        if told.take().is_some() {
+            tracing::info!("namespaces can be followed again");
+        }
+        let opened = Instant::now();
+        namespaces.stamp(opened);
         loop {
             // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
             let Ok(change) = tokio::time::timeout(WATCH + PAUSES.1, changes.next()).await else { break };
@@ -123,27 +129,32 @@ async fn watch(client: &Client, namespaces: &Namespaces, mut revision: String) -
                     namespaces.stamp(Instant::now());
                     continue;
                 }
-                Ok(Some(Event::Expired)) => return None,
+                Ok(Some(Event::Expired)) => return Ok(()),
                 Ok(None) => break,
-                Err(failure) => return Some(failure),
+                Err(failure) => return Err(failure),
             };
             if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
                 at.clone_into(&mut revision);
             }
             namespaces.stamp(Instant::now());
         }
+        // Whoever hangs up at once must not be called without pause.
+        sleep(PAUSES.0.saturating_sub(opened.elapsed())).await;
     }
-    None
+    Ok(())
 }
 
 /// Each question is one request of its own: none waits behind another.
 async fn answer(client: &Client, mut questions: mpsc::Receiver<Question>) {
-    while let Some(Question { namespace, answer }) = questions.recv().await {
+    while let Some(Question { namespace, mut answer }) = questions.recv().await {
         let client = client.clone();
         tokio::spawn(async move {
-            let found = client.find(PATH, &namespace).await;
+            let found = tokio::select! {
+                found = client.find(PATH, &namespace) => found,
+                // Whoever asked has run out of time, and an apiserver that is slow is not asked for nothing.
+                () = answer.closed() => return,
+            };
             let found = found.map(|object| Some(labelled(&object?)?.1)).map_err(|failure| failure.to_string());
-            // Whoever asked may have run out of time.
             let _ = answer.send(found);
         });
     }

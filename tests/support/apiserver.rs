@@ -1,0 +1,227 @@
+//! A kube-apiserver's face: its namespaces by list, watch and get over plain HTTP/1.1, as the test says.
+#![allow(unreachable_pub, clippy::expect_used, reason = "test support")]
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use gatepost::kube::{Access, Client};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    List,
+    Watch,
+    Get,
+}
+
+/// What a watch does next.
+#[derive(Debug)]
+enum Next {
+    Line(String),
+    /// Ends as an apiserver does when the time is up.
+    End,
+    /// Breaks off in the middle.
+    Cut,
+}
+
+/// A kube-apiserver's face.
+pub struct Apiserver {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Name and value of the label `team`.
+    namespaces: BTreeMap<String, String>,
+    revision: u64,
+    /// Answered with this status, as often as the number says.
+    refused: Vec<(Asked, u16)>,
+    silent: bool,
+    asked: Vec<(Asked, String)>,
+    watch: Option<mpsc::UnboundedSender<Next>>,
+}
+
+/// A Namespace with this label `team`.
+pub fn namespace(name: &str, team: &str, revision: u64) -> Value {
+    json!({"metadata": {"name": name, "labels": {"team": team}, "resourceVersion": revision.to_string()}})
+}
+
+impl Apiserver {
+    /// Serves these.
+    pub async fn start(namespaces: &[(&str, &str)]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("address");
+        let state = Arc::new(Mutex::new(State { revision: 10, ..State::default() }));
+        let this = Self { address, state: Arc::clone(&state) };
+        namespaces.iter().for_each(|(name, team)| this.has(name, team));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&state)));
+            }
+        });
+        this
+    }
+
+    /// A client of it, by a kubeconfig as anyone has it.
+    pub async fn client(&self) -> Client {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("kubeconfig");
+        let cluster = json!({"name": "c", "cluster": {"server": format!("http://{}", self.address)}});
+        let context = json!({"name": "c", "context": {"cluster": "c", "user": "u"}});
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context],
+            "users": [{"name": "u", "user": {"token": "t"}}], "current-context": "c"});
+        std::fs::write(&path, kubeconfig.to_string()).expect("writes");
+        let access = Access::Kubeconfig { path: Some(path), context: None };
+        Client::open(&access).await.expect("a client")
+    }
+
+    /// From now on there is such a namespace; no watch is told.
+    pub fn has(&self, name: &str, team: &str) {
+        let mut state = locked(&self.state);
+        state.namespaces.insert(name.to_owned(), team.to_owned());
+        state.revision += 1;
+    }
+
+    /// From now on there is none; no watch is told.
+    pub fn has_no(&self, name: &str) {
+        locked(&self.state).namespaces.remove(name);
+    }
+
+    /// The next question of this kind is answered with this status.
+    pub fn refuses(&self, asked: Asked, code: u16) {
+        locked(&self.state).refused.push((asked, code));
+    }
+
+    /// From now on questions are read, and not answered.
+    pub fn falls_silent(&self) {
+        locked(&self.state).silent = true;
+    }
+
+    /// The watch tells this.
+    pub fn tells(&self, kind: &str, object: Value) {
+        self.says(&json!({"type": kind, "object": object}).to_string());
+    }
+
+    /// The watch tells this line.
+    pub fn says(&self, line: &str) {
+        self.next(Next::Line(format!("{line}\n")));
+    }
+
+    /// The watch ends as it ought to.
+    pub fn ends(&self) {
+        self.next(Next::End);
+    }
+
+    /// The watch's connection breaks.
+    pub fn breaks(&self) {
+        self.next(Next::Cut);
+    }
+
+    fn next(&self, next: Next) {
+        let state = locked(&self.state);
+        state.watch.as_ref().expect("a watch").send(next).expect("a watch that lives");
+    }
+
+    /// How often this was asked for.
+    pub fn times(&self, which: Asked) -> usize {
+        locked(&self.state).asked.iter().filter(|(asked, _)| *asked == which).count()
+    }
+
+    /// What was last asked for in this way.
+    pub fn last(&self, which: Asked) -> String {
+        let state = locked(&self.state);
+        state.asked.iter().rfind(|(asked, _)| *asked == which).map(|(_, path)| path.clone()).expect("was asked")
+    }
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().expect("nobody panics with it")
+}
+
+async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(first)) = lines.next_line().await {
+        while lines.next_line().await.is_ok_and(|line| line.is_some_and(|line| !line.is_empty())) {}
+        let path = first.split(' ').nth(1).expect("a path").to_owned();
+        let (answer, watch) = answer(&state, &path);
+        let Some(answer) = answer else {
+            // Until the caller has had enough.
+            let _ = lines.get_mut().read_u8().await;
+            return;
+        };
+        if write.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+        let Some(mut watch) = watch else { continue };
+        loop {
+            let chunk = match watch.recv().await {
+                Some(Next::Line(line)) => format!("{:x}\r\n{line}\r\n", line.len()),
+                Some(Next::End) => "0\r\n\r\n".to_owned(),
+                Some(Next::Cut) | None => return,
+            };
+            if write.write_all(chunk.as_bytes()).await.is_err() {
+                return;
+            }
+            if chunk.starts_with("0\r") {
+                break;
+            }
+        }
+    }
+}
+
+/// The answer's head and body; none where silence is the answer. For a watch, what is to come.
+fn answer(state: &Mutex<State>, path: &str) -> (Option<String>, Option<mpsc::UnboundedReceiver<Next>>) {
+    let mut state = locked(state);
+    let name = path.strip_prefix("/api/v1/namespaces/");
+    let asked = match name {
+        Some(_) => Asked::Get,
+        None if path.contains("watch=1") => Asked::Watch,
+        None => Asked::List,
+    };
+    state.asked.push((asked, path.to_owned()));
+    if state.silent {
+        return (None, None);
+    }
+    if let Some(place) = state.refused.iter().position(|(refused, _)| *refused == asked) {
+        let (_, code) = state.refused.remove(place);
+        return (Some(whole(code, &json!({"kind": "Status", "code": code, "message": "not for you"}))), None);
+    }
+    let found = |name: &str| state.namespaces.get(name).map(|team| namespace(name, team, state.revision));
+    match (asked, name) {
+        (Asked::Get, Some(name)) => {
+            (Some(found(name).map_or_else(|| whole(404, &json!({})), |it| whole(200, &it))), None)
+        }
+        (Asked::Watch, _) => {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            state.watch = Some(sender);
+            (Some("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned()), Some(receiver))
+        }
+        _ => {
+            let items: Vec<_> = state.namespaces.keys().filter_map(|name| found(name)).collect();
+            let metadata = json!({"resourceVersion": state.revision.to_string()});
+            (
+                Some(whole(
+                    200,
+                    &json!({"apiVersion": "v1", "kind": "NamespaceList", "metadata": metadata, "items": items}),
+                )),
+                None,
+            )
+        }
+    }
+}
+
+fn whole(code: u16, body: &Value) -> String {
+    let body = body.to_string();
+    format!("HTTP/1.1 {code} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
