@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Caller,
+    Caller, OtherVersions,
     lookup::{Held, Lookup},
 };
 use crate::{
@@ -48,7 +48,8 @@ pub(super) fn select<'a>(
     generation.snapshot.matching(review, &mut matching);
     for matched in matching {
         let Some(live) = generation.hooks.get(matched.hook as usize) else { continue };
-        if live.hook.hook_type != HookType::Validating {
+        let elsewhere = caller.other_versions == OtherVersions::AskedApart;
+        if live.hook.hook_type != HookType::Validating || elsewhere && matches!(matched.how, How::OtherVersion(_)) {
             continue;
         }
         match live.rotation {

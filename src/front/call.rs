@@ -9,7 +9,7 @@ use tokio::time::timeout_at;
 
 use super::{Front, answer, caught::caught, head::Head, message::Message, refusal::Refusal};
 use crate::{
-    admit::{self, Caller},
+    admit::{self, Caller, OtherVersions},
     model::Phase,
     telemetry::RequestOutcome,
     wire::{inbound, outbound},
@@ -65,7 +65,9 @@ async fn decide(
         Some(sent) => (Some(sent.labels), Some(sent.text)),
         None => (None, None),
     };
-    let caller = Caller { phase, deadline: head.deadline, worker, namespace_labels, namespace_labels_text };
+    let other_versions = OtherVersions::Fail;
+    let caller =
+        Caller { phase, deadline: head.deadline, worker, other_versions, namespace_labels, namespace_labels_text };
     let mut deciding = pin!(admit::decide(gate, &review, &caller));
     // A caller that goes away cancels the hook calls: leaving drops `deciding`.
     let verdict = poll_fn(|cx| match deciding.as_mut().poll(cx) {

@@ -10,7 +10,10 @@ use base64::{Engine, engine::general_purpose::STANDARD_PAD_INDIFFERENT};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
-use super::refusal::{Refusal, shortened};
+use super::{
+    refusal::{Refusal, shortened},
+    webhook::Asks,
+};
 use crate::{
     model::{Deadline, Labels, Phase},
     wire::namespace,
@@ -26,7 +29,7 @@ const MARGIN: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// A review over plain HTTP.
-    Webhook(Phase),
+    Webhook(Asks),
     /// A review over gRPC.
     Admission(Phase),
     Health,
@@ -54,10 +57,8 @@ pub(super) struct SentLabels {
 /// For whom is it?
 pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     let path = parts.uri.path();
-    match path {
-        "/validate" => return Ok(Route::Webhook(Phase::Validate)),
-        "/mutate" => return Ok(Route::Webhook(Phase::Mutate)),
-        _ => {}
+    if let Some(asks) = Asks::at(path) {
+        return Ok(Route::Webhook(asks));
     }
     let method = path.strip_prefix(ADMISSION);
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {

@@ -67,7 +67,7 @@ impl Front {
     async fn reply(&self, worker: usize, request: Request<Incoming>) -> Response<Bytes> {
         let (parts, body) = request.into_parts();
         match head::route(&parts) {
-            Ok(Route::Webhook(phase)) => webhook::answer(self, worker, phase, parts, Body::Http1(body)).await,
+            Ok(Route::Webhook(asks)) => webhook::answer(self, worker, asks, parts, Body::Http1(body)).await,
             Ok(_) => self.refused(&Refusal::GrpcOverHttp1),
             Err(refusal) => self.refused(&refusal),
         }

@@ -79,14 +79,14 @@ impl Front {
     ) {
         let (parts, body) = request.into_parts();
         match head::route(&parts) {
-            Ok(Route::Webhook(phase)) => {
+            Ok(Route::Webhook(asks)) => {
                 let front = Arc::clone(self);
                 tokio::spawn(async move {
                     // A caller that goes away cancels the hook calls: leaving drops the answer in the making.
                     let reply = tokio::select! {
                         biased;
                         _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-                        reply = webhook::answer(&front, worker, phase, parts, Body::Http2(body)) => reply,
+                        reply = webhook::answer(&front, worker, asks, parts, Body::Http2(body)) => reply,
                     };
                     // An error here says that the caller is gone.
                     let _ = answer::send(&mut respond, reply);

@@ -17,18 +17,42 @@ use super::{
     reply,
 };
 use crate::{
-    admit::{self, Caller},
+    admit::{self, Caller, OtherVersions},
     model::{Encoding, Phase, Review, Verdict},
     telemetry::{Metrics, Refused, RequestOutcome},
     wire::{envelope, json_view, outbound},
 };
 
+/// What a review's path asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asks {
+    pub(super) phase: Phase,
+    pub(super) other_versions: OtherVersions,
+}
+
+impl Asks {
+    /// Reviews of a kube-apiserver to which different hooks of one resource are different webhooks, one a version;
+    /// in the path because a webhook's URL may have no query. `gatepost register` prints it.
+    const ONE_VERSION: &str = "/validate/one-version";
+
+    /// Is it the path of a review?
+    pub(super) fn at(path: &str) -> Option<Self> {
+        let (phase, other_versions) = match path {
+            "/validate" => (Phase::Validate, OtherVersions::Fail),
+            Self::ONE_VERSION => (Phase::Validate, OtherVersions::AskedApart),
+            "/mutate" => (Phase::Mutate, OtherVersions::Fail),
+            _ => return None,
+        };
+        Some(Self { phase, other_versions })
+    }
+}
+
 /// Answers one request, whatever happens in it.
-pub(super) async fn answer(front: &Front, worker: usize, phase: Phase, parts: Parts, body: Body) -> Response<Bytes> {
+pub(super) async fn answer(front: &Front, worker: usize, asks: Asks, parts: Parts, body: Body) -> Response<Bytes> {
     let arrived = Instant::now();
     let metrics = &front.gate().metrics;
     let mut unanswered = Unanswered(Some(metrics));
-    let answered = caught(decide(front, worker, phase, arrived, &parts, body)).await;
+    let answered = caught(decide(front, worker, asks, arrived, &parts, body)).await;
     unanswered.0 = None;
     answered.unwrap_or_else(|refusal| {
         if refusal == Refusal::Bug {
@@ -42,7 +66,7 @@ pub(super) async fn answer(front: &Front, worker: usize, phase: Phase, parts: Pa
 async fn decide(
     front: &Front,
     worker: usize,
-    phase: Phase,
+    asks: Asks,
     arrived: Instant,
     parts: &Parts,
     body: Body,
@@ -59,7 +83,9 @@ async fn decide(
             return Err(Refusal::Deadline { within, received: arriving.received() });
         }
     };
-    let caller = Caller { phase, deadline, worker, namespace_labels: None, namespace_labels_text: None };
+    let Asks { phase, other_versions } = asks;
+    let caller =
+        Caller { phase, deadline, worker, other_versions, namespace_labels: None, namespace_labels_text: None };
     let verdict = admit::decide(gate, &review, &caller).await;
     Ok(reply::verdict(format, encode(&review, &verdict)))
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
+    admit::{Caller, Gate, OtherVersions, Reasons, decide},
     hooks::Channel,
     live::{Current, Generation, LiveHook, Rotation},
     model::{Deadline, Hook, Phase, Rope, Verdict},
@@ -83,6 +83,7 @@ pub fn caller(budget: Duration) -> Caller {
         phase: Phase::Review,
         deadline: Deadline::after(Instant::now(), budget),
         worker: 0,
+        other_versions: OtherVersions::Fail,
         namespace_labels: None,
         namespace_labels_text: None,
     }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::union::Union;
 use crate::cli::{import::object::MANAGED_BY, yaml::yaml};
 
+/// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
+const ONE_VERSION: &str = "/one-version";
 /// Names of static manifests end so, and no others may.
 const STATIC: &str = ".static.k8s.io";
 
@@ -79,7 +81,9 @@ impl Registration {
 
     fn webhook(&self, rules: &[Value], number: usize) -> Value {
         let number = if number == 1 { String::new() } else { format!("-{number}") };
-        let mut client_config = json!({"url": self.url});
+        // Each entry asks about one version: hooks that want another are asked by another entry.
+        let url = if self.union.entries.len() > 1 { format!("{}{ONE_VERSION}", self.url) } else { self.url.clone() };
+        let mut client_config = json!({"url": url});
         if let Some(bundle) = &self.ca_bundle {
             client_config["caBundle"] = json!(bundle);
         }
@@ -169,7 +173,9 @@ rules: everything, in the version its client used. With --config PATH only what 
   they want.";
 
 const ENTRIES: &str = "\
-Several entries, because hooks want different versions of the same resource: each entry has it converted to its own.";
+Several entries, because hooks want different versions of the same resource: each entry has it converted to its own,
+  and Gatepost asks only the hooks that take that version (the path /validate/one-version). So print this anew and put
+  it in force BEFORE any hook's apiVersions change: a hook whose version no entry here sends is not asked.";
 
 #[cfg(test)]
 mod tests;

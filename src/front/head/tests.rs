@@ -4,6 +4,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use http::Request;
 
 use super::*;
+use crate::admit::OtherVersions;
 
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -81,6 +82,7 @@ fn calls_find_their_way() {
             Request::builder().method(method).uri(path).header("content-type", kind).body(()).expect("request");
         route(&request.into_parts().0)
     };
+    let asks = |phase, other_versions| Ok(Route::Webhook(Asks { phase, other_versions }));
     let review = "/gatepost.v1.Admission/Review";
     for kind in ["application/grpc", "application/grpc+proto", "application/grpc; charset=utf-8"] {
         assert_eq!(routed("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
@@ -89,8 +91,10 @@ fn calls_find_their_way() {
         assert_eq!(routed("POST", kind, review), Err(Refusal::NotGrpc), "{kind}");
         assert_eq!(routed("GET", kind, review), Err(Refusal::Method), "{kind}");
         // What is wrong with these is told where their road begins.
-        assert_eq!(routed("GET", kind, "/validate?timeout=1s"), Ok(Route::Webhook(Phase::Validate)), "{kind}");
-        assert_eq!(routed("POST", kind, "/mutate"), Ok(Route::Webhook(Phase::Mutate)), "{kind}");
+        assert_eq!(routed("GET", kind, "/validate?timeout=1s"), asks(Phase::Validate, OtherVersions::Fail), "{kind}");
+        assert_eq!(routed("POST", kind, "/mutate"), asks(Phase::Mutate, OtherVersions::Fail), "{kind}");
+        let apart = asks(Phase::Validate, OtherVersions::AskedApart);
+        assert_eq!(routed("POST", kind, "/validate/one-version?timeout=1s"), apart, "{kind}");
         let elsewhere = Refusal::UnknownPath { path: "/validate/".into() };
         assert_eq!(routed("POST", kind, "/validate/"), Err(elsewhere), "{kind}");
     }

@@ -53,6 +53,9 @@ fn several_entries_have_names_of_their_own_and_hooks_asked_twice_are_named() {
     let names: Vec<_> =
         registration.value()["webhooks"].as_array().unwrap().iter().map(|hook| hook["name"].clone()).collect();
     assert_eq!(names, ["gatepost.validate.gatepost.dev", "gatepost-2.validate.gatepost.dev"]);
+    for hook in registration.value()["webhooks"].as_array().unwrap() {
+        assert_eq!(hook["clientConfig"]["url"], "https://127.0.0.1:9440/validate/one-version");
+    }
     let text = registration.text().unwrap();
     assert!(text.contains("# Several entries") && text.contains(": a.example.com."), "{text}");
 }
