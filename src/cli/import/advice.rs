@@ -23,9 +23,11 @@ pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
     if !sound {
         next(&format!("solve the problems above, until `gatepost check {folder}` finds none"));
     }
-    next(&format!("serve them: gatepost serve --config {folder}, with TLS"));
+    let selecting: Vec<_> = of(objects, Phase::Validating).flat_map(Object::namespace_selectors).collect();
+    let from = if selecting.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
+    next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
     next("register Gatepost with the apiserver: gatepost register --help");
-    next("see in /metrics that reviews arrive; until the next step every hook is asked twice, which does no harm");
+    next("see in /metrics that reviews arrive; until the next step every hook is asked twice");
     let names: Vec<_> = of(objects, Phase::Validating).map(|object| object.name.as_str()).collect();
     if !names.is_empty() {
         let originals = names.join(" ");
@@ -38,6 +40,13 @@ pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
     notes.push(
         "MutatingWebhookConfigurations stay in the cluster: Gatepost does not serve mutating hooks yet".to_owned(),
     );
+    if !names.is_empty() {
+        notes.push(
+            "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
+             delete their originals first, and register Gatepost right after"
+                .to_owned(),
+        );
+    }
     let services: Vec<_> = objects.iter().flat_map(Object::services).collect();
     if !services.is_empty() {
         let hosts: BTreeSet<_> = services.iter().map(|(_, host)| host.as_str()).collect();
@@ -49,12 +58,11 @@ pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
             few(hosts.into_iter()),
         ));
     }
-    let selecting: Vec<_> = of(objects, Phase::Validating).flat_map(Object::namespace_selectors).collect();
     if !selecting.is_empty() {
         notes.push(format!(
-            "{} hooks have a namespaceSelector ({}): reviews do not carry the labels of namespaces, and one of a \
-             namespace that Gatepost does not know is rejected; keep the Namespaces in the folder as well: kubectl \
-             get namespaces -o yaml",
+            "{} hooks have a namespaceSelector ({}), and reviews do not carry the labels of namespaces: let \
+             --namespaces-from name a kubeconfig (or in-cluster) whose user may get, list and watch namespaces; \
+             without it a review that such a hook may want is rejected",
             selecting.len(),
             few(selecting.iter().copied()),
         ));
@@ -97,6 +105,8 @@ mod tests {
         let told = advice(Path::new("f"), &objects, true);
         assert!(told.contains("4. delete the originals from the cluster: kubectl delete validating"), "{told}");
         assert!(!told.contains("kubectl delete mutating") && !told.contains("hosts file"), "{told}");
+        assert!(told.contains("serve --config f --tls-cert FILE --tls-key FILE\n"), "{told}");
+        assert!(told.contains("should not be registered twice") && !told.contains("--namespaces-from"), "{told}");
         assert!(advice(Path::new("f"), &objects, false).contains("1. solve the problems"));
         assert!(!advice(Path::new("f"), &objects[1..], true).contains("kubectl delete"));
         assert!(advice(Path::new("f"), &[], true).contains("nothing to move"));
@@ -108,6 +118,7 @@ mod tests {
         let objects = [object(Phase::Validating, (0..7).map(service).collect())];
         let told = advice(Path::new("f"), &objects, true);
         assert!(told.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{told}");
+        assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
         assert!(told.contains("and 2 more") && told.contains("namespaceSelector (h0.a.b,"), "{told}");
     }
 }
