@@ -13,6 +13,7 @@ source ./checks.sh
 source ./stage.sh
 source ./story.sh
 source ./changes.sh
+source ./following.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -51,7 +52,13 @@ for mode in "${modes[@]}"; do
   register "$mode"
   story "$mode"
   replay cases -hooks "$hooks" -out "$work/$mode.jsonl" 2>"$work/replay.log" || broken "replaying through Gatepost"
-  if [[ "$mode" == api ]]; then changes; else restart; fi
+  following
+  if [[ "$mode" == api ]]; then
+    changes
+    blind
+  else
+    restart
+  fi
   end_gatepost
   refuses "$mode: without Gatepost a write is refused" 'failed calling webhook "gatepost.' asking nobody anything
   unregister "$mode"

@@ -14,6 +14,8 @@ finish() {
 start() {
   local name="$1"
   shift
+  # What one of that name has said before must not be taken for this one's words.
+  : >"$work/$name.out"
   "$@" >"$work/$name.out" 2>"$work/$name.log" </dev/null &
   process[$name]=$!
 }
@@ -106,6 +108,7 @@ restart() {
   refuses "$mode: started with the manifest, the first request finds the hooks asked" 'canary.e2e.gatepost.dev' \
     asking canary yes 'canary={"allowed": false}'
   allows "$mode: started with the manifest, an allowed request is allowed" asking canary yes
+  after_restart
 }
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --cache-dir "$work/kubectl" "$@"; }
@@ -123,12 +126,13 @@ described() {
   esac
 }
 
-# Gatepost's folder holds the documents that kube-apiserver had, and what only Gatepost knows.
+# Gatepost's folder holds the documents that kube-apiserver had; the labels of namespaces it has from the cluster.
 begin_gatepost() {
   rm -rf "$work/folder"
   mkdir "$work/folder"
-  cp "$work/hooks.yaml" config/namespaces.yaml "$work/folder/"
-  start gatepost "$gatepost" serve --config "$work/folder" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+  cp "$work/hooks.yaml" "$work/folder/"
+  start gatepost "$gatepost" serve --config "$work/folder" --namespaces-from "$work/cluster/kubeconfig" \
+    --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl"
   told gatepost '(ready generation.*)' >/dev/null
   front="$(told gatepost 'listening grpc (.*)')"

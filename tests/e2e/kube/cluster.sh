@@ -116,9 +116,11 @@ start_etcd() {
 }
 
 start_apiserver() {
-  local tries wait port
+  local tries wait port=""
+  # Started again, it is where it was: its clients have its address from a file.
+  [[ ! -s "$dir/url" ]] || port="$(sed 's/.*://' "$dir/url")"
   for ((tries = 0; tries < 5; tries++)); do
-    port="$(free_port)"
+    port="${port:-$(free_port)}"
     echo "https://127.0.0.1:$port" >"$dir/url"
     run kube-apiserver "$bin/kube-apiserver" --etcd-servers="$(cat "$dir/etcd.url")" \
       --bind-address=127.0.0.1 --secure-port="$port" --cert-dir="$dir/certificates" \
@@ -140,6 +142,7 @@ start_apiserver() {
       break
     fi
     grep -q 'address already in use' "$dir/kube-apiserver.log" || break
+    port=""
   done
   tail -n 20 "$dir/kube-apiserver.log" >&2
   complain "kube-apiserver did not get ready"

@@ -23,6 +23,7 @@ func cases() []namedCall {
 	var all []namedCall
 	for _, some := range [][]namedCall{
 		denials(), warnings(), annotations(), failures(), updates(), deletes(), otherKinds(), selections(), subresources(), askers(),
+		namespaced(), tenants(), versions(),
 	} {
 		all = append(all, some...)
 	}
@@ -180,13 +181,10 @@ func otherKinds() []namedCall {
 }
 
 func selections() []namedCall {
-	selected := "/api/v1/namespaces/e2e-selected/configmaps" + dryRun
 	deny := `{"allowed": false, "status": {"message": "seen"}}`
 	return []namedCall{
 		{"object that the selector wants", create(configMaps+dryRun, configMap("one").label("ask", "labelled").script("labelled", deny))},
 		{"object that the selector does not want", create(configMaps+dryRun, configMap("one").label("ask", "nobody").script("labelled", deny))},
-		{"object in a namespace that the selector wants", create(selected, configMap("one").script("selected", deny))},
-		{"object in a namespace that the selector does not want", create(configMaps+dryRun, configMap("one").script("selected", deny))},
 		{"object that no rule wants", create("/api/v1/namespaces/e2e/secrets"+dryRun, newObject("v1", "Secret", "one").script("pods", deny))},
 	}
 }

@@ -45,6 +45,21 @@ func widget(name string) object {
 	return o
 }
 
+func autoscaler(version, name string) object {
+	o := newObject("autoscaling/"+version, "HorizontalPodAutoscaler", name)
+	spec := map[string]any{
+		"minReplicas": 1, "maxReplicas": 3,
+		"scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"},
+	}
+	if version == "v1" {
+		spec["targetCPUUtilizationPercentage"] = 80
+	} else {
+		spec["metrics"] = []any{map[string]any{"type": "Resource", "resource": map[string]any{
+			"name": "cpu", "target": map[string]any{"type": "Utilization", "averageUtilization": 80}}}}
+	}
+	return o.with("spec", spec)
+}
+
 func (o object) metadata(field, key, value string) object {
 	metadata := o["metadata"].(map[string]any)
 	values, ok := metadata[field].(map[string]any)
@@ -86,6 +101,13 @@ func merge(path, patch string) call {
 func apply(path string, o object) call {
 	text, _ := json.Marshal(o)
 	return call{method: "PATCH", path: path + "?fieldManager=replay", body: string(text), contentType: "application/apply-patch+yaml"}
+}
+
+// until repeats a call that changes nothing until it comes to this code: kube-apiserver, too, takes its time to know
+// what was just written. Only the last of them counts.
+func (c call) until(code int) call {
+	c.code = code
+	return c
 }
 
 // as lets someone else ask.

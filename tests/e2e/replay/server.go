@@ -55,6 +55,8 @@ type call struct {
 	body        any
 	contentType string
 	headers     map[string]string
+	// code is what it has to come to sooner or later; 0 where it is sent once. See until.
+	code int
 }
 
 // answer is what of its answer concerns admission.
