@@ -1,4 +1,4 @@
-//! Api: the connection over which webhooks are registered, and the writers' connections.
+//! Api: what is said to the apiserver: how webhooks are registered, and the writes.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,6 @@ use crate::{Fallible, size::Size};
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
-/// How many writers there are at most.
-const WRITERS: usize = 8;
-
 /// How long the apiserver may take to follow a changed configuration.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -23,21 +20,24 @@ const IN_A_ROW: usize = 3;
 
 /// Everything that is said to the apiserver.
 #[derive(Debug)]
-pub(super) struct Api {
-    connection: Connection,
-    pub(super) writers: Writers,
+pub(super) struct Api<'a> {
+    cluster: &'a Cluster,
+    pub(super) writers: Writers<'a>,
 }
 
-impl Api {
-    /// Opens every connection of the run.
-    pub(super) async fn connect(cluster: &Cluster) -> Fallible<Self> {
-        let connection = Connection::open(cluster).await?;
-        Ok(Self { connection, writers: Writers::connect(cluster, WRITERS).await? })
+impl<'a> Api<'a> {
+    pub(super) fn of(cluster: &'a Cluster) -> Self {
+        Self { cluster, writers: Writers::to(cluster) }
+    }
+
+    /// One question over a connection of its own: minutes may lie between two.
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Fallible<(StatusCode, Bytes)> {
+        Connection::open(self.cluster).await?.ask(method, path, body).await
     }
 
     /// The apiserver's version.
     pub(super) async fn version(&mut self) -> Fallible<String> {
-        let (_, body) = self.connection.ask(Method::GET, "/version", Bytes::new()).await?;
+        let (_, body) = self.ask(Method::GET, "/version", Bytes::new()).await?;
         let version: serde_json::Value = serde_json::from_slice(&body)?;
         Ok(version["gitVersion"].as_str().unwrap_or("of an unknown version").to_owned())
     }
@@ -46,7 +46,7 @@ impl Api {
     pub(super) async fn switch(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
         self.unregister().await?;
         if let Some(document) = rig.registered(variant)? {
-            let (status, body) = self.connection.ask(Method::POST, CONFIGURATIONS, document.into()).await?;
+            let (status, body) = self.ask(Method::POST, CONFIGURATIONS, document.into()).await?;
             if status != StatusCode::CREATED {
                 return Err(format!("the configuration was refused: {status} {}", text(&body)).into());
             }
@@ -57,7 +57,7 @@ impl Api {
     /// Writes ask nobody any more, sooner or later.
     pub(super) async fn unregister(&mut self) -> Fallible<()> {
         let path = format!("{CONFIGURATIONS}/{}", registration::NAME);
-        let (status, body) = self.connection.ask(Method::DELETE, &path, Bytes::new()).await?;
+        let (status, body) = self.ask(Method::DELETE, &path, Bytes::new()).await?;
         match status {
             StatusCode::OK | StatusCode::NOT_FOUND => Ok(()),
             _ => Err(format!("the configuration cannot be deleted: {status} {}", text(&body)).into()),

@@ -25,7 +25,7 @@ pub(super) struct Cell {
 
 impl Cell {
     /// Measures every variant `reps` times; each repetition begins with another one.
-    pub(super) async fn measure(api: &mut Api, rig: &Rig, course: &Course, results: &Results) -> Fallible<Self> {
+    pub(super) async fn measure(api: &mut Api<'_>, rig: &Rig, course: &Course, results: &Results) -> Fallible<Self> {
         let mut cell = Self { size: course.size, hooks: rig.count, repetitions: Vec::new() };
         let Course { name, size, .. } = course;
         for number in 0..course.reps {
@@ -48,7 +48,7 @@ impl Cell {
 
 /// Warms up, measures, and checks that every hook was asked exactly once a write. Nothing is under way at either end.
 async fn measure(
-    api: &mut Api,
+    api: &mut Api<'_>,
     rig: &Rig,
     course: &Course,
     (variant, number): (Variant, usize),

@@ -1,4 +1,4 @@
-//! Connection: one HTTP/2 connection to the apiserver, kept for the whole run as client-go keeps its own.
+//! Connection: one HTTP/2 connection to the apiserver, kept as client-go keeps its own.
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};

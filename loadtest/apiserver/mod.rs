@@ -82,7 +82,7 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
         true => ("apiserver-quick", "loadtest/apiserver/run --quick"),
         false => ("apiserver", "loadtest/apiserver/run"),
     };
-    let mut api = Api::connect(cluster).await?;
+    let mut api = Api::of(cluster);
     let results = Results::folder(&settings.results, label, command, "nothing pinned: all processes share all cores")?;
     let go = machine::output("go", &["version"]);
     results.append("README.md", &format!("\n- kube-apiserver {}\n- {go}\n", api.version().await?))?;

@@ -17,9 +17,9 @@ use crate::{
     generate::{histogram, record},
 };
 
-/// The connections; how many of them write is said each time.
+/// Writers to one apiserver.
 #[derive(Debug)]
-pub(super) struct Writers(Vec<Connection>);
+pub(super) struct Writers<'a>(&'a Cluster);
 
 /// What so many writes came to; every one of them was let through.
 #[derive(Debug)]
@@ -28,17 +28,19 @@ pub(super) struct Written {
     pub(super) elapsed: Duration,
 }
 
-impl Writers {
-    pub(super) async fn connect(cluster: &Cluster, count: usize) -> Fallible<Self> {
-        Ok(Self(try_join_all((0..count).map(|_| Connection::open(cluster))).await?))
+impl<'a> Writers<'a> {
+    pub(super) fn to(cluster: &'a Cluster) -> Self {
+        Self(cluster)
     }
 
-    /// `count` writes of `object` by `writers` writers. Returns when none is under way any more.
-    pub(super) async fn write(&mut self, object: &Bytes, writers: usize, count: usize) -> Fallible<Written> {
+    /// `count` writes of `object` by `writers` writers. Returns when none is under way any more. Each writer has a new
+    /// connection, opened before time is taken: an apiserver closes those that idle while others are measured.
+    pub(super) async fn write(&self, object: &Bytes, writers: usize, count: usize) -> Fallible<Written> {
         let (left, latencies) = (Cell::new(count), RefCell::new(histogram()?));
+        let mut connections = try_join_all((0..writers).map(|_| Connection::open(self.0))).await?;
         let start = Instant::now();
-        let writers = self.0.iter_mut().take(writers);
-        try_join_all(writers.map(|connection| keep_writing(connection, object, &left, &latencies))).await?;
+        try_join_all(connections.iter_mut().map(|connection| keep_writing(connection, object, &left, &latencies)))
+            .await?;
         Ok(Written { elapsed: start.elapsed(), latencies: latencies.into_inner() })
     }
 }
