@@ -168,7 +168,7 @@ fn end_to_end(c: &mut Criterion) {
     fs::write(folder.path().join("gatepost.yaml"), configuration(&hooks)).expect("written");
     let settings = Settings { workers: NonZeroUsize::MIN, ..Settings::local(folder.path()) };
     let running = Sidecar::start(settings).expect("a sidecar");
-    let ours = Caller::connect(running.addresses.grpc);
+    let ours = Caller::connect(running.addresses.tcp);
     let naive = Caller::connect(beside(move || async move { naive::start(&hooks).await }));
 
     for (size, name) in SIZES {

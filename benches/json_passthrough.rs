@@ -18,9 +18,10 @@ mod certificates;
 mod cpu;
 #[path = "common/json_hook.rs"]
 mod json_hook;
+#[path = "common/json_review.rs"]
+mod json_review;
 
 use std::{
-    fmt::Write,
     hint::black_box,
     sync::Arc,
     time::{Duration, Instant},
@@ -36,42 +37,18 @@ use gatepost::{
         http_answer, json_view,
     },
 };
+use json_review::{deployment, review};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 const JSON: HttpForm = HttpForm::Json(ReviewVersion::V1);
 const HOOKS: [usize; 3] = [1, 4, 16];
 const SIZES: [(usize, &str); 2] = [(2 << 10, "2KiB"), (256 << 10, "256KiB")];
-const UID: &str = "3f0a4f4c-0f10-4d62-9b1e-2f7b0c4b8e11";
-
-/// A Deployment with so many containers that it has about the size.
-fn deployment(size: usize) -> String {
-    let mut object = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"big","namespace":"shop","labels":{"app":"big"}},"spec":{"replicas":3,"template":{"spec":{"containers":["#.to_owned();
-    for n in 0.. {
-        let comma = if n == 0 { "" } else { "," };
-        write!(
-            object,
-            r#"{comma}{{"name":"c{n}","image":"registry.example.com/team/app:{n}","args":["--port={n}","--v=2"],"ports":[{{"containerPort":{n},"protocol":"TCP"}}],"env":[{{"name":"A","value":"b"}},{{"name":"POD","valueFrom":{{"fieldRef":{{"fieldPath":"metadata.name"}}}}}}],"resources":{{"limits":{{"cpu":"1","memory":"1Gi"}},"requests":{{"cpu":"100m"}}}},"tty":false}}"#
-        )
-        .expect("written to memory");
-        if object.len() >= size {
-            break;
-        }
-    }
-    object + "]}}}}"
-}
 
 /// A ConfigMap whose object is one text: the least there can be to parse and clone.
 fn config_map(size: usize) -> String {
     let text = "the quick brown fox ".repeat(size / 20);
     format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"big"}},"data":{{"text":"{text}"}}}}"#)
-}
-
-fn review(object: &str) -> Bytes {
-    format!(
-        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"{UID}","kind":{{"group":"","version":"v1","kind":"ConfigMap"}},"resource":{{"group":"","version":"v1","resource":"configmaps"}},"requestKind":{{"group":"","version":"v1","kind":"ConfigMap"}},"requestResource":{{"group":"","version":"v1","resource":"configmaps"}},"name":"big","namespace":"shop","operation":"CREATE","userInfo":{{"username":"ann","groups":["system:masters","system:authenticated"]}},"object":{object},"oldObject":null,"dryRun":false,"options":{{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}}}}}}"#
-    )
-    .into()
 }
 
 /// The caller: its thread, its connections.

@@ -53,7 +53,7 @@ async fn new_files_are_in_force_without_being_told() {
     put_pair(folder.path(), &first);
     let running = start(folder.path());
     let config = client(&authority, None, &["http/1.1"], BOTH);
-    let stream = connect(running.addresses.grpc, &config).await.expect("shakes hands");
+    let stream = connect(running.addresses.tcp, &config).await.expect("shakes hands");
     assert_eq!(shown(&stream), first.der());
     let mut old = Connection::Http1(stream);
     assert_allowed(&old.call(post("/validate"), review("1", 10)).await, "1");
@@ -64,7 +64,7 @@ async fn new_files_are_in_force_without_being_told() {
     put_pair(folder.path(), &second);
     let replaced = "gatepost_tls_reloads_total{outcome=\"replaced\"}";
     until("the new pair is in force", || metric(&running, replaced) == Some(1.0)).await;
-    let stream = connect(running.addresses.grpc, &config).await.expect("shakes hands");
+    let stream = connect(running.addresses.tcp, &config).await.expect("shakes hands");
     assert_eq!(shown(&stream), second.der());
     assert_allowed(&old.call(post("/validate"), review("2", 10)).await, "2");
     drop((stream, old));

@@ -219,7 +219,7 @@ impl Served {
             stdout.read_line(&mut line).expect("a line");
             line.strip_prefix(prefix).unwrap_or_else(|| panic!("{line:?} is not {prefix:?}")).trim().to_owned()
         };
-        let grpc = said("listening grpc ").parse().expect("an address");
+        let grpc = said("listening tcp ").parse().expect("an address");
         assert_eq!(said("listening uds "), uds);
         said("listening admin ").parse::<SocketAddr>().expect("an address");
         assert_eq!(said("ready generation 1 hooks "), hooks.len().to_string());

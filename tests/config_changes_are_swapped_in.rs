@@ -40,7 +40,7 @@ async fn a_hook_is_added_and_asked_and_removed_and_asked_no_more() {
     let (a, b) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Deny("no")).await);
     let (a_entry, b_entry) = (hook(A, &a.url(), ""), hook(B, &b.url(), ""));
     let configured = Configured::start(std::slice::from_ref(&a_entry));
-    let caller = front::caller(configured.running.addresses.grpc).await;
+    let caller = front::caller(configured.running.addresses.tcp).await;
     assert!(review(&caller, "1").await.allowed());
     assert_eq!((asked(&a), asked(&b)), (1, 0), "asked from the start, without a probe");
 
@@ -67,7 +67,7 @@ async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
     let b = ScriptedHook::start(Script::Http(503)).await;
     let a_entry = hook(A, &a.url(), "");
     let configured = Configured::start(std::slice::from_ref(&a_entry));
-    let caller = front::caller(configured.running.addresses.grpc).await;
+    let caller = front::caller(configured.running.addresses.tcp).await;
     configured.write(&document(&[a_entry, hook(B, &b.url(), "failurePolicy: Fail")]));
     let failed = || {
         let rotation = configured.hook(B).map(|live| live.rotation);
@@ -87,7 +87,7 @@ async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers()
     let old = ScriptedHook::start(Script::Deny("old")).await;
     let new = ScriptedHook::start(Script::Http(503)).await;
     let configured = Configured::start(&[hook(A, &old.url(), "")]);
-    let caller = front::caller(configured.running.addresses.grpc).await;
+    let caller = front::caller(configured.running.addresses.tcp).await;
     configured.write(&document(&[hook(A, &new.url(), "")]));
     let failed = || {
         let replacing = configured.hook(A).and_then(|live| live.replacing);
@@ -107,7 +107,7 @@ async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers()
 async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
     let a = ScriptedHook::start(Script::Slow(Duration::from_millis(300))).await;
     let configured = Configured::start(&[hook(A, &a.url(), "timeout: 10s")]);
-    let caller = front::caller(configured.running.addresses.grpc).await;
+    let caller = front::caller(configured.running.addresses.tcp).await;
     let change = async {
         a.asked.notified().await;
         configured.write(&document(&["  []\n".to_owned()]));

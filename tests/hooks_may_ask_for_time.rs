@@ -3,9 +3,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use gatepost::admit::Reasons;
 use support::{
-    gate::{ask, document, gate, hook},
+    gate::{ask, ask_within, document, gate, hook},
     http_hook::{HttpHook, HttpScript},
     reviews::create_pod,
 };
@@ -38,7 +40,23 @@ async fn without_retry_after_or_with_another_status_it_is_not_asked_again() {
 /// Upstream sleeps until its deadline and fails then; there is nothing to wait for.
 #[tokio::test]
 async fn a_time_beyond_the_deadline_ends_the_call_at_once() {
-    let (message, asked) = asked_of(HttpScript::Status(503, Some("3600"))).await;
-    assert!(message.ends_with("the hook answered with HTTP status 503"), "{message}");
-    assert_eq!(asked, 1);
+    for pause in ["3600", "18446744073709551615"] {
+        let (message, asked) = asked_of(HttpScript::Status(503, Some(pause))).await;
+        assert!(message.ends_with("the hook answered with HTTP status 503"), "{pause}: {message}");
+        assert_eq!(asked, 1);
+    }
+}
+
+/// The other hook fails after its eleventh call; the resting one has long answered its first by then.
+#[tokio::test]
+async fn one_that_rests_when_the_review_is_decided_is_counted_as_cancelled() {
+    let resting = HttpHook::plain(HttpScript::Status(503, Some("15"))).await;
+    let failing = HttpHook::plain(HttpScript::Status(503, Some("0"))).await;
+    let more = "timeout: 20s\nsideEffects: None";
+    let hooks = [hook("rests.example.com", &resting.url(), more), hook("fails.example.com", &failing.url(), more)];
+    let gate = gate(&document(&hooks), Reasons::First);
+    assert!(!ask_within(&gate, create_pod("u", 10), Duration::from_secs(30)).await.allowed());
+    let metrics = gate.metrics.render().expect("text");
+    let line = r#"gatepost_hook_calls_total{hook="rests.example.com",outcome="cancelled"} 1"#;
+    assert!(metrics.contains(line), "{metrics}");
 }

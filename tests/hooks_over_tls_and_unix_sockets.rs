@@ -77,7 +77,7 @@ fn sidecar(folder: &Path, hooks: &[String]) -> Running {
 }
 
 async fn verdict(sidecar: &Running) -> AdmissionResponse {
-    let endpoint = parse_url(&format!("grpc://{}", sidecar.addresses.grpc)).expect("a URL");
+    let endpoint = parse_url(&format!("grpc://{}", sidecar.addresses.tcp)).expect("a URL");
     let answer = ask(&endpoint, Method::Review, &review(create_pod("u-1", 300 << 10)), Duration::from_secs(20)).await;
     answer.expect("an answer").response.expect("a verdict")
 }

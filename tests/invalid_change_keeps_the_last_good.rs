@@ -29,7 +29,7 @@ async fn the_last_good_configuration_goes_on_deciding() {
     assert!(problems[0].to_string().contains("externalAdmissionHooks[0]"), "{}", problems[0]);
     assert!(std::sync::Arc::ptr_eq(&before, &current.load()));
 
-    let caller = front::caller(configured.running.addresses.grpc).await;
+    let caller = front::caller(configured.running.addresses.tcp).await;
     let request = message(create_pod("1", 100));
     let ended = caller.call(front::grpc(front::REVIEW), [request]).await;
     assert_eq!(ended.status, Some(0));

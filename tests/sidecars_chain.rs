@@ -37,7 +37,7 @@ async fn the_review_its_labels_and_its_notes_pass_through() {
     std::fs::write(&path, document(&[hook("leaf.example.com", &leaf.url(), only_prod)])).expect("written");
     let inner = Sidecar::start(Settings::local(path)).expect("starts");
 
-    let url = format!("grpc://{}", inner.addresses.grpc);
+    let url = format!("grpc://{}", inner.addresses.tcp);
     let outer = gate(&document(&[hook("inner.example.com", &url, "")]), Reasons::First);
     let whole = message(create_pod("u-1", 100 << 10));
     let review = view(Rope::new([whole.clone()])).expect("a review");

@@ -183,7 +183,7 @@ round() {
   configure "$scheme" "$more" >"$work/gatepost.yaml"
   start sidecar "$gatepost" serve --config "$work/gatepost.yaml" --plaintext --listen 127.0.0.1:0 --admin 127.0.0.1:0 --reasons all
   said sidecar '(ready generation.*)' >/dev/null
-  address="$(said sidecar 'listening grpc (.*)')"
+  address="$(said sidecar 'listening tcp (.*)')"
   admin="$(said sidecar 'listening admin (.*)')"
   "$gatepost" health --admin "$admin" || fail "the sidecar is not healthy"
 

@@ -25,7 +25,7 @@ impl Sidecar {
         command.arg("--tls-cert").arg(folder.join("server.pem")).arg("--tls-key").arg(folder.join("server.key"));
         command.args(&programs.gatepost_arguments);
         let process = Process::start(&format!("gatepost-{}", variant.as_str()), command, folder)?;
-        let address = process.address("grpc")?;
+        let address = process.address("tcp")?;
         wait_until_ready(process.address("admin")?)?;
         Ok(Self { address, process })
     }

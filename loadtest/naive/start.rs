@@ -33,7 +33,7 @@ async fn serve(settings: &Settings) -> Result<(), Box<dyn Error + Send + Sync>> 
         hooks.push(AdmissionClient::new(connect(*address, settings.tls.as_ref()).await?));
     }
     let incoming = TcpIncoming::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?.with_nodelay(Some(true));
-    println!("listening grpc {}", incoming.local_addr()?);
+    println!("listening tcp {}", incoming.local_addr()?);
     Server::builder()
         .initial_stream_window_size(MIB)
         .initial_connection_window_size(4 * MIB)

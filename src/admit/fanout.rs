@@ -43,9 +43,9 @@ pub(super) async fn ask_all<'a>(
                 for (tag, result) in arrived {
                     fanout.arrived(tag, result, now);
                 }
-                // A hook that rests wants to be woken before the alarm would ring. A later alarm than needed is left
-                // as it is: that saves setting it anew for every answer.
-                if let Some(next) = fanout.next_alarm().filter(|next| *next < set_for) {
+                // A hook that rests may want to be woken before the alarm would ring. One that rings earlier than
+                // needed is left as it is: that saves setting it anew for every answer.
+                if let Some(next) = fanout.rest_ends.take().filter(|next| *next < set_for) {
                     set_for = next;
                     alarm.as_mut().reset(next.into());
                 }
@@ -73,6 +73,8 @@ struct Fanout<'a, 'r> {
     slots: Vec<Slot<'a>>,
     /// Slots without an outcome.
     running: usize,
+    /// When the first of the rests ends that began since this was taken.
+    rest_ends: Option<Instant>,
     rejected: bool,
 }
 
@@ -91,6 +93,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
             began,
             slots,
             running: asked.len(),
+            rest_ends: None,
             rejected: false,
         };
         for (tag, asked) in asked.iter().enumerate() {
@@ -154,8 +157,13 @@ impl<'a, 'r> Fanout<'a, 'r> {
         slot.open = false;
         let live = slot.live;
         let uid = &self.review.uid;
+        if let Ok(Reply::Http(reply)) = &result
+            && let Some(end) = slot.rests(reply, now)
+        {
+            self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
+            return;
+        }
         let answer = match (result, &live.hook.protocol) {
-            (Ok(Reply::Http(reply)), _) if slot.rests(&reply, now) => return,
             (Ok(Reply::Http(reply)), Protocol::Http { form, .. }) => {
                 http_answer::decode(*form, uid, reply.status, reply.body)
             }
@@ -215,14 +223,15 @@ impl<'a, 'r> Fanout<'a, 'r> {
 
     /// Nobody waits any more: hooks that still work on this request are told to stop.
     fn leave(&mut self) {
-        if !self.slots.iter().any(|slot| slot.open) {
-            return;
-        }
-        self.inbox.close();
         let worker = self.caller.worker;
-        for slot in self.slots.iter_mut().filter(|slot| slot.open) {
-            slot.open = false;
-            slot.live.channel.sweep(worker);
+        if self.slots.iter().any(|slot| slot.open) {
+            self.inbox.close();
+        }
+        for slot in &mut self.slots {
+            if std::mem::take(&mut slot.open) {
+                slot.live.channel.sweep(worker);
+            }
+            // One that rests is not open, and cancelled all the same.
             if slot.outcome.is_none() {
                 slot.live.metrics.record(worker, HookOutcome::Cancelled, self.began.elapsed());
             }

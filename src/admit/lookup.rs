@@ -35,6 +35,8 @@ pub(super) struct Lookup<'a> {
     now: Instant,
     /// The request's namespace, where it had to be asked about.
     found: Option<Result<Arc<Labels>, Refusal>>,
+    /// The request's namespace as the followed cluster has it: the same for all hooks, whatever changes meanwhile.
+    followed: OnceCell<Option<Arc<Labels>>>,
     own_object: OnceCell<Result<Option<Labels>, Refusal>>,
     old_object: OnceCell<Result<Option<Labels>, Refusal>>,
 }
@@ -47,8 +49,8 @@ impl<'a> Lookup<'a> {
         caller: &'a Caller,
         now: Instant,
     ) -> Self {
-        let (own_object, old_object) = (OnceCell::new(), OnceCell::new());
-        Self { generation, namespaces, review, caller, now, found: None, own_object, old_object }
+        let (followed, own_object, old_object) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { generation, namespaces, review, caller, now, found: None, followed, own_object, old_object }
     }
 
     /// Asks the apiserver about a namespace that is not known yet, within the request's time; upstream does the same.
@@ -114,8 +116,8 @@ impl<'a> Lookup<'a> {
         match namespaces.age(self.now) {
             Some(age) if age >= TOO_OLD_AFTER => Err(Held::Refused(Box::new(status::namespaces_too_old(age)))),
             // Before the first list, every one is unknown.
-            _ => match namespaces.get(namespace) {
-                Some(labels) => Ok(selector.matches(&labels)),
+            _ => match self.followed.get_or_init(|| namespaces.get(namespace)) {
+                Some(labels) => Ok(selector.matches(labels)),
                 None => Err(Held::Unknown(namespace.clone())),
             },
         }

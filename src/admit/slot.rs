@@ -60,18 +60,20 @@ impl<'a> Slot<'a> {
         over
     }
 
-    /// Does the hook ask us to come back later, and is there time for that? Then it rests until then.
+    /// Does the hook ask us to come back later, and is there time for that? Then it rests until the time returned.
     ///
     /// Source: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline, we say at once
     /// that there will be no answer.
-    pub(super) fn rests(&mut self, reply: &HttpReply, now: Instant) -> bool {
+    pub(super) fn rests(&mut self, reply: &HttpReply, now: Instant) -> Option<Instant> {
         let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
-        let Some(pause) = asked.filter(|pause| self.rests < MOST_RESTS && now + *pause < self.deadline) else {
-            return false;
-        };
+        // Compared as a pause: a hook may name one that no clock can show.
+        let pause = asked.filter(|pause| *pause < self.deadline.saturating_duration_since(now))?;
+        if self.rests == MOST_RESTS {
+            return None;
+        }
         self.rests += 1;
         self.again_at = Some(now + pause);
-        true
+        self.again_at
     }
 
     /// May it be asked once more, on another connection, after this failure? Only once.

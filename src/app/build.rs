@@ -86,7 +86,7 @@ impl Sidecar {
             return Err(StartError::NoTls(settings.listen));
         }
         let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
-        let grpc = listeners::tcp(settings.listen, tls.is_some())?;
+        let tcp = listeners::tcp(settings.listen, tls.is_some())?;
         let admin = listeners::tcp(settings.admin, tls.is_some())?;
         let source = Source::File(FileSource::new(&settings.config));
         let (candidate, read_at) = first(&source)?;
@@ -99,7 +99,7 @@ impl Sidecar {
         current.stamp(read_at);
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         Ok(run::start(
-            Parts { settings, tls, grpc, admin, uds, audit, source, current, metrics, runtime, cluster },
+            Parts { settings, tls, tcp, admin, uds, audit, source, current, metrics, runtime, cluster },
             candidate,
         )?)
     }

@@ -38,7 +38,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC and plain HTTP over TCP.
-    pub grpc: SocketAddr,
+    pub tcp: SocketAddr,
     /// The same over a unix socket.
     pub uds: Option<PathBuf>,
     /// The admin pages.
@@ -150,7 +150,7 @@ pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::
 pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) tls: Option<Arc<ServerTls>>,
-    pub(super) grpc: TcpListener,
+    pub(super) tcp: TcpListener,
     pub(super) admin: TcpListener,
     pub(super) uds: Option<UnixListener>,
     pub(super) audit: Audit,
@@ -166,7 +166,7 @@ pub(super) struct Parts {
 pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let settings = &parts.settings;
     let addresses =
-        Addresses { grpc: parts.grpc.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
+        Addresses { tcp: parts.tcp.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
     let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
     let following = parts.cluster.map(Following::new);
     let gate = Arc::new(Gate {
@@ -205,10 +205,10 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     let runtime = parts.runtime;
     let (sockets, admin) = {
         let _entered = runtime.enter();
-        let grpc = tokio::net::TcpListener::from_std(parts.grpc)?;
+        let tcp = tokio::net::TcpListener::from_std(parts.tcp)?;
         let mut sockets = vec![match &parts.tls {
-            Some(tls) => Bound::Tls(grpc, Arc::clone(tls)),
-            None => Bound::Tcp(grpc),
+            Some(tls) => Bound::Tls(tcp, Arc::clone(tls)),
+            None => Bound::Tcp(tcp),
         }];
         if let Some(uds) = parts.uds {
             sockets.push(Bound::Unix(tokio::net::UnixListener::from_std(uds)?));

@@ -30,7 +30,7 @@ Callers:
   The TLS files are read again every second; new connections get what they hold, once it is sound.
 
 On stdout, one line for each address once it is bound, then one when the first configuration is in force:
-  listening grpc 127.0.0.1:9440
+  listening tcp 127.0.0.1:9440
   listening uds /run/gatepost/gatepost.sock
   listening admin 127.0.0.1:9441
   ready generation 1 hooks 3
@@ -213,7 +213,7 @@ impl Serve {
 /// Tells on stdout where we listen, in a form a program can read.
 fn announce(running: &Running) {
     let addresses = &running.addresses;
-    let mut told = format!("listening grpc {}\n", addresses.grpc);
+    let mut told = format!("listening tcp {}\n", addresses.tcp);
     if let Some(path) = &addresses.uds {
         told.push_str(&format!("listening uds {}\n", path.display()));
     }

@@ -135,7 +135,7 @@ begin_gatepost() {
     --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl"
   told gatepost '(ready generation.*)' >/dev/null
-  front="$(told gatepost 'listening grpc (.*)')"
+  front="$(told gatepost 'listening tcp (.*)')"
   admin="$(told gatepost 'listening admin (.*)')"
 }
 

@@ -69,7 +69,7 @@ impl Sidecar {
             naive_arguments(&mut command, setting, hooks, folder);
         }
         let process = Process::start(side.as_str(), command, folder)?;
-        let address = process.address("grpc")?;
+        let address = process.address("tcp")?;
         if product {
             wait_until_ready(process.address("admin")?)?;
         }

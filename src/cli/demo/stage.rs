@@ -84,7 +84,7 @@ impl Stage {
         let settings = Settings { read_every: READ_EVERY, audit_log, ..Settings::local(cast.config()) };
         let sidecar = Sidecar::start(settings).map_err(|error| error.to_string())?;
         let records = Records::open(&cast.audit_log())?;
-        let sidecar_at = plaintext(sidecar.addresses.grpc);
+        let sidecar_at = plaintext(sidecar.addresses.tcp);
         let caller = Caller::open(&sidecar_at).map_err(|error| error.to_string())?;
         let stage = Self {
             screen,
@@ -106,7 +106,7 @@ impl Stage {
         let (screen, addresses) = (&self.screen, &self.sidecar.addresses);
         screen.heading("A sidecar and six hooks (their names end with .example.com), in this process");
         screen.line("");
-        screen.field("sidecar", &format!("gRPC on {}, admin pages on {}", addresses.grpc, addresses.admin));
+        screen.field("sidecar", &format!("gRPC on {}, admin pages on {}", addresses.tcp, addresses.admin));
         let config = self.cast.config();
         screen.field("config", &config.display().to_string());
         screen.field("", &format!("read every {READ_EVERY:?} here, so that nobody waits; every second by serve"));
