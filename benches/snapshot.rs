@@ -23,6 +23,7 @@ fn generation(number: u64) -> Arc<Generation> {
     Arc::new(Generation {
         number,
         digest: String::new(),
+        revision: gatepost::model::Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),

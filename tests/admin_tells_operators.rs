@@ -97,6 +97,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     current.publish(Arc::new(Generation {
         number: 7,
         digest: "abc".into(),
+        revision: gatepost::model::Revision::Store(1),
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
@@ -105,7 +106,10 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     let problem = Problem { file: "a.yaml".into(), path: "x".into(), what: "is wrong".into(), fix: "mend it".into() };
     current.set_rejected(Some(Rejection { problems: vec![problem], since: SystemTime::UNIX_EPOCH }));
     let page_now = page().await;
-    assert_eq!(page_now["generation"], json!({ "number": 7, "digest": "abc", "published": "1970-01-01T00:00:00Z" }));
+    assert_eq!(
+        page_now["generation"],
+        json!({ "number": 7, "digest": "abc", "revision": "1", "published": "1970-01-01T00:00:00Z" })
+    );
     assert_eq!(page_now["freshness"]["stale"], false);
     assert_eq!(
         page_now["rejected"],

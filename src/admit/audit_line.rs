@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use super::outcome::Outcome;
 use crate::{
+    live::Generation,
     model::{Review, Verdict},
     telemetry::HookOutcome,
 };
@@ -31,6 +32,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     generation: u64,
+    /// What the source calls the state that decided.
+    revision: String,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
@@ -76,7 +79,7 @@ impl Serialize for Hooks<'_> {
 /// The record of one review.
 pub(super) fn audit_line(
     review: &Review,
-    generation: u64,
+    generation: &Generation,
     outcomes: &[Outcome<'_>],
     verdict: &Verdict,
     took: Duration,
@@ -94,7 +97,8 @@ pub(super) fn audit_line(
         name: &review.name,
         user: &review.username,
         dry_run: review.dry_run,
-        generation,
+        generation: generation.number,
+        revision: generation.revision.to_string(),
         allowed: verdict.allowed(),
         code: verdict.refusal.as_ref().map(|refusal| refusal.code),
         reason: verdict.refusal.as_ref().map(|refusal| &*refusal.reason).filter(|reason| !reason.is_empty()),

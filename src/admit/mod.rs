@@ -87,26 +87,26 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
 
     if !gate.current.is_fresh(began) {
         let refusal = status::stale(gate.current.age(began));
-        return conclude(gate, review, caller, began, generation.number, &[], refused(refusal), RequestOutcome::Stale);
+        return conclude(gate, review, caller, began, &generation, &[], refused(refusal), RequestOutcome::Stale);
     }
     let selected = match selected(gate, &generation, review, caller, began).await {
         Ok(selected) => selected,
         Err(refusal) => {
             let verdict = refused(*refusal);
-            return conclude(gate, review, caller, began, generation.number, &[], verdict, RequestOutcome::Failed);
+            return conclude(gate, review, caller, began, &generation, &[], verdict, RequestOutcome::Failed);
         }
     };
     let outcomes = if selected.asked.is_empty() {
         Vec::new()
     } else if caller.deadline.left(began).is_zero() {
         let verdict = refused(status::out_of_time());
-        return conclude(gate, review, caller, began, generation.number, &[], verdict, RequestOutcome::Failed);
+        return conclude(gate, review, caller, began, &generation, &[], verdict, RequestOutcome::Failed);
     } else {
         fanout::ask_all(gate, &selected.asked, review, caller).await
     };
     let verdict = combine::combine(&outcomes, &selected.probing);
     let how = how_it_ended(&outcomes, &verdict);
-    conclude(gate, review, caller, began, generation.number, &outcomes, verdict, how)
+    conclude(gate, review, caller, began, &generation, &outcomes, verdict, how)
 }
 
 /// The hooks this request is for. Waits only for a namespace that is not known yet.
@@ -151,7 +151,7 @@ fn conclude(
     review: &Review,
     caller: &Caller,
     began: Instant,
-    generation: u64,
+    generation: &Generation,
     outcomes: &[Outcome<'_>],
     verdict: Verdict,
     how: RequestOutcome,

@@ -1,8 +1,8 @@
 //! Settings to a running sidecar: bind, open, read, check, and only then run.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Instant};
+use std::{fmt, io, net::SocketAddr, sync::Arc, thread, time::Instant};
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use super::{
     Running, Settings,
@@ -13,9 +13,9 @@ use super::{
 use crate::{
     kube::{Client, KubeError},
     live::Current,
-    rotate::{Candidate, candidate},
+    rotate::candidate,
     snapshot::Problem,
-    source::{FileSource, ReadError, Source},
+    source::ReadError,
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
 };
@@ -76,8 +76,9 @@ impl fmt::Display for Listed<'_> {
 pub struct Sidecar;
 
 impl Sidecar {
-    /// Binds, reads and checks the configuration, opens the audit log, and serves. When this returns, the first
-    /// generation is in force.
+    /// Binds, opens the audit log, reads and checks the configuration, and serves. When this returns, the first
+    /// generation is in force; or every review is refused, where the configuration is held by other machines
+    /// ([`Place::may_come_later`](crate::source::Place::may_come_later)) and could not be had.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running.
@@ -88,21 +89,41 @@ impl Sidecar {
         let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
         let tcp = listeners::tcp(settings.listen, tls.is_some())?;
         let admin = listeners::tcp(settings.admin, tls.is_some())?;
-        let source = Source::File(FileSource::new(&settings.config));
-        let (candidate, read_at) = first(&source)?;
         let audit = open_audit(&settings.audit_log)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let cluster = settings.namespaces_from.as_ref().map(|from| runtime.block_on(Client::open(from))).transpose()?;
+        let mut source = finish(&runtime, settings.source.open())?;
+        let read_at = Instant::now();
+        let first = match finish(&runtime, source.read()) {
+            Ok(contents) => candidate(&contents).map_err(StartError::Invalid).map(Some),
+            Err(error) => Err(error.into()),
+        };
+        let first = match first {
+            // Reviews are refused until it can be read.
+            Err(error) if settings.source.may_come_later() => {
+                tracing::error!(%error, "no configuration yet; trying again every second");
+                None
+            }
+            first => first?,
+        };
+        let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
         let current = Arc::new(Current::new(read_at));
-        current.stamp(read_at);
+        if first.is_some() {
+            current.stamp(read_at);
+        }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         Ok(run::start(
             Parts { settings, tls, tcp, admin, uds, audit, source, current, metrics, runtime, cluster },
-            candidate,
+            first,
         )?)
     }
+}
+
+/// Waits for the future. On a thread of its own, as whoever starts us may be a runtime's thread.
+fn finish<T: Send>(runtime: &Runtime, future: impl Future<Output = T> + Send) -> T {
+    let ended = thread::scope(|scope| scope.spawn(|| runtime.block_on(future)).join());
+    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
@@ -112,11 +133,4 @@ fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
         AuditLog::File(path) => path.as_path(),
     };
     Audit::to_path(path).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
-}
-
-/// The first read, which has to be good, and when it began.
-fn first(source: &Source) -> Result<(Candidate, Instant), StartError> {
-    let read_at = Instant::now();
-    let contents = source.read()?;
-    Ok((candidate(&contents).map_err(StartError::Invalid)?, read_at))
 }

@@ -162,8 +162,8 @@ pub(super) struct Parts {
     pub(super) cluster: Option<Client>,
 }
 
-/// Starts the threads and puts the first candidate in force.
-pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
+/// Starts the threads and puts the first candidate in force, where there is one yet.
+pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Running> {
     let settings = &parts.settings;
     let addresses =
         Addresses { tcp: parts.tcp.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
@@ -200,7 +200,9 @@ pub(super) fn start(parts: Parts, first: Candidate) -> io::Result<Running> {
     }
     let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
     let mut rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
-    rotator.put_in_force(first);
+    if let Some(first) = first {
+        rotator.put_in_force(first);
+    }
 
     let runtime = parts.runtime;
     let (sockets, admin) = {

@@ -8,7 +8,12 @@ use std::{
     time::Duration,
 };
 
-use crate::{admit::Reasons, kube::Access, source::poll::READ_EVERY, tls::ServerFiles};
+use crate::{
+    admit::Reasons,
+    kube::Access,
+    source::{Place, poll::READ_EVERY},
+    tls::ServerFiles,
+};
 
 /// Where audit records go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +30,8 @@ pub enum AuditLog {
 /// Everything a sidecar is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The file or folder configuration is read from.
-    pub config: PathBuf,
+    /// Where configuration is read from.
+    pub source: Place,
     /// How often it is read, and the TLS files with it.
     pub read_every: Duration,
     /// Where callers are served over TCP, by gRPC and plain HTTP; port 0 takes a free one.
@@ -70,10 +75,15 @@ impl Settings {
     // source: k8s.io/api/admissionregistration/v1, timeoutSeconds "must be between 1 and 30 seconds".
     pub const MAX_DEADLINE: Duration = Duration::from_secs(30);
 
-    /// The defaults, for the configuration at `config`.
+    /// The defaults, for the configuration in the file or folder at `config`.
     pub fn new(config: impl Into<PathBuf>) -> Self {
+        Self::of(Place::File(config.into()))
+    }
+
+    /// The defaults, for the configuration at that place.
+    pub fn of(source: Place) -> Self {
         Self {
-            config: config.into(),
+            source,
             read_every: READ_EVERY,
             listen: Self::LISTEN,
             tls: None,

@@ -219,7 +219,9 @@ fn announce(running: &Running) {
     }
     let generation = running.current.load();
     told.push_str(&format!("listening admin {}\n", addresses.admin));
-    told.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
+    if generation.number > 0 {
+        told.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
+    }
     let mut stdout = io::stdout().lock();
     // A closed stdout is no reason not to serve.
     let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());

@@ -14,6 +14,7 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         "generation": {
             "number": generation.number,
             "digest": generation.digest,
+            "revision": generation.revision.to_string(),
             "published": (generation.number > 0).then(|| time(generation.published)),
         },
         "freshness": {

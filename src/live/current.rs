@@ -11,7 +11,10 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{Draining, Generation};
-use crate::snapshot::{Problem, Snapshot};
+use crate::{
+    model::Revision,
+    snapshot::{Problem, Snapshot},
+};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
@@ -44,6 +47,7 @@ impl Current {
         let generation = Generation {
             number: 0,
             digest: String::new(),
+            revision: Revision::of_digest(""),
             published: SystemTime::UNIX_EPOCH,
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),

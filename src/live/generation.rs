@@ -4,7 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use crate::{
     hooks::Channel,
-    model::{CallFailure, Hook},
+    model::{CallFailure, Hook, Revision},
     snapshot::Snapshot,
     telemetry::HookMetrics,
 };
@@ -66,6 +66,8 @@ pub struct Generation {
     pub number: u64,
     /// Digest of the source it came from (hex), or "" when there was none.
     pub digest: String,
+    /// What the source calls that state: the same on every replica.
+    pub revision: Revision,
     /// When it was put in force.
     pub published: SystemTime,
     /// The compiled configuration.

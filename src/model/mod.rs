@@ -5,6 +5,7 @@ pub mod hook;
 pub mod initializer;
 pub mod labels;
 pub mod review;
+pub mod revision;
 pub mod rope;
 pub mod rule;
 pub mod selector;
@@ -16,6 +17,7 @@ pub use hook::{Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, P
 pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
+pub use revision::Revision;
 pub use rope::Rope;
 pub use rule::{Rule, Scope, Target};
 pub use selector::Selector;

@@ -6,7 +6,7 @@ use rustls::ClientConfig;
 
 use crate::{
     model::{
-        Endpoint, Hook,
+        Endpoint, Hook, Revision,
         hook::{EndpointTls, Transport},
     },
     snapshot::{self, Problem, Snapshot},
@@ -19,6 +19,8 @@ use crate::{
 pub struct Candidate {
     /// Digest of the contents it comes from.
     pub digest: String,
+    /// What the source calls them.
+    pub revision: Revision,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
     tls: HashMap<(EndpointTls, Transport), Arc<ClientConfig>>,
@@ -59,7 +61,12 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    Ok(Candidate { digest: contents.digest.clone(), snapshot: Arc::new(snapshot), tls })
+    Ok(Candidate {
+        digest: contents.digest.clone(),
+        revision: contents.revision.clone(),
+        snapshot: Arc::new(snapshot),
+        tls,
+    })
 }
 
 /// The file that speaks of the hook, where only one does. (A compiled hook does not know where it was written.)

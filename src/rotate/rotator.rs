@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     hooks::Channel,
     live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
-    model::{Endpoint, Hook},
+    model::{Endpoint, Hook, Revision},
     snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::Metrics,
@@ -72,17 +72,27 @@ impl Rotator {
     pub async fn take(&mut self, reading: Reading) {
         match reading.outcome {
             Ok(contents) => {
-                self.current.stamp(reading.started);
+                self.stamp(reading.started);
                 self.tell_recovery();
                 self.judge(contents).await;
+                self.stamp(reading.started);
             }
             Err(error) => self.tell_failed_read(error),
         }
         self.current.set_leaving(self.drain.sweep());
     }
 
+    /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
+    /// nothing to be fresh, and reviews stay refused.
+    fn stamp(&self, started: Instant) {
+        if self.current.load().number > 0 {
+            self.current.stamp(started);
+        }
+    }
+
     async fn judge(&mut self, contents: Contents) {
         if contents.digest == self.judged {
+            self.rename(&contents.digest, contents.revision);
             return;
         }
         self.judged.clone_from(&contents.digest);
@@ -92,6 +102,16 @@ impl Rotator {
             Ok(Err(problems)) => self.reject(problems),
             // The checker itself broke. That is our fault; what is in force stays.
             Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
+        }
+    }
+
+    /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
+    /// be waiting for.
+    fn rename(&mut self, digest: &str, revision: Revision) {
+        let in_force = self.current.load();
+        if in_force.digest == digest && in_force.revision != revision {
+            let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
+            self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
     }
 
@@ -117,6 +137,7 @@ impl Rotator {
         }
         let in_force = self.current.load();
         if in_force.number > 0 && in_force.digest == candidate.digest {
+            self.rename(&candidate.digest, candidate.revision);
             return;
         }
         let hooks = self.seated(&in_force, &candidate);
@@ -125,7 +146,7 @@ impl Rotator {
             hooks.iter().any(waits)
         };
         self.probing.retain(|endpoint, _| wanted(endpoint));
-        self.publish(&in_force, candidate.digest, candidate.snapshot, hooks);
+        self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
     }
 
     fn seated(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
@@ -188,15 +209,23 @@ impl Rotator {
         }
         let in_force = self.current.load();
         let hooks = in_force.hooks.iter().map(|live| reseated(live, endpoint, self.probing.get(endpoint))).collect();
-        self.publish(&in_force, in_force.digest.clone(), Arc::clone(&in_force.snapshot), hooks);
+        let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
+        self.publish(&in_force, digest, revision, Arc::clone(&in_force.snapshot), hooks);
     }
 
-    fn publish(&mut self, old: &Arc<Generation>, digest: String, snapshot: Arc<Snapshot>, hooks: Vec<LiveHook>) {
+    fn publish(
+        &mut self,
+        old: &Arc<Generation>,
+        digest: String,
+        revision: Revision,
+        snapshot: Arc<Snapshot>,
+        hooks: Vec<LiveHook>,
+    ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, published: SystemTime::now(), snapshot, hooks });
+        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
         self.current.publish(Arc::clone(&new));
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
-        tracing::info!(generation = number, hooks = new.hooks.len(), probing, digest = new.digest, "in force");
+        tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
         self.drain.replaced(old, &new);
     }
 

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::snapshot::SourceFile;
+use crate::{kube::KubeError, model::Revision, snapshot::SourceFile};
 
 /// Why a read has failed. Whatever was in force stays in force, and its age grows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +46,42 @@ pub enum ReadError {
     /// The file system did not answer.
     #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
     Hung(Duration),
+    /// An apiserver cannot be asked, or says no.
+    #[error(transparent)]
+    Kube(#[from] KubeError),
+    /// A store has gone back in time, as one does that was restored from a backup.
+    #[error(
+        "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers from the past; \
+         restart gatepost if that is as it should be"
+    )]
+    WentBack {
+        /// The store.
+        store: String,
+        /// The latest revision it has shown.
+        before: u64,
+        /// What it shows now.
+        now: u64,
+    },
+    /// Another store answers than at the start.
+    #[error(
+        "{store} is another one than at the start ({found} instead of {known}); restart gatepost if that is as it should be"
+    )]
+    OtherStore {
+        /// The store's address.
+        store: String,
+        /// Its identity at the start.
+        known: String,
+        /// Its identity now.
+        found: String,
+    },
+    /// Half an answer, or what no such store would say.
+    #[error("the answer of {store} cannot be used: {cause}")]
+    Garbled {
+        /// The store.
+        store: String,
+        /// What is wrong with it.
+        cause: String,
+    },
 }
 
 impl ReadError {
@@ -66,13 +102,26 @@ pub struct Contents {
     pub references: BTreeMap<String, Reference>,
     /// SHA-256 (hex) of all of the above: equal digests mean nothing changed.
     pub digest: String,
+    /// What the source calls the state in which these were first seen; the beginning of the digest where it counts
+    /// nothing.
+    pub revision: Revision,
+    /// The store's revision when it was last seen to hold exactly this, where it has one.
+    pub as_of: Option<u64>,
 }
 
 impl Contents {
     /// Contents of these files and references, with their digest.
     pub fn new(files: Vec<SourceFile>, references: BTreeMap<String, Reference>) -> Self {
         let digest = digest(&files, &references);
-        Self { files, references, digest }
+        Self { files, references, revision: Revision::of_digest(&digest), as_of: None, digest }
+    }
+
+    /// The same, from a store that was at that revision.
+    #[must_use]
+    pub fn at(mut self, revision: u64) -> Self {
+        self.revision = Revision::Store(revision);
+        self.as_of = Some(revision);
+        self
     }
 
     /// A reference's content, in the form [`crate::snapshot::load`] asks for it.

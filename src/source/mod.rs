@@ -4,7 +4,7 @@ pub mod contents;
 pub mod file;
 pub mod poll;
 
-use std::time::Duration;
+use std::{fmt, path::PathBuf, time::Duration};
 
 pub use contents::{Contents, ReadError, Reference};
 pub use file::FileSource;
@@ -15,28 +15,77 @@ use tokio::{task::JoinHandle, time::timeout};
 // Leaves a fifth of the second between two reads for everything else.
 pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 
+/// Where configuration is to be read from, as told at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file, or the files of a folder.
+    File(PathBuf),
+}
+
+impl Place {
+    /// Gets ready to read; asks nobody yet.
+    ///
+    /// # Errors
+    /// What is wrong with the settings.
+    pub async fn open(&self) -> Result<Source, ReadError> {
+        match self {
+            Self::File(path) => Ok(Source::file(path)),
+        }
+    }
+
+    /// May the sidecar start, and refuse, before the first good read? What other machines hold may come later; what is
+    /// wrong with a file is told to whoever starts us.
+    pub fn may_come_later(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// Where configuration is read from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Source {
     /// A file, or the files of a folder.
-    File(FileSource),
+    File {
+        /// What is read.
+        files: FileSource,
+        /// Reads that the file system has not answered.
+        outstanding: Outstanding<Result<Contents, ReadError>>,
+    },
 }
 
 impl Source {
-    /// One full consistent read; blocks for at most about [`READ_DEADLINE`], unless the file system itself hangs.
+    /// The file or folder at `path`; nothing is read yet.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::File { files: FileSource::new(path), outstanding: Outstanding::none() }
+    }
+
+    /// One full consistent read, within [`READ_DEADLINE`].
     ///
     /// # Errors
     /// What could not be read and why; the caller decides what a failed read means.
-    pub fn read(&self) -> Result<Contents, ReadError> {
+    pub async fn read(&mut self) -> Result<Contents, ReadError> {
         match self {
-            Self::File(file) => file.read(READ_DEADLINE),
+            Self::File { files, outstanding } => {
+                let files = files.clone();
+                let ended = outstanding.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
+                ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)))
+            }
         }
     }
 }
 
 /// A blocking read under a deadline. A read that hangs is left behind, and no second one is started beside it.
 #[derive(Debug)]
-pub(crate) struct Outstanding<T> {
+pub struct Outstanding<T> {
     read: Option<JoinHandle<T>>,
 }
 

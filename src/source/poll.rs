@@ -7,7 +7,7 @@ use tokio::{
     time::{self, MissedTickBehavior},
 };
 
-use super::{Contents, Outstanding, READ_DEADLINE, ReadError, Source};
+use super::{Contents, ReadError, Source};
 
 /// How often the source is read.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".
@@ -24,17 +24,14 @@ pub struct Reading {
 
 /// Reads `source` every `every` until nobody takes the readings any more. The first read is one period away: whoever
 /// starts this has just made one.
-pub async fn poll(source: Source, every: Duration, readings: mpsc::Sender<Reading>) {
+pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<Reading>) {
     let mut ticks = time::interval_at(time::Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut outstanding = Outstanding::none();
     loop {
         ticks.tick().await;
         // tokio's clock, so that a test with paused time sees the same clock everywhere.
         let started = time::Instant::now().into_std();
-        let source = source.clone();
-        let ended = outstanding.run(READ_DEADLINE, move || source.read()).await;
-        let outcome = ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)));
+        let outcome = source.read().await;
         if readings.send(Reading { started, outcome }).await.is_err() {
             return;
         }
@@ -46,7 +43,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::source::FileSource;
 
     #[tokio::test(start_paused = true)]
     async fn each_second_a_reading_dated_from_its_start_good_or_not() {
@@ -55,7 +51,7 @@ mod tests {
         fs::write(&path, "kind: x").unwrap();
         let began = time::Instant::now().into_std();
         let (sender, mut readings) = mpsc::channel(1);
-        tokio::spawn(poll(Source::File(FileSource::new(&path)), READ_EVERY, sender));
+        tokio::spawn(poll(Source::file(&path), READ_EVERY, sender));
         let first = readings.recv().await.unwrap();
         assert_eq!(first.started - began, READ_EVERY);
         let digest = first.outcome.unwrap().digest;

@@ -58,6 +58,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
     current.publish(Arc::new(Generation {
         number: 1,
         digest: String::new(),
+        revision: gatepost::model::Revision::Store(1),
         published: SystemTime::now(),
         snapshot: Arc::new(snapshot),
         hooks,

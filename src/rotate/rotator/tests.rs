@@ -191,6 +191,31 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
+    let mut rotator = rotator();
+    read(&mut rotator, written("kind: Nonsense")).await;
+    let now = tokio::time::Instant::now().into_std();
+    assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (0, false));
+    assert!(rotator.current.rejected().is_some());
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_once_more_unchanged_bears_the_newer_revision() {
+    let mut rotator = rotator();
+    read(&mut rotator, contents(&[("a", 1)]).at(7)).await;
+    let request = rotator.current.load();
+    read(&mut rotator, contents(&[("a", 1)]).at(8)).await;
+    let renamed = rotator.current.load();
+    assert_eq!((renamed.number, &renamed.revision), (2, &Revision::Store(8)));
+    assert!(Arc::ptr_eq(&request.hooks[0].channel, &renamed.hooks[0].channel));
+    read(&mut rotator, written("kind: Nonsense").at(9)).await;
+    read(&mut rotator, contents(&[("a", 1)]).at(10)).await;
+    assert_eq!(rotator.current.load().revision, Revision::Store(10), "also on the way back from an unsound one");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_read_changes_nothing_but_the_age() {
     let mut rotator = started(&[("a", 1)]).await;
     tokio::time::advance(STALE_AFTER).await;
