@@ -83,7 +83,7 @@ pub struct Caller {
 /// them can be mistaken for "could not ask" by the caller's failure policy.
 pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let began = Instant::now();
-    let generation = gate.current.load();
+    let generation = gate.current.enter();
 
     if !gate.current.is_fresh(began) {
         let refusal = status::stale(gate.current.age(began));

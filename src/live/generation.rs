@@ -75,3 +75,17 @@ pub struct Generation {
     /// One for each of `snapshot.hooks`, in the same order.
     pub hooks: Vec<LiveHook>,
 }
+
+impl Generation {
+    /// What is in force before the first configuration: no hooks.
+    pub(super) fn nothing() -> Self {
+        Self {
+            number: 0,
+            digest: String::new(),
+            revision: Revision::of_digest(""),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(Snapshot::empty()),
+            hooks: Vec::new(),
+        }
+    }
+}

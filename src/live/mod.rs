@@ -2,11 +2,13 @@
 
 pub mod current;
 pub mod draining;
+pub mod entered;
 pub mod following;
 pub mod generation;
 pub mod namespaces;
 
 pub use current::{Current, Rejection};
 pub use draining::Draining;
+pub use entered::Entered;
 pub use generation::{Generation, LiveHook, Replacement, Rotation};
 pub use namespaces::Namespaces;

@@ -25,6 +25,7 @@ mod http_url;
 mod identity;
 mod initializers;
 mod kind;
+mod known;
 mod match_conditions;
 mod matched;
 mod matcher;
@@ -58,6 +59,7 @@ use self::{
     matcher::Matcher,
 };
 pub use self::{
+    known::Known,
     matched::{HookSet, How, Matched, Wanted},
     note::Note,
     problem::Problem,
@@ -105,7 +107,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    check::check(files, read).map(Snapshot::compile)
+    Known::default().load(files, read)
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
