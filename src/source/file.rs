@@ -37,6 +37,7 @@ pub struct FileSource {
 struct Last {
     digest: String,
     references: BTreeSet<String>,
+    known: snapshot::Known,
 }
 
 /// What tells one version of a file from another without reading it.
@@ -84,7 +85,7 @@ impl FileSource {
         let references = last.references.iter().map(|written| (written.clone(), self.read_reference(written)));
         let mut contents = Contents::new(files, references.collect());
         if contents.digest != last.digest {
-            contents = self.follow(contents);
+            contents = self.follow(contents, &mut last.known);
             last.digest.clone_from(&contents.digest);
             if !contents.references.keys().eq(&last.references) {
                 // Now we know what to stamp before reading.
@@ -137,7 +138,10 @@ impl FileSource {
     }
 
     /// The same files with exactly the references they make. Who knows what a document refers to is its parser.
-    fn follow(&self, contents: Contents) -> Contents {
+    fn follow(&self, contents: Contents, known: &mut snapshot::Known) -> Contents {
+        if contents.references.is_empty() && !contents.files.iter().any(may_refer) {
+            return contents;
+        }
         let followed = RefCell::new(BTreeMap::new());
         let read = |written: &str| {
             let reference = match contents.references.get(written) {
@@ -148,9 +152,14 @@ impl FileSource {
             reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
         };
         // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
-        let _ = snapshot::load(&contents.files, &read);
+        let _ = known.load(&contents.files, &read);
         Contents::new(contents.files, followed.into_inner())
     }
+}
+
+/// May this file refer to others? The keys that do so end in `File`; only an escape could spell them otherwise.
+fn may_refer(file: &SourceFile) -> bool {
+    str::from_utf8(&file.bytes).map_or(true, |text| text.contains("File") || text.contains('\\'))
 }
 
 fn read_files(source: &Path, paths: &[PathBuf]) -> Result<Vec<SourceFile>, ReadError> {
