@@ -69,12 +69,6 @@ impl Documents {
     }
 
     fn read_yaml(&mut self, text: &str) {
-        // Several times as fast, but all or nothing: it does not say how far it came.
-        if let Ok(documents) = serde_saphyr::from_multiple_with_options::<Value>(text, yaml_options()) {
-            self.values = documents;
-            self.values.retain(|document| *document != Value::Null);
-            return;
-        }
         for document in serde_saphyr::read_with_options::<_, Value>(&mut text.as_bytes(), yaml_options()) {
             match document {
                 Ok(Value::Null) => {}
