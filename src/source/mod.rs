@@ -3,6 +3,7 @@
 pub mod contents;
 pub mod file;
 pub mod poll;
+mod references;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
