@@ -2,12 +2,14 @@
 
 pub mod contents;
 pub mod file;
+pub mod kubernetes;
 pub mod poll;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use contents::{Contents, ReadError, Reference};
 pub use file::FileSource;
+pub use kubernetes::{KubernetesPlace, KubernetesSource};
 pub use poll::{Reading, poll};
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -20,6 +22,8 @@ pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 pub enum Place {
     /// A file, or the files of a folder.
     File(PathBuf),
+    /// The objects of a cluster.
+    Kubernetes(KubernetesPlace),
 }
 
 impl Place {
@@ -30,6 +34,7 @@ impl Place {
     pub async fn open(&self) -> Result<Source, ReadError> {
         match self {
             Self::File(path) => Ok(Source::file(path)),
+            Self::Kubernetes(place) => Ok(Source::Kubernetes(KubernetesSource::new(place.clone()).await?)),
         }
     }
 
@@ -38,6 +43,7 @@ impl Place {
     pub fn may_come_later(&self) -> bool {
         match self {
             Self::File(_) => false,
+            Self::Kubernetes(_) => true,
         }
     }
 }
@@ -46,6 +52,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
+            Self::Kubernetes(place) => place.fmt(f),
         }
     }
 }
@@ -60,6 +67,8 @@ pub enum Source {
         /// Reads that the file system has not answered.
         outstanding: Outstanding<Result<Contents, ReadError>>,
     },
+    /// The objects of a cluster.
+    Kubernetes(KubernetesSource),
 }
 
 impl Source {
@@ -79,6 +88,7 @@ impl Source {
                 let ended = outstanding.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
                 ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)))
             }
+            Self::Kubernetes(source) => source.read().await,
         }
     }
 }
