@@ -2,6 +2,7 @@
 
 pub mod contents;
 pub mod file;
+pub mod kubernetes;
 pub mod poll;
 mod references;
 
@@ -9,6 +10,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 pub use contents::{Contents, ReadError, Reference};
 pub use file::FileSource;
+pub use kubernetes::{KubernetesPlace, KubernetesSource};
 pub use poll::{Reading, poll};
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -21,6 +23,8 @@ pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 pub enum Place {
     /// A file, or the files of a folder.
     File(PathBuf),
+    /// The objects of a cluster.
+    Kubernetes(KubernetesPlace),
 }
 
 impl Place {
@@ -31,6 +35,7 @@ impl Place {
     pub async fn open(&self) -> Result<Source, ReadError> {
         match self {
             Self::File(path) => Ok(Source::file(path)),
+            Self::Kubernetes(place) => Ok(Source::Kubernetes(KubernetesSource::new(place.clone()).await?)),
         }
     }
 
@@ -39,6 +44,7 @@ impl Place {
     pub fn may_come_later(&self) -> bool {
         match self {
             Self::File(_) => false,
+            Self::Kubernetes(_) => true,
         }
     }
 }
@@ -47,6 +53,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
+            Self::Kubernetes(place) => place.fmt(f),
         }
     }
 }
@@ -61,6 +68,8 @@ pub enum Source {
         /// Reads that the file system has not answered.
         outstanding: Outstanding<Result<Contents, ReadError>>,
     },
+    /// The objects of a cluster.
+    Kubernetes(KubernetesSource),
 }
 
 impl Source {
@@ -80,6 +89,7 @@ impl Source {
                 let ended = outstanding.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
                 ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)))
             }
+            Self::Kubernetes(source) => source.read().await,
         }
     }
 }
