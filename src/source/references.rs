@@ -42,7 +42,10 @@ pub(super) fn with_references(
     };
     // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
     let _ = snapshot::load(&contents.files, &read);
-    let found = Contents::new(contents.files, followed.into_inner());
+    let mut found = Contents::new(contents.files, followed.into_inner());
+    if !contents.notes.is_empty() {
+        found = found.noted(contents.notes);
+    }
     match contents.as_of {
         Some(as_of) => Contents { revision: contents.revision, as_of: Some(as_of), ..found },
         None => found,
