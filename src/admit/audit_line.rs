@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use super::outcome::Outcome;
+use super::{outcome::Outcome, passage::Passage};
 use crate::{
     live::Generation,
     model::{Review, Verdict},
@@ -40,7 +40,17 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     took_us: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bypass: Vec<PassLine<'a>>,
     hooks: Hooks<'a>,
+}
+
+/// Why hooks were passed by.
+#[derive(Serialize)]
+struct PassLine<'a> {
+    name: &'a str,
+    effect: &'static str,
+    reason: &'a str,
 }
 
 struct Hooks<'a>(&'a [Outcome<'a>]);
@@ -80,6 +90,7 @@ impl Serialize for Hooks<'_> {
 pub(super) fn audit_line(
     review: &Review,
     generation: &Generation,
+    passage: &Passage<'_>,
     outcomes: &[Outcome<'_>],
     verdict: &Verdict,
     took: Duration,
@@ -103,6 +114,10 @@ pub(super) fn audit_line(
         code: verdict.refusal.as_ref().map(|refusal| refusal.code),
         reason: verdict.refusal.as_ref().map(|refusal| &*refusal.reason).filter(|reason| !reason.is_empty()),
         took_us: took.as_micros() as u64,
+        bypass: passage
+            .passes()
+            .map(|pass| PassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
+            .collect(),
         hooks: Hooks(outcomes),
     };
     let mut out = Vec::with_capacity(320 + 64 * outcomes.len());

@@ -51,6 +51,7 @@ impl Current {
             published: SystemTime::UNIX_EPOCH,
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
+            bypassed: Vec::new(),
         };
         Self {
             generation: ArcSwap::from_pointee(generation),

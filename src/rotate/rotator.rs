@@ -222,7 +222,9 @@ impl Rotator {
         hooks: Vec<LiveHook>,
     ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
+        let published = SystemTime::now();
+        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
         self.current.publish(Arc::clone(&new));
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");

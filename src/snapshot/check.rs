@@ -1,6 +1,6 @@
 //! Check: documents to what they mean, and every problem on the way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Note, ReadFile, SourceFile,
@@ -9,7 +9,7 @@ use super::{
     document::File,
     kind::Kind,
     namespace,
-    problem::Problem,
+    problem::{Problem, quoted},
     used::first_use,
     value::Value,
     webhooks,
@@ -57,10 +57,24 @@ pub(super) fn check(files: &[SourceFile], read: ReadFile<'_>) -> Result<Checked,
         });
     }
     checked.configurations.sort_by(|a, b| (a.prefix.is_empty(), &a.name).cmp(&(b.prefix.is_empty(), &b.name)));
+    checked.notes.extend(bypasses_of_no_hook(&checked.configurations));
     match report.into_problems() {
         none if none.is_empty() => Ok(checked),
         problems => Err(problems),
     }
+}
+
+/// A bypass may name a hook that is not there, or not yet: it then does nothing for it, which may be a slip.
+fn bypasses_of_no_hook(configurations: &[Configuration]) -> Vec<Note> {
+    let hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|entry| &*entry.hook.name).collect();
+    let mut notes = Vec::new();
+    for (bypass, (file, path)) in configurations.iter().flat_map(|configuration| &configuration.bypasses) {
+        for hook in bypass.hooks.iter().filter(|hook| !hooks.contains(&***hook)) {
+            let text = format!("no hook is called {}: the bypass {} does nothing for it", quoted(hook), bypass.name);
+            notes.push(Note { file: file.clone(), path: path.clone(), text });
+        }
+    }
+    notes
 }
 
 /// What a document is: an item of a typed list may leave that to the list, and may not say otherwise.
