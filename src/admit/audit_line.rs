@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 use super::{outcome::Outcome, passage::Passage};
 use crate::{
     live::Generation,
-    model::{Review, Verdict},
+    model::{BreakGlass, Review, Verdict},
     telemetry::HookOutcome,
 };
 
@@ -42,7 +42,21 @@ struct Line<'a> {
     took_us: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bypass: Vec<PassLine<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    break_glass: Vec<BrokenLine<'a>>,
     hooks: Hooks<'a>,
+}
+
+/// What was open in an emergency.
+#[derive(Serialize)]
+struct BrokenLine<'a> {
+    name: &'a str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    by: &'a str,
+    until: String,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    hooks: &'a [Box<str>],
 }
 
 /// Why hooks were passed by.
@@ -86,6 +100,16 @@ impl Serialize for Hooks<'_> {
     }
 }
 
+fn broken(glass: &BreakGlass) -> BrokenLine<'_> {
+    BrokenLine {
+        name: &glass.name,
+        reason: &glass.reason,
+        by: &glass.by,
+        until: humantime::format_rfc3339_seconds(glass.until()).to_string(),
+        hooks: &glass.hooks,
+    }
+}
+
 /// The record of one review.
 pub(super) fn audit_line(
     review: &Review,
@@ -118,6 +142,7 @@ pub(super) fn audit_line(
             .passes()
             .map(|pass| PassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
             .collect(),
+        break_glass: passage.broken().iter().map(|open| broken(&open.document)).collect(),
         hooks: Hooks(outcomes),
     };
     let mut out = Vec::with_capacity(320 + 64 * outcomes.len());

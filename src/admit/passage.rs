@@ -1,12 +1,12 @@
 //! Passage: what lets one request past hooks, decided before anything is said about how fresh the configuration is.
 //!
 //! What applies is what the snapshot in force says, however old that is: a configuration that cannot be read must not
-//! close what its administrator has opened.
+//! close what its administrator has opened. What break-glass opens needs no snapshot at all.
 
 use smallvec::SmallVec;
 
 use crate::{
-    live::Generation,
+    live::{Generation, break_glass::Open},
     model::{Bypass, BypassEffect, Review, Verdict},
     snapshot::Say,
     telemetry::Metrics,
@@ -15,9 +15,13 @@ use crate::{
 
 /// Prefix of the annotations that name the bypass rules which applied.
 const BYPASSED: &str = "bypass.gatepost.dev";
+/// Prefix of the annotations that name what break-glass is open.
+const BROKEN: &str = "break-glass.gatepost.dev";
 /// What requests about our own configuration are counted as.
 const OWN: &str = "own-configuration";
 const OWN_REASON: &str = "no hook, and no stale configuration, may hold up a change of Gatepost's own configuration";
+/// The longest warning, in characters: a longer one is cut by kube-apiserver once there are several.
+const LONGEST_WARNING: usize = 256;
 
 /// What lets one request past hooks.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Passage<'a> {
     generation: &'a Generation,
     /// The rules that apply, by their number in the snapshot. One that skips every hook stands alone.
     rules: SmallVec<[usize; 2]>,
+    /// What is opened in an emergency.
+    broken: SmallVec<[Open; 1]>,
 }
 
 /// One reason for which a request was let past, for the audit log.
@@ -37,10 +43,11 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Passage<'a> {
-    /// What lets `review` past the hooks of `generation`.
-    pub(super) fn of(generation: &'a Generation, review: &Review) -> Self {
-        let mut passage = Self { say: generation.snapshot.say(review), generation, rules: SmallVec::new() };
-        if passage.say != Say::Matching {
+    /// What lets `review` past the hooks of `generation`, while `broken` is open.
+    pub(super) fn of(generation: &'a Generation, broken: SmallVec<[Open; 1]>, review: &Review) -> Self {
+        let say = generation.snapshot.say(review);
+        let mut passage = Self { say, generation, rules: SmallVec::new(), broken };
+        if passage.asks_nobody() {
             return passage;
         }
         for (number, bypass) in generation.snapshot.bypasses().iter().enumerate() {
@@ -61,12 +68,13 @@ impl<'a> Passage<'a> {
 
     /// Is no hook asked, whatever is configured for it?
     pub(super) fn asks_nobody(&self) -> bool {
-        self.say != Say::Matching || self.rules().any(|rule| rule.effect == BypassEffect::Skip && rule.is_about_all())
+        let skips_all = |rule: &Bypass| rule.effect == BypassEffect::Skip && rule.is_about_all();
+        self.say != Say::Matching || self.breaks_everything() || self.rules().any(skips_all)
     }
 
-    /// Does a bypass let it past unasked, and not the nature of the request?
+    /// Is it let past unasked by somebody's word, and not as such requests always are?
     pub(super) fn is_bypass(&self) -> bool {
-        self.say == Say::Ourselves || !self.rules.is_empty()
+        self.say == Say::Ourselves || self.breaks_everything() || !self.rules.is_empty()
     }
 
     /// Does nothing but a hook's own "no" reject it? Then not even a stale configuration does, whose hooks are asked as
@@ -75,9 +83,14 @@ impl<'a> Passage<'a> {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about_all())
     }
 
-    /// Is this hook not asked?
+    /// Is this hook not asked, as a rule says so?
     pub(super) fn skips(&self, hook: &str) -> bool {
         self.rules().any(|rule| rule.effect == BypassEffect::Skip && rule.is_about(hook))
+    }
+
+    /// Is this hook not asked, as break-glass is open for it?
+    pub(super) fn breaks(&self, hook: &str) -> bool {
+        self.broken.iter().any(|open| open.document.is_about(hook))
     }
 
     /// Is this hook passed over where it cannot answer, whatever its failure policy?
@@ -85,17 +98,24 @@ impl<'a> Passage<'a> {
         self.rules().any(|rule| rule.effect == BypassEffect::FailOpen && rule.is_about(hook))
     }
 
-    /// Every reason there is, in order.
+    /// Every reason there is, in order; what is opened in an emergency apart.
     pub(super) fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
         let ours = Pass { name: OWN, reason: OWN_REASON, effect: BypassEffect::Skip };
         let rule = |rule: &'a Bypass| Pass { name: &rule.name, reason: &rule.reason, effect: rule.effect };
         (self.say == Say::Ourselves).then_some(ours).into_iter().chain(self.rules().map(rule))
     }
 
-    /// Counts what applies, and says it in the verdict.
+    /// What is opened in an emergency.
+    pub(super) fn broken(&self) -> &[Open] {
+        &self.broken
+    }
+
+    /// Counts what applies, and says it in the verdict: break-glass in every one, whatever was decided.
     pub(super) fn tell(&self, metrics: &Metrics, verdict: &mut Verdict) {
         if self.say == Say::Ourselves {
             metrics.let_ourselves_past();
+        } else if self.say == Say::Matching && self.breaks_everything() {
+            metrics.let_past_broken_glass();
         }
         for number in &self.rules {
             let Generation { snapshot, bypassed, .. } = self.generation;
@@ -107,10 +127,29 @@ impl<'a> Passage<'a> {
             let said = format!("{}: {reason}", effect.as_str());
             verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), said));
         }
+        for (at, open) in self.broken.iter().enumerate() {
+            let (said, warning) = told(open);
+            verdict.audit_annotations.push((format!("{BROKEN}/{}", open.document.name), said));
+            verdict.warnings.insert(at, warning);
+        }
+    }
+
+    /// Is everything open?
+    fn breaks_everything(&self) -> bool {
+        self.broken.iter().any(|open| open.document.is_about_all())
     }
 
     fn rules(&self) -> impl Iterator<Item = &'a Bypass> {
         let bypasses = self.generation.snapshot.bypasses();
         self.rules.iter().filter_map(move |number| bypasses.get(*number)).map(AsRef::as_ref)
     }
+}
+
+/// What the annotation says of it, and the warning.
+fn told(open: &Open) -> (String, String) {
+    let glass = &open.document;
+    let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
+    let said = format!("{what} until {}: {}", humantime::format_rfc3339_seconds(glass.until()), glass.reason);
+    let warning = format!("gatepost: break-glass {} is open for {said}", glass.name);
+    (said, warning.chars().take(LONGEST_WARNING).collect())
 }

@@ -30,6 +30,8 @@ pub(super) struct Selected<'a> {
     pub(super) asked: SmallVec<[Asked<'a>; 16]>,
     /// Still being probed: only named in the verdict.
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
+    /// A hook that a rule would have matched is left out, as break-glass is open for it.
+    pub(super) broken: bool,
 }
 
 /// Selects the validating hooks of this request.
@@ -57,6 +59,10 @@ pub(super) fn select<'a>(
             continue;
         }
         if passage.skips(&live.hook.name) {
+            continue;
+        }
+        if passage.breaks(&live.hook.name) {
+            selected.broken = true;
             continue;
         }
         let opened = passage.opens(&live.hook.name);

@@ -12,6 +12,7 @@
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
 mod at;
+mod break_glass;
 mod bypass;
 mod check;
 mod client_config;
@@ -59,6 +60,7 @@ use self::{
     matcher::Matcher,
 };
 pub use self::{
+    break_glass::break_glass,
     exempt::Say,
     matched::{HookSet, How, Matched, Wanted},
     note::Note,

@@ -2,6 +2,7 @@
 
 pub mod contents;
 pub mod file;
+pub mod guarded;
 pub mod poll;
 
 use std::{fmt, path::PathBuf, time::Duration};

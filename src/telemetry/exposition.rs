@@ -54,8 +54,10 @@ impl Collector for Scrape {
         })?;
         self.hooks(encoder)?;
         self.bypasses(encoder)?;
+        family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
         for (table, reading) in [
+            (&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_BYTES, Reading::InflightBytes),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),

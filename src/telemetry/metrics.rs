@@ -156,10 +156,12 @@ pub enum Reading {
     Namespaces,
     /// Time since the apiserver last spoke of them, in seconds.
     NamespacesAge,
+    /// Break-glass documents that are open.
+    BreakGlassOpen,
 }
 
 /// How many there are.
-const READINGS: usize = 9;
+const READINGS: usize = 10;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
 pub(super) const FAILURE_KINDS: [&str; 18] = [
@@ -254,6 +256,8 @@ pub struct Metrics {
     bypasses: Mutex<BTreeMap<Arc<str>, Arc<BypassMetrics>>>,
     /// Requests about our own configuration.
     pub(super) own_configuration: AtomicU64,
+    /// Requests that break-glass has let past.
+    pub(super) break_glass: AtomicU64,
     readings: Mutex<[Option<Read>; READINGS]>,
 }
 
@@ -286,6 +290,7 @@ impl Metrics {
             hooks: Mutex::default(),
             bypasses: Mutex::default(),
             own_configuration: AtomicU64::new(0),
+            break_glass: AtomicU64::new(0),
             readings: Mutex::default(),
         }
     }
@@ -311,6 +316,11 @@ impl Metrics {
     /// A request about our own configuration was let past.
     pub fn let_ourselves_past(&self) {
         self.own_configuration.fetch_add(1, Relaxed);
+    }
+
+    /// Break-glass has let a request past every hook, or past one that meant it.
+    pub fn let_past_broken_glass(&self) {
+        self.break_glass.fetch_add(1, Relaxed);
     }
 
     /// Every bypass's counters, by name.
