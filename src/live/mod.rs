@@ -6,7 +6,7 @@ pub mod following;
 pub mod generation;
 pub mod namespaces;
 
-pub use current::{Current, Rejection};
+pub use current::{Current, FailedRead, Rejection};
 pub use draining::Draining;
 pub use generation::{Generation, LiveHook, Replacement, Rotation};
 pub use namespaces::Namespaces;

@@ -85,6 +85,30 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// One word for its kind: the bounded label of `gatepost_config_reads_total`, there with `failed_` before it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "unreadable",
+            Self::NotAFile { .. } => "not_a_file",
+            Self::TooLarge { .. } => "too_large",
+            Self::Unsettled { .. } => "unsettled",
+            Self::Hung(_) | Self::Kube(KubeError::Late { .. }) => "hung",
+            Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
+            Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. }) => "refused",
+            Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",
+            Self::WentBack { .. } => "went_back",
+            Self::OtherStore { .. } => "other_store",
+        }
+    }
+
+    /// What to do about it, where its words do not say so already.
+    pub fn fix(&self) -> Option<&'static str> {
+        match self {
+            Self::Kube(error) => Some(error.fix()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
         Self::Unreadable { path: path.to_owned(), cause: error.to_string() }
     }
