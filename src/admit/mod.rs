@@ -11,13 +11,16 @@ mod slot;
 mod status;
 mod warnings;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 use crate::{
-    live::{Current, Generation, Namespaces},
-    model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict},
+    live::{Current, Generation, Namespaces, current::STALE_AFTER},
+    model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict, verdict},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
 use lookup::{Held, Lookup};
@@ -82,31 +85,38 @@ pub struct Caller {
 /// Every way out is a verdict: a denial, a closed failure and a refusal of our own differ in their status, and none of
 /// them can be mistaken for "could not ask" by the caller's failure policy.
 pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
-    let began = Instant::now();
+    let began = now();
+    // Asked before the generation is taken, which is then at least as new as what was asked about.
+    let age = gate.current.age(began);
     let generation = gate.current.load();
 
-    if !gate.current.is_fresh(began) {
-        let refusal = status::stale(gate.current.age(began));
-        return conclude(gate, review, caller, began, &generation, &[], refused(refusal), RequestOutcome::Stale);
+    if age.is_none_or(|age| age >= STALE_AFTER) {
+        let verdict = refused(status::stale(age));
+        return conclude(gate, review, caller, began, age, &generation, &[], verdict, RequestOutcome::Stale);
     }
     let selected = match selected(gate, &generation, review, caller, began).await {
         Ok(selected) => selected,
         Err(refusal) => {
             let verdict = refused(*refusal);
-            return conclude(gate, review, caller, began, &generation, &[], verdict, RequestOutcome::Failed);
+            return conclude(gate, review, caller, began, age, &generation, &[], verdict, RequestOutcome::Failed);
         }
     };
     let outcomes = if selected.asked.is_empty() {
         Vec::new()
     } else if caller.deadline.left(began).is_zero() {
         let verdict = refused(status::out_of_time());
-        return conclude(gate, review, caller, began, &generation, &[], verdict, RequestOutcome::Failed);
+        return conclude(gate, review, caller, began, age, &generation, &[], verdict, RequestOutcome::Failed);
     } else {
         fanout::ask_all(gate, &selected.asked, review, caller).await
     };
     let verdict = combine::combine(&outcomes, &selected.probing);
     let how = how_it_ended(&outcomes, &verdict);
-    conclude(gate, review, caller, began, &generation, &outcomes, verdict, how)
+    conclude(gate, review, caller, began, age, &generation, &outcomes, verdict, how)
+}
+
+/// tokio's clock, so that a test with paused time sees the same clock everywhere.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// The hooks this request is for. Waits only for a namespace that is not known yet.
@@ -144,22 +154,28 @@ fn how_it_ended(outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
     }
 }
 
-/// One metrics record and one audit record; neither waits.
+/// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
 #[allow(clippy::too_many_arguments)]
 fn conclude(
     gate: &Gate,
     review: &Review,
     caller: &Caller,
     began: Instant,
+    age: Option<Duration>,
     generation: &Generation,
     outcomes: &[Outcome<'_>],
-    verdict: Verdict,
+    mut verdict: Verdict,
     how: RequestOutcome,
 ) -> Verdict {
-    let took = began.elapsed();
+    if generation.number > 0 {
+        // A hook by our own name does not get to say it.
+        verdict.audit_annotations.retain(|(key, _)| key != verdict::REVISION);
+        verdict.audit_annotations.push((verdict::REVISION.to_owned(), generation.revision.to_string()));
+    }
+    let took = now().saturating_duration_since(began);
     gate.metrics.request(caller.worker, how, took);
     if gate.audit.enabled() {
-        gate.audit.push(audit_line::audit_line(review, generation, outcomes, &verdict, took));
+        gate.audit.push(audit_line::audit_line(review, generation, age, outcomes, &verdict, took));
     }
     verdict
 }
