@@ -103,8 +103,8 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         hooks: Vec::new(),
     }));
     current.stamp(Instant::now());
-    let (error, fix) = ("etcd is gone".to_owned(), Some("start it".to_owned()));
-    current.set_failed_read(Some(FailedRead { error, fix, since: SystemTime::UNIX_EPOCH, count: 3 }));
+    let error = "etcd is gone; start it".to_owned();
+    current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
     let problem = Problem { file: "a.yaml".into(), path: "x".into(), what: "is wrong".into(), fix: "mend it".into() };
     current.set_rejected(Some(Rejection { problems: vec![problem], since: SystemTime::UNIX_EPOCH }));
     let page_now = page().await;
@@ -113,7 +113,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         json!({ "number": 7, "digest": "abc", "revision": "1", "published": "1970-01-01T00:00:00Z" })
     );
     assert_eq!(page_now["freshness"]["stale"], false);
-    let last = json!({ "error": "etcd is gone", "fix": "start it", "since": "1970-01-01T00:00:00Z", "count": 3 });
+    let last = json!({ "error": "etcd is gone; start it", "since": "1970-01-01T00:00:00Z", "count": 3 });
     assert_eq!(page_now["freshness"]["lastFailure"], last);
     assert_eq!(
         page_now["rejected"],

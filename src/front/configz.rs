@@ -76,7 +76,7 @@ fn leaving(current: &Current) -> Vec<Value> {
 
 /// Why the last read failed, and how long that has been so; nothing after a good one.
 fn failed_read(failed: &FailedRead) -> Value {
-    json!({ "error": failed.error, "fix": failed.fix, "since": time(failed.since), "count": failed.count })
+    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
 fn rejection(rejection: &Rejection) -> Value {

@@ -33,10 +33,8 @@ pub struct Rejection {
 /// The reads that have failed since the last good one. What is in force stays, and grows old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRead {
-    /// Why the last of them failed.
+    /// Why the last of them failed, and what to do about it.
     pub error: String,
-    /// What to do about it, where that can be said.
-    pub fix: Option<String>,
     /// When the first of them ended.
     pub since: SystemTime,
     /// How many.

@@ -242,12 +242,11 @@ impl Rotator {
 
     fn tell_failed_read(&mut self, error: ReadError) {
         if self.failed_read.as_ref() != Some(&error) {
-            tracing::warn!(%error, fix = error.fix(), "configuration cannot be read; what is in force grows old");
+            tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
         }
         let before = self.current.failed_read();
         self.current.set_failed_read(Some(FailedRead {
             error: error.to_string(),
-            fix: error.fix().map(str::to_owned),
             since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
             count: before.map_or(0, |before| before.count) + 1,
         }));

@@ -134,7 +134,7 @@ pub enum ReadOutcome {
 
 impl ReadOutcome {
     /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
-    pub(super) const LABELS: [&'static str; 14] = [
+    pub(super) const LABELS: [&'static str; 15] = [
         "unchanged",
         "changed",
         "rejected",
@@ -146,6 +146,7 @@ impl ReadOutcome {
         "failed_unreachable",
         "failed_refused",
         "failed_garbled",
+        "failed_not_installed",
         "failed_went_back",
         "failed_other_store",
         "failed_other",
