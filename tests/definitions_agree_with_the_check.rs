@@ -1,9 +1,8 @@
 //! What `gatepost crd` tells a cluster and what the check says is the same, as far as a schema can say it.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-mod support {
-    pub mod structural;
-}
+#[path = "definitions/structural.rs"]
+mod structural;
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::OnceLock};
 
@@ -11,7 +10,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use gatepost::snapshot::{SourceFile, load, schema::definitions};
 use serde_json::{Value, json};
-use support::structural;
 
 const TABLE: &str = "tests/definitions/written.tsv";
 

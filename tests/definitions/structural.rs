@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 /// Everything that does not fit.
-pub fn problems(schema: &Value, value: &Value) -> Vec<String> {
+pub(crate) fn problems(schema: &Value, value: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     visit(schema, value, "", &mut problems);
     problems
