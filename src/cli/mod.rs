@@ -12,6 +12,7 @@ pub mod register;
 pub mod review;
 pub mod serve;
 pub mod size;
+mod source;
 pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
