@@ -90,17 +90,19 @@ definitions() {
   sed -i "s|certificates/ca.crt|$work/ca.crt|; s|certificates/gatepost.crt|$work/gatepost.crt|; s|certificates/gatepost.key|$work/gatepost.key|" "$work/default.yaml"
   check "definitions: gatepost check reads what the cluster stored" "$gatepost" check "$work/default.yaml"
 
-  for said in 'until: "2026-01-02T03:04:05Z", reason: because' \
-    'until: "2026-01-02T03:04:05.5+01:00", reason: because, hooks: [a.example.com], by: somebody, opened: "2026-01-02T03:04:05Z", for: 30m'; do
-    allows "definitions: a break glass: $said" break_glass "$said"
-  done
-  refuses "definitions: a break glass wants its end" 'until: Required value' break_glass 'reason: because'
-  refuses "definitions: a break glass wants a reason" 'reason: Required value' break_glass 'until: "2026-01-02T03:04:05Z"'
-  refuses "definitions: a break glass ends at a point in time" 'until' break_glass 'until: tomorrow, reason: because'
+  allows "definitions: a break glass is accepted" break_glass 15m 2026-01-31T22:15:00Z 'hooks: [a.example.com], by: ann'
+  allows "definitions: a break glass of a day is accepted" break_glass '24 hours' 2026-02-01T22:00:00Z
+  refuses "definitions: a break glass of more than a day is not" 'from 1s to 24h' break_glass 25h 2026-02-01T23:00:00Z
+  refuses "definitions: a break glass has one end" 'until is not opened and for together' break_glass 15m 2026-01-31T22:16:00Z
+  refuses "definitions: a break glass ends in UTC" 'should match' break_glass 15m 2026-01-31T23:15:00+01:00
+  refuses "definitions: a break glass ends at a point in time" 'until' break_glass 15m tomorrow
+  refuses "definitions: a break glass that opens no hook is a slip" 'hooks' break_glass 15m 2026-01-31T22:15:00Z 'hooks: []'
   check "definitions: our kinds are taken away" kubectl delete crd admissioncontrolconfigurations.gatepost.dev breakglasses.gatepost.dev
 }
 
+# break_glass FOR UNTIL [MORE]: one that is opened at ten in the evening.
 break_glass() {
-  echo "{apiVersion: gatepost.dev/v1alpha1, kind: BreakGlass, metadata: {name: trial}, $1}" |
+  echo "{apiVersion: gatepost.dev/v1alpha1, kind: BreakGlass, metadata: {name: night}, reason: the webhook's node is gone,
+    opened: \"2026-01-31T22:00:00Z\", for: $1, until: \"$2\"${3:+, $3}}" |
     kubectl create --dry-run=server --filename -
 }
