@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{Draining, Generation};
+use super::{BreakGlasses, Draining, Generation};
 use crate::{
     model::Revision,
     snapshot::{Problem, Snapshot},
@@ -39,6 +39,7 @@ pub struct Current {
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
     leaving: ArcSwap<Vec<Draining>>,
+    break_glass: BreakGlasses,
 }
 
 impl Current {
@@ -51,6 +52,7 @@ impl Current {
             published: SystemTime::UNIX_EPOCH,
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
+            bypassed: Vec::new(),
         };
         Self {
             generation: ArcSwap::from_pointee(generation),
@@ -59,6 +61,7 @@ impl Current {
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             leaving: ArcSwap::default(),
+            break_glass: BreakGlasses::default(),
         }
     }
 
@@ -110,6 +113,11 @@ impl Current {
     /// True from [`Current::drain`] on.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// What is opened in an emergency, whatever is in force.
+    pub fn break_glass(&self) -> &BreakGlasses {
+        &self.break_glass
     }
 
     /// The hooks that are no longer in force and still hold requests.

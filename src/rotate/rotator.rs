@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
-    model::{Endpoint, Hook, Revision},
-    snapshot::{Problem, Snapshot},
+    live::{Current, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER},
+    model::{BreakGlass, Endpoint, Hook, Revision},
+    snapshot::{self, Problem, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::Metrics,
 };
@@ -97,9 +97,14 @@ impl Rotator {
         }
         self.judged.clone_from(&contents.digest);
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        match spawn_blocking(move || candidate(&contents)).await {
+        let check = move || candidate(&contents).map_err(|problems| (problems, snapshot::break_glass(&contents.files)));
+        match spawn_blocking(check).await {
             Ok(Ok(candidate)) => self.put_in_force(candidate),
-            Ok(Err(problems)) => self.reject(problems),
+            Ok(Err((problems, break_glass))) => {
+                // An emergency does not wait until somebody has mended another document.
+                self.open(break_glass);
+                self.reject(problems);
+            }
             // The checker itself broke. That is our fault; what is in force stays.
             Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
         }
@@ -113,6 +118,12 @@ impl Rotator {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
+    }
+
+    /// These are the break-glass documents that the source holds now.
+    fn open(&self, documents: Vec<BreakGlass>) {
+        let now = tokio::time::Instant::now().into_std();
+        self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
     fn reject(&self, problems: Vec<Problem>) {
@@ -131,6 +142,7 @@ impl Rotator {
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
+        self.open(candidate.break_glass.clone());
         if self.current.rejected().is_some() {
             tracing::info!("configuration is good again");
             self.current.set_rejected(None);
@@ -222,7 +234,9 @@ impl Rotator {
         hooks: Vec<LiveHook>,
     ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
+        let published = SystemTime::now();
+        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
         self.current.publish(Arc::clone(&new));
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
