@@ -51,14 +51,14 @@ pub struct Bypass {
     /// By which users: their exact names.
     #[schemars(
         length(min = 1, max = limits::NAMES),
-        inner(length(min = 1, max = 253), regex(pattern = EXACT)),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
         extend("x-kubernetes-validations" = rules(&SOMEBODY))
     )]
     pub users: Option<Vec<String>>,
     /// By users of which groups: their exact names.
     #[schemars(
         length(min = 1, max = limits::NAMES),
-        inner(length(min = 1, max = 253), regex(pattern = EXACT)),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
         extend("x-kubernetes-validations" = rules(&SOMEBODY))
     )]
     pub groups: Option<Vec<String>>,
