@@ -14,6 +14,9 @@ use super::{
 };
 use crate::model::{BreakGlass, break_glass::LONGEST};
 
+pub(super) const KEYS: [&str; 9] =
+    ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
+
 /// Every sound `BreakGlass` document in these files, whatever else is wrong with them; the others are left out.
 ///
 /// [`super::load`] reports what is wrong with those, too.
@@ -38,8 +41,7 @@ pub(super) fn sound(file: &str, documents: &Documents) -> Vec<BreakGlass> {
 
 /// Checks one document; what is wrong is reported.
 pub(super) fn check(at: &At<'_>) -> Option<BreakGlass> {
-    let keys = ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
-    if !at.is_map_of(&keys) {
+    if !at.is_map_of(&KEYS) {
         return None;
     }
     let before = at.problems();
