@@ -11,6 +11,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    etcd::EtcdError,
     kube::KubeError,
     model::Revision,
     snapshot::{Note, SourceFile},
@@ -53,6 +54,9 @@ pub enum ReadError {
     /// An apiserver cannot be asked, or says no.
     #[error("{0}; {fix}", fix = .0.fix())]
     Kube(#[from] KubeError),
+    /// An etcd cluster cannot be asked, or says no.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Etcd(#[from] EtcdError),
     /// The kind of our configuration is not known there: nobody could have written one.
     #[error(
         "{store} does not know {resource}: the kind is not installed, and that is not taken for an empty configuration; \

@@ -1,13 +1,16 @@
 //! Where configuration is read from: one full consistent read, once a second.
 
 pub mod contents;
+pub mod etcd;
 pub mod file;
 pub mod kubernetes;
 pub mod poll;
+mod references;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use contents::{Contents, ReadError, Reference};
+pub use etcd::{EtcdPlace, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{KubernetesPlace, KubernetesSource};
 pub use poll::{Reading, poll};
@@ -24,6 +27,8 @@ pub enum Place {
     File(PathBuf),
     /// The objects of a cluster.
     Kubernetes(KubernetesPlace),
+    /// The keys below a prefix of an etcd cluster.
+    Etcd(EtcdPlace),
 }
 
 impl Place {
@@ -35,6 +40,7 @@ impl Place {
         match self {
             Self::File(path) => Ok(Source::file(path)),
             Self::Kubernetes(place) => Ok(Source::Kubernetes(KubernetesSource::new(place.clone()).await?)),
+            Self::Etcd(place) => Ok(Source::Etcd(EtcdSource::new(place.clone()).await?)),
         }
     }
 
@@ -43,7 +49,7 @@ impl Place {
     pub fn may_come_later(&self) -> bool {
         match self {
             Self::File(_) => false,
-            Self::Kubernetes(_) => true,
+            Self::Kubernetes(_) | Self::Etcd(_) => true,
         }
     }
 }
@@ -53,6 +59,7 @@ impl fmt::Display for Place {
         match self {
             Self::File(path) => path.display().fmt(f),
             Self::Kubernetes(place) => place.fmt(f),
+            Self::Etcd(place) => place.fmt(f),
         }
     }
 }
@@ -69,6 +76,8 @@ pub enum Source {
     },
     /// The objects of a cluster.
     Kubernetes(KubernetesSource),
+    /// The keys below a prefix of an etcd cluster.
+    Etcd(EtcdSource),
 }
 
 impl Source {
@@ -89,6 +98,7 @@ impl Source {
                 ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)))
             }
             Self::Kubernetes(source) => source.read().await,
+            Self::Etcd(source) => source.read().await,
         }
     }
 }
