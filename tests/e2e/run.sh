@@ -4,6 +4,7 @@
 #
 #   tests/e2e/run.sh                     everything; some three minutes, and ten more the first time for building Kubernetes
 #   tests/e2e/run.sh --direct-only       only the hooks registered directly: is the trial itself sound?
+#   tests/e2e/run.sh --definitions-only  only what kube-apiserver makes of `gatepost crd`
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
 # the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
@@ -14,6 +15,7 @@ source ./stage.sh
 source ./story.sh
 source ./changes.sh
 source ./following.sh
+source ./definitions.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -34,6 +36,9 @@ build
 certificates || broken "openssl made no certificates"
 begin_hooks
 begin_cluster
+
+((${#modes[@]} == 0)) || definitions
+[[ "${1:-}" != --definitions-only ]] || { summary; exit; }
 
 echo "======== direct: kube-apiserver asks the hooks itself"
 register direct
