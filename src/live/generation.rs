@@ -6,7 +6,7 @@ use crate::{
     hooks::Channel,
     model::{CallFailure, Hook, Revision},
     snapshot::Snapshot,
-    telemetry::HookMetrics,
+    telemetry::{BypassMetrics, HookMetrics},
 };
 
 /// Where a hook of the current generation stands. Draining and Gone hooks are no longer in any current generation.
@@ -74,4 +74,6 @@ pub struct Generation {
     pub snapshot: Arc<Snapshot>,
     /// One for each of `snapshot.hooks`, in the same order.
     pub hooks: Vec<LiveHook>,
+    /// The counters of each of `snapshot.bypasses()`, in the same order.
+    pub bypassed: Vec<Arc<BypassMetrics>>,
 }
