@@ -194,7 +194,12 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     assert_eq!(code, Some(2), "everything has to be said: {stderr}");
     let (code, stdout, stderr) = gatepost(&[&OPEN[..], &["--everything"]].concat(), place);
     assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
-    assert!(stdout.contains("EVERYTHING is open") && stdout.contains("--end --name night --config"), "{stdout}");
+    assert!(
+        stdout.contains("EVERYTHING is open")
+            && stdout.contains("--name night --config")
+            && stdout.trim_end().ends_with("--end"),
+        "{stdout}"
+    );
     until("it is open", || is_open(&running)).await;
     let response = decided(&caller, create_pod("1", 100)).await;
     assert!(response.allowed());

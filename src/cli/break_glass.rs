@@ -1,11 +1,14 @@
 //! `break-glass`: opens everything, or hooks by name, for a while.
 
+mod ending;
 mod place;
 
 use std::{
     io::{self, Write as _},
     time::{Duration, SystemTime},
 };
+
+use serde_json::{Value, json};
 
 use self::place::{Place, PlaceArgs};
 use super::{Ending, complain};
@@ -20,6 +23,8 @@ Examples:
   gatepost break-glass --for 1h --reason INC-4711 --hook no-latest.example.com --config /etc/gatepost
   gatepost break-glass --end --config /etc/gatepost
   gatepost break-glass --for 15m --reason 'etcd is down' --everything --file /run/gatepost/break-glass.yaml
+  gatepost break-glass --for 15m --reason INC-4711 --everything --source kubernetes
+  gatepost break-glass --for 15m --reason INC-4711 --everything --source etcd --etcd-endpoint https://etcd.example:2379
 
 What it does:
   Writes a BreakGlass document, of which every sidecar that reads it takes heed within a second or two, whatever else
@@ -27,7 +32,8 @@ What it does:
   a warning, every audit record names it, and the log says so once a minute.
 
 Who may:
-  Whoever may write the configuration: the folder's or the file's permissions decide. --file is heeded only where
+  Whoever may write the configuration: the permissions of the folder, the role in etcd (readwrite on the prefix), or
+  RBAC (create, patch and delete on breakglasses.gatepost.dev). --file is heeded only where
   `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.";
 
 /// Open everything, or hooks by name, for a bounded time
@@ -84,50 +90,51 @@ impl BreakGlassCommand {
             Ok(place) => place,
             Err(error) => return complain(&error),
         };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return complain(&error),
+        };
         if self.end {
-            return match place.remove() {
+            return match runtime.block_on(place.remove()) {
                 Ok(()) => {
                     say(&format!("closed: {place} is removed; sidecars that read it follow within a second or two\n"))
                 }
                 Err(error) => complain(&error),
             };
         }
-        let text = self.document(SystemTime::now());
-        let glass = match checked(text.as_bytes()) {
+        let document = self.document(SystemTime::now());
+        let glass = match checked(&document) {
             Ok(glass) => glass,
             Err(problem) => return complain(&problem),
         };
-        match place.write(text.as_bytes()) {
+        match runtime.block_on(place.write(&document)) {
             Ok(()) => say(&self.told(&glass, &place)),
             Err(error) => complain(&error),
         }
     }
 
-    /// The document, opened at `now`. YAML with texts in JSON's quotes.
-    fn document(&self, now: SystemTime) -> String {
-        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    /// The document, opened at `now`.
+    fn document(&self, now: SystemTime) -> Value {
         let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let opened = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
         let lasts = self.lasts.unwrap_or_default();
-        let by = self
-            .by
-            .clone()
-            .or_else(|| ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()));
-        let mut text = format!(
-            "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata:\n  name: {}\nopened: {}\nfor: {}\nuntil: {}\nreason: {}\n",
-            quoted(&self.name),
-            quoted(&humantime::format_rfc3339(opened).to_string()),
-            quoted(&humantime::format_duration(lasts).to_string()),
-            quoted(&humantime::format_rfc3339(opened + lasts).to_string()),
-            quoted(self.reason.as_deref().unwrap_or_default()),
-        );
+        let mut document = json!({
+            "apiVersion": "gatepost.dev/v1alpha1",
+            "kind": "BreakGlass",
+            "metadata": { "name": self.name },
+            "opened": humantime::format_rfc3339_seconds(opened).to_string(),
+            "for": humantime::format_duration(lasts).to_string(),
+            "until": humantime::format_rfc3339(opened + lasts).to_string(),
+            "reason": self.reason,
+        });
         if !self.hook.is_empty() {
-            text.push_str(&format!("hooks: {}\n", serde_json::Value::from(self.hook.clone())));
+            document["hooks"] = self.hook.clone().into();
         }
-        if let Some(by) = by {
-            text.push_str(&format!("by: {}\n", quoted(&by)));
+        let names = ["SUDO_USER", "USER", "LOGNAME"];
+        if let Some(by) = self.by.clone().or_else(|| names.iter().find_map(|name| std::env::var(name).ok())) {
+            document["by"] = by.into();
         }
-        text
+        document
     }
 
     fn told(&self, glass: &BreakGlass, place: &Place) -> String {
@@ -140,14 +147,14 @@ impl BreakGlassCommand {
             humantime::format_rfc3339(glass.until()),
             humantime::format_duration(glass.lasts),
             glass.reason,
-            self.place.ending(&self.name),
+            ending::command(std::env::args()),
         )
     }
 }
 
 /// The document as every sidecar will read it, or what is wrong with what was asked for.
-fn checked(text: &[u8]) -> Result<BreakGlass, String> {
-    let files = [SourceFile { name: "break-glass".to_owned(), bytes: text.to_vec().into() }];
+fn checked(document: &Value) -> Result<BreakGlass, String> {
+    let files = [SourceFile { name: "break-glass.json".to_owned(), bytes: document.to_string().into() }];
     let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
     if let Err(problems) = snapshot::load(&files, &no_file) {
         return Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
@@ -189,7 +196,9 @@ mod tests {
         assert!(parsed(&["--for", "15m", "--reason", "x", "--everything", "--hook", "h"]).is_err());
         assert!(parsed(&["--end", "--everything"]).is_err());
         assert!(parsed(&["--end"]).is_ok());
-        assert!(Line::try_parse_from(["break-glass", "--end"]).is_err(), "nowhere");
+        let nowhere = Line::try_parse_from(["break-glass", "--end"]).map(|line| line.command.place.open("x"));
+        assert!(!matches!(nowhere, Ok(Ok(_))), "{nowhere:?}");
+        assert!(parsed(&["--end", "--file", "x"]).is_err(), "two places");
     }
 
     #[test]
@@ -197,7 +206,7 @@ mod tests {
         let reason = "tricky: \"quotes\", #comment and - dash";
         let command = parsed(&["--for", "1h 30m", "--reason", reason, "--hook", "a.example.com", "--by", "ann: #1"]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
-        let glass = checked(command.expect("good").document(now).as_bytes()).expect("sound");
+        let glass = checked(&command.expect("good").document(now)).expect("sound");
         assert_eq!((&*glass.name, &*glass.reason, &*glass.by), ("break-glass", reason, "ann: #1"));
         assert_eq!(*glass.hooks, ["a.example.com".into()]);
         assert_eq!((glass.opened, glass.lasts), (now - Duration::from_millis(123), Duration::from_secs(5400)));
@@ -206,7 +215,7 @@ mod tests {
     #[test]
     fn what_no_sidecar_would_heed_is_not_written() {
         let command = parsed(&["--for", "15m", "--reason", "two\nlines", "--everything"]).expect("parsed");
-        let problem = checked(command.document(SystemTime::now()).as_bytes()).expect_err("refused");
+        let problem = checked(&command.document(SystemTime::now())).expect_err("refused");
         assert!(problem.contains("reason: holds a line break"), "{problem}");
     }
 }

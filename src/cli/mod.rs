@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod break_glass;
 pub mod check;
+pub mod crd;
 pub mod demo;
 pub mod health;
 pub mod hook;
@@ -12,6 +13,7 @@ pub mod register;
 pub mod review;
 pub mod serve;
 pub mod size;
+mod source;
 pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
@@ -87,6 +89,7 @@ enum Command {
     Serve(serve::Serve),
     BreakGlass(break_glass::BreakGlassCommand),
     Check(check::Check),
+    Crd(crd::Crd),
     Demo(demo::Demo),
     Health(health::Health),
     Review(review::Review),
@@ -102,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
         Command::Check(check) => check.run(),
+        Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::{
     SourceFile,
     at::{At, Report},
-    bypass::{listed, reason},
+    bypass::{LONGEST_REASON, listed, reason},
     document::{File, no_key_twice},
     kind::Kind,
     metadata::metadata_name,
@@ -13,6 +13,10 @@ use super::{
     problem::quoted,
 };
 use crate::model::{BreakGlass, break_glass::LONGEST};
+
+/// The document's keys.
+pub(super) const KEYS: [&str; 9] =
+    ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
 
 /// Every sound `BreakGlass` document in these files, whatever else is wrong with them; the others are left out.
 ///
@@ -36,8 +40,7 @@ pub fn break_glass(files: &[SourceFile]) -> Vec<BreakGlass> {
 
 /// Checks one document; what is wrong is reported.
 pub(super) fn check(at: &At<'_>) -> Option<BreakGlass> {
-    let keys = ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
-    if !at.is_map_of(&keys) {
+    if !at.is_map_of(&KEYS) {
         return None;
     }
     let before = at.problems();
@@ -99,8 +102,8 @@ fn duration(at: &At<'_>) -> Option<Duration> {
 
 fn one_line<'a>(at: &At<'a>) -> Option<&'a str> {
     let text = at.text()?;
-    if text.chars().any(char::is_control) || text.len() > 253 {
-        at.problem("is not one line of at most 253 bytes", "write a name, or remove it");
+    if text.chars().any(char::is_control) || text.len() > LONGEST_REASON {
+        at.problem(format!("is not one line of at most {LONGEST_REASON} bytes"), "write a name, or remove it");
     }
     Some(text)
 }
