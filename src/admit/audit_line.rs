@@ -34,6 +34,9 @@ struct Line<'a> {
     generation: u64,
     /// What the source calls the state that decided.
     revision: String,
+    /// Milliseconds since the start of the last good read, rounded up; nothing before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_age_ms: Option<u64>,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
@@ -115,6 +118,7 @@ pub(super) fn audit_line(
     review: &Review,
     generation: &Generation,
     passage: &Passage<'_>,
+    age: Option<Duration>,
     outcomes: &[Outcome<'_>],
     verdict: &Verdict,
     took: Duration,
@@ -134,6 +138,7 @@ pub(super) fn audit_line(
         dry_run: review.dry_run,
         generation: generation.number,
         revision: generation.revision.to_string(),
+        config_age_ms: age.map(|age| age.as_nanos().div_ceil(1_000_000) as u64),
         allowed: verdict.allowed(),
         code: verdict.refusal.as_ref().map(|refusal| refusal.code),
         reason: verdict.refusal.as_ref().map(|refusal| &*refusal.reason).filter(|reason| !reason.is_empty()),

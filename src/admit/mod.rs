@@ -12,13 +12,16 @@ mod slot;
 mod status;
 mod warnings;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 use crate::{
-    live::{Current, Generation, Namespaces},
-    model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict},
+    live::{Current, Generation, Namespaces, current::STALE_AFTER},
+    model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict, verdict},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
 use lookup::{Held, Lookup};
@@ -84,17 +87,19 @@ pub struct Caller {
 /// Every way out is a verdict: a denial, a closed failure and a refusal of our own differ in their status, and none of
 /// them can be mistaken for "could not ask" by the caller's failure policy.
 pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
-    let began = Instant::now();
+    let began = now();
+    // Asked before the generation is taken, which is then at least as new as what was asked about.
+    let age = gate.current.age(began);
     let generation = &*gate.current.load();
     let passage = &Passage::of(generation, gate.current.break_glass().open(began), review);
-    let case = Case { gate, review, caller, began, generation, passage };
+    let case = Case { gate, review, caller, began, age, generation, passage };
 
     if passage.asks_nobody() {
         let how = if passage.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
         return case.conclude(&[], Verdict::default(), how);
     }
-    if !gate.current.is_fresh(began) && !passage.opens_everything() {
-        return case.refuse(status::stale(gate.current.age(began)), RequestOutcome::Stale);
+    if age.is_none_or(|age| age >= STALE_AFTER) && !passage.opens_everything() {
+        return case.refuse(status::stale(age), RequestOutcome::Stale);
     }
     let selected = match case.selected().await {
         Ok(selected) => selected,
@@ -115,6 +120,11 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     case.conclude(&outcomes, verdict, how)
 }
 
+/// tokio's clock, so that a test with paused time sees the same clock everywhere.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// One review that is being decided.
 #[derive(Clone, Copy)]
 struct Case<'a> {
@@ -122,6 +132,8 @@ struct Case<'a> {
     review: &'a Review,
     caller: &'a Caller,
     began: Instant,
+    /// How old the configuration was when it was asked about.
+    age: Option<Duration>,
     generation: &'a Generation,
     passage: &'a Passage<'a>,
 }
@@ -129,7 +141,7 @@ struct Case<'a> {
 impl<'a> Case<'a> {
     /// The hooks this request is for. Waits only for a namespace that is not known yet.
     async fn selected(self) -> Result<Selected<'a>, Refusal> {
-        let Self { gate, review, caller, began, generation, passage } = self;
+        let Self { gate, review, caller, began, generation, passage, .. } = self;
         let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began);
         match select::select(generation, passage, review, caller, &lookup) {
             Ok(selected) => return Ok(selected),
@@ -147,14 +159,19 @@ impl<'a> Case<'a> {
         self.conclude(&[], Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
     }
 
-    /// One metrics record and one audit record; neither waits.
+    /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
     fn conclude(self, outcomes: &[Outcome<'_>], mut verdict: Verdict, how: RequestOutcome) -> Verdict {
-        let Self { gate, review, caller, began, generation, passage } = self;
+        let Self { gate, review, caller, began, age, generation, passage } = self;
         passage.tell(&gate.metrics, &mut verdict);
-        let took = began.elapsed();
+        if generation.number > 0 {
+            // A hook by our own name does not get to say it.
+            verdict.audit_annotations.retain(|(key, _)| key != verdict::REVISION);
+            verdict.audit_annotations.push((verdict::REVISION.to_owned(), generation.revision.to_string()));
+        }
+        let took = now().saturating_duration_since(began);
         gate.metrics.request(caller.worker, how, took);
         if gate.audit.enabled() {
-            gate.audit.push(audit_line::audit_line(review, generation, passage, outcomes, &verdict, took));
+            gate.audit.push(audit_line::audit_line(review, generation, passage, age, outcomes, &verdict, took));
         }
         verdict
     }

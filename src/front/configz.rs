@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::live::{Current, Draining, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing};
+use crate::live::{Current, Draining, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing};
 
 /// The page as JSON.
 pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value {
@@ -20,6 +20,7 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
+            "lastFailure": current.failed_read().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
@@ -93,6 +94,11 @@ fn hook(live: &LiveHook) -> Value {
 fn leaving(current: &Current) -> Vec<Value> {
     let draining = |hook: &Draining| json!({ "name": &*hook.hook, "state": "Draining", "since": time(hook.since) });
     current.leaving().iter().map(draining).collect()
+}
+
+/// Why the last read failed, and how long that has been so; nothing after a good one.
+fn failed_read(failed: &FailedRead) -> Value {
+    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
 fn rejection(rejection: &Rejection) -> Value {

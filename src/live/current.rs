@@ -12,6 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{BreakGlasses, Draining, Generation};
 use crate::{
+    clock::{Moment, Slept, slept},
     model::Revision,
     snapshot::{Problem, Snapshot},
 };
@@ -29,13 +30,26 @@ pub struct Rejection {
     pub since: SystemTime,
 }
 
+/// The reads that have failed since the last good one. What is in force stays, and grows old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedRead {
+    /// Why the last of them failed, and what to do about it.
+    pub error: String,
+    /// When the first of them ended.
+    pub since: SystemTime,
+    /// How many.
+    pub count: u64,
+}
+
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
 pub struct Current {
     generation: ArcSwap<Generation>,
-    epoch: Instant,
-    /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
+    epoch: Moment,
+    slept: Slept,
+    /// Nanoseconds from `epoch` to the start of the last good read, time slept included, plus one; 0 before the first.
     fresh: AtomicU64,
+    failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
     leaving: ArcSwap<Vec<Draining>>,
@@ -45,6 +59,11 @@ pub struct Current {
 impl Current {
     /// No hooks, and no good read yet: every request is refused until [`Current::stamp`].
     pub fn new(now: Instant) -> Self {
+        Self::by(slept, now)
+    }
+
+    /// The same, told by another clock how long the machine has slept.
+    pub fn by(slept: Slept, now: Instant) -> Self {
         let generation = Generation {
             number: 0,
             digest: String::new(),
@@ -56,8 +75,10 @@ impl Current {
         };
         Self {
             generation: ArcSwap::from_pointee(generation),
-            epoch: now,
+            epoch: Moment::awake_since(now, slept),
+            slept,
             fresh: AtomicU64::new(0),
+            failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             leaving: ArcSwap::default(),
@@ -78,21 +99,43 @@ impl Current {
         self.generation.swap(generation)
     }
 
-    /// A consistent read that *started* at `started` has succeeded.
+    /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
     pub fn stamp(&self, started: Instant) {
-        let nanos = started.saturating_duration_since(self.epoch).as_nanos() as u64;
-        self.fresh.fetch_max(nanos + 1, Ordering::Release);
+        self.stamp_read(Moment::awake_since(started, self.slept));
     }
 
-    /// Time since the start of the last good read; `None` before the first.
+    /// A consistent read that *started* at `started` has succeeded, and what it found is in force.
+    pub fn stamp_read(&self, started: Moment) {
+        self.fresh.fetch_max(self.nanos_to(started) + 1, Ordering::Release);
+    }
+
+    /// Time since the start of the last good read, time slept included; `None` before the first.
+    ///
+    /// Ask before [`Current::load`]: what is loaded then is at least as new as what the age was told of.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let nanos = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
-        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+        let read = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
+        let now = self.nanos_to(Moment::awake_since(now, self.slept));
+        Some(Duration::from_nanos(now.saturating_sub(read)))
+    }
+
+    /// Nanoseconds from the epoch to that moment, time slept included.
+    fn nanos_to(&self, moment: Moment) -> u64 {
+        moment.since(self.epoch).as_nanos() as u64
     }
 
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+
+    /// Why the last read failed; `None` while the last one was good.
+    pub fn failed_read(&self) -> Option<Arc<FailedRead>> {
+        self.failed_read.load_full()
+    }
+
+    /// Raises what went wrong with the last read, or clears it.
+    pub fn set_failed_read(&self, failed: Option<FailedRead>) {
+        self.failed_read.store(failed.map(Arc::new));
     }
 
     /// The newest configuration's problems while it is invalid; `None` while the newest is the one in force.
@@ -133,6 +176,8 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -148,5 +193,38 @@ mod tests {
         assert!(current.is_fresh(at(5999)), "an older read that ends late does not age us");
         current.stamp(at(6500));
         assert!(current.is_fresh(at(11_499)));
+    }
+    thread_local! {
+        static SLEPT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn slept() -> Duration {
+        Duration::from_secs(SLEPT.get())
+    }
+
+    #[test]
+    fn time_slept_ages_it_although_the_monotonic_clock_stood_still() {
+        SLEPT.set(100);
+        let epoch = Instant::now();
+        let at = |millis| epoch + Duration::from_millis(millis);
+        let current = Current::by(slept, epoch);
+        current.stamp(at(1000));
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(500)), "what was slept before does not count");
+        SLEPT.set(3700);
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(3_600_500)));
+        assert!(!current.is_fresh(at(1500)));
+        current.stamp(at(2000));
+        assert_eq!(current.age(at(2100)), Some(Duration::from_millis(100)), "read after it woke");
+    }
+
+    #[test]
+    fn a_read_that_was_slept_through_is_dated_from_its_start() {
+        SLEPT.set(0);
+        let epoch = Instant::now();
+        let current = Current::by(slept, epoch);
+        let started = Moment::awake_since(epoch, slept);
+        SLEPT.set(60);
+        current.stamp_read(started);
+        assert_eq!(current.age(epoch), Some(Duration::from_secs(60)));
     }
 }

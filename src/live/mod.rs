@@ -8,7 +8,7 @@ pub mod generation;
 pub mod namespaces;
 
 pub use break_glass::BreakGlasses;
-pub use current::{Current, Rejection};
+pub use current::{Current, FailedRead, Rejection};
 pub use draining::Draining;
 pub use generation::{Generation, LiveHook, Replacement, Rotation};
 pub use namespaces::Namespaces;

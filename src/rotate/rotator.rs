@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
@@ -15,12 +15,13 @@ use super::{
     seating::{Seat, Seated, seat},
 };
 use crate::{
+    clock::Moment,
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER},
+    live::{Current, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER},
     model::{BreakGlass, Endpoint, Hook, Revision},
     snapshot::{self, Problem, Snapshot},
     source::{Contents, ReadError, Reading},
-    telemetry::Metrics,
+    telemetry::{Metrics, ReadOutcome},
 };
 
 /// Takes readings and puts what is good into force. The only one who publishes.
@@ -68,38 +69,47 @@ impl Rotator {
         }
     }
 
-    /// Takes one reading: stamps freshness, and judges what has changed.
+    /// Takes one reading: judges what has changed, and stamps freshness.
     pub async fn take(&mut self, reading: Reading) {
-        match reading.outcome {
+        let outcome = match reading.outcome {
             Ok(contents) => {
-                self.stamp(reading.started);
                 self.tell_recovery();
-                self.judge(contents).await;
+                let outcome = self.judge(contents).await;
+                // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
+                outcome
             }
-            Err(error) => self.tell_failed_read(error),
-        }
+            Err(error) => {
+                let kind = error.kind();
+                self.tell_failed_read(error);
+                ReadOutcome::Failed(kind)
+            }
+        };
+        self.metrics.config_read(outcome, reading.took);
         self.current.set_leaving(self.drain.sweep());
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
     /// nothing to be fresh, and reviews stay refused.
-    fn stamp(&self, started: Instant) {
+    fn stamp(&self, started: Moment) {
         if self.current.load().number > 0 {
-            self.current.stamp(started);
+            self.current.stamp_read(started);
         }
     }
 
-    async fn judge(&mut self, contents: Contents) {
+    async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
             self.rename(&contents.digest, contents.revision);
-            return;
+            return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let check = move || candidate(&contents).map_err(|problems| (problems, snapshot::break_glass(&contents.files)));
         match spawn_blocking(check).await {
-            Ok(Ok(candidate)) => self.put_in_force(candidate),
+            Ok(Ok(candidate)) => {
+                self.put_in_force(candidate);
+                return ReadOutcome::Changed;
+            }
             Ok(Err((problems, break_glass))) => {
                 // An emergency does not wait until somebody has mended another document.
                 self.open(break_glass);
@@ -108,6 +118,7 @@ impl Rotator {
             // The checker itself broke. That is our fault; what is in force stays.
             Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
         }
+        ReadOutcome::Rejected
     }
 
     /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
@@ -247,6 +258,12 @@ impl Rotator {
         if self.failed_read.as_ref() != Some(&error) {
             tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
         }
+        let before = self.current.failed_read();
+        self.current.set_failed_read(Some(FailedRead {
+            error: error.to_string(),
+            since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
+            count: before.map_or(0, |before| before.count) + 1,
+        }));
         self.failed_read = Some(error);
         let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
         if stale && !self.told_stale {
@@ -258,6 +275,7 @@ impl Rotator {
     fn tell_recovery(&mut self) {
         if self.failed_read.take().is_some() {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+            self.current.set_failed_read(None);
         }
         self.told_stale = false;
     }

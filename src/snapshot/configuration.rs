@@ -17,7 +17,7 @@ use crate::model::{Bypass, ResourceInitializers};
 
 /// The document's keys. What a cluster says in `status` is not part of the configuration.
 pub(super) const KEYS: [&str; 7] =
-    ["apiVersion", "kind", "metadata", "bypass", "resourceInitializers", "externalAdmissionHooks", "status"];
+    ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 
 /// One document with hooks, without a problem.
 pub(super) struct Configuration {

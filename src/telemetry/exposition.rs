@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use super::{
-    HookOutcome, Metrics, Reading, Refused, RequestOutcome,
+    HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome,
     cells::{BUCKETS, Sums},
     metrics::{FAILURE_KINDS, TlsReload},
     table::{self, BOUNDS_NANOS, Family, Kind},
@@ -45,7 +45,7 @@ impl Collector for Scrape {
         let encoder = &mut encoder;
         let requests = metrics.requests.sums();
         family(encoder, &table::REQUESTS, |out| by_outcome(out, &[], &RequestOutcome::LABELS, &requests))?;
-        family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, None))?;
+        family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, |_| true))?;
         family(encoder, &table::REFUSED, |out| {
             Refused::LABELS
                 .iter()
@@ -71,6 +71,11 @@ impl Collector for Scrape {
                 family(encoder, table, |out| out.encode_gauge(&value))?;
             }
         }
+        let reads = metrics.config_reads.sums();
+        family(encoder, &table::CONFIG_READS, |out| by_outcome(out, &[], &ReadOutcome::LABELS, &reads))?;
+        family(encoder, &table::CONFIG_READ_DURATION, |out| {
+            histogram(out, &[], &reads, |outcome| outcome < ReadOutcome::GOOD)
+        })?;
         family(encoder, &table::TLS_RELOADS, |out| {
             TlsReload::LABELS
                 .iter()
@@ -128,9 +133,8 @@ impl Scrape {
             hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
         })?;
         family(encoder, &table::HOOK_DURATION, |out| {
-            hooks
-                .iter()
-                .try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, Some(HookOutcome::CANCELLED)))
+            let ended = |outcome| outcome != HookOutcome::CANCELLED;
+            hooks.iter().try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, ended))
         })
     }
 }
@@ -176,19 +180,19 @@ fn by_outcome<const N: usize>(
     })
 }
 
-/// The histogram over all outcomes but `without`.
+/// The histogram over the outcomes that count.
 fn histogram<const N: usize>(
     out: &mut MetricEncoder<'_>,
     labels: &[(&str, &str)],
     sums: &Sums<N>,
-    without: Option<usize>,
+    counts: impl Fn(usize) -> bool,
 ) -> fmt::Result {
     let mut buckets = [(f64::INFINITY, 0); BUCKETS];
     for (bucket, bound) in buckets.iter_mut().zip(BOUNDS_NANOS) {
         bucket.0 = bound as f64 / 1e9;
     }
     let (mut nanos, mut count) = (0, 0);
-    for outcome in (0..N).filter(|outcome| Some(*outcome) != without) {
+    for outcome in (0..N).filter(|outcome| counts(*outcome)) {
         nanos += sums.nanos[outcome];
         for (bucket, n) in buckets.iter_mut().zip(sums.counts[outcome]) {
             bucket.1 += n;

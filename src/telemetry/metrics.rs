@@ -121,6 +121,54 @@ impl Refused {
     ];
 }
 
+/// How one read of the configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// It is as it was.
+    Unchanged,
+    /// It has changed and is in force.
+    Changed,
+    /// It has changed and is invalid: what was in force stays.
+    Rejected,
+    /// It could not be read; why, as the source's error names it.
+    Failed(&'static str),
+}
+
+impl ReadOutcome {
+    /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
+    pub(super) const LABELS: [&'static str; 15] = [
+        "unchanged",
+        "changed",
+        "rejected",
+        "failed_unreadable",
+        "failed_not_a_file",
+        "failed_too_large",
+        "failed_unsettled",
+        "failed_hung",
+        "failed_unreachable",
+        "failed_refused",
+        "failed_garbled",
+        "failed_not_installed",
+        "failed_went_back",
+        "failed_other_store",
+        "failed_other",
+    ];
+    /// How many of them are good reads.
+    pub(super) const GOOD: usize = 3;
+
+    fn index(self) -> usize {
+        match self {
+            Self::Unchanged => 0,
+            Self::Changed => 1,
+            Self::Rejected => 2,
+            Self::Failed(why) => {
+                let failed = Self::LABELS.iter().position(|label| label.strip_prefix("failed_") == Some(why));
+                failed.unwrap_or(Self::LABELS.len() - 1)
+            }
+        }
+    }
+}
+
 /// What became of a change of the TLS files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsReload {
@@ -249,6 +297,7 @@ pub struct Metrics {
     pub(super) requests: Cells<6>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
+    pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
     /// Which certificate ends when.
     ends: Mutex<Vec<(String, SystemTime)>>,
@@ -285,6 +334,7 @@ impl Metrics {
             requests: Cells::new(workers),
             refused: array::from_fn(|_| AtomicU64::new(0)),
             copied: AtomicU64::new(0),
+            config_reads: Cells::new(1),
             tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
             ends: Mutex::default(),
             hooks: Mutex::default(),
@@ -337,6 +387,11 @@ impl Metrics {
     /// A call or connection ended at the front.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// One read of the configuration ended.
+    pub fn config_read(&self, outcome: ReadOutcome, took: Duration) {
+        self.config_reads.record(0, outcome.index(), took);
     }
 
     /// The TLS files have changed.

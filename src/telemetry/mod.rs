@@ -11,4 +11,4 @@ pub mod throttle;
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
-pub use metrics::{HookMetrics, HookOutcome, Metrics, Reading, Refused, RequestOutcome};
+pub use metrics::{HookMetrics, HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome};

@@ -96,6 +96,10 @@ families! {
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
         "1 while the newest configuration is invalid and an older one is in force.";
+    CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]
+        "Reads of the configuration since the start: unchanged, changed, rejected as invalid, or failed_ and why.";
+    CONFIG_READ_DURATION = Histogram "gatepost_config_read_duration_seconds" []
+        "Duration of the reads that did not fail.";
     TLS_RELOADS = Counter "gatepost_tls_reloads_total" ["outcome"]
         "Changes of the TLS files: replaced for new connections, or rejected, which leaves the last good ones in force.";
     CERTIFICATE_EXPIRY = Gauge "gatepost_certificate_expiry_seconds" ["certificate"]

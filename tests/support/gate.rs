@@ -68,6 +68,11 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
     Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons, namespaces: None })
 }
 
+/// The audit annotation that names the revision of [`gate`].
+pub fn revision() -> (String, String) {
+    ("gatepost.dev/revision".to_owned(), "1".to_owned())
+}
+
 /// Decides one request with two seconds' time.
 pub async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
     ask_within(gate, request, Duration::from_secs(2)).await
