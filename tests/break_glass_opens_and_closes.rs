@@ -9,7 +9,7 @@ mod support;
 use std::{
     fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output, Stdio},
@@ -318,6 +318,65 @@ fn what_may_not_be_written_is_not_opened() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("is no folder"), "{stderr}");
     assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 0, "nothing is left behind");
+}
+
+/// An apiserver that takes one call and answers it so; what it was asked.
+fn apiserver(folder: &Path, code: u16, answer: &str) -> std::thread::JoinHandle<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("address");
+    let kubeconfig = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{{name: x, context: {{cluster: x, user: x}}}}]\n\
+         clusters: [{{name: x, cluster: {{server: \"http://{address}\"}}}}]\nusers: [{{name: x, user: {{token: secret}}}}]\n"
+    );
+    fs::write(folder.join("kubeconfig"), kubeconfig).expect("written");
+    let length = answer.len();
+    let answer =
+        format!("HTTP/1.1 {code} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{answer}");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("called");
+        let (mut asked, mut buffer) = (String::new(), [0; 4096]);
+        let whole = |asked: &str| match asked.split_once("\r\n\r\n") {
+            Some((head, body)) if head.starts_with("PATCH") => body.ends_with('}'),
+            Some(_) => true,
+            None => false,
+        };
+        while !whole(&asked) {
+            let read = stream.read(&mut buffer).expect("read");
+            asked.push_str(std::str::from_utf8(&buffer[..read]).expect("text"));
+        }
+        stream.write_all(answer.as_bytes()).expect("answered");
+        asked
+    })
+}
+
+#[test]
+fn an_object_is_written_into_a_cluster_where_rbac_lets() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("kubeconfig");
+    let place = ("--kubeconfig", place.as_path());
+    let everything = [&OPEN[..], &["--everything", "--source", "kubernetes"]].concat();
+    let end = ["--end", "--name", "night", "--source", "kubernetes"];
+
+    let server = apiserver(folder.path(), 201, "{}");
+    let (code, stdout, stderr) = gatepost(&everything, place);
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
+    let asked = server.join().expect("served");
+    assert!(asked.starts_with("PATCH /apis/gatepost.dev/v1alpha1/breakglasses/night?fieldManager=gatepost"), "{asked}");
+    assert!(asked.contains("application/apply-patch+yaml") && asked.contains(r#""reason":"told so""#), "{asked}");
+
+    let says_no = r#"{"kind":"Status","message":"breakglasses.gatepost.dev \"night\" is forbidden: User \"eve\" cannot patch resource"}"#;
+    for command in [&everything[..], &end] {
+        let server = apiserver(folder.path(), 403, says_no);
+        let (code, stdout, stderr) = gatepost(command, place);
+        assert_eq!((code, &*stdout), (Some(1), ""));
+        assert!(stderr.contains("answers 403 to ") && stderr.contains("User \"eve\" cannot patch"), "{stderr}");
+        assert!(!stderr.contains("secret"), "{stderr}");
+        server.join().expect("served");
+    }
+    let server = apiserver(folder.path(), 404, "{}");
+    let (code, _, stderr) = gatepost(&end, place);
+    assert!(code == Some(1) && stderr.contains("nothing is open by that name"), "{stderr}");
+    assert!(server.join().expect("served").starts_with("DELETE /apis/gatepost.dev/v1alpha1/breakglasses/night "));
 }
 
 fn get(address: SocketAddr, method: &str, path: &str) -> String {
