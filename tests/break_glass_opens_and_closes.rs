@@ -250,6 +250,36 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("break-glass.yaml");
+    let settings = || Settings {
+        break_glass_file: Some(file.clone()),
+        read_every: Duration::from_millis(20),
+        ..Settings::local(folder.path().join("absent"))
+    };
+    assert!(Sidecar::start(settings()).is_err(), "nothing is open, and nothing is there");
+    assert_eq!(gatepost(&[&OPEN[..], &["--everything"]].concat(), ("--file", &file)).0, Some(0));
+    let running = Sidecar::start(settings()).expect("starts");
+    let caller = front::caller(running.addresses.tcp).await;
+    assert!(allows(&caller).await);
+    fs::remove_file(&file).expect("removed");
+    until("it is closed", || !is_open(&running)).await;
+    assert_eq!(decided(&caller, create_pod("u", 100)).await.status.expect("refused").code, Some(503));
+    stop(running).await;
+
+    let broken = folder.path().join("broken");
+    fs::create_dir(&broken).expect("made");
+    write(&broken.join("gatepost.yaml"), "kind: Nonsense\n");
+    assert!(Sidecar::start(Settings::local(&broken)).is_err());
+    assert_eq!(gatepost(&[&OPEN[..], &["--everything"]].concat(), ("--config", &broken)).0, Some(0));
+    let running = Sidecar::start(Settings::local(&broken)).expect("starts");
+    let caller = front::caller(running.addresses.tcp).await;
+    assert!(allows(&caller).await);
+    stop(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn no_caller_can_open_anything() {
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let folder = tempfile::tempdir().expect("folder");
