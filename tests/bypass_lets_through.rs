@@ -13,7 +13,7 @@ use gatepost::{
     admit::{Gate, Reasons, decide},
     live::{Current, current::STALE_AFTER},
     model::{Review, Verdict},
-    telemetry::{Audit, Metrics},
+    telemetry::Audit,
     wire::{
         inbound, json_view,
         pb::k8s::io::{
