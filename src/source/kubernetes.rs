@@ -205,6 +205,3 @@ fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
         text: "there is no such object: no hook is asked, and everything is allowed".to_owned(),
     })
 }
-
-#[cfg(test)]
-mod tests;
