@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use super::{
     SourceFile,
     at::{At, Report},
-    bypass::{LONGEST_REASON, listed, reason},
-    document::{File, no_key_twice},
+    bypass::{listed, reason},
+    document::{Documents, no_key_twice},
     kind::Kind,
     metadata::metadata_name,
     names,
@@ -22,19 +22,21 @@ pub(super) const KEYS: [&str; 9] =
 ///
 /// [`super::load`] reports what is wrong with those, too.
 pub fn break_glass(files: &[SourceFile]) -> Vec<BreakGlass> {
-    let mut sound = Vec::new();
-    for file in files {
-        let others = Report::default();
-        File::read(file, &others).each(&others, |document, listed| {
-            if listed.is_none() && Kind::written_in(document.value) == Some(Kind::BreakGlass) {
-                let own = Report::default();
-                let document = At::document(document.value, file.name.as_str(), None, &own);
-                no_key_twice(&document);
-                let found = check(&document);
-                sound.extend(found.filter(|_| document.problems() == 0));
-            }
-        });
-    }
+    files.iter().flat_map(|file| sound(&file.name, &Documents::read(file))).collect()
+}
+
+/// Every sound one among the documents of one file.
+pub(super) fn sound(file: &str, documents: &Documents) -> Vec<BreakGlass> {
+    let (mut sound, others) = (Vec::new(), Report::default());
+    documents.each(file, &others, |document, listed| {
+        if listed.is_none() && Kind::written_in(document.value) == Some(Kind::BreakGlass) {
+            let own = Report::default();
+            let document = At::document(document.value, file, None, &own);
+            no_key_twice(&document);
+            let found = check(&document);
+            sound.extend(found.filter(|_| document.problems() == 0));
+        }
+    });
     sound
 }
 
@@ -102,8 +104,8 @@ fn duration(at: &At<'_>) -> Option<Duration> {
 
 fn one_line<'a>(at: &At<'a>) -> Option<&'a str> {
     let text = at.text()?;
-    if text.chars().any(char::is_control) || text.len() > LONGEST_REASON {
-        at.problem(format!("is not one line of at most {LONGEST_REASON} bytes"), "write a name, or remove it");
+    if text.chars().any(char::is_control) || text.len() > 253 {
+        at.problem("is not one line of at most 253 bytes", "write a name, or remove it");
     }
     Some(text)
 }
