@@ -258,7 +258,8 @@ async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
         read_every: Duration::from_millis(20),
         ..Settings::local(folder.path().join("absent"))
     };
-    assert!(Sidecar::start(settings()).is_err(), "nothing is open, and nothing is there");
+    let fails = |settings| std::thread::spawn(move || Sidecar::start(settings).is_err()).join().expect("no panic");
+    assert!(fails(settings()), "nothing is open, and nothing is there");
     assert_eq!(gatepost(&[&OPEN[..], &["--everything"]].concat(), ("--file", &file)).0, Some(0));
     let running = Sidecar::start(settings()).expect("starts");
     let caller = front::caller(running.addresses.tcp).await;
@@ -271,7 +272,7 @@ async fn a_sidecar_starts_without_a_configuration_while_it_is_open() {
     let broken = folder.path().join("broken");
     fs::create_dir(&broken).expect("made");
     write(&broken.join("gatepost.yaml"), "kind: Nonsense\n");
-    assert!(Sidecar::start(Settings::local(&broken)).is_err());
+    assert!(fails(Settings::local(&broken)));
     assert_eq!(gatepost(&[&OPEN[..], &["--everything"]].concat(), ("--config", &broken)).0, Some(0));
     let running = Sidecar::start(Settings::local(&broken)).expect("starts");
     let caller = front::caller(running.addresses.tcp).await;

@@ -77,10 +77,18 @@ pub struct BreakGlassCommand {
 
 fn bounded(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(time) if (Duration::from_secs(1)..=LONGEST).contains(&time) => Ok(time),
-        Ok(_) => Err("write a duration from 1s to 24h".to_owned()),
+        Ok(time) if time.subsec_nanos() == 0 && (Duration::from_secs(1)..=LONGEST).contains(&time) => Ok(time),
+        Ok(_) => Err("write a duration in whole seconds from 1s to 24h".to_owned()),
         Err(error) => Err(format!("{error}; write a duration like 15m or 1h")),
     }
+}
+
+/// Hours, minutes and seconds; a cluster knows no days.
+fn spelled(lasts: Duration) -> String {
+    let seconds = lasts.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let written = parts.iter().filter(|(number, _)| *number > 0).map(|(number, unit)| format!("{number}{unit}"));
+    written.collect::<Vec<_>>().join(" ")
 }
 
 impl BreakGlassCommand {
@@ -123,7 +131,7 @@ impl BreakGlassCommand {
             "kind": "BreakGlass",
             "metadata": { "name": self.name },
             "opened": humantime::format_rfc3339_seconds(opened).to_string(),
-            "for": humantime::format_duration(lasts).to_string(),
+            "for": spelled(lasts),
             "until": humantime::format_rfc3339(opened + lasts).to_string(),
             "reason": self.reason,
         });
@@ -145,7 +153,7 @@ impl BreakGlassCommand {
         format!(
             "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {place}\n  end it   {}\n",
             humantime::format_rfc3339(glass.until()),
-            humantime::format_duration(glass.lasts),
+            spelled(glass.lasts),
             glass.reason,
             ending::command(std::env::args()),
         )
@@ -210,6 +218,15 @@ mod tests {
         assert_eq!((&*glass.name, &*glass.reason, &*glass.by), ("break-glass", reason, "ann: #1"));
         assert_eq!(*glass.hooks, ["a.example.com".into()]);
         assert_eq!((glass.opened, glass.lasts), (now - Duration::from_millis(123), Duration::from_secs(5400)));
+    }
+
+    #[test]
+    fn times_are_spelled_as_a_cluster_takes_them() {
+        for (seconds, spelt) in [(1, "1s"), (900, "15m"), (5401, "1h 30m 1s"), (86_400, "24h")] {
+            assert_eq!(spelled(Duration::from_secs(seconds)), spelt);
+            assert_eq!(bounded(spelt), Ok(Duration::from_secs(seconds)));
+        }
+        assert!(bounded("1500ms").is_err() && bounded("1day 1s").is_err());
     }
 
     #[test]

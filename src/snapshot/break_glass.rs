@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::{
     SourceFile,
     at::{At, Report},
-    bypass::{LONGEST_REASON, listed, reason},
+    bypass::{listed, reason},
     document::{Documents, no_key_twice},
     kind::Kind,
     metadata::metadata_name,
@@ -104,8 +104,8 @@ fn duration(at: &At<'_>) -> Option<Duration> {
 
 fn one_line<'a>(at: &At<'a>) -> Option<&'a str> {
     let text = at.text()?;
-    if text.chars().any(char::is_control) || text.len() > LONGEST_REASON {
-        at.problem(format!("is not one line of at most {LONGEST_REASON} bytes"), "write a name, or remove it");
+    if text.chars().any(char::is_control) || text.len() > 253 {
+        at.problem("is not one line of at most 253 bytes", "write a name, or remove it");
     }
     Some(text)
 }

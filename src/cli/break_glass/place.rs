@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::{
     cli::{source::SourceArgs, yaml::yaml},
-    etcd::{self, EtcdError},
-    kube::{self, KubeError},
+    etcd::{Access as EtcdAccess, Client as Etcd, EtcdError},
+    kube::{Access as ClusterAccess, Client as Cluster, KubeError},
     source,
 };
 
@@ -62,8 +62,8 @@ pub(super) enum PlaceError {
 #[derive(Debug)]
 pub(super) enum Place {
     File(PathBuf),
-    Etcd { access: etcd::Access, key: String },
-    Kubernetes { access: kube::Access, path: String },
+    Etcd { access: EtcdAccess, key: String },
+    Kubernetes { access: ClusterAccess, path: String },
 }
 
 impl fmt::Display for Place {
@@ -112,10 +112,10 @@ impl Place {
         match self {
             Self::File(path) => write_file(path, text(document)?.as_bytes()),
             Self::Etcd { access, key } => {
-                etcd::Client::open(access).await?.put(key, text(document)?, None).await?;
+                Etcd::open(access).await?.put(key, text(document)?, None).await?;
                 Ok(())
             }
-            Self::Kubernetes { access, path } => Ok(kube::Client::open(access).await?.apply(path, document).await?),
+            Self::Kubernetes { access, path } => Ok(Cluster::open(access).await?.apply(path, document).await?),
         }
     }
 
@@ -129,13 +129,13 @@ impl Place {
                 removed => removed.is_ok(),
             },
             Self::Etcd { access, key } => {
-                let client = etcd::Client::open(access).await?;
+                let client = Etcd::open(access).await?;
                 let below = client.get_prefix(key).await?;
                 let there = below.pairs.iter().any(|pair| pair.key == key.as_bytes());
                 client.delete(key).await?;
                 there
             }
-            Self::Kubernetes { access, path } => kube::Client::open(access).await?.delete(path).await?,
+            Self::Kubernetes { access, path } => Cluster::open(access).await?.delete(path).await?,
         };
         there.then_some(()).ok_or_else(|| PlaceError::Absent(self.to_string()))
     }
