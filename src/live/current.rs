@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{Draining, Generation};
+use super::{Departed, Generation};
 use crate::{
     model::Revision,
     snapshot::{Problem, Snapshot},
@@ -25,7 +25,18 @@ pub const STALE_AFTER: Duration = Duration::from_secs(5);
 pub struct Rejection {
     /// Everything that is wrong with it.
     pub problems: Vec<Problem>,
+    /// What the source calls that state.
+    pub revision: Revision,
     /// When it was first seen.
+    pub since: SystemTime,
+}
+
+/// Reads fail: the last one, and since when none has succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadFailure {
+    /// What happened, and what to do.
+    pub what: String,
+    /// When the first of them failed.
     pub since: SystemTime,
 }
 
@@ -38,7 +49,10 @@ pub struct Current {
     fresh: AtomicU64,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
-    leaving: ArcSwap<Vec<Draining>>,
+    /// The store's revision at the last good read, plus one; 0 where there is none.
+    observed: AtomicU64,
+    read_failure: ArcSwapOption<ReadFailure>,
+    departed: ArcSwap<Vec<Departed>>,
 }
 
 impl Current {
@@ -58,7 +72,9 @@ impl Current {
             fresh: AtomicU64::new(0),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
-            leaving: ArcSwap::default(),
+            observed: AtomicU64::new(0),
+            read_failure: ArcSwapOption::empty(),
+            departed: ArcSwap::default(),
         }
     }
 
@@ -112,14 +128,42 @@ impl Current {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// The hooks that are no longer in force and still hold requests.
-    pub fn leaving(&self) -> Arc<Vec<Draining>> {
-        self.leaving.load_full()
+    /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the
+    /// first, and where the source counts nothing.
+    pub fn observed(&self) -> Option<u64> {
+        self.observed.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// These hooks, and no others, still hold requests of former generations.
-    pub fn set_leaving(&self, leaving: Vec<Draining>) {
-        self.leaving.store(Arc::new(leaving));
+    /// The last good read was as of that revision.
+    pub fn set_observed(&self, revision: Option<u64>) {
+        self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
+    }
+
+    /// Why the configuration cannot be read now; `None` while it can.
+    pub fn read_failure(&self) -> Option<Arc<ReadFailure>> {
+        self.read_failure.load_full()
+    }
+
+    /// A read has failed in that way, or (`None`) succeeded.
+    pub fn set_read_failure(&self, what: Option<String>, now: SystemTime) {
+        let since = self.read_failure().map_or(now, |before| before.since);
+        self.read_failure.store(what.map(|what| Arc::new(ReadFailure { what, since })));
+    }
+
+    /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
+    /// the generation first.
+    pub fn departed(&self) -> Arc<Vec<Departed>> {
+        self.departed.load_full()
+    }
+
+    /// These hooks, and no others, are Draining or Gone.
+    pub fn set_departed(&self, departed: Vec<Departed>) {
+        self.departed.store(Arc::new(departed));
+    }
+
+    /// The hooks that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Vec<Departed> {
+        self.departed().iter().filter(|departed| departed.drains()).cloned().collect()
     }
 }
 

@@ -1,12 +1,14 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
 pub mod current;
-pub mod draining;
+pub mod departed;
 pub mod following;
 pub mod generation;
 pub mod namespaces;
+pub mod rotation;
 
-pub use current::{Current, Rejection};
-pub use draining::Draining;
-pub use generation::{Generation, LiveHook, Replacement, Rotation};
+pub use current::{Current, ReadFailure, Rejection};
+pub use departed::Departed;
+pub use generation::{Generation, LiveHook, Replacement};
 pub use namespaces::Namespaces;
+pub use rotation::{Departure, Event, Rotation};

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
+    live::{Current, Event, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
     model::{Endpoint, Hook, Revision},
     snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
@@ -72,14 +72,16 @@ impl Rotator {
     pub async fn take(&mut self, reading: Reading) {
         match reading.outcome {
             Ok(contents) => {
+                let as_of = contents.as_of;
                 self.stamp(reading.started);
                 self.tell_recovery();
                 self.judge(contents).await;
                 self.stamp(reading.started);
+                self.current.set_observed(as_of);
             }
             Err(error) => self.tell_failed_read(error),
         }
-        self.current.set_leaving(self.drain.sweep());
+        self.tell_departed();
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
@@ -96,10 +98,11 @@ impl Rotator {
             return;
         }
         self.judged.clone_from(&contents.digest);
+        let revision = contents.revision.clone();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         match spawn_blocking(move || candidate(&contents)).await {
             Ok(Ok(candidate)) => self.put_in_force(candidate),
-            Ok(Err(problems)) => self.reject(problems),
+            Ok(Err(problems)) => self.reject(problems, revision),
             // The checker itself broke. That is our fault; what is in force stays.
             Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
         }
@@ -109,23 +112,32 @@ impl Rotator {
     /// be waiting for.
     fn rename(&mut self, digest: &str, revision: Revision) {
         let in_force = self.current.load();
-        if in_force.digest == digest && in_force.revision != revision {
+        if in_force.digest != digest {
+            self.rename_rejected(revision);
+        } else if in_force.revision != revision {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
     }
 
-    fn reject(&self, problems: Vec<Problem>) {
+    /// The same for what was rejected.
+    fn rename_rejected(&self, revision: Revision) {
+        if let Some(rejected) = self.current.rejected().filter(|rejected| rejected.revision != revision) {
+            self.current.set_rejected(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
+        }
+    }
+
+    fn reject(&self, problems: Vec<Problem>, revision: Revision) {
         let before = self.current.rejected();
         if before.as_ref().is_some_and(|before| before.problems == problems) {
-            return;
+            return self.rename_rejected(revision);
         }
         tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
         for problem in &problems {
             tracing::error!("{problem}");
         }
         let since = before.map_or_else(SystemTime::now, |before| before.since);
-        self.current.set_rejected(Some(Rejection { problems, since }));
+        self.current.set_rejected(Some(Rejection { problems, revision, since }));
     }
 
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
@@ -201,10 +213,10 @@ impl Rotator {
         }
         match news.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
-            Err(failure) if probing.last_failure.as_ref() == Some(&failure) => return,
+            Err(failure) if probing.last_failure() == Some(&failure) => return,
             Err(failure) => {
-                tracing::warn!(%endpoint, %failure, "probe failed; the hook is not asked there");
-                probing.last_failure = Some(failure);
+                tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook is not asked there");
+                probing.failed(failure);
             }
         }
         let in_force = self.current.load();
@@ -223,16 +235,25 @@ impl Rotator {
     ) {
         let number = old.number + 1;
         let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        // Departures first: whoever looks finds a hook in force, or among the departed, and never in neither.
+        self.drain.replaced(old, &new);
+        self.tell_departed();
         self.current.publish(Arc::clone(&new));
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
-        self.drain.replaced(old, &new);
+    }
+
+    fn tell_departed(&mut self) {
+        if let Some(departed) = self.drain.sweep() {
+            self.current.set_departed(departed);
+        }
     }
 
     fn tell_failed_read(&mut self, error: ReadError) {
         if self.failed_read.as_ref() != Some(&error) {
             tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
         }
+        self.current.set_read_failure(Some(error.to_string()), SystemTime::now());
         self.failed_read = Some(error);
         let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
         if stale && !self.told_stale {
@@ -244,19 +265,19 @@ impl Rotator {
     fn tell_recovery(&mut self) {
         if self.failed_read.take().is_some() {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+            self.current.set_read_failure(None, SystemTime::now());
         }
         self.told_stale = false;
     }
 }
 
 fn seated(live: &LiveHook) -> Seated<'_> {
-    let asked = matches!(live.rotation, Rotation::Active { .. });
-    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked }
+    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked: live.rotation.asks() }
 }
 
 /// Asked, and where the configuration says.
 fn at_its_place(live: &LiveHook) -> bool {
-    matches!(live.rotation, Rotation::Active { .. }) && live.replacing.is_none()
+    live.rotation.asks() && live.replacing.is_none()
 }
 
 /// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
@@ -271,7 +292,7 @@ fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> 
         None => {
             tracing::info!(hook = %live.hook.name, %endpoint, "hook enters rotation");
             live.channel = live.replacing.take().map_or(live.channel, |replacement| replacement.channel);
-            live.rotation = Rotation::Active { since: SystemTime::now() };
+            live.rotation = live.rotation.after(Event::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
         }
     }
     live
