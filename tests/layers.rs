@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 11] = [
     &["kube"],
     &["source", "hooks"],
     &["live"],
-    &["admit", "rotate"],
+    &["admit", "replicas", "rotate"],
     &["front"],
     &["app"],
     &["cli"],

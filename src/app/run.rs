@@ -25,6 +25,7 @@ use crate::{
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
     live::{Current, following::Following},
+    replicas::Replica,
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
@@ -218,8 +219,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
     };
     let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
+    let replica = Arc::new(Replica::new(settings.replica.clone()));
     let pages = Admin {
         current: Arc::clone(&gate.current),
+        replica,
         metrics: Arc::clone(&gate.metrics),
         namespaces: gate.namespaces.clone(),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),

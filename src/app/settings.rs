@@ -11,6 +11,7 @@ use std::{
 use crate::{
     admit::Reasons,
     kube::Access,
+    replicas::Replica,
     source::{Place, poll::READ_EVERY},
     tls::ServerFiles,
 };
@@ -55,6 +56,8 @@ pub struct Settings {
     pub max_deadline: Duration,
     /// The cluster whose namespaces are followed, for their labels.
     pub namespaces_from: Option<Access>,
+    /// By what name this replica goes among its like.
+    pub replica: String,
     /// Where audit records go.
     pub audit_log: AuditLog,
     /// How many reasons a rejection gives.
@@ -95,6 +98,7 @@ impl Settings {
             max_inflight_bytes: Self::MAX_INFLIGHT_BYTES,
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
+            replica: Replica::host(),
             audit_log: AuditLog::None,
             reasons: Reasons::First,
         }

@@ -3,14 +3,17 @@
 pub mod ask;
 pub mod check;
 pub mod demo;
+pub mod drain;
 pub mod health;
 pub mod hook;
 pub mod import;
 pub mod logging;
 pub mod register;
+pub mod replicas;
 pub mod review;
 pub mod serve;
 pub mod size;
+pub mod status;
 pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
@@ -86,6 +89,8 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Demo(demo::Demo),
+    Status(status::Status),
+    Drain(drain::Drain),
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
@@ -100,6 +105,8 @@ pub fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Status(status) => status.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),

@@ -15,6 +15,7 @@ use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
     kube::Access,
+    replicas::Replica,
     tls::{Oldest, ServerFiles},
 };
 
@@ -111,6 +112,11 @@ pub struct Serve {
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
 
+    /// By what name this replica is told of: in `gatepost status`, and where replicas tell of themselves [default: the
+    /// name of this machine]
+    #[arg(long, value_name = "NAME", value_parser = replica)]
+    replica: Option<String>,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -151,6 +157,14 @@ fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
         "-" => AuditLog::Stdout,
         path => AuditLog::File(path.into()),
     })
+}
+
+fn replica(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
+    }
 }
 
 fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
@@ -200,6 +214,7 @@ impl Serve {
             max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
+            replica: self.replica.unwrap_or_else(Replica::host),
             audit_log: self.audit_log,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,
