@@ -13,6 +13,7 @@ pub mod replicas;
 pub mod review;
 pub mod serve;
 pub mod size;
+mod source;
 pub mod status;
 pub mod yaml;
 

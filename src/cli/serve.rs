@@ -10,7 +10,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, size::Size};
+use super::{Ending, complain, logging::Logging, size::Size, source::SourceArgs};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
@@ -48,9 +48,8 @@ Stopping:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Serve {
-    /// A YAML or JSON file, or a folder of them
-    #[arg(long, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
 
     /// Where callers are served over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
@@ -180,7 +179,11 @@ impl Serve {
         if let Err(error) = self.logging.start() {
             return complain(&error);
         }
-        let running = match Sidecar::start(self.settings()) {
+        let settings = match self.settings() {
+            Ok(settings) => settings,
+            Err(error) => return complain(&error),
+        };
+        let running = match Sidecar::start(settings) {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
@@ -192,7 +195,8 @@ impl Serve {
         }
     }
 
-    fn settings(self) -> Settings {
+    fn settings(self) -> Result<Settings, String> {
+        let source = self.source.place()?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,
@@ -203,7 +207,7 @@ impl Serve {
                 TlsMin::Tls13 => Oldest::Tls13,
             },
         });
-        Settings {
+        Ok(Settings {
             listen: self.listen,
             tls,
             plaintext: self.plaintext,
@@ -220,8 +224,8 @@ impl Serve {
                 ReasonsArg::First => Reasons::First,
                 ReasonsArg::All => Reasons::All,
             },
-            ..Settings::new(self.config)
-        }
+            ..Settings::of(source)
+        })
     }
 }
 

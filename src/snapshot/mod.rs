@@ -68,7 +68,8 @@ use crate::model::{FailurePolicy, Hook, Labels, ResourceInitializers, Review, Se
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, any other as YAML.
+    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, one that ends in
+    /// `.yaml` or `.yml` as YAML, any other as what it is.
     pub name: String,
     /// The content.
     pub bytes: Bytes,
@@ -185,6 +186,13 @@ impl Snapshot {
     /// The labels of a namespace that the configuration holds, `kubernetes.io/metadata.name` among them.
     pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
         self.namespaces.get(namespace)
+    }
+
+    /// The same, with notes of whoever has read the files before its own.
+    #[must_use]
+    pub fn noted(mut self, notes: &[Note]) -> Self {
+        self.notes.splice(0..0, notes.iter().cloned());
+        self
     }
 
     /// What is no problem, and should be known.
