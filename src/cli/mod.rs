@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod crd;
 pub mod demo;
 pub mod drain;
 pub mod health;
@@ -89,6 +90,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Crd(crd::Crd),
     Demo(demo::Demo),
     Status(status::Status),
     Drain(drain::Drain),
@@ -105,6 +107,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
         Command::Status(status) => status.run(),
         Command::Drain(drain) => drain.run(),

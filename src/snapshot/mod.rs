@@ -36,6 +36,7 @@ mod pem;
 mod problem;
 mod protocol;
 mod rules;
+pub mod schema;
 mod selector;
 mod service;
 mod spelling;
