@@ -13,6 +13,7 @@ use super::{
 use crate::{
     kube::{Client, KubeError},
     live::Current,
+    replicas::Replica,
     rotate::candidate,
     snapshot::Problem,
     source::ReadError,
@@ -106,6 +107,8 @@ impl Sidecar {
             first => first?,
         };
         let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
+        let replica = Arc::new(Replica::new(settings.replica.clone()));
+        let publisher = finish(&runtime, settings.tells.open(&replica)).map_err(ReadError::from)?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
         let current = Arc::new(Current::new(read_at));
@@ -114,7 +117,21 @@ impl Sidecar {
         }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         Ok(run::start(
-            Parts { settings, tls, tcp, admin, uds, audit, source, current, metrics, runtime, cluster },
+            Parts {
+                settings,
+                tls,
+                tcp,
+                admin,
+                uds,
+                audit,
+                source,
+                current,
+                metrics,
+                runtime,
+                cluster,
+                replica,
+                publisher,
+            },
             first,
         )?)
     }

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     admit::Reasons,
     kube::Access,
-    replicas::Replica,
+    replicas::{Replica, StatusPlace},
     source::{Place, poll::READ_EVERY},
     tls::ServerFiles,
 };
@@ -58,6 +58,8 @@ pub struct Settings {
     pub namespaces_from: Option<Access>,
     /// By what name this replica goes among its like.
     pub replica: String,
+    /// Where it tells of itself, for those who do not ask at its admin address.
+    pub tells: StatusPlace,
     /// Where audit records go.
     pub audit_log: AuditLog,
     /// How many reasons a rejection gives.
@@ -99,6 +101,7 @@ impl Settings {
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
             replica: Replica::host(),
+            tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,
             reasons: Reasons::First,
         }

@@ -13,6 +13,7 @@ Examples:
   gatepost drain images.example.com
       Is that hook gone from the sidecar on this machine, at 127.0.0.1:9441?
   gatepost drain images.example.com --admin 10.0.0.1:9441 --admin 10.0.0.2:9441 --timeout 2m
+  gatepost drain images.example.com --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
   gatepost drain grpcs://10.1.0.7:9001
       After a hook has moved: does any replica still ask the old endpoint?
 
@@ -46,7 +47,8 @@ pub struct Drain {
 
 impl Drain {
     /// Asks until it is so, and tells.
-    pub fn run(&self) -> Ending {
-        replicas::wait(&self.replicas, self.timeout, |seen| wait::drained(seen, &self.hook, self.replicas.expect))
+    pub fn run(self) -> Ending {
+        let expect = self.replicas.expect;
+        replicas::wait(self.replicas, self.timeout, |seen| wait::drained(seen, &self.hook, expect))
     }
 }

@@ -10,12 +10,13 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, size::Size, source::SourceArgs};
+use super::{Ending, complain, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
     kube::Access,
-    replicas::Replica,
+    replicas::{Replica, StatusPlace},
+    source::Place,
     tls::{Oldest, ServerFiles},
 };
 
@@ -116,6 +117,9 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", value_parser = replica)]
     replica: Option<String>,
 
+    #[command(flatten)]
+    status: StatusPrefix,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -197,6 +201,10 @@ impl Serve {
 
     fn settings(self) -> Result<Settings, String> {
         let source = self.source.place()?;
+        let tells = match &source {
+            Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
+            Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
+        };
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,
@@ -219,6 +227,7 @@ impl Serve {
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
             replica: self.replica.unwrap_or_else(Replica::host),
+            tells,
             audit_log: self.audit_log,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,

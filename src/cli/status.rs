@@ -18,6 +18,8 @@ Examples:
   gatepost status
       The sidecar on this machine, at 127.0.0.1:9441.
   gatepost status --admin https://10.0.0.1:9441 --admin https://10.0.0.2:9441 --ca ca.crt --json
+  gatepost status --wait 4711 --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
+      Ends when all live replicas, three at least, have the revision at which something was put.
   gatepost status --wait sha256:0f3a --admin 10.0.0.1:9441 --admin 10.0.0.2:9441
       Ends when both have it in force. A digest may be cut short.
 
@@ -59,13 +61,12 @@ fn revision(text: &str) -> Result<Revision, &'static str> {
 
 impl Status {
     /// Asks and tells.
-    pub fn run(&self) -> Ending {
+    pub fn run(self) -> Ending {
+        let expect = self.replicas.expect.max(1);
         if let Some(wanted) = &self.wait {
-            return replicas::wait(&self.replicas, self.timeout, |seen| {
-                wait::adopted(seen, wanted, self.replicas.expect)
-            });
+            return replicas::wait(self.replicas, self.timeout, |seen| wait::adopted(seen, wanted, expect));
         }
-        let seen = match replicas::look(&self.replicas) {
+        let seen = match replicas::look(self.replicas) {
             Ok(seen) => seen,
             Err(why) => return complain(&why),
         };
@@ -79,7 +80,6 @@ impl Status {
         for silent in &seen.silent {
             ending = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
         }
-        let expect = self.replicas.expect.max(1);
         if seen.reports.len() < expect && seen.silent.is_empty() {
             ending = complain(&format_args!("{} replicas are alive; expected: {expect}", seen.reports.len()));
         }

@@ -146,7 +146,11 @@ impl Current {
 
     /// A read has failed in that way, or (`None`) succeeded.
     pub fn set_read_failure(&self, what: Option<String>, now: SystemTime) {
-        let since = self.read_failure().map_or(now, |before| before.since);
+        let before = self.read_failure();
+        if before.as_ref().map(|before| &before.what) == what.as_ref() {
+            return;
+        }
+        let since = before.map_or(now, |before| before.since);
         self.read_failure.store(what.map(|what| Arc::new(ReadFailure { what, since })));
     }
 

@@ -7,11 +7,18 @@
 //! ```
 
 pub mod ask;
+pub mod place;
+pub mod publisher;
+pub mod publishing;
+pub mod read;
 pub mod replica;
 pub mod report;
 pub mod wait;
 
 pub use ask::AdminUrl;
+pub use place::StatusPlace;
+pub use publisher::Publisher;
+pub use publishing::Publishing;
 pub use replica::{Replica, Telling};
 pub use report::{HookReport, Report, Standing};
 pub use wait::{Progress, Seen, Silent};

@@ -1,6 +1,7 @@
 //! Replica: this sidecar's name among its like, and how telling others of it goes.
 
 use std::{
+    hash::{BuildHasher, Hasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Instant, SystemTime},
 };
@@ -12,6 +13,7 @@ use crate::live::Current;
 #[derive(Debug)]
 pub struct Replica {
     name: String,
+    instance: String,
     telling: Mutex<Telling>,
 }
 
@@ -29,7 +31,8 @@ pub struct Telling {
 impl Replica {
     /// One of this name, that tells nobody yet.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), telling: Mutex::default() }
+        let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
+        Self { name: name.into(), instance, telling: Mutex::default() }
     }
 
     /// The name of this machine, by which a replica goes where nothing else is said.
@@ -42,14 +45,36 @@ impl Replica {
         &self.name
     }
 
+    /// What tells this run of it from every other.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// What there is to tell now, of at most so many hooks.
     pub fn report(&self, current: &Current, most_hooks: usize) -> Report {
-        Report::of(current, &self.name, (Instant::now(), SystemTime::now()), most_hooks)
+        Report::of(current, self, (Instant::now(), SystemTime::now()), most_hooks)
     }
 
     /// How telling others goes.
     pub fn telling(&self) -> Telling {
         self.lock().clone()
+    }
+
+    /// Others are told there from now on.
+    pub(super) fn tells(&self, place: &str) {
+        self.lock().place = Some(place.to_owned());
+    }
+
+    /// They were told, or could not be; true where that is news.
+    pub(super) fn told(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
+        let mut telling = self.lock();
+        if outcome.is_ok() {
+            telling.told = Some(now);
+        }
+        let failure = outcome.err();
+        let news = telling.failure != failure;
+        telling.failure = failure;
+        news
     }
 
     fn lock(&self) -> MutexGuard<'_, Telling> {

@@ -4,6 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::Replica;
 use crate::{
     live::{Current, Departed, Generation, LiveHook, Rejection, Rotation},
     model::Revision,
@@ -20,6 +21,12 @@ const LONGEST_TEXT: usize = 400;
 pub struct Report {
     /// The replica's name.
     pub replica: String,
+    /// What tells this run of it from every other, also from a namesake.
+    #[serde(default)]
+    pub instance: String,
+    /// Another replica goes by the same name, and one hides the other.
+    #[serde(default)]
+    pub contested: bool,
     /// The version of its program.
     pub version: String,
     /// Number of the generation in force; 0 before the first. It counts this replica's own swaps.
@@ -119,7 +126,7 @@ pub struct HookReport {
 
 impl Report {
     /// What there is to tell at this time, of at most so many hooks.
-    pub fn of(current: &Current, replica: &str, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
+    pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
         // In this order: a hook that has left the generation is among the departed already.
         let generation = current.load();
         let departed = current.departed();
@@ -128,7 +135,9 @@ impl Report {
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
         hooks.truncate(most_hooks);
         Self {
-            replica: replica.to_owned(),
+            replica: replica.name().to_owned(),
+            instance: replica.instance().to_owned(),
+            contested: false,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             generation: generation.number,
             revision: generation.revision.to_string(),
@@ -232,7 +241,7 @@ mod tests {
         current.set_read_failure(Some("no answer".to_owned()), SystemTime::UNIX_EPOCH);
         current.set_observed(Some(12));
         current.stamp(now);
-        let report = Report::of(&current, "a", (now, SystemTime::UNIX_EPOCH), 10);
+        let report = Report::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
         assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
         let rejected = report.rejected.as_ref().unwrap();
         assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MOST_PROBLEMS, 20, "9"));

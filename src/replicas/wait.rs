@@ -158,6 +158,11 @@ fn shared(seen: &Seen, hook: &str, gone: &[&HookReport]) -> Option<String> {
 fn absent(seen: &Seen, expect: usize) -> Vec<String> {
     let mut absent: Vec<_> =
         seen.silent.iter().map(|silent| format!("no answer from {}: {}", silent.place, silent.why)).collect();
+    let twins = seen.reports.iter().filter(|report| report.contested);
+    absent.extend(twins.map(|report| {
+        let name = &report.replica;
+        format!("two replicas go by the name {name}, and one hides the other: give each its own --replica")
+    }));
     let (live, expect) = (seen.reports.len(), expect.max(1));
     if live < expect && absent.is_empty() {
         absent.push(match live {

@@ -46,6 +46,7 @@ fn row(report: &Report) -> [String; HEAD.len()] {
 fn state(report: &Report) -> &'static str {
     match report {
         Report { stopping: true, .. } => "stopping",
+        Report { contested: true, .. } => "name taken twice",
         Report { generation: 0, .. } => "no configuration",
         Report { stale: true, .. } => "stale",
         Report { rejected: Some(_), .. } => "rejecting",
@@ -101,7 +102,7 @@ mod tests {
     use std::time::{Instant, SystemTime};
 
     use super::*;
-    use crate::live::Current;
+    use crate::{live::Current, replicas::Replica};
 
     fn hook(name: &str, state: Standing) -> HookReport {
         HookReport {
@@ -120,7 +121,7 @@ mod tests {
     fn a_line_a_replica_and_a_line_for_what_asks_for_attention() {
         let now = Instant::now();
         let current = Current::new(now);
-        let fresh = Report::of(&current, "b", (now, SystemTime::UNIX_EPOCH), 1);
+        let fresh = Report::of(&current, &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
         let mut report = Report { replica: "a".to_owned(), generation: 3, revision: "17".to_owned(), ..fresh.clone() };
         (report.observed, report.age_seconds, report.stale) = (Some(21), Some(0.44), false);
         report.hooks = vec![

@@ -5,6 +5,8 @@ use crate::replicas::{Silent, report::Rejected};
 fn replica(name: &str, revision: u64, observed: u64) -> Report {
     Report {
         replica: name.to_owned(),
+        instance: name.to_owned(),
+        contested: false,
         version: "1".to_owned(),
         generation: 1,
         revision: revision.to_string(),
@@ -75,6 +77,15 @@ fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
     let silent = Silent { place: "http://c:1".to_owned(), why: "refused".to_owned() };
     let unheard = Seen { silent: vec![silent], ..all };
     assert_eq!(waiting(adopted(&unheard, &WANTED, 0)), "no answer from http://c:1: refused");
+}
+
+#[test]
+fn a_name_that_two_replicas_share_hides_one_of_them() {
+    let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    twin.contested = true;
+    let told = "two replicas go by the name a, and one hides the other: give each its own --replica";
+    assert_eq!(waiting(adopted(&seen(vec![twin.clone()]), &WANTED, 0)), told);
+    assert_eq!(waiting(drained(&seen(vec![twin]), HOOK, 0)), told);
 }
 
 #[test]
