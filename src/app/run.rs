@@ -24,7 +24,7 @@ use crate::{
     admit::Gate,
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
-    live::{Current, following::Following},
+    live::{Current, break_glass::keeping::keep, following::Following},
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
     source::{self, Source},
@@ -220,6 +220,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         }
         (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
     };
+    let break_glass_file = settings.break_glass_file.clone();
     let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
     let publishing = Publishing::new(Arc::clone(&gate.current), Arc::clone(&parts.replica), parts.publisher);
     let pages = Admin {
@@ -230,6 +231,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
     };
     let control = Control {
+        break_glass_file,
         front,
         sockets,
         pages,
@@ -279,6 +281,7 @@ struct Control {
     source: Source,
     following: Option<Following>,
     publishing: Publishing,
+    break_glass_file: Option<PathBuf>,
     told: watch::Receiver<bool>,
 }
 
@@ -288,6 +291,7 @@ impl Control {
         let (mut told, mut publishing) = (self.told, self.publishing);
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
+        let current = Arc::clone(&self.pages.current);
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
@@ -302,6 +306,7 @@ impl Control {
                 self.certificates.watch(read_every),
                 following,
                 publishing.run(),
+                keep(current, self.break_glass_file, read_every),
                 self.pages.serve(self.admin, std::future::pending()),
             )
         };

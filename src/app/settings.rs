@@ -62,6 +62,8 @@ pub struct Settings {
     pub tells: StatusPlace,
     /// Where audit records go.
     pub audit_log: AuditLog,
+    /// A local file whose break-glass documents count whatever the source does.
+    pub break_glass_file: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
 }
@@ -103,6 +105,7 @@ impl Settings {
             replica: Replica::host(),
             tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,
+            break_glass_file: None,
             reasons: Reasons::First,
         }
     }

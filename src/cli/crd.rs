@@ -26,9 +26,8 @@ pub struct Crd {}
 impl Crd {
     /// Prints them.
     pub fn run(self) -> Ending {
-        let written = text().and_then(|text| {
-            io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}"))
-        });
+        let written =
+            text().and_then(|text| io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")));
         match written {
             Ok(()) => Ending::Good,
             Err(error) => complain(&error),

@@ -59,6 +59,8 @@ Try it:
       Is this configuration sound? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
+  gatepost status
+      What each replica has in force; with --wait, the end of a change.
   curl -s 127.0.0.1:9441/configz
       What is in force, how fresh it is, and where each hook stands.
 

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value, json};
 
 use crate::{
-    live::{Current, Departed, LiveHook, Namespaces, Rejection, Rotation},
+    live::{Current, Departed, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing},
     replicas::{Replica, Telling},
 };
 
@@ -25,9 +25,11 @@ pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
+            "lastFailure": current.failed_read().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
+        "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
@@ -38,6 +40,27 @@ pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
 /// Where other replicas and operators are told of this one, and how well that goes.
 fn telling(telling: &Telling) -> Value {
     json!({ "place": telling.place, "told": telling.told.map(time), "failure": telling.failure })
+}
+
+/// What is, was or will be opened in an emergency.
+fn break_glass(current: &Current, now: Instant) -> Value {
+    let documents = current.break_glass().documents(now, SystemTime::now());
+    let documents = documents.iter().map(|(glass, standing)| {
+        json!({
+            "name": &*glass.name,
+            "state": match standing {
+                Standing::Open => "Open",
+                Standing::NotYet => "NotYet",
+                Standing::Expired => "Expired",
+            },
+            "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
+            "opened": time(glass.opened),
+            "until": time(glass.until()),
+            "reason": &*glass.reason,
+            "by": &*glass.by,
+        })
+    });
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
 }
 
 /// Where the labels of namespaces are followed, how many are known and how old that is.
@@ -82,6 +105,11 @@ fn leaving(current: &Current) -> Vec<Value> {
 fn draining(departed: &Departed) -> Value {
     let rotation = &departed.rotation;
     json!({ "name": &*departed.hook.name, "state": rotation.as_str(), "since": time(rotation.since()) })
+}
+
+/// Why the last read failed, and how long that has been so; nothing after a good one.
+fn failed_read(failed: &FailedRead) -> Value {
+    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
 fn rejection(rejection: &Rejection) -> Value {

@@ -10,8 +10,9 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{Departed, Generation};
+use super::{BreakGlasses, Departed, Generation};
 use crate::{
+    clock::{Moment, Slept, slept},
     model::Revision,
     snapshot::{Problem, Snapshot},
 };
@@ -31,33 +32,42 @@ pub struct Rejection {
     pub since: SystemTime,
 }
 
-/// Reads fail: the last one, and since when none has succeeded.
+/// The reads that have failed since the last good one. What is in force stays, and grows old.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadFailure {
-    /// What happened, and what to do.
-    pub what: String,
-    /// When the first of them failed.
+pub struct FailedRead {
+    /// Why the last of them failed, and what to do about it.
+    pub error: String,
+    /// When the first of them ended.
     pub since: SystemTime,
+    /// How many.
+    pub count: u64,
 }
 
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
 pub struct Current {
     generation: ArcSwap<Generation>,
-    epoch: Instant,
-    /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
+    epoch: Moment,
+    slept: Slept,
+    /// Nanoseconds from `epoch` to the start of the last good read, time slept included, plus one; 0 before the first.
     fresh: AtomicU64,
+    failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
     /// The store's revision at the last good read, plus one; 0 where there is none.
     observed: AtomicU64,
-    read_failure: ArcSwapOption<ReadFailure>,
     departed: ArcSwap<Vec<Departed>>,
+    break_glass: BreakGlasses,
 }
 
 impl Current {
     /// No hooks, and no good read yet: every request is refused until [`Current::stamp`].
     pub fn new(now: Instant) -> Self {
+        Self::by(slept, now)
+    }
+
+    /// The same, told by another clock how long the machine has slept.
+    pub fn by(slept: Slept, now: Instant) -> Self {
         let generation = Generation {
             number: 0,
             digest: String::new(),
@@ -65,16 +75,19 @@ impl Current {
             published: SystemTime::UNIX_EPOCH,
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
+            bypassed: Vec::new(),
         };
         Self {
             generation: ArcSwap::from_pointee(generation),
-            epoch: now,
+            epoch: Moment::awake_since(now, slept),
+            slept,
             fresh: AtomicU64::new(0),
+            failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             observed: AtomicU64::new(0),
-            read_failure: ArcSwapOption::empty(),
             departed: ArcSwap::default(),
+            break_glass: BreakGlasses::default(),
         }
     }
 
@@ -91,21 +104,43 @@ impl Current {
         self.generation.swap(generation)
     }
 
-    /// A consistent read that *started* at `started` has succeeded.
+    /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
     pub fn stamp(&self, started: Instant) {
-        let nanos = started.saturating_duration_since(self.epoch).as_nanos() as u64;
-        self.fresh.fetch_max(nanos + 1, Ordering::Release);
+        self.stamp_read(Moment::awake_since(started, self.slept));
     }
 
-    /// Time since the start of the last good read; `None` before the first.
+    /// A consistent read that *started* at `started` has succeeded, and what it found is in force.
+    pub fn stamp_read(&self, started: Moment) {
+        self.fresh.fetch_max(self.nanos_to(started) + 1, Ordering::Release);
+    }
+
+    /// Time since the start of the last good read, time slept included; `None` before the first.
+    ///
+    /// Ask before [`Current::load`]: what is loaded then is at least as new as what the age was told of.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let nanos = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
-        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+        let read = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
+        let now = self.nanos_to(Moment::awake_since(now, self.slept));
+        Some(Duration::from_nanos(now.saturating_sub(read)))
+    }
+
+    /// Nanoseconds from the epoch to that moment, time slept included.
+    fn nanos_to(&self, moment: Moment) -> u64 {
+        moment.since(self.epoch).as_nanos() as u64
     }
 
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+
+    /// Why the last read failed; `None` while the last one was good.
+    pub fn failed_read(&self) -> Option<Arc<FailedRead>> {
+        self.failed_read.load_full()
+    }
+
+    /// Raises what went wrong with the last read, or clears it.
+    pub fn set_failed_read(&self, failed: Option<FailedRead>) {
+        self.failed_read.store(failed.map(Arc::new));
     }
 
     /// The newest configuration's problems while it is invalid; `None` while the newest is the one in force.
@@ -128,6 +163,11 @@ impl Current {
         self.draining.load(Ordering::Acquire)
     }
 
+    /// What is opened in an emergency, whatever is in force.
+    pub fn break_glass(&self) -> &BreakGlasses {
+        &self.break_glass
+    }
+
     /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the
     /// first, and where the source counts nothing.
     pub fn observed(&self) -> Option<u64> {
@@ -137,21 +177,6 @@ impl Current {
     /// The last good read was as of that revision.
     pub fn set_observed(&self, revision: Option<u64>) {
         self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
-    }
-
-    /// Why the configuration cannot be read now; `None` while it can.
-    pub fn read_failure(&self) -> Option<Arc<ReadFailure>> {
-        self.read_failure.load_full()
-    }
-
-    /// A read has failed in that way, or (`None`) succeeded.
-    pub fn set_read_failure(&self, what: Option<String>, now: SystemTime) {
-        let before = self.read_failure();
-        if before.as_ref().map(|before| &before.what) == what.as_ref() {
-            return;
-        }
-        let since = before.map_or(now, |before| before.since);
-        self.read_failure.store(what.map(|what| Arc::new(ReadFailure { what, since })));
     }
 
     /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
@@ -173,6 +198,8 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -188,5 +215,38 @@ mod tests {
         assert!(current.is_fresh(at(5999)), "an older read that ends late does not age us");
         current.stamp(at(6500));
         assert!(current.is_fresh(at(11_499)));
+    }
+    thread_local! {
+        static SLEPT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn slept() -> Duration {
+        Duration::from_secs(SLEPT.get())
+    }
+
+    #[test]
+    fn time_slept_ages_it_although_the_monotonic_clock_stood_still() {
+        SLEPT.set(100);
+        let epoch = Instant::now();
+        let at = |millis| epoch + Duration::from_millis(millis);
+        let current = Current::by(slept, epoch);
+        current.stamp(at(1000));
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(500)), "what was slept before does not count");
+        SLEPT.set(3700);
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(3_600_500)));
+        assert!(!current.is_fresh(at(1500)));
+        current.stamp(at(2000));
+        assert_eq!(current.age(at(2100)), Some(Duration::from_millis(100)), "read after it woke");
+    }
+
+    #[test]
+    fn a_read_that_was_slept_through_is_dated_from_its_start() {
+        SLEPT.set(0);
+        let epoch = Instant::now();
+        let current = Current::by(slept, epoch);
+        let started = Moment::awake_since(epoch, slept);
+        SLEPT.set(60);
+        current.stamp_read(started);
+        assert_eq!(current.age(epoch), Some(Duration::from_secs(60)));
     }
 }

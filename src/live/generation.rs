@@ -7,7 +7,7 @@ use crate::{
     hooks::{Channel, ProbeFailure},
     model::{FailurePolicy, Hook, Revision},
     snapshot::Snapshot,
-    telemetry::HookMetrics,
+    telemetry::{BypassMetrics, HookMetrics},
 };
 
 /// The new endpoint of a hook that has moved, while the old one is still asked.
@@ -60,4 +60,6 @@ pub struct Generation {
     pub snapshot: Arc<Snapshot>,
     /// One for each of `snapshot.hooks`, in the same order.
     pub hooks: Vec<LiveHook>,
+    /// The counters of each of `snapshot.bypasses()`, in the same order.
+    pub bypassed: Vec<Arc<BypassMetrics>>,
 }

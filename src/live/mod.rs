@@ -1,5 +1,6 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
+pub mod break_glass;
 pub mod current;
 pub mod departed;
 pub mod following;
@@ -7,7 +8,8 @@ pub mod generation;
 pub mod namespaces;
 pub mod rotation;
 
-pub use current::{Current, ReadFailure, Rejection};
+pub use break_glass::BreakGlasses;
+pub use current::{Current, FailedRead, Rejection};
 pub use departed::Departed;
 pub use generation::{Generation, LiveHook, Replacement};
 pub use namespaces::Namespaces;

@@ -104,29 +104,17 @@ impl LeaseKey {
         Ok(self.ours && found.instance != own.instance)
     }
 
+    /// Puts it first and lives on then: a replica that cannot tell must not seem to stand where it last stood.
     async fn put(&mut self, value: Vec<u8>) -> Result<(), EtcdError> {
-        let lease = self.alive().await?;
-        match self.client.put(&self.key, value.clone(), Some(lease)).await {
-            Err(EtcdError::NoLease { .. }) => {
-                self.lease = None;
-                let lease = self.alive().await?;
-                self.client.put(&self.key, value, Some(lease)).await.map(drop)
-            }
-            put => put.map(drop),
-        }
-    }
-
-    /// The lease, a new one where there is none.
-    async fn alive(&mut self) -> Result<i64, EtcdError> {
         if let Some(lease) = self.lease {
-            match self.client.keep_alive(lease).await {
-                Ok(_) => return Ok(lease),
+            match self.client.put(&self.key, value.clone(), Some(lease)).await {
+                Ok(_) => return self.keep_alive().await,
                 Err(EtcdError::NoLease { .. }) => self.lease = None,
                 Err(error) => return Err(error),
             }
         }
-        let lease = self.client.grant(TTL).await?;
-        Ok(*self.lease.insert(lease))
+        let lease = *self.lease.insert(self.client.grant(TTL).await?);
+        self.client.put(&self.key, value, Some(lease)).await.map(drop)
     }
 
     async fn keep_alive(&mut self) -> Result<(), EtcdError> {

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{Publisher, Replica};
-use crate::live::{Current, Departed, ReadFailure, Rejection};
+use crate::live::{Current, Departed, Rejection};
 
 /// How soon a change is seen.
 const LOOK: Duration = Duration::from_millis(200);
@@ -102,7 +102,7 @@ impl Publishing {
 struct Mark {
     generation: u64,
     rejected: Option<Arc<Rejection>>,
-    read_failure: Option<Arc<ReadFailure>>,
+    cannot_read: Option<String>,
     departed: Arc<Vec<Departed>>,
     stale: bool,
     stopping: bool,
@@ -113,7 +113,7 @@ impl Mark {
         Self {
             generation: current.load().number,
             rejected: current.rejected(),
-            read_failure: current.read_failure(),
+            cannot_read: current.failed_read().map(|failed| failed.error.clone()),
             departed: current.departed(),
             stale: !current.is_fresh(Instant::now().into_std()),
             stopping: current.is_draining(),
@@ -125,8 +125,8 @@ impl PartialEq for Mark {
     fn eq(&self, other: &Self) -> bool {
         let rest = |mark: &Self| (mark.generation, mark.stale, mark.stopping);
         rest(self) == rest(other)
+            && self.cannot_read == other.cannot_read
             && same(self.rejected.as_ref(), other.rejected.as_ref())
-            && same(self.read_failure.as_ref(), other.read_failure.as_ref())
             && Arc::ptr_eq(&self.departed, &other.departed)
     }
 }

@@ -148,8 +148,8 @@ impl Report {
             stopping: current.is_draining(),
             rejected: current.rejected().as_deref().map(rejected),
             read_failure: current
-                .read_failure()
-                .map(|failure| ReadFailed { what: short(&failure.what), since: time(failure.since) }),
+                .failed_read()
+                .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
             hooks,
             hooks_left_out,
             published: time(clock),
@@ -228,7 +228,7 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::Problem;
+    use crate::{live::FailedRead, snapshot::Problem};
 
     #[test]
     fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
@@ -238,7 +238,8 @@ mod tests {
         let problems = (0..20).map(problem).collect();
         let revision = Revision::Store(9);
         current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH }));
-        current.set_read_failure(Some("no answer".to_owned()), SystemTime::UNIX_EPOCH);
+        let error = "no answer".to_owned();
+        current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
         current.set_observed(Some(12));
         current.stamp(now);
         let report = Report::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);

@@ -6,7 +6,7 @@ use rustls::ClientConfig;
 
 use crate::{
     model::{
-        Endpoint, Hook, Revision,
+        BreakGlass, Endpoint, Hook, Revision,
         hook::{EndpointTls, Transport},
     },
     snapshot::{self, Problem, Snapshot},
@@ -23,6 +23,8 @@ pub struct Candidate {
     pub revision: Revision,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
+    /// What is opened in an emergency.
+    pub break_glass: Vec<BreakGlass>,
     tls: HashMap<(EndpointTls, Transport), Arc<ClientConfig>>,
 }
 
@@ -65,6 +67,7 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
         digest: contents.digest.clone(),
         revision: contents.revision.clone(),
         snapshot: Arc::new(snapshot),
+        break_glass: snapshot::break_glass(&contents.files),
         tls,
     })
 }

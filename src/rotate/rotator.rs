@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
@@ -15,12 +15,15 @@ use super::{
     seating::{Seat, Seated, seat},
 };
 use crate::{
+    clock::Moment,
     hooks::Channel,
-    live::{Current, Event, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
-    model::{Endpoint, Hook, Revision},
-    snapshot::{Problem, Snapshot},
+    live::{
+        Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
+    },
+    model::{BreakGlass, Endpoint, Hook, Revision},
+    snapshot::{self, Problem, Snapshot},
     source::{Contents, ReadError, Reading},
-    telemetry::Metrics,
+    telemetry::{Metrics, ReadOutcome},
 };
 
 /// Takes readings and puts what is good into force. The only one who publishes.
@@ -68,44 +71,64 @@ impl Rotator {
         }
     }
 
-    /// Takes one reading: stamps freshness, and judges what has changed.
+    /// Takes one reading: judges what has changed, and stamps freshness.
     pub async fn take(&mut self, reading: Reading) {
-        match reading.outcome {
+        let outcome = match reading.outcome {
             Ok(contents) => {
                 let as_of = contents.as_of;
-                self.stamp(reading.started);
                 self.tell_recovery();
-                self.judge(contents).await;
+                let outcome = self.judge(contents).await;
+                // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
                 self.current.set_observed(as_of);
+                outcome
             }
-            Err(error) => self.tell_failed_read(error),
-        }
+            Err(error) => {
+                let kind = error.kind();
+                self.tell_failed_read(error);
+                ReadOutcome::Failed(kind)
+            }
+        };
+        self.metrics.config_read(outcome, reading.took);
         self.tell_departed();
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
     /// nothing to be fresh, and reviews stay refused.
-    fn stamp(&self, started: Instant) {
+    fn stamp(&self, started: Moment) {
         if self.current.load().number > 0 {
-            self.current.stamp(started);
+            self.current.stamp_read(started);
         }
     }
 
-    async fn judge(&mut self, contents: Contents) {
+    async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
             self.rename(&contents.digest, contents.revision);
-            return;
+            return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
         let revision = contents.revision.clone();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        match spawn_blocking(move || candidate(&contents)).await {
-            Ok(Ok(candidate)) => self.put_in_force(candidate),
-            Ok(Err(problems)) => self.reject(problems, revision),
-            // The checker itself broke. That is our fault; what is in force stays.
-            Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
+        let check = move || candidate(&contents).map_err(|problems| (problems, snapshot::break_glass(&contents.files)));
+        match spawn_blocking(check).await {
+            Ok(Ok(candidate)) => {
+                self.put_in_force(candidate);
+                return ReadOutcome::Changed;
+            }
+            Ok(Err((problems, break_glass))) => {
+                // An emergency does not wait until somebody has mended another document.
+                self.open(break_glass);
+                self.reject(problems, revision);
+            }
+            // The checker itself broke. That is our fault; what is in force stays, and nobody must take it for this.
+            Err(panic) => {
+                tracing::error!(%panic, "checking the configuration failed; the last good one stays");
+                let (file, path) = ("configuration".to_owned(), String::new());
+                let (what, fix) = ("gatepost broke while checking it".to_owned(), "report this bug".to_owned());
+                self.reject(vec![Problem { file, path, what, fix }], revision);
+            }
         }
+        ReadOutcome::Rejected
     }
 
     /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
@@ -118,6 +141,12 @@ impl Rotator {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
+    }
+
+    /// These are the break-glass documents that the source holds now.
+    fn open(&self, documents: Vec<BreakGlass>) {
+        let now = tokio::time::Instant::now().into_std();
+        self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
     /// The same for what was rejected.
@@ -143,6 +172,7 @@ impl Rotator {
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
+        self.open(candidate.break_glass.clone());
         if self.current.rejected().is_some() {
             tracing::info!("configuration is good again");
             self.current.set_rejected(None);
@@ -234,7 +264,9 @@ impl Rotator {
         hooks: Vec<LiveHook>,
     ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
+        let published = SystemTime::now();
+        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
         // Departures first: whoever looks finds a hook in force, or among the departed, and never in neither.
         self.drain.replaced(old, &new);
         self.tell_departed();
@@ -253,7 +285,12 @@ impl Rotator {
         if self.failed_read.as_ref() != Some(&error) {
             tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
         }
-        self.current.set_read_failure(Some(error.to_string()), SystemTime::now());
+        let before = self.current.failed_read();
+        self.current.set_failed_read(Some(FailedRead {
+            error: error.to_string(),
+            since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
+            count: before.map_or(0, |before| before.count) + 1,
+        }));
         self.failed_read = Some(error);
         let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
         if stale && !self.told_stale {
@@ -265,7 +302,7 @@ impl Rotator {
     fn tell_recovery(&mut self) {
         if self.failed_read.take().is_some() {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
-            self.current.set_read_failure(None, SystemTime::now());
+            self.current.set_failed_read(None);
         }
         self.told_stale = false;
     }

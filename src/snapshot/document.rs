@@ -110,7 +110,7 @@ fn is_list(document: &Value) -> bool {
 }
 
 /// Reports every key that a map holds twice, anywhere below.
-fn no_key_twice(at: &At<'_>) {
+pub(super) fn no_key_twice(at: &At<'_>) {
     let mut seen = BTreeSet::new();
     for (key, entry) in at.entries() {
         if !seen.insert(key) {

@@ -14,7 +14,8 @@ pub(super) const REASON: &str = r"^[^\p{Cc}]*[^\p{Cc}\s][^\p{Cc}]*$";
 /// A name and no pattern.
 const EXACT: &str = "^[^*]+$";
 /// Namespace and name.
-const ACCOUNT: &str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+const ACCOUNT: &str =
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 const BYPASS: [(&str, &str); 1] = [(
     "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",

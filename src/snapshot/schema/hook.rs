@@ -33,7 +33,10 @@ macro_rules! duration {
 }
 
 const HOOK: [(&str, &str); 7] = [
-    ("!has(self.type) || self.type != 'Mutating'", "type: Mutating hooks are not yet served: remove the hook, or make it Validating"),
+    (
+        "!has(self.type) || self.type != 'Mutating'",
+        "type: Mutating hooks are not yet served: remove the hook, or make it Validating",
+    ),
     (
         "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
         "failurePolicy: Retry may ask twice: declare sideEffects None or NoneOnDryRun if that is true, or use Fail or Ignore",
@@ -67,8 +70,10 @@ const HOOK: [(&str, &str); 7] = [
     ),
 ];
 
-const VERSIONS: [(&str, &str); 1] =
-    [("'v1' in self || 'v1beta1' in self", "admissionReviewVersions holds no version that is known: list v1 or v1beta1")];
+const VERSIONS: [(&str, &str); 1] = [(
+    "'v1' in self || 'v1beta1' in self",
+    "admissionReviewVersions holds no version that is known: list v1 or v1beta1",
+)];
 
 /// A hook: who is asked, about what, and what becomes of a request when no usable answer comes.
 #[derive(Clone, Debug, JsonSchema)]
