@@ -90,7 +90,7 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let began = now();
     // Asked before the generation is taken, which is then at least as new as what was asked about.
     let age = gate.current.age(began);
-    let generation = &*gate.current.load();
+    let generation = &*gate.current.enter();
     let passage = &Passage::of(generation, gate.current.break_glass().open(began), review);
     let case = Case { gate, review, caller, began, age, generation, passage };
 

@@ -40,3 +40,14 @@ fn text() -> Result<String, String> {
     let documents = definitions().iter().map(yaml).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_back_as_the_definitions() {
+        let printed: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text().unwrap()).unwrap();
+        assert_eq!(printed, definitions());
+    }
+}

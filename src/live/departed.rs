@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LiveHook, Rotation};
+use super::Rotation;
 use crate::model::{Endpoint, Hook};
 
 /// A hook that is no longer in force, or no longer at that endpoint: Draining or Gone.
@@ -19,11 +19,6 @@ pub struct Departed {
 }
 
 impl Departed {
-    /// Is it this hook, at the endpoint at which it is asked or probed now?
-    pub fn is(&self, live: &LiveHook) -> bool {
-        self.hook.id == live.hook.id && self.endpoint == *live.channel.endpoint()
-    }
-
     /// True while requests that began before may still ask it.
     pub fn drains(&self) -> bool {
         matches!(self.rotation, Rotation::Draining { .. })

@@ -63,3 +63,18 @@ pub struct Generation {
     /// The counters of each of `snapshot.bypasses()`, in the same order.
     pub bypassed: Vec<Arc<BypassMetrics>>,
 }
+
+impl Generation {
+    /// What is in force before the first configuration: no hooks.
+    pub(super) fn nothing() -> Self {
+        Self {
+            number: 0,
+            digest: String::new(),
+            revision: Revision::of_digest(""),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(Snapshot::empty()),
+            hooks: Vec::new(),
+            bypassed: Vec::new(),
+        }
+    }
+}

@@ -127,7 +127,10 @@ pub struct HookReport {
 impl Report {
     /// What there is to tell at this time, of at most so many hooks.
     pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
-        // In this order: a hook that has left the generation is among the departed already.
+        // In this order: what is loaded later is as new as what was told before it, and a hook that has left the
+        // generation is among the departed already.
+        let (observed, age, stale) = (current.observed(), current.age(now), !current.is_fresh(now));
+        let rejection = current.rejected();
         let generation = current.load();
         let departed = current.departed();
         let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live));
@@ -142,11 +145,11 @@ impl Report {
             generation: generation.number,
             revision: generation.revision.to_string(),
             digest: generation.digest.clone(),
-            observed: current.observed(),
-            age_seconds: current.age(now).map(|age| age.as_secs_f64()),
-            stale: !current.is_fresh(now),
+            observed,
+            age_seconds: age.map(|age| age.as_secs_f64()),
+            stale,
             stopping: current.is_draining(),
-            rejected: current.rejected().as_deref().map(rejected),
+            rejected: rejection.as_deref().map(rejected),
             read_failure: current
                 .failed_read()
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),

@@ -1,14 +1,18 @@
 //! Draining: which hooks are no longer asked anew but still hold requests that began before, and which are gone.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
 use tokio::time::Instant;
 
-use crate::live::{Departed, Event, Generation, LiveHook, Rotation};
+use crate::{
+    live::{Departed, Event, Generation, LiveHook, Rotation},
+    model::Endpoint,
+    snapshot::Snapshot,
+};
 
 /// How long a hook that is gone is remembered, so that one can ask about it.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
@@ -18,7 +22,7 @@ const MOST_REMEMBERED: usize = 256;
 /// What is left of former generations. A generation ends when the last request that began under it does.
 #[derive(Debug)]
 pub(super) struct Drain {
-    former: Vec<Weak<Generation>>,
+    former: Vec<Former>,
     leaving: Vec<Leaving>,
     /// The oldest first, each with the instant at which it is forgotten.
     gone: VecDeque<(Departed, Instant)>,
@@ -26,6 +30,14 @@ pub(super) struct Drain {
     changed: bool,
     /// Requests end at their deadline; whatever lives longer than this is not waited for.
     bound: Duration,
+}
+
+#[derive(Debug)]
+struct Former {
+    generation: Weak<Generation>,
+    /// Held until its generation has ended, so that it is freed here: on the worker whose request was the last, a
+    /// thousand hooks would hold up all others.
+    _snapshot: Arc<Snapshot>,
 }
 
 #[derive(Debug)]
@@ -43,17 +55,21 @@ impl Drain {
 
     /// `old` is about to be replaced by `new`.
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
-        self.former.push(Arc::downgrade(old));
-        let is_back = |departed: &Departed| new.hooks.iter().any(|live| departed.is(live));
+        self.former.push(Former { generation: Arc::downgrade(old), _snapshot: Arc::clone(&old.snapshot) });
+        let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.channel.endpoint())).collect();
+        let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
+        let is_back = |departed: &Departed| is_there(&departed.hook.id, &departed.endpoint);
         let before = self.leaving.len() + self.gone.len();
         self.leaving.retain(|leaving| !is_back(&leaving.departed));
         self.gone.retain(|(gone, _)| !is_back(gone));
         self.changed |= before != self.leaving.len() + self.gone.len();
+        let now = SystemTime::now();
         for (index, live) in (0..).zip(&old.hooks) {
-            let Some(rotation) = live.rotation.after(Event::Removed, SystemTime::now()) else { continue };
-            let departed = departed(old, index, live, rotation);
-            if !is_back(&departed) {
-                self.leaves(departed, old.number, new.number);
+            if is_there(&live.hook.id, live.channel.endpoint()) {
+                continue;
+            }
+            if let Some(rotation) = live.rotation.after(Event::Removed, now) {
+                self.leaves(departed(old, index, live, rotation), old.number, new.number);
             }
         }
     }
@@ -81,7 +97,7 @@ impl Drain {
     pub(super) fn sweep(&mut self) -> Option<Vec<Departed>> {
         let mut oldest = u64::MAX;
         self.former.retain(|former| {
-            let alive = former.upgrade();
+            let alive = former.generation.upgrade();
             oldest = alive.as_ref().map_or(oldest, |former| oldest.min(former.number));
             alive.is_some()
         });

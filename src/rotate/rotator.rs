@@ -1,7 +1,7 @@
 //! Rotator: takes readings and puts what is good into force.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -9,7 +9,8 @@ use std::{
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
 
 use super::{
-    Candidate, candidate,
+    Candidate,
+    candidate::Known,
     draining::Drain,
     probing::{ProbeNews, Probing},
     seating::{Seat, Seated, seat},
@@ -21,7 +22,7 @@ use crate::{
         Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
     },
     model::{BreakGlass, Endpoint, Hook, Revision},
-    snapshot::{self, Problem, Snapshot},
+    snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
 };
@@ -34,6 +35,7 @@ pub struct Rotator {
     workers: Vec<Handle>,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
+    known: Known,
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
@@ -50,6 +52,7 @@ impl Rotator {
             metrics,
             workers,
             judged: String::new(),
+            known: Known::default(),
             probing: HashMap::new(),
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
@@ -109,16 +112,25 @@ impl Rotator {
         self.judged.clone_from(&contents.digest);
         let revision = contents.revision.clone();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        let check = move || candidate(&contents).map_err(|problems| (problems, snapshot::break_glass(&contents.files)));
+        let mut known = std::mem::take(&mut self.known);
+        let check = move || {
+            let candidate = known.candidate(&contents);
+            (candidate.map_err(|problems| (problems, known.break_glass())), known)
+        };
         match spawn_blocking(check).await {
-            Ok(Ok(candidate)) => {
-                self.put_in_force(candidate);
-                return ReadOutcome::Changed;
-            }
-            Ok(Err((problems, break_glass))) => {
-                // An emergency does not wait until somebody has mended another document.
-                self.open(break_glass);
-                self.reject(problems, revision);
+            Ok((candidate, known)) => {
+                self.known = known;
+                match candidate {
+                    Ok(candidate) => {
+                        self.put_in_force(candidate);
+                        return ReadOutcome::Changed;
+                    }
+                    Err((problems, break_glass)) => {
+                        // An emergency does not wait until somebody has mended another document.
+                        self.open(break_glass);
+                        self.reject(problems, revision);
+                    }
+                }
             }
             // The checker itself broke. That is our fault; what is in force stays, and nobody must take it for this.
             Err(panic) => {
@@ -183,11 +195,9 @@ impl Rotator {
             return;
         }
         let hooks = self.seated(&in_force, &candidate);
-        let wanted = |endpoint: &Endpoint| {
-            let waits = |live: &LiveHook| live.hook.endpoint == *endpoint && !at_its_place(live);
-            hooks.iter().any(waits)
-        };
-        self.probing.retain(|endpoint, _| wanted(endpoint));
+        let wait: HashSet<_> =
+            hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
+        self.probing.retain(|endpoint, _| wait.contains(endpoint));
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
     }
 
@@ -271,6 +281,7 @@ impl Rotator {
         self.drain.replaced(old, &new);
         self.tell_departed();
         self.current.publish(Arc::clone(&new));
+        self.tell_workers();
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
     }
@@ -278,6 +289,14 @@ impl Rotator {
     fn tell_departed(&mut self) {
         if let Some(departed) = self.drain.sweep() {
             self.current.set_departed(departed);
+        }
+    }
+
+    /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
+    fn tell_workers(&self) {
+        for worker in &self.workers {
+            let current = Arc::clone(&self.current);
+            worker.spawn(async move { current.refresh() });
         }
     }
 

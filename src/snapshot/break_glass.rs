@@ -6,7 +6,7 @@ use super::{
     SourceFile,
     at::{At, Report},
     bypass::{listed, reason},
-    document::{File, no_key_twice},
+    document::{Documents, no_key_twice},
     kind::Kind,
     metadata::metadata_name,
     names,
@@ -14,30 +14,34 @@ use super::{
 };
 use crate::model::{BreakGlass, break_glass::LONGEST};
 
+pub(super) const KEYS: [&str; 9] =
+    ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
+
 /// Every sound `BreakGlass` document in these files, whatever else is wrong with them; the others are left out.
 ///
 /// [`super::load`] reports what is wrong with those, too.
 pub fn break_glass(files: &[SourceFile]) -> Vec<BreakGlass> {
-    let mut sound = Vec::new();
-    for file in files {
-        let others = Report::default();
-        File::read(file, &others).each(&others, |document, listed| {
-            if listed.is_none() && Kind::written_in(document.value) == Some(Kind::BreakGlass) {
-                let own = Report::default();
-                let document = At::document(document.value, file.name.as_str(), None, &own);
-                no_key_twice(&document);
-                let found = check(&document);
-                sound.extend(found.filter(|_| document.problems() == 0));
-            }
-        });
-    }
+    files.iter().flat_map(|file| sound(&file.name, &Documents::read(file))).collect()
+}
+
+/// Every sound one among the documents of one file.
+pub(super) fn sound(file: &str, documents: &Documents) -> Vec<BreakGlass> {
+    let (mut sound, others) = (Vec::new(), Report::default());
+    documents.each(file, &others, |document, listed| {
+        if listed.is_none() && Kind::written_in(document.value) == Some(Kind::BreakGlass) {
+            let own = Report::default();
+            let document = At::document(document.value, file, None, &own);
+            no_key_twice(&document);
+            let found = check(&document);
+            sound.extend(found.filter(|_| document.problems() == 0));
+        }
+    });
     sound
 }
 
 /// Checks one document; what is wrong is reported.
 pub(super) fn check(at: &At<'_>) -> Option<BreakGlass> {
-    let keys = ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
-    if !at.is_map_of(&keys) {
+    if !at.is_map_of(&KEYS) {
         return None;
     }
     let before = at.problems();

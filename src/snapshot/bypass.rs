@@ -3,10 +3,11 @@
 use super::{at::At, form::Form, hook::given, names, problem::quoted, rules, value::Value};
 use crate::model::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::Who};
 
-const KEYS: [&str; 9] =
+pub(super) const KEYS: [&str; 9] =
     ["name", "reason", "effect", "hooks", "namespaces", "users", "groups", "serviceAccounts", "resources"];
 
-const EFFECTS: [(&str, BypassEffect); 2] = [("Skip", BypassEffect::Skip), ("FailOpen", BypassEffect::FailOpen)];
+pub(super) const EFFECTS: [(&str, BypassEffect); 2] =
+    [("Skip", BypassEffect::Skip), ("FailOpen", BypassEffect::FailOpen)];
 
 /// The name is the last part of an annotation's key, which holds no more.
 const LONGEST_NAME: usize = 63;

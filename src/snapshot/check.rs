@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Note, ReadFile, SourceFile,
+    Note, ReadFile,
     at::{At, Report},
     break_glass,
     configuration::{self, Configuration, Used},
-    document::File,
+    document::Documents,
     kind::Kind,
     namespace,
     problem::{Problem, quoted},
@@ -28,13 +28,17 @@ pub(super) struct Checked {
     pub(super) notes: Vec<Note>,
 }
 
-/// Reads and checks every file.
-pub(super) fn check(files: &[SourceFile], read: ReadFile<'_>) -> Result<Checked, Vec<Problem>> {
+/// Checks what every file holds.
+pub(super) fn check<'a>(
+    files: impl Iterator<Item = (&'a str, &'a Documents)>,
+    read: ReadFile<'_>,
+) -> Result<Checked, Vec<Problem>> {
     let report = Report::default();
     let mut checked = Checked::default();
     let (mut objects, mut used) = (HashMap::new(), Used::default());
-    for file in files {
-        File::read(file, &report).each(&report, |document, listed| {
+    for (name, documents) in files {
+        documents.report(name, &report);
+        documents.each(name, &report, |document, listed| {
             let Some(kind) = kind_of(document, listed) else { return };
             let metadata = document.key("metadata");
             let place = metadata.key("name");

@@ -27,6 +27,7 @@ mod http_url;
 mod identity;
 mod initializers;
 mod kind;
+mod known;
 mod match_conditions;
 mod matched;
 mod matcher;
@@ -63,6 +64,7 @@ use self::{
 pub use self::{
     break_glass::break_glass,
     exempt::Say,
+    known::Known,
     matched::{HookSet, How, Matched, Wanted},
     note::Note,
     problem::Problem,
@@ -114,7 +116,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    check::check(files, read).map(Snapshot::compile)
+    Known::default().load(files, read)
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.

@@ -7,7 +7,7 @@ use super::{
     limits,
     rule::Rule,
     selector::LabelSelector,
-    validation::rules,
+    validation::{duration, rules},
     words::{Name, Time},
 };
 
@@ -15,20 +15,6 @@ use super::{
 macro_rules! over_http {
     () => {
         "(has(self.clientConfig.url) && self.clientConfig.url.lowerAscii().startsWith('http'))"
-    };
-}
-
-/// A time that humans write, as CEL's `duration` reads it.
-macro_rules! duration {
-    ($time:literal) => {
-        concat!(
-            "duration(",
-            $time,
-            ".replace(' ', '').replace('nanos', 'ns').replace('nsec', 'ns').replace('usec', 'us').replace('millis', 'ms')\
-             .replace('msec', 'ms').replace('seconds', 's').replace('second', 's').replace('secs', 's').replace('sec', 's')\
-             .replace('minutes', 'm').replace('minute', 'm').replace('mins', 'm').replace('min', 'm')\
-             .replace('hours', 'h').replace('hour', 'h').replace('hrs', 'h').replace('hr', 'h'))"
-        )
     };
 }
 
