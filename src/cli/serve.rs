@@ -10,11 +10,13 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, size::Size, source::SourceArgs};
+use super::{Ending, complain, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
     kube::Access,
+    replicas::{Replica, StatusPlace},
+    source::Place,
     tls::{Oldest, ServerFiles},
 };
 
@@ -111,6 +113,14 @@ pub struct Serve {
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
 
+    /// By what name this replica is told of: in `gatepost status`, and where replicas tell of themselves [default: the
+    /// name of this machine]
+    #[arg(long, value_name = "NAME", value_parser = replica)]
+    replica: Option<String>,
+
+    #[command(flatten)]
+    status: StatusPrefix,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -159,6 +169,14 @@ fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
     })
 }
 
+fn replica(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
+    }
+}
+
 fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
     Ok(match text {
         "in-cluster" => Access::InCluster,
@@ -190,6 +208,10 @@ impl Serve {
 
     fn settings(self) -> Result<Settings, String> {
         let source = self.source.place()?;
+        let tells = match &source {
+            Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
+            Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
+        };
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,
@@ -211,6 +233,8 @@ impl Serve {
             max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
+            replica: self.replica.unwrap_or_else(Replica::host),
+            tells,
             audit_log: self.audit_log,
             break_glass_file: self.break_glass_file,
             reasons: match self.reasons {

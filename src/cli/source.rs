@@ -98,6 +98,20 @@ impl SourceArgs {
         }
     }
 
+    /// The etcd that these flags name, where they name one: replicas tell of themselves beside the configuration.
+    ///
+    /// # Errors
+    /// What is missing; or that replicas are not found in this source.
+    pub(super) fn replicas(self) -> Result<Option<EtcdPlace>, String> {
+        match self.source {
+            SourceArg::File => Ok(None),
+            SourceArg::Kubernetes => {
+                Err("replicas do not tell of themselves in a cluster: ask them, with --admin URL".to_owned())
+            }
+            SourceArg::Etcd => self.etcd().map(Some),
+        }
+    }
+
     fn kubernetes(self) -> KubernetesPlace {
         let access = match self.kubeconfig {
             Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
