@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Where the configuration is read from.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct SourceArgs {
     /// Where the configuration is read from
     #[arg(long, value_enum, value_name = "SOURCE", default_value = "file")]
