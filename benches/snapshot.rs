@@ -28,6 +28,7 @@ fn generation(number: u64) -> Arc<Generation> {
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
+        bypassed: Vec::new(),
     })
 }
 

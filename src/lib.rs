@@ -8,18 +8,21 @@ pub mod model;
 // Bytes to model and back; what people write to a compiled snapshot. Both pure.
 pub mod snapshot;
 pub mod wire;
-// Key pairs; metrics and audit.
+// How long the machine has slept; key pairs; metrics and audit.
+pub mod clock;
 pub mod telemetry;
 pub mod tls;
-// A client of a Kubernetes apiserver.
+// Clients of an etcd cluster, and of a Kubernetes apiserver.
+pub mod etcd;
 pub mod kube;
 // Where configuration comes from; how hooks are called.
 pub mod hooks;
 pub mod source;
 // What is in force now.
 pub mod live;
-// The story of one request; the story of one configuration change.
+// The story of one request; the story of one configuration change; what replicas tell of themselves.
 pub mod admit;
+pub mod replicas;
 pub mod rotate;
 // Sockets in; settings, threads and drain; commands.
 pub mod app;

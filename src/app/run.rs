@@ -24,7 +24,8 @@ use crate::{
     admit::Gate,
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
-    live::{Current, following::Following},
+    live::{Current, break_glass::keeping::keep, following::Following},
+    replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
@@ -160,6 +161,8 @@ pub(super) struct Parts {
     /// The control plane's runtime, and a client made on it where namespaces are followed.
     pub(super) runtime: Runtime,
     pub(super) cluster: Option<Client>,
+    pub(super) replica: Arc<Replica>,
+    pub(super) publisher: Publisher,
 }
 
 /// Starts the threads and puts the first candidate in force, where there is one yet.
@@ -217,15 +220,30 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         }
         (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
     };
+    let break_glass_file = settings.break_glass_file.clone();
     let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
+    let publishing = Publishing::new(Arc::clone(&gate.current), Arc::clone(&parts.replica), parts.publisher);
     let pages = Admin {
         current: Arc::clone(&gate.current),
+        replica: parts.replica,
         metrics: Arc::clone(&gate.metrics),
         namespaces: gate.namespaces.clone(),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
     };
-    let control =
-        Control { front, sockets, pages, admin, certificates, workers, rotator, source: parts.source, following, told };
+    let control = Control {
+        break_glass_file,
+        front,
+        sockets,
+        pages,
+        admin,
+        certificates,
+        workers,
+        rotator,
+        source: parts.source,
+        following,
+        publishing,
+        told,
+    };
     let read_every = settings.read_every;
     let socket = settings.uds.clone();
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
@@ -262,15 +280,18 @@ struct Control {
     rotator: Rotator,
     source: Source,
     following: Option<Following>,
+    publishing: Publishing,
+    break_glass_file: Option<PathBuf>,
     told: watch::Receiver<bool>,
 }
 
 impl Control {
     /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
     async fn run(self, read_every: Duration) -> Drained {
-        let mut told = self.told;
+        let (mut told, mut publishing) = (self.told, self.publishing);
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
+        let current = Arc::clone(&self.pages.current);
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
@@ -284,12 +305,16 @@ impl Control {
                 self.rotator.run(read),
                 self.certificates.watch(read_every),
                 following,
+                publishing.run(),
+                keep(current, self.break_glass_file, read_every),
                 self.pages.serve(self.admin, std::future::pending()),
             )
         };
-        tokio::select! {
+        let drained = tokio::select! {
             drained = serving => Drained { cut: Some(drained.cut) },
             _ = beside => Drained { cut: None },
-        }
+        };
+        publishing.leave().await;
+        drained
     }
 }

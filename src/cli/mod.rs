@@ -1,16 +1,22 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
 pub mod ask;
+pub mod break_glass;
 pub mod check;
+pub mod crd;
 pub mod demo;
+pub mod drain;
 pub mod health;
 pub mod hook;
 pub mod import;
 pub mod logging;
 pub mod register;
+pub mod replicas;
 pub mod review;
 pub mod serve;
 pub mod size;
+mod source;
+pub mod status;
 pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
@@ -54,6 +60,8 @@ Try it:
       Is this configuration sound? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
+  gatepost status
+      What each replica has in force; with --wait, the end of a change.
   curl -s 127.0.0.1:9441/configz
       What is in force, how fresh it is, and where each hook stands.
 
@@ -84,8 +92,12 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    BreakGlass(break_glass::BreakGlassCommand),
     Check(check::Check),
+    Crd(crd::Crd),
     Demo(demo::Demo),
+    Status(status::Status),
+    Drain(drain::Drain),
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
@@ -98,8 +110,12 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(tell_place_of_panic));
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
+        Command::BreakGlass(break_glass) => break_glass.run(),
         Command::Check(check) => check.run(),
+        Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Status(status) => status.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),

@@ -10,11 +10,13 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, size::Size};
+use super::{Ending, complain, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
     kube::Access,
+    replicas::{Replica, StatusPlace},
+    source::Place,
     tls::{Oldest, ServerFiles},
 };
 
@@ -24,6 +26,7 @@ Examples:
   gatepost serve --config /etc/gatepost --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --client-name kube-apiserver
   gatepost serve --config gatepost.yaml --plaintext --uds /run/gatepost/gatepost.sock --audit-log /var/log/gatepost/audit.jsonl
   gatepost serve --config gatepost.yaml --plaintext --listen 127.0.0.1:0 --workers 2 --reasons all
+  gatepost serve --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --plaintext
 
 Callers:
   gatepost.v1.Admission by gRPC, and AdmissionReviews by POST to /validate and /mutate, on the same port.
@@ -47,9 +50,8 @@ Stopping:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Serve {
-    /// A YAML or JSON file, or a folder of them
-    #[arg(long, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
 
     /// Where callers are served over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
@@ -111,9 +113,23 @@ pub struct Serve {
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
 
+    /// By what name this replica is told of: in `gatepost status`, and where replicas tell of themselves [default: the
+    /// name of this machine]
+    #[arg(long, value_name = "NAME", value_parser = replica)]
+    replica: Option<String>,
+
+    #[command(flatten)]
+    status: StatusPrefix,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
+
+    /// A local file whose break-glass documents count whatever --config does; it must belong to root or to our user
+    ///
+    /// Read every second, and refused where somebody else may write it. `gatepost break-glass --file` writes it.
+    #[arg(long, value_name = "PATH")]
+    break_glass_file: Option<PathBuf>,
 
     /// How many reasons a rejection gives: the first, at once, or all, once every hook has answered
     #[arg(long, value_enum, default_value = "first")]
@@ -153,6 +169,14 @@ fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
     })
 }
 
+fn replica(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
+    }
+}
+
 fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
     Ok(match text {
         "in-cluster" => Access::InCluster,
@@ -166,7 +190,11 @@ impl Serve {
         if let Err(error) = self.logging.start() {
             return complain(&error);
         }
-        let running = match Sidecar::start(self.settings()) {
+        let settings = match self.settings() {
+            Ok(settings) => settings,
+            Err(error) => return complain(&error),
+        };
+        let running = match Sidecar::start(settings) {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
@@ -178,7 +206,12 @@ impl Serve {
         }
     }
 
-    fn settings(self) -> Settings {
+    fn settings(self) -> Result<Settings, String> {
+        let source = self.source.place()?;
+        let tells = match &source {
+            Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
+            Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
+        };
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,
@@ -189,7 +222,7 @@ impl Serve {
                 TlsMin::Tls13 => Oldest::Tls13,
             },
         });
-        Settings {
+        Ok(Settings {
             listen: self.listen,
             tls,
             plaintext: self.plaintext,
@@ -200,13 +233,16 @@ impl Serve {
             max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
+            replica: self.replica.unwrap_or_else(Replica::host),
+            tells,
             audit_log: self.audit_log,
+            break_glass_file: self.break_glass_file,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,
                 ReasonsArg::All => Reasons::All,
             },
-            ..Settings::new(self.config)
-        }
+            ..Settings::of(source)
+        })
     }
 }
 

@@ -4,13 +4,18 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::live::{Current, Draining, LiveHook, Namespaces, Rejection, Rotation};
+use crate::{
+    live::{Current, Departed, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing},
+    replicas::{Replica, Telling},
+};
 
 /// The page as JSON.
-pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value {
+pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
     let generation = current.load();
     let now = Instant::now();
     json!({
+        "replica": replica.report(current, usize::MAX),
+        "telling": telling(&replica.telling()),
         "generation": {
             "number": generation.number,
             "digest": generation.digest,
@@ -20,14 +25,42 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
+            "lastFailure": current.failed_read().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
+        "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
         "configuration": generation.snapshot.describe(),
     })
+}
+
+/// Where other replicas and operators are told of this one, and how well that goes.
+fn telling(telling: &Telling) -> Value {
+    json!({ "place": telling.place, "told": telling.told.map(time), "failure": telling.failure })
+}
+
+/// What is, was or will be opened in an emergency.
+fn break_glass(current: &Current, now: Instant) -> Value {
+    let documents = current.break_glass().documents(now, SystemTime::now());
+    let documents = documents.iter().map(|(glass, standing)| {
+        json!({
+            "name": &*glass.name,
+            "state": match standing {
+                Standing::Open => "Open",
+                Standing::NotYet => "NotYet",
+                Standing::Expired => "Expired",
+            },
+            "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
+            "opened": time(glass.opened),
+            "until": time(glass.until()),
+            "reason": &*glass.reason,
+            "by": &*glass.by,
+        })
+    });
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
 }
 
 /// Where the labels of namespaces are followed, how many are known and how old that is.
@@ -41,14 +74,10 @@ fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
 }
 
 fn hook(live: &LiveHook) -> Value {
-    let rotation = match &live.rotation {
-        Rotation::Probing { since, last_failure } => json!({
-            "state": "Probing",
-            "since": time(*since),
-            "lastFailure": last_failure.as_ref().map(ToString::to_string),
-        }),
-        Rotation::Active { since } => json!({ "state": "Active", "since": time(*since) }),
-    };
+    let mut rotation = json!({ "state": live.rotation.as_str(), "since": time(live.rotation.since()) });
+    if let Rotation::Probing { last_failure, .. } = &live.rotation {
+        rotation["lastFailure"] = last_failure.as_ref().map(ToString::to_string).into();
+    }
     // A hook that has moved is still asked at its old endpoint.
     let replacement = live.replacing.as_ref().map(|replacement| {
         json!({
@@ -60,7 +89,7 @@ fn hook(live: &LiveHook) -> Value {
     json!({
         "name": &*live.hook.name,
         "endpoint": live.channel.endpoint().to_string(),
-        "effectivePolicy": live.hook.failure_policy.as_str(),
+        "effectivePolicy": live.effective_policy().as_str(),
         "timeoutMilliseconds": live.hook.timeout.as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,
@@ -69,8 +98,18 @@ fn hook(live: &LiveHook) -> Value {
 
 /// Hooks that are no longer asked, but still answer requests that began before.
 fn leaving(current: &Current) -> Vec<Value> {
-    let draining = |hook: &Draining| json!({ "name": &*hook.hook, "state": "Draining", "since": time(hook.since) });
-    current.leaving().iter().map(draining).collect()
+    let leaving = current.leaving();
+    leaving.iter().map(draining).collect()
+}
+
+fn draining(departed: &Departed) -> Value {
+    let rotation = &departed.rotation;
+    json!({ "name": &*departed.hook.name, "state": rotation.as_str(), "since": time(rotation.since()) })
+}
+
+/// Why the last read failed, and how long that has been so; nothing after a good one.
+fn failed_read(failed: &FailedRead) -> Value {
+    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
 fn rejection(rejection: &Rejection) -> Value {

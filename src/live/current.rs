@@ -10,8 +10,12 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{Draining, Entered, Generation, entered::Newest};
-use crate::snapshot::Problem;
+use super::{BreakGlasses, Departed, Entered, Generation, entered::Newest};
+use crate::{
+    clock::{Moment, Slept, slept},
+    model::Revision,
+    snapshot::Problem,
+};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
@@ -22,8 +26,21 @@ pub const STALE_AFTER: Duration = Duration::from_secs(5);
 pub struct Rejection {
     /// Everything that is wrong with it.
     pub problems: Vec<Problem>,
+    /// What the source calls that state.
+    pub revision: Revision,
     /// When it was first seen.
     pub since: SystemTime,
+}
+
+/// The reads that have failed since the last good one. What is in force stays, and grows old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedRead {
+    /// Why the last of them failed, and what to do about it.
+    pub error: String,
+    /// When the first of them ended.
+    pub since: SystemTime,
+    /// How many.
+    pub count: u64,
 }
 
 /// The generation in force, swapped as one, read without a lock.
@@ -31,25 +48,39 @@ pub struct Rejection {
 pub struct Current {
     generation: ArcSwap<Generation>,
     newest: Newest,
-    epoch: Instant,
-    /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
+    epoch: Moment,
+    slept: Slept,
+    /// Nanoseconds from `epoch` to the start of the last good read, time slept included, plus one; 0 before the first.
     fresh: AtomicU64,
+    failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
-    leaving: ArcSwap<Vec<Draining>>,
+    /// The store's revision at the last good read, plus one; 0 where there is none.
+    observed: AtomicU64,
+    departed: ArcSwap<Vec<Departed>>,
+    break_glass: BreakGlasses,
 }
 
 impl Current {
     /// No hooks, and no good read yet: every request is refused until [`Current::stamp`].
     pub fn new(now: Instant) -> Self {
+        Self::by(slept, now)
+    }
+
+    /// The same, told by another clock how long the machine has slept.
+    pub fn by(slept: Slept, now: Instant) -> Self {
         Self {
             generation: ArcSwap::from_pointee(Generation::nothing()),
             newest: Newest::new(),
-            epoch: now,
+            epoch: Moment::awake_since(now, slept),
+            slept,
             fresh: AtomicU64::new(0),
+            failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
-            leaving: ArcSwap::default(),
+            observed: AtomicU64::new(0),
+            departed: ArcSwap::default(),
+            break_glass: BreakGlasses::default(),
         }
     }
 
@@ -77,21 +108,43 @@ impl Current {
         former
     }
 
-    /// A consistent read that *started* at `started` has succeeded.
+    /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
     pub fn stamp(&self, started: Instant) {
-        let nanos = started.saturating_duration_since(self.epoch).as_nanos() as u64;
-        self.fresh.fetch_max(nanos + 1, Ordering::Release);
+        self.stamp_read(Moment::awake_since(started, self.slept));
     }
 
-    /// Time since the start of the last good read; `None` before the first.
+    /// A consistent read that *started* at `started` has succeeded, and what it found is in force.
+    pub fn stamp_read(&self, started: Moment) {
+        self.fresh.fetch_max(self.nanos_to(started) + 1, Ordering::Release);
+    }
+
+    /// Time since the start of the last good read, time slept included; `None` before the first.
+    ///
+    /// Ask before [`Current::load`]: what is loaded then is at least as new as what the age was told of.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let nanos = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
-        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+        let read = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
+        let now = self.nanos_to(Moment::awake_since(now, self.slept));
+        Some(Duration::from_nanos(now.saturating_sub(read)))
+    }
+
+    /// Nanoseconds from the epoch to that moment, time slept included.
+    fn nanos_to(&self, moment: Moment) -> u64 {
+        moment.since(self.epoch).as_nanos() as u64
     }
 
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+
+    /// Why the last read failed; `None` while the last one was good.
+    pub fn failed_read(&self) -> Option<Arc<FailedRead>> {
+        self.failed_read.load_full()
+    }
+
+    /// Raises what went wrong with the last read, or clears it.
+    pub fn set_failed_read(&self, failed: Option<FailedRead>) {
+        self.failed_read.store(failed.map(Arc::new));
     }
 
     /// The newest configuration's problems while it is invalid; `None` while the newest is the one in force.
@@ -114,19 +167,43 @@ impl Current {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// The hooks that are no longer in force and still hold requests.
-    pub fn leaving(&self) -> Arc<Vec<Draining>> {
-        self.leaving.load_full()
+    /// What is opened in an emergency, whatever is in force.
+    pub fn break_glass(&self) -> &BreakGlasses {
+        &self.break_glass
     }
 
-    /// These hooks, and no others, still hold requests of former generations.
-    pub fn set_leaving(&self, leaving: Vec<Draining>) {
-        self.leaving.store(Arc::new(leaving));
+    /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the
+    /// first, and where the source counts nothing.
+    pub fn observed(&self) -> Option<u64> {
+        self.observed.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// The last good read was as of that revision.
+    pub fn set_observed(&self, revision: Option<u64>) {
+        self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
+    }
+
+    /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
+    /// the generation first.
+    pub fn departed(&self) -> Arc<Vec<Departed>> {
+        self.departed.load_full()
+    }
+
+    /// These hooks, and no others, are Draining or Gone.
+    pub fn set_departed(&self, departed: Vec<Departed>) {
+        self.departed.store(Arc::new(departed));
+    }
+
+    /// The hooks that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Vec<Departed> {
+        self.departed().iter().filter(|departed| departed.drains()).cloned().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -142,5 +219,38 @@ mod tests {
         assert!(current.is_fresh(at(5999)), "an older read that ends late does not age us");
         current.stamp(at(6500));
         assert!(current.is_fresh(at(11_499)));
+    }
+    thread_local! {
+        static SLEPT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn slept() -> Duration {
+        Duration::from_secs(SLEPT.get())
+    }
+
+    #[test]
+    fn time_slept_ages_it_although_the_monotonic_clock_stood_still() {
+        SLEPT.set(100);
+        let epoch = Instant::now();
+        let at = |millis| epoch + Duration::from_millis(millis);
+        let current = Current::by(slept, epoch);
+        current.stamp(at(1000));
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(500)), "what was slept before does not count");
+        SLEPT.set(3700);
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(3_600_500)));
+        assert!(!current.is_fresh(at(1500)));
+        current.stamp(at(2000));
+        assert_eq!(current.age(at(2100)), Some(Duration::from_millis(100)), "read after it woke");
+    }
+
+    #[test]
+    fn a_read_that_was_slept_through_is_dated_from_its_start() {
+        SLEPT.set(0);
+        let epoch = Instant::now();
+        let current = Current::by(slept, epoch);
+        let started = Moment::awake_since(epoch, slept);
+        SLEPT.set(60);
+        current.stamp_read(started);
+        assert_eq!(current.age(epoch), Some(Duration::from_secs(60)));
     }
 }

@@ -1,14 +1,18 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
+pub mod break_glass;
 pub mod current;
-pub mod draining;
+pub mod departed;
 pub mod entered;
 pub mod following;
 pub mod generation;
 pub mod namespaces;
+pub mod rotation;
 
-pub use current::{Current, Rejection};
-pub use draining::Draining;
+pub use break_glass::BreakGlasses;
+pub use current::{Current, FailedRead, Rejection};
+pub use departed::Departed;
 pub use entered::Entered;
-pub use generation::{Generation, LiveHook, Replacement, Rotation};
+pub use generation::{Generation, LiveHook, Replacement};
 pub use namespaces::Namespaces;
+pub use rotation::{Departure, Event, Rotation};

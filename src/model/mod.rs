@@ -1,9 +1,12 @@
 //! The domain's nouns: what is asked, what is answered, who is asked. No codecs, no clock, no I/O.
 
 pub mod answer;
+pub mod break_glass;
+pub mod bypass;
 pub mod hook;
 pub mod initializer;
 pub mod labels;
+pub mod reach;
 pub mod review;
 pub mod revision;
 pub mod rope;
@@ -13,9 +16,12 @@ pub mod time;
 pub mod verdict;
 
 pub use answer::{Answer, CallFailure, Denial};
+pub use break_glass::BreakGlass;
+pub use bypass::{Bypass, BypassEffect};
 pub use hook::{Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, SideEffects, Transport};
 pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;
+pub use reach::{Step, Unreachable};
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
 pub use revision::Revision;
 pub use rope::Rope;

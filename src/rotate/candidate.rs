@@ -6,7 +6,7 @@ use rustls::ClientConfig;
 
 use crate::{
     model::{
-        Endpoint, Hook, Revision,
+        BreakGlass, Endpoint, Hook, Revision,
         hook::{EndpointTls, Transport},
     },
     snapshot::{self, Problem, Snapshot},
@@ -23,6 +23,8 @@ pub struct Candidate {
     pub revision: Revision,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
+    /// What is opened in an emergency.
+    pub break_glass: Vec<BreakGlass>,
     tls: TlsConfigs,
 }
 
@@ -52,12 +54,18 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
 }
 
 impl Known {
+    /// What was last checked opens in an emergency, whatever else is wrong with it.
+    pub fn break_glass(&self) -> Vec<BreakGlass> {
+        self.documents.break_glass()
+    }
+
     /// As [`candidate`], and sooner the less has changed.
     ///
     /// # Errors
     /// Every problem there is, not just the first.
     pub fn candidate(&mut self, contents: &Contents) -> Result<Candidate, Vec<Problem>> {
         let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written))?;
+        let snapshot = snapshot.noted(&contents.notes);
         let system = tls::SystemRoots::default();
         let mut tls = TlsConfigs::new();
         let mut problems = Vec::new();
@@ -87,6 +95,7 @@ impl Known {
             digest: contents.digest.clone(),
             revision: contents.revision.clone(),
             snapshot: Arc::new(snapshot),
+            break_glass: self.documents.break_glass(),
             tls,
         })
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
@@ -16,12 +16,15 @@ use super::{
     seating::{Seat, Seated, seat},
 };
 use crate::{
+    clock::Moment,
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
-    model::{Endpoint, Hook, Revision},
+    live::{
+        Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
+    },
+    model::{BreakGlass, Endpoint, Hook, Revision},
     snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
-    telemetry::Metrics,
+    telemetry::{Metrics, ReadOutcome},
 };
 
 /// Takes readings and puts what is good into force. The only one who publishes.
@@ -71,75 +74,117 @@ impl Rotator {
         }
     }
 
-    /// Takes one reading: stamps freshness, and judges what has changed.
+    /// Takes one reading: judges what has changed, and stamps freshness.
     pub async fn take(&mut self, reading: Reading) {
-        match reading.outcome {
+        let outcome = match reading.outcome {
             Ok(contents) => {
-                self.stamp(reading.started);
+                let as_of = contents.as_of;
                 self.tell_recovery();
-                self.judge(contents).await;
+                let outcome = self.judge(contents).await;
+                // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
+                self.current.set_observed(as_of);
+                outcome
             }
-            Err(error) => self.tell_failed_read(error),
-        }
-        self.current.set_leaving(self.drain.sweep());
+            Err(error) => {
+                let kind = error.kind();
+                self.tell_failed_read(error);
+                ReadOutcome::Failed(kind)
+            }
+        };
+        self.metrics.config_read(outcome, reading.took);
+        self.tell_departed();
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
     /// nothing to be fresh, and reviews stay refused.
-    fn stamp(&self, started: Instant) {
+    fn stamp(&self, started: Moment) {
         if self.current.load().number > 0 {
-            self.current.stamp(started);
+            self.current.stamp_read(started);
         }
     }
 
-    async fn judge(&mut self, contents: Contents) {
+    async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
             self.rename(&contents.digest, contents.revision);
-            return;
+            return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
+        let revision = contents.revision.clone();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
-        match spawn_blocking(move || (known.candidate(&contents), known)).await {
+        let check = move || {
+            let candidate = known.candidate(&contents);
+            (candidate.map_err(|problems| (problems, known.break_glass())), known)
+        };
+        match spawn_blocking(check).await {
             Ok((candidate, known)) => {
                 self.known = known;
                 match candidate {
-                    Ok(candidate) => self.put_in_force(candidate),
-                    Err(problems) => self.reject(problems),
+                    Ok(candidate) => {
+                        self.put_in_force(candidate);
+                        return ReadOutcome::Changed;
+                    }
+                    Err((problems, break_glass)) => {
+                        // An emergency does not wait until somebody has mended another document.
+                        self.open(break_glass);
+                        self.reject(problems, revision);
+                    }
                 }
             }
-            // The checker itself broke. That is our fault; what is in force stays.
-            Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
+            // The checker itself broke. That is our fault; what is in force stays, and nobody must take it for this.
+            Err(panic) => {
+                tracing::error!(%panic, "checking the configuration failed; the last good one stays");
+                let (file, path) = ("configuration".to_owned(), String::new());
+                let (what, fix) = ("gatepost broke while checking it".to_owned(), "report this bug".to_owned());
+                self.reject(vec![Problem { file, path, what, fix }], revision);
+            }
         }
+        ReadOutcome::Rejected
     }
 
     /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
     /// be waiting for.
     fn rename(&mut self, digest: &str, revision: Revision) {
         let in_force = self.current.load();
-        if in_force.digest == digest && in_force.revision != revision {
+        if in_force.digest != digest {
+            self.rename_rejected(revision);
+        } else if in_force.revision != revision {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
     }
 
-    fn reject(&self, problems: Vec<Problem>) {
+    /// These are the break-glass documents that the source holds now.
+    fn open(&self, documents: Vec<BreakGlass>) {
+        let now = tokio::time::Instant::now().into_std();
+        self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
+    }
+
+    /// The same for what was rejected.
+    fn rename_rejected(&self, revision: Revision) {
+        if let Some(rejected) = self.current.rejected().filter(|rejected| rejected.revision != revision) {
+            self.current.set_rejected(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
+        }
+    }
+
+    fn reject(&self, problems: Vec<Problem>, revision: Revision) {
         let before = self.current.rejected();
         if before.as_ref().is_some_and(|before| before.problems == problems) {
-            return;
+            return self.rename_rejected(revision);
         }
         tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
         for problem in &problems {
             tracing::error!("{problem}");
         }
         let since = before.map_or_else(SystemTime::now, |before| before.since);
-        self.current.set_rejected(Some(Rejection { problems, since }));
+        self.current.set_rejected(Some(Rejection { problems, revision, since }));
     }
 
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
+        self.open(candidate.break_glass.clone());
         if self.current.rejected().is_some() {
             tracing::info!("configuration is good again");
             self.current.set_rejected(None);
@@ -208,10 +253,10 @@ impl Rotator {
         }
         match news.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
-            Err(failure) if probing.last_failure.as_ref() == Some(&failure) => return,
+            Err(failure) if probing.last_failure() == Some(&failure) => return,
             Err(failure) => {
-                tracing::warn!(%endpoint, %failure, "probe failed; the hook is not asked there");
-                probing.last_failure = Some(failure);
+                tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook is not asked there");
+                probing.failed(failure);
             }
         }
         let in_force = self.current.load();
@@ -229,12 +274,22 @@ impl Rotator {
         hooks: Vec<LiveHook>,
     ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
+        let published = SystemTime::now();
+        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
+        // Departures first: whoever looks finds a hook in force, or among the departed, and never in neither.
+        self.drain.replaced(old, &new);
+        self.tell_departed();
         self.current.publish(Arc::clone(&new));
         self.tell_workers();
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
-        self.drain.replaced(old, &new);
+    }
+
+    fn tell_departed(&mut self) {
+        if let Some(departed) = self.drain.sweep() {
+            self.current.set_departed(departed);
+        }
     }
 
     /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
@@ -249,6 +304,12 @@ impl Rotator {
         if self.failed_read.as_ref() != Some(&error) {
             tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
         }
+        let before = self.current.failed_read();
+        self.current.set_failed_read(Some(FailedRead {
+            error: error.to_string(),
+            since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
+            count: before.map_or(0, |before| before.count) + 1,
+        }));
         self.failed_read = Some(error);
         let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
         if stale && !self.told_stale {
@@ -260,19 +321,19 @@ impl Rotator {
     fn tell_recovery(&mut self) {
         if self.failed_read.take().is_some() {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+            self.current.set_failed_read(None);
         }
         self.told_stale = false;
     }
 }
 
 fn seated(live: &LiveHook) -> Seated<'_> {
-    let asked = matches!(live.rotation, Rotation::Active { .. });
-    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked }
+    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked: live.rotation.asks() }
 }
 
 /// Asked, and where the configuration says.
 fn at_its_place(live: &LiveHook) -> bool {
-    matches!(live.rotation, Rotation::Active { .. }) && live.replacing.is_none()
+    live.rotation.asks() && live.replacing.is_none()
 }
 
 /// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
@@ -287,7 +348,7 @@ fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> 
         None => {
             tracing::info!(hook = %live.hook.name, %endpoint, "hook enters rotation");
             live.channel = live.replacing.take().map_or(live.channel, |replacement| replacement.channel);
-            live.rotation = Rotation::Active { since: SystemTime::now() };
+            live.rotation = live.rotation.after(Event::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
         }
     }
     live

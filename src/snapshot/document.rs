@@ -47,7 +47,7 @@ impl Documents {
                 format!("is not UTF-8 text from byte {} on", error.valid_up_to()),
                 "save the file as UTF-8",
             ),
-            Ok(text) if source.name.to_ascii_lowercase().ends_with(".json") => documents.read_json(text),
+            Ok(text) if is_json(&source.name, text) => documents.read_json(text),
             Ok(text) => documents.read_yaml(text),
         }
         documents.doubled = documents.values.iter().any(Value::holds_a_key_twice);
@@ -120,12 +120,22 @@ impl Documents {
     }
 }
 
+/// By its name; what bears neither format's ending, as an object of a cluster, is JSON if it can be read as that. (Any
+/// JSON could be read as YAML, too, but for some characters, and not as fast.)
+fn is_json(name: &str, text: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    match [".json", ".yaml", ".yml"].into_iter().find(|ending| name.ends_with(ending)) {
+        Some(ending) => ending == ".json",
+        None => text.starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok(),
+    }
+}
+
 fn is_list(document: &Value) -> bool {
     document.text_of("kind") == Some("List") && document.text_of("apiVersion") == Some("v1")
 }
 
 /// Reports every key that a map holds twice, anywhere below.
-fn no_key_twice(at: &At<'_>) {
+pub(super) fn no_key_twice(at: &At<'_>) {
     let mut seen = BTreeSet::new();
     for (key, entry) in at.entries() {
         if !seen.insert(key) {
@@ -165,4 +175,27 @@ fn without_place(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let end = line.find(" at line ").or_else(|| line.find(" (line ")).unwrap_or(line.len());
     line[..end].trim_end_matches([',', ':', ' ']).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_an_ending_leaves_it_to_the_text() {
+        let json = r#"{"a": "\u007f"}"#;
+        for (name, text, wanted) in [
+            ("a.json", "a: b", true),
+            ("a.JSON", json, true),
+            ("a.yaml", json, false),
+            ("a.yml", json, false),
+            ("things/a", json, true),
+            ("things/a.b", json, true),
+            ("things/a", "{a: b}", false),
+            ("things/a", "a: b", false),
+            ("things/a", "", false),
+        ] {
+            assert_eq!(is_json(name, text), wanted, "{name}: {text}");
+        }
+    }
 }

@@ -4,7 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Problem, ReadFile, Snapshot, SourceFile, check, document::Documents};
+use super::{Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents};
+use crate::model::BreakGlass;
 
 /// The documents of the files that were loaded last: a file that comes again with the same content is not read again.
 /// Needs some times as much memory as the files.
@@ -29,6 +30,13 @@ impl Known {
         self.0 = known.map(|(file, read)| (file.name.clone(), (file.bytes.clone(), Arc::clone(read)))).collect();
         let named = files.iter().map(|file| &*file.name).zip(documents.iter().map(|documents| &**documents));
         check::check(named, read).map(Snapshot::compile)
+    }
+
+    /// Every sound `BreakGlass` document of what was loaded last, whatever else was wrong with it.
+    pub fn break_glass(&self) -> Vec<BreakGlass> {
+        let mut files: Vec<_> = self.0.iter().collect();
+        files.sort_by_key(|(name, _)| *name);
+        files.into_iter().flat_map(|(name, (_, documents))| break_glass::sound(name, documents)).collect()
     }
 }
 

@@ -12,6 +12,8 @@
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
 mod at;
+mod break_glass;
+mod bypass;
 mod check;
 mod client_config;
 mod configuration;
@@ -37,6 +39,7 @@ mod pem;
 mod problem;
 mod protocol;
 mod rules;
+pub mod schema;
 mod selector;
 mod service;
 mod spelling;
@@ -59,18 +62,21 @@ use self::{
     matcher::Matcher,
 };
 pub use self::{
+    break_glass::break_glass,
+    exempt::Say,
     known::Known,
     matched::{HookSet, How, Matched, Wanted},
     note::Note,
     problem::Problem,
     url::{UrlProblem, parse_url},
 };
-use crate::model::{FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, any other as YAML.
+    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, one that ends in
+    /// `.yaml` or `.yml` as YAML, any other as what it is.
     pub name: String,
     /// The content.
     pub bytes: Bytes,
@@ -99,6 +105,9 @@ pub struct Snapshot {
     matcher: Matcher,
     namespaces: FxHashMap<Box<str>, Labels>,
     initializers: Vec<ResourceInitializers>,
+    bypasses: Vec<Arc<Bypass>>,
+    /// Is any hook asked about the configuration of admission?
+    static_hooks: bool,
     notes: Vec<Note>,
 }
 
@@ -146,7 +155,7 @@ impl Snapshot {
     }
 
     fn compile(checked: Checked) -> Self {
-        let (mut hooks, mut origins, mut initializers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut identities = Identities::default();
         for configuration in checked.configurations {
             let name: Arc<str> = configuration.name.into();
@@ -160,13 +169,16 @@ impl Snapshot {
                 hooks.push(Arc::new(entry.hook));
             }
             initializers.extend(configuration.initializers);
+            bypasses.extend(configuration.bypasses.into_iter().map(|(bypass, _)| Arc::new(bypass)));
         }
         Self {
             matcher: Matcher::new(&hooks),
+            static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
+            bypasses,
             notes: checked.notes,
         }
     }
@@ -179,6 +191,16 @@ impl Snapshot {
         self.matcher.matching(&self.hooks, review, out);
     }
 
+    /// The rules that let requests past hooks, in the order of their configurations.
+    pub fn bypasses(&self) -> &[Arc<Bypass>] {
+        &self.bypasses
+    }
+
+    /// Whether a hook may have a say in this request at all, whatever the rules are, and if not, why.
+    pub fn say(&self, review: &Review) -> Say {
+        exempt::say(review, self.static_hooks)
+    }
+
     /// Where hook number `index` comes from.
     pub fn origin(&self, index: u32) -> Option<&Origin> {
         self.origins.get(index as usize)
@@ -187,6 +209,13 @@ impl Snapshot {
     /// The labels of a namespace that the configuration holds, `kubernetes.io/metadata.name` among them.
     pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
         self.namespaces.get(namespace)
+    }
+
+    /// The same, with notes of whoever has read the files before its own.
+    #[must_use]
+    pub fn noted(mut self, notes: &[Note]) -> Self {
+        self.notes.splice(0..0, notes.iter().cloned());
+        self
     }
 
     /// What is no problem, and should be known.

@@ -20,9 +20,15 @@ pub struct Configured {
 impl Configured {
     /// Starts with these hooks in force.
     pub fn start(hooks: &[String]) -> Self {
+        Self::named("a", hooks)
+    }
+
+    /// The same, as the replica of that name.
+    pub fn named(replica: &str, hooks: &[String]) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         replace(folder.path(), &document(hooks));
-        let settings = Settings { read_every: Duration::from_millis(20), ..Settings::local(folder.path()) };
+        let replica = replica.to_owned();
+        let settings = Settings { read_every: Duration::from_millis(20), replica, ..Settings::local(folder.path()) };
         Self { running: Sidecar::start(settings).expect("starts"), folder }
     }
 
