@@ -94,7 +94,7 @@ impl Sidecar {
         let mut source = finish(&runtime, settings.source.open())?;
         let read_at = Instant::now();
         let first = match finish(&runtime, source.read()) {
-            Ok(contents) => candidate(&contents).map_err(StartError::Invalid).map(Some),
+            Ok(contents) => candidate(&contents, settings.on_hazard).map_err(StartError::Invalid).map(Some),
             Err(error) => Err(error.into()),
         };
         let first = match first {

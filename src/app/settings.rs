@@ -11,6 +11,7 @@ use std::{
 use crate::{
     admit::Reasons,
     kube::Access,
+    rotate::OnHazard,
     source::{Place, poll::READ_EVERY},
     tls::ServerFiles,
 };
@@ -59,6 +60,8 @@ pub struct Settings {
     pub audit_log: AuditLog,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
+    /// What becomes of a configuration that can take the cluster down.
+    pub on_hazard: OnHazard,
 }
 
 impl Settings {
@@ -97,6 +100,7 @@ impl Settings {
             namespaces_from: None,
             audit_log: AuditLog::None,
             reasons: Reasons::First,
+            on_hazard: OnHazard::Warn,
         }
     }
 

@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod check;
 pub mod demo;
+pub mod hazards;
 pub mod health;
 pub mod hook;
 pub mod import;

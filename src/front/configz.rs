@@ -4,7 +4,10 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::live::{Current, Draining, LiveHook, Namespaces, Rejection, Rotation};
+use crate::{
+    live::{Current, Draining, LiveHook, Namespaces, Rejection, Rotation},
+    snapshot::hazards::Finding,
+};
 
 /// The page as JSON.
 pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value {
@@ -26,6 +29,7 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
+        "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
 }

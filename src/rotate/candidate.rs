@@ -4,9 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use rustls::ClientConfig;
 
+use super::OnHazard;
 use crate::{
     model::{
-        Endpoint, Hook, Revision,
+        Endpoint, Revision,
         hook::{EndpointTls, Transport},
     },
     snapshot::{self, Problem, Snapshot},
@@ -33,16 +34,17 @@ impl Candidate {
     }
 }
 
-/// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material.
+/// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material, and
+/// what can go wrong with hooks that are well written.
 ///
 /// # Errors
 /// Every problem there is, not just the first.
-pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
+pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
     let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))?;
     let system = tls::SystemRoots::default();
     let mut tls = HashMap::new();
     let mut problems = Vec::new();
-    for hook in &snapshot.hooks {
+    for (index, hook) in (0..).zip(&snapshot.hooks) {
         let Some(wanted) = &hook.endpoint.tls else { continue };
         let key = (wanted.clone(), hook.endpoint.transport);
         if tls.contains_key(&key) {
@@ -51,7 +53,7 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
         match tls::client_config(wanted, hook.endpoint.transport, &system) {
             Ok(config) => drop(tls.insert(key, config)),
             Err(error) => problems.push(Problem {
-                file: file_of(hook, contents),
+                file: snapshot.origin(index).map_or_else(String::new, |origin| origin.file.clone()),
                 path: format!("hook {:?}, TLS", hook.name),
                 what: error.to_string(),
                 fix: error.fix().to_owned(),
@@ -61,20 +63,11 @@ pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
+    let findings = on_hazard.judge(&snapshot)?;
     Ok(Candidate {
         digest: contents.digest.clone(),
         revision: contents.revision.clone(),
-        snapshot: Arc::new(snapshot),
+        snapshot: Arc::new(snapshot.with_findings(findings)),
         tls,
     })
-}
-
-/// The file that speaks of the hook, where only one does. (A compiled hook does not know where it was written.)
-fn file_of(hook: &Hook, contents: &Contents) -> String {
-    let speaks = |bytes: &[u8]| bytes.windows(hook.name.len()).any(|window| window == hook.name.as_bytes());
-    let mut files = contents.files.iter().filter(|file| speaks(&file.bytes));
-    match (files.next(), files.next()) {
-        (Some(only), None) => only.name.clone(),
-        _ => "configuration".to_owned(),
-    }
 }

@@ -9,7 +9,7 @@ use std::{
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
 
 use super::{
-    Candidate, candidate,
+    Candidate, OnHazard, candidate,
     draining::Drain,
     probing::{ProbeNews, Probing},
     seating::{Seat, Seated, seat},
@@ -18,7 +18,7 @@ use crate::{
     hooks::Channel,
     live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
     model::{Endpoint, Hook, Revision},
-    snapshot::{Problem, Snapshot},
+    snapshot::{Problem, Snapshot, hazards::Severity},
     source::{Contents, ReadError, Reading},
     telemetry::Metrics,
 };
@@ -29,6 +29,7 @@ pub struct Rotator {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
+    on_hazard: OnHazard,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
     /// Endpoints not yet seen to answer.
@@ -46,6 +47,7 @@ impl Rotator {
             current,
             metrics,
             workers,
+            on_hazard: OnHazard::default(),
             judged: String::new(),
             probing: HashMap::new(),
             probe_news: mpsc::channel(64),
@@ -53,6 +55,11 @@ impl Rotator {
             failed_read: None,
             told_stale: false,
         }
+    }
+
+    /// Does this about hazards in what is read from now on.
+    pub fn with_hazards(self, on_hazard: OnHazard) -> Self {
+        Self { on_hazard, ..self }
     }
 
     /// Takes readings until no more can come.
@@ -97,7 +104,8 @@ impl Rotator {
         }
         self.judged.clone_from(&contents.digest);
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        match spawn_blocking(move || candidate(&contents)).await {
+        let on_hazard = self.on_hazard;
+        match spawn_blocking(move || candidate(&contents, on_hazard)).await {
             Ok(Ok(candidate)) => self.put_in_force(candidate),
             Ok(Err(problems)) => self.reject(problems),
             // The checker itself broke. That is our fault; what is in force stays.
@@ -140,6 +148,7 @@ impl Rotator {
             self.rename(&candidate.digest, candidate.revision);
             return;
         }
+        tell_hazards(&candidate.snapshot);
         let hooks = self.seated(&in_force, &candidate);
         let wanted = |endpoint: &Endpoint| {
             let waits = |live: &LiveHook| live.hook.endpoint == *endpoint && !at_its_place(live);
@@ -246,6 +255,16 @@ impl Rotator {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
         }
         self.told_stale = false;
+    }
+}
+
+/// What is found is told once a change, the worst loudest.
+fn tell_hazards(snapshot: &Snapshot) {
+    for finding in snapshot.findings() {
+        match finding.severity {
+            Severity::Deadlock | Severity::Danger => tracing::warn!("hazard: {finding}"),
+            Severity::Gap => tracing::info!("hazard: {finding}"),
+        }
     }
 }
 

@@ -20,10 +20,15 @@ pub struct Configured {
 impl Configured {
     /// Starts with these hooks in force.
     pub fn start(hooks: &[String]) -> Self {
+        Self::start_with(hooks, |settings| settings)
+    }
+
+    /// The same with other settings.
+    pub fn start_with(hooks: &[String], change: impl FnOnce(Settings) -> Settings) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         replace(folder.path(), &document(hooks));
         let settings = Settings { read_every: Duration::from_millis(20), ..Settings::local(folder.path()) };
-        Self { running: Sidecar::start(settings).expect("starts"), folder }
+        Self { running: Sidecar::start(change(settings)).expect("starts"), folder }
     }
 
     /// Puts this text in the place of the configuration.
