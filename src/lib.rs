@@ -11,7 +11,8 @@ pub mod wire;
 // Key pairs; metrics and audit.
 pub mod telemetry;
 pub mod tls;
-// A client of a Kubernetes apiserver.
+// Clients of an etcd cluster, and of a Kubernetes apiserver.
+pub mod etcd;
 pub mod kube;
 // Where configuration comes from; how hooks are called.
 pub mod hooks;

@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 11] = [
     &["model"],
     &["wire", "snapshot"],
     &["tls", "telemetry"],
-    &["kube"],
+    &["kube", "etcd"],
     &["source", "hooks"],
     &["live"],
     &["admit", "rotate"],
@@ -23,18 +23,19 @@ const LAYERS: [&[&str]; 11] = [
 ];
 
 /// Where a package may be named; a door is a path prefix below `src/`.
-const DOORS: [(&str, &[&str]); 12] = [
+const DOORS: [(&str, &[&str]); 13] = [
     ("arc_swap", &["live/", "tls/"]),
     ("clap", &["cli/"]),
     ("crossbeam", &["telemetry/"]),
     ("h2", &["front/", "hooks/"]),
     ("kube", &["kube/"]),
     ("mimalloc", &["main.rs"]),
-    ("prost", &["wire/", "hooks/probe.rs"]),
+    ("prost", &["wire/", "etcd/pb/", "hooks/probe.rs"]),
     ("rcgen", &["cli/demo"]),
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and certificate.
-    ("rustls", &["tls/", "hooks/", "rotate/candidate.rs", "snapshot/pem.rs"]),
-    ("tonic", &["wire/pb/", "front/cold.rs", "front/refusal.rs", "cli/hook", "cli/demo"]),
+    ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/pem.rs"]),
+    ("schemars", &["snapshot/schema/"]),
+    ("tonic", &["wire/pb/", "etcd/", "front/cold.rs", "front/refusal.rs", "cli/hook", "cli/demo"]),
     ("tonic_reflection", &["front/cold.rs", "front/connection.rs"]),
     ("x509_parser", &["tls/x509.rs"]),
 ];

@@ -1,4 +1,4 @@
-//! The generated Rust under `src/wire/pb/` is what `proto/` says.
+//! The generated Rust under `src/wire/pb/` and `src/etcd/pb/` is what `proto/` says.
 //!
 //! `GATEPOST_REGENERATE=1 cargo test --test proto_is_current` writes it anew. No `protoc` is needed.
 
@@ -6,24 +6,24 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-const SERVICE: &str = "gatepost/v1/admission.proto";
+use tonic_prost_build::Builder;
 
-/// The Rust that `proto/` generates: file name to content.
-fn generate(naive: bool) -> BTreeMap<String, String> {
-    let files = protox::compile([SERVICE], ["proto"]).expect("proto/ compiles");
+const SERVICE: &str = "gatepost/v1/admission.proto";
+const ETCD: &str = "etcd/api/etcdserverpb/rpc.proto";
+
+/// The Rust that a file of `proto/` generates: file name to content.
+fn generate(service: &str, adjust: impl FnOnce(Builder) -> Builder) -> BTreeMap<String, Vec<u8>> {
+    let files = protox::compile([service], ["proto"]).expect("proto/ compiles");
     let out = tempfile::tempdir().expect("temporary folder");
-    let mut builder = tonic_prost_build::configure().out_dir(out.path()).build_transport(false).include_file("mod.rs");
-    if !naive {
-        builder = builder.bytes(".").btree_map(".")
-    }
-    builder.compile_fds(files).expect("Rust is generated");
+    let builder = tonic_prost_build::configure().out_dir(out.path()).build_transport(false).include_file("mod.rs");
+    adjust(builder).compile_fds(files).expect("Rust is generated");
     fs::read_dir(out.path())
         .expect("listing")
         .map(|entry| entry.expect("entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == "rs"))
         .map(|path| {
             let name = path.file_name().expect("name").to_string_lossy().into_owned();
-            (name, fs::read_to_string(&path).expect("utf-8"))
+            (name, fs::read(&path).expect("readable"))
         })
         .collect()
 }
@@ -60,8 +60,7 @@ fn compare(folder: &str, expected: &BTreeMap<String, Vec<u8>>) {
 
 #[test]
 fn committed_rust_is_what_proto_generates() {
-    let mut expected: BTreeMap<String, Vec<u8>> =
-        generate(false).into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
+    let mut expected = generate(SERVICE, |builder| builder.bytes(".").btree_map("."));
     expected.insert("descriptors.bin".into(), descriptors());
     compare("src/wire/pb", &expected);
 }
@@ -69,6 +68,11 @@ fn committed_rust_is_what_proto_generates() {
 /// The naive reference of the benches and the load test decodes objects into `Vec<u8>`, as most people would.
 #[test]
 fn naive_reference_is_what_proto_generates() {
-    let expected = generate(true).into_iter().map(|(name, text)| (name, text.into_bytes())).collect();
-    compare("loadtest/naive/pb", &expected);
+    compare("loadtest/naive/pb", &generate(SERVICE, |builder| builder));
+}
+
+/// We only ask etcd; nothing here answers in its place.
+#[test]
+fn etcd_client_is_what_proto_generates() {
+    compare("src/etcd/pb", &generate(ETCD, |builder| builder.bytes(".").build_server(false)));
 }

@@ -2,7 +2,7 @@
 
 mod advice;
 pub(super) mod folder;
-pub(super) mod object;
+mod object;
 
 use std::{
     fmt::Write as _,

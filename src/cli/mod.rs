@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod crd;
 pub mod demo;
 pub mod hazards;
 pub mod health;
@@ -12,6 +13,7 @@ pub mod register;
 pub mod review;
 pub mod serve;
 pub mod size;
+mod source;
 pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
@@ -86,6 +88,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Crd(crd::Crd),
     Demo(demo::Demo),
     Health(health::Health),
     Review(review::Review),
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),

@@ -10,7 +10,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, hazards::HazardsArg, logging::Logging, size::Size};
+use super::{Ending, complain, hazards::HazardsArg, logging::Logging, size::Size, source::SourceArgs};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
@@ -47,9 +47,8 @@ Stopping:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Serve {
-    /// A YAML or JSON file, or a folder of them
-    #[arg(long, value_name = "PATH")]
-    config: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
 
     /// Where callers are served over TCP; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
@@ -172,7 +171,11 @@ impl Serve {
         if let Err(error) = self.logging.start() {
             return complain(&error);
         }
-        let running = match Sidecar::start(self.settings()) {
+        let settings = match self.settings() {
+            Ok(settings) => settings,
+            Err(error) => return complain(&error),
+        };
+        let running = match Sidecar::start(settings) {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
@@ -184,7 +187,8 @@ impl Serve {
         }
     }
 
-    fn settings(self) -> Settings {
+    fn settings(self) -> Result<Settings, String> {
+        let source = self.source.place()?;
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,
@@ -195,7 +199,7 @@ impl Serve {
                 TlsMin::Tls13 => Oldest::Tls13,
             },
         });
-        Settings {
+        Ok(Settings {
             listen: self.listen,
             tls,
             plaintext: self.plaintext,
@@ -212,8 +216,8 @@ impl Serve {
                 ReasonsArg::All => Reasons::All,
             },
             on_hazard: self.hazards.into(),
-            ..Settings::new(self.config)
-        }
+            ..Settings::of(source)
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Access: which apiserver is meant, and as whom.
 
 use std::{
-    env,
+    env, fmt,
     path::{Path, PathBuf},
 };
 
@@ -39,15 +39,56 @@ impl Access {
 
     /// Reads it.
     pub(super) async fn config(&self) -> Result<Config, KubeError> {
+        self.read().await.map(|(config, _)| config)
+    }
+
+    /// Reads it; and the files it comes from, which may change: kubeconfigs, certificates, keys, tokens.
+    pub(super) async fn read(&self) -> Result<(Config, Vec<PathBuf>), KubeError> {
         match self {
-            Self::InCluster => Config::incluster().map_err(|error| KubeError::in_cluster(&error)),
+            Self::InCluster => {
+                let config = Config::incluster().map_err(|error| KubeError::in_cluster(&error))?;
+                let files = [config.auth_info.token_file.as_ref().map(PathBuf::from), config.root_cert_file.clone()];
+                Ok((config, files.into_iter().flatten().collect()))
+            }
             Self::Kubeconfig { path, context } => {
-                let from = path.as_ref().map_or("the kubeconfig".to_owned(), |path| path.display().to_string());
-                let failed = |error| KubeError::kubeconfig(&from, &error);
+                let failed = |error| KubeError::kubeconfig(&self.to_string(), &error);
                 let read = path.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(failed)?;
+                let mut files = path.as_ref().map_or_else(usual_kubeconfigs, |path| vec![path.clone()]);
+                files.extend(authority(&read, context.as_deref()).map(PathBuf::from));
                 let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-                Config::from_custom_kubeconfig(read, &options).await.map_err(failed)
+                let config = Config::from_custom_kubeconfig(read, &options).await.map_err(failed)?;
+                let user = &config.auth_info;
+                let named = [&user.client_certificate, &user.client_key, &user.token_file];
+                files.extend(named.into_iter().flatten().map(PathBuf::from));
+                Ok((config, files))
             }
         }
     }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InCluster => f.write_str("the Pod's service account"),
+            Self::Kubeconfig { path: Some(path), .. } => path.display().fmt(f),
+            Self::Kubeconfig { path: None, .. } => f.write_str("the kubeconfig"),
+        }
+    }
+}
+
+/// Where `kubectl` looks when it is told nothing.
+fn usual_kubeconfigs() -> Vec<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    match set("KUBECONFIG") {
+        Some(several) => env::split_paths(&several).filter(|path| !path.as_os_str().is_empty()).collect(),
+        None => set("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect(),
+    }
+}
+
+/// The file with the authority of the cluster that this context, or the current one, means.
+fn authority<'a>(kubeconfig: &'a Kubeconfig, context: Option<&str>) -> Option<&'a str> {
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|one| one.name == name)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|one| one.name == context.cluster)?.cluster.as_ref()?;
+    cluster.certificate_authority.as_deref()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use kube::client::Body;
+use kube::{Config, client::Body};
 use serde_json::Value;
 
 use super::{Access, KubeError, List, Watch, pages::Pages};
@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAGE: usize = 500;
 /// The largest answer taken; far more than any page of configuration.
 const LARGEST: usize = 64 << 20;
+/// Answers larger than this are parsed on a thread of their own: whoever asks may have callers to accept, too.
+const BIG: usize = 256 << 10;
 /// The most of an apiserver's message that is told.
 const LONGEST_MESSAGE: usize = 300;
 
@@ -39,7 +41,11 @@ impl Client {
     /// # Errors
     /// [`KubeError::Access`].
     pub async fn open(access: &Access) -> Result<Self, KubeError> {
-        let config = access.config().await?;
+        Self::of(access.config().await?)
+    }
+
+    /// The same, of settings that were read already.
+    pub(super) fn of(config: Config) -> Result<Self, KubeError> {
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let inner = kube::Client::try_from(config).map_err(|error| KubeError::call(&server, &error))?;
         Ok(Self { inner, server })
@@ -56,16 +62,30 @@ impl Client {
     /// # Errors
     /// Why there is none.
     pub async fn list(&self, path: &str) -> Result<List, KubeError> {
-        match self.pages(path, PAGE).await {
+        match self.pages(path, PAGE, "").await {
             // The token outlived the revision (compaction). One answer without pages cannot.
-            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0).await,
+            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, "").await,
             other => other,
         }
     }
 
-    async fn pages(&self, path: &str, limit: usize) -> Result<List, KubeError> {
+    /// Everything below `path` as it stood at this revision, which [`Client::list`] has told for another kind.
+    ///
+    /// # Errors
+    /// Why there is none; [`KubeError::Refused`] with code 410 where the revision is forgotten.
+    pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
+        let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
+        let list = self.pages(path, PAGE, &exactly).await?;
+        match list.revision == revision {
+            true => Ok(list),
+            false => Err(self.nonsense(path, "it is of another revision than was asked for".to_owned())),
+        }
+    }
+
+    /// Only the question for the first page may say which revision is meant; the others' tokens hold it.
+    async fn pages(&self, path: &str, limit: usize, revision: &str) -> Result<List, KubeError> {
         let mut pages = Pages::default();
-        let mut at = format!("{path}?limit={limit}");
+        let mut at = format!("{path}?limit={limit}{revision}");
         loop {
             let page = pages.add(self.get(&at).await?).map_err(|cause| self.nonsense(path, cause))?;
             match page {
@@ -119,8 +139,15 @@ impl Client {
             return Err(self.refused(path, answer).await);
         }
         let body = self.whole(path, answer).await?;
+        let parsed = match body.len() > BIG {
+            false => serde_json::from_slice(&body),
+            true => match tokio::task::spawn_blocking(move || serde_json::from_slice(&body)).await {
+                Ok(parsed) => parsed,
+                Err(panic) => return Err(self.nonsense(path, panic.to_string())),
+            },
+        };
         let no_json = |error: serde_json::Error| format!("no JSON (line {}, column {})", error.line(), error.column());
-        serde_json::from_slice(&body).map_err(|error| self.nonsense(path, no_json(error)))
+        parsed.map_err(|error| self.nonsense(path, no_json(error)))
     }
 
     /// The beginning of an answer, whatever its status.

@@ -6,14 +6,18 @@
 
 mod access;
 mod client;
+mod connection;
 mod error;
+mod own;
 mod pages;
 mod watch;
 
 pub use self::{
     access::Access,
     client::Client,
+    connection::Connection,
     error::KubeError,
+    own::{MANAGED_BY, OUR_WEBHOOKS, is_our_own},
     pages::List,
     watch::{Event, Watch},
 };

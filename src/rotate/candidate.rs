@@ -40,7 +40,7 @@ impl Candidate {
 /// # Errors
 /// Every problem there is, not just the first.
 pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
-    let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))?;
+    let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))?.noted(&contents.notes);
     let system = tls::SystemRoots::default();
     let mut tls = HashMap::new();
     let mut problems = Vec::new();

@@ -14,6 +14,10 @@ use super::{
 };
 use crate::model::ResourceInitializers;
 
+/// The document's keys. What a cluster says in `status` is not part of the configuration.
+pub(super) const KEYS: [&str; 6] =
+    ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "status"];
+
 /// One document with hooks, without a problem.
 pub(super) struct Configuration {
     pub(super) name: Box<str>,
@@ -32,7 +36,7 @@ pub(super) struct Used {
 
 /// Checks an `AdmissionControlConfiguration`; what is wrong is reported.
 pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<Configuration> {
-    at.is_map_of(&["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks"]);
+    at.is_map_of(&KEYS);
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
     let mut initializers = Vec::new();

@@ -37,6 +37,7 @@ mod pem;
 mod problem;
 mod protocol;
 mod rules;
+pub mod schema;
 mod selector;
 mod service;
 mod spelling;
@@ -69,7 +70,8 @@ use crate::model::{FailurePolicy, Hook, Labels, ResourceInitializers, Review, Se
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, any other as YAML.
+    /// Name relative to the source; problems speak of it. One that ends in `.json` is read as JSON, one that ends in
+    /// `.yaml` or `.yml` as YAML, any other as what it is.
     pub name: String,
     /// The content.
     pub bytes: Bytes,
@@ -197,6 +199,11 @@ impl Snapshot {
         self.namespaces.get(namespace)
     }
 
+    /// The namespaces that the configuration holds, in no order.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Labels)> {
+        self.namespaces.iter().map(|(name, labels)| (&**name, labels))
+    }
+
     /// Does this selector match a namespace that the configuration holds? One that asks for nothing but the name needs
     /// no document: every namespace has that label. `None` where nobody knows.
     pub fn selects_namespace(&self, selector: &Selector, namespace: &str) -> Option<bool> {
@@ -207,18 +214,27 @@ impl Snapshot {
         by_name.then(|| selector.matches(&[(namespace::NAME_LABEL, namespace)].into_iter().collect()))
     }
 
+    /// The same, with notes of whoever has read the files before its own.
+    #[must_use]
+    pub fn noted(mut self, notes: &[Note]) -> Self {
+        self.notes.splice(0..0, notes.iter().cloned());
+        self
+    }
+
     /// What is no problem, and should be known.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
     /// The same, with the labels of these namespaces in the place of what the configuration holds of them.
+    #[must_use]
     pub fn with_namespaces(mut self, namespaces: impl IntoIterator<Item = (Box<str>, Labels)>) -> Self {
         self.namespaces.extend(namespaces);
         self
     }
 
     /// The same, with what was found in it.
+    #[must_use]
     pub fn with_findings(self, findings: Vec<hazards::Finding>) -> Self {
         Self { findings, ..self }
     }

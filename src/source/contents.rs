@@ -10,7 +10,12 @@ use std::{
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::{kube::KubeError, model::Revision, snapshot::SourceFile};
+use crate::{
+    etcd::EtcdError,
+    kube::KubeError,
+    model::Revision,
+    snapshot::{Note, SourceFile},
+};
 
 /// Why a read has failed. Whatever was in force stays in force, and its age grows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,8 +52,22 @@ pub enum ReadError {
     #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
     Hung(Duration),
     /// An apiserver cannot be asked, or says no.
-    #[error(transparent)]
+    #[error("{0}; {fix}", fix = .0.fix())]
     Kube(#[from] KubeError),
+    /// An etcd cluster cannot be asked, or says no.
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Etcd(#[from] EtcdError),
+    /// The kind of our configuration is not known there: nobody could have written one.
+    #[error(
+        "{store} does not know {resource}: the kind is not installed, and that is not taken for an empty configuration; \
+         install it with `gatepost crd | kubectl apply -f -`"
+    )]
+    NotInstalled {
+        /// The store.
+        store: String,
+        /// The resource, with its group.
+        resource: String,
+    },
     /// A store has gone back in time, as one does that was restored from a backup.
     #[error(
         "{store} is at revision {now} and has been at {before}: it was restored from a backup, or answers from the past; \
@@ -100,6 +119,8 @@ pub struct Contents {
     pub files: Vec<SourceFile>,
     /// The files they refer to, by the path as written. An unreadable one is no failed read: `check` reports it.
     pub references: BTreeMap<String, Reference>,
+    /// What the source has to say of them that is no problem, and should be known.
+    pub notes: Vec<Note>,
     /// SHA-256 (hex) of all of the above: equal digests mean nothing changed.
     pub digest: String,
     /// What the source calls the state in which these were first seen; the beginning of the digest where it counts
@@ -112,8 +133,17 @@ pub struct Contents {
 impl Contents {
     /// Contents of these files and references, with their digest.
     pub fn new(files: Vec<SourceFile>, references: BTreeMap<String, Reference>) -> Self {
-        let digest = digest(&files, &references);
-        Self { files, references, revision: Revision::of_digest(&digest), as_of: None, digest }
+        let digest = digest(&files, &references, &[]);
+        Self { files, references, notes: Vec::new(), revision: Revision::of_digest(&digest), as_of: None, digest }
+    }
+
+    /// The same, with something to be known of them.
+    #[must_use]
+    pub fn noted(mut self, notes: Vec<Note>) -> Self {
+        self.digest = digest(&self.files, &self.references, &notes);
+        self.revision = Revision::of_digest(&self.digest);
+        self.notes = notes;
+        self
     }
 
     /// The same, from a store that was at that revision.
@@ -137,7 +167,7 @@ impl Contents {
     }
 }
 
-fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>) -> String {
+fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>, notes: &[Note]) -> String {
     let mut sha = Sha256::new();
     // Every part goes in with its length before it, so that no two different contents read the same.
     let mut part = |bytes: &[u8]| {
@@ -158,6 +188,9 @@ fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>) -> Str
                 part(cause.as_bytes());
             }
         }
+    }
+    for note in notes {
+        part(note.to_string().as_bytes());
     }
     use std::fmt::Write;
     sha.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {

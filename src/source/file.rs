@@ -1,8 +1,7 @@
 //! A file, or the files of a folder, and the files they refer to.
 
 use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -11,15 +10,16 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{Contents, ReadError, Reference};
-use crate::snapshot::{self, SourceFile};
+use super::{
+    Contents, ReadError, Reference,
+    references::{self, LIMIT},
+};
+use crate::snapshot::SourceFile;
 
 /// Files written to less than this ago may be half written: they are read again once they have come to rest.
 const SETTLE: Duration = Duration::from_millis(25);
 /// Pause between two attempts at one consistent read.
 const PAUSE: Duration = Duration::from_millis(10);
-/// No configuration is this large; somebody pointed us at the wrong folder.
-const LIMIT: u64 = 64 << 20;
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// A file, or the `.yaml`, `.yml` and `.json` files directly in a folder, in the order of their names.
@@ -84,7 +84,8 @@ impl FileSource {
         let references = last.references.iter().map(|written| (written.clone(), self.read_reference(written)));
         let mut contents = Contents::new(files, references.collect());
         if contents.digest != last.digest {
-            contents = self.follow(contents);
+            let known = contents.references.clone();
+            contents = references::with_references(contents, &known, &|written| self.read_reference(written));
             last.digest.clone_from(&contents.digest);
             if !contents.references.keys().eq(&last.references) {
                 // Now we know what to stamp before reading.
@@ -127,29 +128,7 @@ impl FileSource {
     }
 
     fn read_reference(&self, written: &str) -> Reference {
-        let path = self.resolve(written);
-        let read = || match fs::metadata(&path)? {
-            file if !file.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
-            file if file.len() > LIMIT => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large")),
-            _ => fs::read(&path),
-        };
-        read().map(Into::into).map_err(|error| (error.kind(), error.to_string()))
-    }
-
-    /// The same files with exactly the references they make. Who knows what a document refers to is its parser.
-    fn follow(&self, contents: Contents) -> Contents {
-        let followed = RefCell::new(BTreeMap::new());
-        let read = |written: &str| {
-            let reference = match contents.references.get(written) {
-                Some(known) => known.clone(),
-                None => self.read_reference(written),
-            };
-            followed.borrow_mut().insert(written.to_owned(), reference.clone());
-            reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
-        };
-        // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
-        let _ = snapshot::load(&contents.files, &read);
-        Contents::new(contents.files, followed.into_inner())
+        references::read(&self.resolve(written))
     }
 }
 

@@ -1,13 +1,18 @@
 //! Where configuration is read from: one full consistent read, once a second.
 
 pub mod contents;
+pub mod etcd;
 pub mod file;
+pub mod kubernetes;
 pub mod poll;
+mod references;
 
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use contents::{Contents, ReadError, Reference};
+pub use etcd::{EtcdPlace, EtcdSource};
 pub use file::FileSource;
+pub use kubernetes::{KubernetesPlace, KubernetesSource};
 pub use poll::{Reading, poll};
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -20,6 +25,10 @@ pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 pub enum Place {
     /// A file, or the files of a folder.
     File(PathBuf),
+    /// The objects of a cluster.
+    Kubernetes(KubernetesPlace),
+    /// The keys below a prefix of an etcd cluster.
+    Etcd(EtcdPlace),
 }
 
 impl Place {
@@ -30,6 +39,8 @@ impl Place {
     pub async fn open(&self) -> Result<Source, ReadError> {
         match self {
             Self::File(path) => Ok(Source::file(path)),
+            Self::Kubernetes(place) => Ok(Source::Kubernetes(KubernetesSource::new(place.clone()).await?)),
+            Self::Etcd(place) => Ok(Source::Etcd(EtcdSource::new(place.clone()).await?)),
         }
     }
 
@@ -38,6 +49,7 @@ impl Place {
     pub fn may_come_later(&self) -> bool {
         match self {
             Self::File(_) => false,
+            Self::Kubernetes(_) | Self::Etcd(_) => true,
         }
     }
 }
@@ -46,6 +58,8 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
+            Self::Kubernetes(place) => place.fmt(f),
+            Self::Etcd(place) => place.fmt(f),
         }
     }
 }
@@ -60,6 +74,10 @@ pub enum Source {
         /// Reads that the file system has not answered.
         outstanding: Outstanding<Result<Contents, ReadError>>,
     },
+    /// The objects of a cluster.
+    Kubernetes(KubernetesSource),
+    /// The keys below a prefix of an etcd cluster.
+    Etcd(EtcdSource),
 }
 
 impl Source {
@@ -79,6 +97,8 @@ impl Source {
                 let ended = outstanding.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
                 ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)))
             }
+            Self::Kubernetes(source) => source.read().await,
+            Self::Etcd(source) => source.read().await,
         }
     }
 }

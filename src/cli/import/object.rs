@@ -1,16 +1,14 @@
 //! Object: one webhook configuration of a cluster, as a file of our configuration.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::cli::yaml::yaml;
+use crate::{cli::yaml::yaml, kube};
 
 /// What the apiserver and kubectl keep in an object for themselves.
 const BOOKKEEPING: [&str; 6] =
     ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Whom an object belongs to; `gatepost register` puts this on its own registration.
-pub(in crate::cli) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "gatepost");
 /// No file name may be longer than 255 bytes, and a temporary one is longer by a few.
 const LONGEST_NAME: usize = 200;
 
@@ -77,7 +75,7 @@ impl Object {
 
     /// Is it how an apiserver was told of a Gatepost?
     pub(super) fn is_our_own(&self) -> bool {
-        self.value["metadata"]["labels"][MANAGED_BY.0] == json!(MANAGED_BY.1)
+        kube::is_our_own(&self.value)
     }
 
     /// The name of its file. Names too long for one are cut, and told apart by a digest.
@@ -133,6 +131,8 @@ fn sorted(value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn object(metadata: Value) -> Value {
@@ -180,8 +180,10 @@ mod tests {
 
     #[test]
     fn a_registration_of_ours_is_known_by_its_label() {
-        let labelled =
-            |value| Object::new(Phase::Validating, object(json!({"name": "g", "labels": {MANAGED_BY.0: value}})));
+        let labelled = |value| {
+            let metadata = json!({"name": "g", "labels": {kube::MANAGED_BY.0: value}});
+            Object::new(Phase::Validating, object(metadata))
+        };
         assert!(labelled("gatepost").unwrap().is_our_own());
         assert!(!labelled("Helm").unwrap().is_our_own());
     }

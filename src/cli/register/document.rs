@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::union::Union;
-use crate::cli::{import::object::MANAGED_BY, yaml::yaml};
+use crate::{
+    cli::yaml::yaml,
+    kube::{MANAGED_BY, OUR_WEBHOOKS},
+};
 
 /// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
 const ONE_VERSION: &str = "/one-version";
@@ -88,7 +91,7 @@ impl Registration {
             client_config["caBundle"] = json!(bundle);
         }
         json!({
-            "name": format!("{}{number}.validate.gatepost.dev", self.name),
+            "name": format!("{}{number}{OUR_WEBHOOKS}", self.name),
             "clientConfig": client_config,
             "rules": rules,
             "matchPolicy": "Equivalent",

@@ -1,0 +1,128 @@
+//! Source: where the configuration is read from, as flags.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::{
+    etcd::{self, Login, TlsFiles},
+    kube::Access,
+    source::{EtcdPlace, KubernetesPlace, Place, kubernetes::Objects},
+};
+
+/// Where the configuration is read from.
+#[derive(Debug, clap::Args)]
+pub(super) struct SourceArgs {
+    /// Where the configuration is read from
+    #[arg(long, value_enum, value_name = "SOURCE", default_value = "file")]
+    source: SourceArg,
+
+    /// file: a YAML or JSON file, or a folder of them
+    #[arg(long, value_name = "PATH", required_if_eq("source", "file"))]
+    config: Option<PathBuf>,
+
+    /// kubernetes: the kubeconfig, or "in-cluster" for the Pod's service account [default: as kubectl has it]
+    #[arg(long, value_name = "FILE|in-cluster")]
+    kubeconfig: Option<PathBuf>,
+
+    /// kubernetes: the context in the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// kubernetes: which objects hold hooks; "webhooks" are those that a kube-apiserver asks by itself, too
+    #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',', default_value = "configurations")]
+    kube_objects: Vec<KubeObjects>,
+
+    /// etcd: an endpoint of the cluster, as https://etcd.example:2379; repeat for more
+    #[arg(long, value_name = "URL", required_if_eq("source", "etcd"))]
+    etcd_endpoint: Vec<String>,
+
+    /// etcd: what the keys begin with; each key is a document
+    #[arg(long, value_name = "PREFIX", default_value = "/gatepost/config/")]
+    etcd_prefix: String,
+
+    /// etcd: the authority that signs the servers' certificates (PEM) [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    etcd_ca: Option<PathBuf>,
+
+    /// etcd: our certificate, where the servers want one (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_key")]
+    etcd_cert: Option<PathBuf>,
+
+    /// etcd: its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "etcd_cert")]
+    etcd_key: Option<PathBuf>,
+
+    /// etcd: the user, where one is wanted by password
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    etcd_user: Option<String>,
+
+    /// etcd: the file that holds the user's password
+    #[arg(long, value_name = "FILE", requires = "etcd_user")]
+    etcd_password_file: Option<PathBuf>,
+
+    /// etcd: take http:// endpoints on other machines, where nobody between can change what is said
+    #[arg(long)]
+    etcd_plaintext: bool,
+
+    /// kubernetes, etcd: the folder of the files that hooks refer to, as certificates [default: none may be]
+    #[arg(long, value_name = "FOLDER")]
+    files: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SourceArg {
+    File,
+    Kubernetes,
+    Etcd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KubeObjects {
+    /// AdmissionControlConfigurations, Gatepost's own kind
+    Configurations,
+    /// ValidatingWebhookConfigurations and MutatingWebhookConfigurations
+    Webhooks,
+}
+
+impl SourceArgs {
+    /// The place these flags name.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(super) fn place(self) -> Result<Place, String> {
+        match self.source {
+            SourceArg::File => self.config.map(Place::File).ok_or_else(|| "--config PATH is missing".to_owned()),
+            SourceArg::Kubernetes => Ok(Place::Kubernetes(self.kubernetes())),
+            SourceArg::Etcd => self.etcd().map(Place::Etcd),
+        }
+    }
+
+    fn kubernetes(self) -> KubernetesPlace {
+        let access = match self.kubeconfig {
+            Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
+            path => Access::find(path, self.context),
+        };
+        let wants = |kind| self.kube_objects.contains(&kind);
+        let objects =
+            Objects { configurations: wants(KubeObjects::Configurations), webhooks: wants(KubeObjects::Webhooks) };
+        KubernetesPlace { access, objects, files: self.files }
+    }
+
+    fn etcd(self) -> Result<EtcdPlace, String> {
+        if !self.etcd_prefix.ends_with('/') {
+            return Err(format!(
+                "--etcd-prefix {0} has to end in a slash: without one it would mean the keys of {0}-old, too",
+                self.etcd_prefix
+            ));
+        }
+        let tls = TlsFiles { ca: self.etcd_ca, pair: self.etcd_cert.zip(self.etcd_key) };
+        let login =
+            self.etcd_user.zip(self.etcd_password_file).map(|(user, password_file)| Login { user, password_file });
+        let access = etcd::Access { endpoints: self.etcd_endpoint, tls, login, plaintext: self.etcd_plaintext };
+        match access.check() {
+            Ok(()) => Ok(EtcdPlace { access, prefix: self.etcd_prefix, files: self.files }),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Trust: what TLS is done with, as its files hold it now.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustls::ClientConfig;
+
+use super::{
+    EtcdError,
+    access::{Place, TlsFiles},
+};
+use crate::{
+    model::hook::{EndpointTls, Transport},
+    tls::{SystemRoots, TlsError, client_config},
+};
+
+/// How often the files are looked at, at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How TLS is done with one endpoint after another; the number grows with every change.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub(super) number: u64,
+    pub(super) configs: Arc<[Option<Arc<ClientConfig>>]>,
+}
+
+/// What TLS is done with. A change of the files is followed once it is sound.
+#[derive(Debug)]
+pub(super) struct Trust {
+    files: TlsFiles,
+    places: Vec<Arc<Place>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    material: Material,
+    version: Version,
+    looked: Instant,
+    /// A look that has not ended; a mount may hang.
+    looking: bool,
+    /// What was wrong at the last look: told once.
+    wrong: Option<TlsError>,
+}
+
+/// What the files hold: authorities, certificate and key.
+#[derive(PartialEq, Eq)]
+struct Material {
+    ca: Option<Arc<[u8]>>,
+    pair: Option<(Arc<[u8]>, Arc<[u8]>)>,
+}
+
+impl std::fmt::Debug for Material {
+    /// Not a byte of the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Material").finish_non_exhaustive()
+    }
+}
+
+impl Trust {
+    /// Reads the files, where an endpoint needs them.
+    pub(super) fn load(files: TlsFiles, places: Vec<Arc<Place>>) -> Result<Self, EtcdError> {
+        let material = Material::read(&files).map_err(EtcdError::Tls)?;
+        let configs = material.configs(&places).map_err(EtcdError::Tls)?;
+        let version = Version { number: 0, configs };
+        let state = State { material, version, looked: Instant::now(), looking: false, wrong: None };
+        Ok(Self { files, places, state: Mutex::new(state) })
+    }
+
+    /// What to use now. Now and then this has the files looked at; what is found there is used from a later call on, so
+    /// that nothing waits for a file.
+    pub(super) fn current(self: &Arc<Self>) -> Version {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_files = self.files != TlsFiles::default();
+        if has_files && !state.looking && state.looked.elapsed() >= LOOK_EVERY {
+            state.looking = true;
+            let trust = Arc::clone(self);
+            tokio::task::spawn_blocking(move || trust.look());
+        }
+        state.version.clone()
+    }
+
+    fn look(&self) {
+        let read = Material::read(&self.files);
+        let known = |read: &Material| self.state.lock().unwrap_or_else(PoisonError::into_inner).material == *read;
+        let found = match read {
+            Ok(read) if known(&read) => Ok(None),
+            Ok(read) => read.configs(&self.places).map(|configs| Some((read, configs))),
+            Err(error) => Err(error),
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.looking = false;
+        state.looked = Instant::now();
+        match found {
+            Ok(changed) => {
+                state.wrong = None;
+                if let Some((material, configs)) = changed {
+                    tracing::info!("the TLS files for etcd have changed: etcd is asked over new connections");
+                    state.material = material;
+                    state.version = Version { number: state.version.number + 1, configs };
+                }
+            }
+            Err(error) => {
+                if state.wrong.as_ref() != Some(&error) {
+                    let fix = error.fix();
+                    tracing::warn!(%error, fix, "the TLS files for etcd cannot be used; the last good ones stay");
+                }
+                state.wrong = Some(error);
+            }
+        }
+    }
+}
+
+impl Material {
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let pair = |(cert, key): &(_, _)| Ok((read(cert)?, read(key)?));
+        Ok(Self { ca: files.ca.as_deref().map(read).transpose()?, pair: files.pair.as_ref().map(pair).transpose()? })
+    }
+
+    fn configs(&self, places: &[Arc<Place>]) -> Result<Arc<[Option<Arc<ClientConfig>>]>, TlsError> {
+        let system = SystemRoots::default();
+        let config = |place: &Arc<Place>| {
+            let tls = EndpointTls {
+                server_name: place.host.as_str().into(),
+                ca_pem: self.ca.clone(),
+                client_pem: self.pair.clone(),
+            };
+            place.tls.then(|| client_config(&tls, Transport::Grpc, &system)).transpose()
+        };
+        places.iter().map(config).collect()
+    }
+}
+
+fn read(path: impl AsRef<Path>) -> Result<Arc<[u8]>, TlsError> {
+    let path = path.as_ref();
+    let unreadable =
+        |cause: std::io::Error| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() };
+    fs::read(path).map(Arc::from).map_err(unreadable)
+}

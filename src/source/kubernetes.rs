@@ -1,0 +1,210 @@
+//! The objects of a Kubernetes cluster, read from its apiserver.
+//!
+//! Reads are not admitted: an apiserver that waits for our verdict answers them all the same, and one that is not up yet
+//! needs none. So the apiserver that asks us may be the one that we read from.
+
+mod objects;
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use serde_json::Value;
+use tokio::time::timeout;
+
+pub use self::objects::Objects;
+use self::objects::{Kind, Taken};
+use super::{Contents, Outstanding, READ_DEADLINE, ReadError};
+use crate::{
+    kube::{Access, Client, Connection, KubeError, List},
+    snapshot::{Note, SourceFile},
+};
+
+/// Whose uid stands for the whole cluster, as is the custom: every cluster has this namespace as long as it lives.
+const CLUSTER: &str = "/api/v1/namespaces/kube-system";
+/// No configuration is this large.
+const LIMIT: usize = 64 << 20;
+
+/// Which cluster, and what is read there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesPlace {
+    /// The apiserver, and as whom it is asked.
+    pub access: Access,
+    /// What is read.
+    pub objects: Objects,
+    /// Where the files are that hooks refer to, on this machine.
+    pub files: Option<PathBuf>,
+}
+
+impl fmt::Display for KubernetesPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cluster of {}", self.access)
+    }
+}
+
+/// The objects of one cluster.
+///
+/// One read is one state of the store:
+///
+/// 1. The first kind is listed without a resourceVersion. The apiserver then answers with what a quorum of its store
+///    holds at some moment after we asked, never with what a cache of its own has heard of so far.
+/// 2. The answer says which revision that is. The other kinds are listed at exactly that revision, and so are further
+///    pages. (Kinds that an apiserver keeps in another store, `--etcd-servers-overrides`, have no such revision: the
+///    read fails.)
+/// 3. The cluster's identity is asked for last, on the same connection, with every read: it is answered from memory, and
+///    nothing of another cluster is ever applied.
+///
+/// All of it has [`READ_DEADLINE`] together.
+#[derive(Debug)]
+pub struct KubernetesSource {
+    place: KubernetesPlace,
+    connection: Connection,
+    /// The uid of the cluster that answered first.
+    cluster: Option<String>,
+    /// The latest revision seen.
+    newest: u64,
+    last: Option<Contents>,
+    assembling: Outstanding<Result<Contents, String>>,
+}
+
+/// Everything of one read, as the apiserver told it.
+struct Lists {
+    revision: String,
+    lists: Vec<(Kind, Vec<Value>)>,
+    cluster: String,
+}
+
+impl KubernetesSource {
+    /// Sees whether address and credentials can be read; asks nobody yet.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub async fn new(place: KubernetesPlace) -> Result<Self, ReadError> {
+        let connection = Connection::new(place.access.clone()).await?;
+        Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling: Outstanding::none() })
+    }
+
+    /// One full consistent read, within [`READ_DEADLINE`].
+    ///
+    /// # Errors
+    /// [`ReadError`]; nothing of what was read is remembered then.
+    pub async fn read(&mut self) -> Result<Contents, ReadError> {
+        let began = tokio::time::Instant::now();
+        let asking = timeout(READ_DEADLINE, ask(&mut self.connection, self.place.objects)).await;
+        let asked = asking.unwrap_or_else(|_| {
+            let server = self.connection.server();
+            Err(KubeError::Late { server, patience: READ_DEADLINE }.into())
+        });
+        if let Err(ReadError::Kube(error)) = &asked {
+            self.connection.failed(error);
+        }
+        let lists = asked?;
+        let left = READ_DEADLINE.saturating_sub(began.elapsed());
+        self.take(lists, left).await
+    }
+
+    /// Takes up what was read, if it is of the same store as before, and not from its past.
+    async fn take(&mut self, lists: Lists, left: Duration) -> Result<Contents, ReadError> {
+        let store = self.connection.server();
+        if let Some(known) = self.cluster.as_ref().filter(|known| **known != lists.cluster) {
+            return Err(ReadError::OtherStore { store, known: known.clone(), found: lists.cluster });
+        }
+        let Ok(now) = lists.revision.parse::<u64>() else {
+            return Err(ReadError::Garbled { store, cause: "the list's resourceVersion is no number".to_owned() });
+        };
+        if now < self.newest {
+            return Err(ReadError::WentBack { store, before: self.newest, now });
+        }
+        let (last, objects) = (self.last.clone(), self.place.objects);
+        let assembled = self.assembling.run(left, move || assemble(lists.lists, objects, last, now)).await;
+        let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
+        let contents = assembled.ok_or(ReadError::Hung(READ_DEADLINE))?.map_err(garbled)?;
+        if self.last.as_ref().is_none_or(|last| last.digest != contents.digest) {
+            contents.notes.iter().for_each(|note| tracing::warn!(%store, "{note}"));
+        }
+        self.cluster = Some(lists.cluster);
+        self.newest = now;
+        self.last = Some(contents.clone());
+        Ok(contents)
+    }
+}
+
+/// Every list at one revision, and the cluster's identity.
+async fn ask(connection: &mut Connection, objects: Objects) -> Result<Lists, ReadError> {
+    let client = connection.client().await?;
+    let (mut revision, mut lists) = (None, Vec::new());
+    for kind in objects.kinds() {
+        if let Some(list) = listed(&client, kind, revision.as_deref()).await? {
+            revision.get_or_insert(list.revision);
+            lists.push((kind, list.items));
+        }
+    }
+    // Any revision will do for what never changes, so that an apiserver need not ask its store for it.
+    let namespace = client.get(&format!("{CLUSTER}?resourceVersion=0")).await?;
+    let garbled = |cause: &str| ReadError::Garbled { store: client.server().to_owned(), cause: cause.to_owned() };
+    let uid = namespace.pointer("/metadata/uid").and_then(Value::as_str).filter(|uid| !uid.is_empty());
+    let cluster = uid.ok_or_else(|| garbled("the namespace kube-system has no uid"))?.to_owned();
+    Ok(Lists { revision: revision.ok_or_else(|| garbled("nothing was listed"))?, lists, cluster })
+}
+
+/// The objects of one kind; `None` where nobody has to know that kind.
+async fn listed(client: &Client, kind: Kind, revision: Option<&str>) -> Result<Option<List>, ReadError> {
+    let path = kind.path();
+    let list = match revision {
+        None => client.list(&path).await,
+        Some(revision) => client.list_at(&path, revision).await,
+    };
+    match (list, kind) {
+        (Err(KubeError::Refused { code: 404, .. }), Kind::BreakGlass) => Ok(None),
+        (Err(KubeError::Refused { code: 404, server, .. }), Kind::Configuration) => {
+            Err(ReadError::NotInstalled { store: server, resource: kind.full_name() })
+        }
+        (list, _) => Ok(Some(list?)),
+    }
+}
+
+/// What the objects say, in the order of their kinds and names. Its revision is that of the last read that found it
+/// changed.
+fn assemble(
+    lists: Vec<(Kind, Vec<Value>)>,
+    objects: Objects,
+    last: Option<Contents>,
+    now: u64,
+) -> Result<Contents, String> {
+    let (mut files, mut notes, mut size) = (Vec::new(), Vec::new(), 0);
+    for (kind, items) in lists {
+        for item in items {
+            match objects::taken(kind, item)? {
+                Taken::File(file) => {
+                    size += file.bytes.len();
+                    files.push(file);
+                }
+                Taken::LeftOut(note) => notes.push(note),
+            }
+        }
+    }
+    if size > LIMIT {
+        return Err(format!("it holds more than {LIMIT} bytes of configuration"));
+    }
+    notes.extend(nothing(&files, objects));
+    let contents = Contents::new(files, Default::default()).noted(notes);
+    Ok(match last.filter(|last| last.digest == contents.digest) {
+        Some(last) => Contents { as_of: Some(now), ..last },
+        None => contents.at(now),
+    })
+}
+
+/// That there are no hooks at all is a state like any other, and one that somebody may not have meant.
+fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
+    let kinds: Vec<_> = objects.kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
+    if files.iter().any(|file| kinds.iter().any(|kind| file.name.starts_with(kind.resource()))) {
+        return None;
+    }
+    let kinds: Vec<_> = kinds.into_iter().map(Kind::full_name).collect();
+    Some(Note {
+        file: "the cluster".to_owned(),
+        path: kinds.join(", "),
+        text: "there is no such object: no hook is asked, and everything is allowed".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Objects: which kinds are read from a cluster, and what of an object is configuration.
+
+use serde_json::Value;
+
+use crate::{
+    kube,
+    snapshot::{Note, SourceFile},
+};
+
+/// Which objects of a cluster are read as hooks. [`Kind::BreakGlass`] is read in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Objects {
+    /// Our own kind.
+    pub configurations: bool,
+    /// Kubernetes' two.
+    pub webhooks: bool,
+}
+
+impl Default for Objects {
+    /// Our own only. The apiserver asks the hooks of the others by itself: read here too, they would be asked twice.
+    fn default() -> Self {
+        Self { configurations: true, webhooks: false }
+    }
+}
+
+impl Objects {
+    /// What is read, the first one first.
+    pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
+        let all = [
+            (Kind::Configuration, self.configurations),
+            (Kind::Validating, self.webhooks),
+            (Kind::Mutating, self.webhooks),
+            (Kind::BreakGlass, true),
+        ];
+        all.into_iter().filter_map(|(kind, wanted)| wanted.then_some(kind))
+    }
+}
+
+/// A kind of object that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Configuration,
+    Validating,
+    Mutating,
+    BreakGlass,
+}
+
+impl Kind {
+    /// What the API calls them.
+    pub(super) fn resource(self) -> &'static str {
+        match self {
+            Self::Configuration => "admissioncontrolconfigurations",
+            Self::Validating => "validatingwebhookconfigurations",
+            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::BreakGlass => "breakglasses",
+        }
+    }
+
+    fn group(self) -> (&'static str, &'static str) {
+        match self.is_ours() {
+            true => ("gatepost.dev", "v1alpha1"),
+            false => ("admissionregistration.k8s.io", "v1"),
+        }
+    }
+
+    /// Where the API has them.
+    pub(super) fn path(self) -> String {
+        let (group, version) = self.group();
+        format!("/apis/{group}/{version}/{}", self.resource())
+    }
+
+    /// As `kubectl get` takes it.
+    pub(super) fn full_name(self) -> String {
+        format!("{}.{}", self.resource(), self.group().0)
+    }
+
+    pub(super) fn is_ours(self) -> bool {
+        matches!(self, Self::Configuration | Self::BreakGlass)
+    }
+}
+
+/// What an object is for us.
+#[derive(Debug, PartialEq)]
+pub(super) enum Taken {
+    /// A document of the configuration.
+    File(SourceFile),
+    /// Nothing, and why.
+    LeftOut(Note),
+}
+
+/// Takes one object of a list. What changes when we, or a controller, report on it is no configuration, and left out.
+///
+/// # Errors
+/// What is wrong with it: an apiserver would not have stored such an object.
+pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
+    let metadata = object.get("metadata").and_then(Value::as_object).ok_or("an object has no metadata")?;
+    let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let file = format!("{}/{}", kind.resource(), name.ok_or("an object has no name")?);
+    let note = |path: &str, text: &str| Note { file: file.clone(), path: path.to_owned(), text: text.to_owned() };
+    if kind.is_ours() && metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        let text = "the object is being deleted and no longer read: its hooks drain";
+        return Ok(Taken::LeftOut(note("metadata.deletionTimestamp", text)));
+    }
+    if !kind.is_ours() && kube::is_our_own(&object) {
+        let text = "Gatepost's own registration is not read as a hook: Gatepost would ask itself. Where this apiserver \
+                    asks the other webhooks by itself as well, they are asked twice";
+        return Ok(Taken::LeftOut(note("metadata.labels", text)));
+    }
+    if kind.is_ours()
+        && let Some(object) = object.as_object_mut()
+    {
+        object.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|key, _| !BOOKKEEPING.contains(&&**key));
+    }
+    let bytes = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
+    Ok(Taken::File(SourceFile { name: file, bytes: bytes.into() }))
+}
+
+/// What an apiserver and its controllers keep in an object for themselves.
+const BOOKKEEPING: [&str; 5] = ["managedFields", "resourceVersion", "generation", "finalizers", "selfLink"];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn file(kind: Kind, object: &Value) -> SourceFile {
+        match taken(kind, object.clone()) {
+            Ok(Taken::File(file)) => file,
+            other => panic!("{object}: {other:?}"),
+        }
+    }
+
+    fn left_out(kind: Kind, object: &Value) -> String {
+        match taken(kind, object.clone()) {
+            Ok(Taken::LeftOut(note)) => note.to_string(),
+            other => panic!("{object}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn reports_on_an_object_do_not_change_it() {
+        let bare = json!({"metadata": {"name": "main", "uid": "1"}, "externalAdmissionHooks": []});
+        let mut reported = bare.clone();
+        reported["status"] = json!({"replicas": [{"revision": 7}]});
+        for (key, value) in [("resourceVersion", json!("9")), ("generation", json!(3)), ("finalizers", json!(["x"]))] {
+            reported["metadata"][key] = value;
+        }
+        reported["metadata"]["managedFields"] = json!([{"manager": "gatepost"}]);
+        assert_eq!(file(Kind::Configuration, &reported), file(Kind::Configuration, &bare));
+        assert_eq!(file(Kind::Configuration, &bare).name, "admissioncontrolconfigurations/main");
+        let mut changed = reported;
+        changed["externalAdmissionHooks"] = json!([{}]);
+        assert_ne!(file(Kind::Configuration, &changed), file(Kind::Configuration, &bare));
+    }
+
+    #[test]
+    fn an_object_of_ours_that_is_being_deleted_is_gone() {
+        let going = json!({"metadata": {"name": "x", "deletionTimestamp": "2026-11-21T00:00:00Z"}, "webhooks": []});
+        assert!(left_out(Kind::Configuration, &going).contains("its hooks drain"));
+        assert!(left_out(Kind::BreakGlass, &going).starts_with("breakglasses/x: "));
+        file(Kind::Validating, &going);
+    }
+
+    #[test]
+    fn our_own_registration_is_no_hook() {
+        let labels = json!({"app.kubernetes.io/managed-by": "gatepost"});
+        let own = json!({"metadata": {"name": "gatepost", "labels": labels}, "webhooks": [{"name": "a.b.c"}]});
+        let told = left_out(Kind::Validating, &own);
+        assert!(
+            told.starts_with("validatingwebhookconfigurations/gatepost: metadata.labels: Gatepost's own"),
+            "{told}"
+        );
+        left_out(Kind::Mutating, &own);
+        file(Kind::Configuration, &own);
+    }
+
+    #[test]
+    fn what_no_apiserver_stores_is_refused() {
+        for wrong in [json!(1), json!({}), json!({"metadata": {}}), json!({"metadata": {"name": ""}})] {
+            assert!(taken(Kind::Validating, wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn break_glass_is_read_whatever_is_chosen() {
+        let webhooks = Objects { configurations: false, webhooks: true };
+        let kinds: Vec<_> = webhooks.kinds().collect();
+        assert_eq!(kinds, [Kind::Validating, Kind::Mutating, Kind::BreakGlass]);
+        assert_eq!(Objects::default().kinds().collect::<Vec<_>>(), [Kind::Configuration, Kind::BreakGlass]);
+    }
+}

@@ -1,0 +1,130 @@
+//! References: the files of this machine that a configuration refers to.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs, io,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{Contents, Reference};
+use crate::snapshot;
+
+/// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
+pub(super) const LIMIT: u64 = 64 << 20;
+
+/// The same contents, from another machine, with exactly the references they make: files below `folder`.
+///
+/// Whoever may write there shall not name any file of this machine: a path is taken only if it is relative and stays
+/// in the folder, and without a folder none is. What cannot be had is no failed read: its error is in the contents.
+pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
+    let known = BTreeMap::new();
+    with_references(contents, &known, &|written| within(folder, written))
+}
+
+/// Are the files that were followed below `folder` as they were? Reads every one of them.
+pub(super) fn unchanged(contents: &Contents, folder: Option<&Path>) -> bool {
+    contents.references.iter().all(|(written, known)| within(folder, written) == *known)
+}
+
+/// The same contents with exactly the references they make; `known` ones are not read again. Who knows what a document
+/// refers to is its parser.
+pub(super) fn with_references(
+    contents: Contents,
+    known: &BTreeMap<String, Reference>,
+    read: &dyn Fn(&str) -> Reference,
+) -> Contents {
+    let followed = RefCell::new(BTreeMap::new());
+    let read = |written: &str| {
+        let reference = known.get(written).cloned().unwrap_or_else(|| read(written));
+        followed.borrow_mut().insert(written.to_owned(), reference.clone());
+        reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
+    };
+    // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
+    let _ = snapshot::load(&contents.files, &read);
+    let mut found = Contents::new(contents.files, followed.into_inner());
+    if !contents.notes.is_empty() {
+        found = found.noted(contents.notes);
+    }
+    match contents.as_of {
+        Some(as_of) => Contents { revision: contents.revision, as_of: Some(as_of), ..found },
+        None => found,
+    }
+}
+
+/// The regular file at `path`.
+pub(super) fn read(path: &Path) -> Reference {
+    let read = || match fs::metadata(path)? {
+        file if !file.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        file if file.len() > LIMIT => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large")),
+        _ => fs::read(path),
+    };
+    read().map(Into::into).map_err(|error| (error.kind(), error.to_string()))
+}
+
+/// A file below `folder`, as another machine may name one.
+fn within(folder: Option<&Path>, written: &str) -> Reference {
+    let refused = |why: &str| Err((io::ErrorKind::PermissionDenied, why.to_owned()));
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    let path: PathBuf = written.into();
+    if !path.components().all(plain) {
+        return refused("what comes from another machine may name files by relative paths without \"..\" only");
+    }
+    let Some(folder) = folder else {
+        return refused("what comes from another machine may name files below --files FOLDER only, and none is given");
+    };
+    read(&folder.join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::snapshot::SourceFile;
+
+    fn naming(path: &str) -> Contents {
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
+             externalAdmissionHooks:\n- name: a.example.com\n  rules: []\n  \
+             clientConfig: {{url: 'grpcs://a.example.com:1', caFile: {path:?}}}\n"
+        );
+        let file = SourceFile { name: "a.yaml".to_owned(), bytes: Bytes::from(text) };
+        Contents::new(vec![file], BTreeMap::new()).at(7)
+    }
+
+    #[test]
+    fn only_files_below_the_folder_may_be_named_from_afar() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("inner");
+        fs::create_dir(&folder).unwrap();
+        fs::write(outer.path().join("outer.crt"), "secret").unwrap();
+        fs::write(folder.join("ca.crt"), "ca").unwrap();
+        let absolute = folder.join("ca.crt").display().to_string();
+        let told = |path: &str, folder| match follow(naming(path), folder).references.remove(path) {
+            Some(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Some(Err((_, cause))) => cause,
+            None => "no such reference".to_owned(),
+        };
+        assert_eq!(told("ca.crt", Some(&folder)), "ca");
+        assert_eq!(told("./ca.crt", Some(&folder)), "ca");
+        for path in ["../outer.crt", "x/../../outer.crt", &absolute, "/etc/passwd"] {
+            assert!(told(path, Some(&folder)).contains("relative paths"), "{path}: {}", told(path, Some(&folder)));
+        }
+        assert!(told("ca.crt", None).contains("--files FOLDER"));
+        assert!(told("absent.crt", Some(&folder)).contains("No such file"));
+    }
+
+    #[test]
+    fn the_store_s_revision_stays_and_the_digest_counts_what_was_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        fs::write(&path, "one").unwrap();
+        let one = follow(naming("ca.crt"), Some(folder.path()));
+        assert_eq!((&one.revision, one.as_of), (&naming("ca.crt").revision, Some(7)));
+        assert!(unchanged(&one, Some(folder.path())));
+        fs::write(&path, "two").unwrap();
+        assert!(!unchanged(&one, Some(folder.path())));
+        assert_ne!(follow(naming("ca.crt"), Some(folder.path())).digest, one.digest);
+    }
+}
