@@ -11,6 +11,7 @@ pub mod import;
 pub mod logging;
 pub mod register;
 pub mod review;
+pub mod runlevels;
 pub mod serve;
 pub mod size;
 mod source;
@@ -95,6 +96,7 @@ enum Command {
     Hook(hook::Hook),
     Import(import::Import),
     Register(register::Register),
+    Runlevels(runlevels::Runlevels),
 }
 
 /// Parses the command line and does what it says.
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Hook(hook) => hook.run(),
         Command::Import(import) => import.run(),
         Command::Register(register) => register.run(),
+        Command::Runlevels(runlevels) => runlevels.run(),
     };
     ending.into()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, request::Builder};
 use http_body_util::{BodyExt, Limited};
 use kube::{Config, client::Body};
 use serde_json::Value;
@@ -133,8 +133,27 @@ impl Client {
         tokio::time::timeout(PATIENCE, opening).await.map_err(|_| self.late())?
     }
 
+    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`: what it is
+    /// then. It may have been changed where no answer came.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn patch(&self, path: &str, content_type: &'static str, patch: &Value) -> Result<Value, KubeError> {
+        let changed = async {
+            let request = Request::patch(path).header("content-type", content_type);
+            let answer = self.send_this(path, request, patch.to_string().into_bytes().into()).await?;
+            self.read(path, answer).await
+        };
+        let changed = tokio::time::timeout(PATIENCE, changed).await.map_err(|_| self.late())?;
+        changed.map_err(|error| error.to("PATCH"))
+    }
+
     async fn answer(&self, path: &str) -> Result<Value, KubeError> {
         let answer = self.send(path).await?;
+        self.read(path, answer).await
+    }
+
+    async fn read(&self, path: &str, answer: Response<Body>) -> Result<Value, KubeError> {
         if !answer.status().is_success() {
             return Err(self.refused(path, answer).await);
         }
@@ -152,7 +171,11 @@ impl Client {
 
     /// The beginning of an answer, whatever its status.
     async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
-        let request = Request::get(path).header("accept", "application/json").body(Body::empty());
+        self.send_this(path, Request::get(path), Body::empty()).await
+    }
+
+    async fn send_this(&self, path: &str, request: Builder, body: Body) -> Result<Response<Body>, KubeError> {
+        let request = request.header("accept", "application/json").body(body);
         let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
     }
@@ -171,7 +194,13 @@ impl Client {
         let message = status.get("message").and_then(Value::as_str);
         let message = message.or(code.canonical_reason()).unwrap_or("no reason given");
         let message = message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
+        KubeError::Refused {
+            server: self.server.clone(),
+            code: code.as_u16(),
+            method: "GET",
+            path: without_query(path),
+            message,
+        }
     }
 
     fn late(&self) -> KubeError {

@@ -39,12 +39,14 @@ pub enum KubeError {
         patience: Duration,
     },
     /// The apiserver says no.
-    #[error("the apiserver {server} answers {code} to GET {path}: {message}")]
+    #[error("the apiserver {server} answers {code} to {method} {path}: {message}")]
     Refused {
         /// Its address.
         server: String,
         /// The HTTP status.
         code: u16,
+        /// How it was asked: GET, PATCH.
+        method: &'static str,
         /// What was asked for.
         path: String,
         /// Its message, shortened.
@@ -81,6 +83,14 @@ impl KubeError {
                 "see that the kubeconfig names a Kubernetes apiserver, and not a proxy's login page"
             }
         }
+    }
+
+    /// The same, asked in this way.
+    pub(super) fn to(mut self, asked: &'static str) -> Self {
+        if let Self::Refused { method, .. } = &mut self {
+            *method = asked;
+        }
+        self
     }
 
     pub(super) fn in_cluster(error: &InClusterError) -> Self {
