@@ -8,7 +8,8 @@ pub mod model;
 // Bytes to model and back; what people write to a compiled snapshot. Both pure.
 pub mod snapshot;
 pub mod wire;
-// Key pairs; metrics and audit.
+// How long the machine has slept; key pairs; metrics and audit.
+pub mod clock;
 pub mod telemetry;
 pub mod tls;
 // Clients of an etcd cluster, and of a Kubernetes apiserver.

@@ -9,7 +9,7 @@ use std::{
 
 use gatepost::{
     front::admin::Admin,
-    live::{Current, Generation, Namespaces, Rejection},
+    live::{Current, FailedRead, Generation, Namespaces, Rejection},
     model::Labels,
     snapshot::{Problem, Snapshot},
     telemetry::{Metrics, Refused},
@@ -92,7 +92,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         serde_json::from_str(&body).expect("json")
     };
     let before = page().await;
-    assert_eq!(before["freshness"], json!({ "ageSeconds": null, "stale": true }));
+    assert_eq!(before["freshness"], json!({ "ageSeconds": null, "stale": true, "lastFailure": null }));
     assert_eq!(before["generation"]["published"], Value::Null);
     current.publish(Arc::new(Generation {
         number: 7,
@@ -101,8 +101,11 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
+        bypassed: Vec::new(),
     }));
     current.stamp(Instant::now());
+    let error = "etcd is gone; start it".to_owned();
+    current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
     let problem = Problem { file: "a.yaml".into(), path: "x".into(), what: "is wrong".into(), fix: "mend it".into() };
     current.set_rejected(Some(Rejection { problems: vec![problem], since: SystemTime::UNIX_EPOCH }));
     let page_now = page().await;
@@ -111,6 +114,8 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         json!({ "number": 7, "digest": "abc", "revision": "1", "published": "1970-01-01T00:00:00Z" })
     );
     assert_eq!(page_now["freshness"]["stale"], false);
+    let last = json!({ "error": "etcd is gone; start it", "since": "1970-01-01T00:00:00Z", "count": 3 });
+    assert_eq!(page_now["freshness"]["lastFailure"], last);
     assert_eq!(
         page_now["rejected"],
         json!({

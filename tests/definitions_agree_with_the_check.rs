@@ -1,9 +1,8 @@
 //! What `gatepost crd` tells a cluster and what the check says is the same, as far as a schema can say it.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-mod support {
-    pub mod structural;
-}
+#[path = "definitions/structural.rs"]
+mod structural;
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::OnceLock};
 
@@ -11,13 +10,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use gatepost::snapshot::{SourceFile, load, schema::definitions};
 use serde_json::{Value, json};
-use support::structural;
 
-const TABLE: &str = "tests/definitions/written.tsv";
-
-/// The schema of `AdmissionControlConfiguration`.
-fn schema() -> Value {
-    definitions()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
+/// The schema of a kind.
+fn schema(kind: &str) -> Value {
+    let mut definition = definitions().into_iter().find(|one| one["spec"]["names"]["kind"] == kind).expect("known");
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
 }
 
 /// A certificate and its key, the same at every call.
@@ -50,13 +47,14 @@ struct Row {
     document: Value,
 }
 
-fn rows() -> Vec<Row> {
-    let text = fs::read_to_string(TABLE).expect("the table is there");
+/// The table of a kind.
+fn rows(kind: &str) -> Vec<Row> {
+    let text = fs::read_to_string(format!("tests/definitions/{kind}.tsv")).expect("the table is there");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| row(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
+    lines.map(|line| row(kind, line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
 }
 
-fn row(line: &str) -> Result<Row, String> {
+fn row(kind: &str, line: &str) -> Result<Row, String> {
     let mut columns = line.split('\t');
     let (verdict, written) = columns.next().zip(columns.next()).ok_or("a line has two columns at least")?;
     let written = written
@@ -70,16 +68,24 @@ fn row(line: &str) -> Result<Row, String> {
     let mut document: Value =
         serde_saphyr::from_str_with_options(&written, options).map_err(|error| error.to_string())?;
     document["apiVersion"] = json!("gatepost.dev/v1alpha1");
-    document["kind"] = json!("AdmissionControlConfiguration");
+    document["kind"] = json!(kind);
     document["metadata"] = json!({ "name": "written" });
     Ok(Row { verdict: verdict.into(), document })
 }
 
 #[test]
 fn the_check_and_the_schema_judge_alike() {
-    let (schema, mut seen) = (schema(), BTreeMap::<String, usize>::new());
+    let seen = judged("AdmissionControlConfiguration");
+    assert!(seen["good"] > 50 && seen["shape"] > 50 && seen["rule"] > 30, "{seen:?}");
+    let seen = judged("BreakGlass");
+    assert!(seen["good"] > 5 && seen["shape"] > 10 && seen["rule"] > 2, "{seen:?}");
+}
+
+/// Judges every line of a kind's table; how many there are of each verdict.
+fn judged(kind: &str) -> BTreeMap<String, usize> {
+    let (schema, mut seen) = (schema(kind), BTreeMap::<String, usize>::new());
     let mut wrong = Vec::new();
-    for Row { verdict, document } in rows() {
+    for Row { verdict, document } in rows(kind) {
         let (by_check, by_schema) = (checked(&document), structural::problems(&schema, &document));
         let as_told = match verdict.as_str() {
             "good" => by_check.is_empty() && by_schema.is_empty(),
@@ -94,7 +100,7 @@ fn the_check_and_the_schema_judge_alike() {
         *seen.entry(verdict).or_default() += 1;
     }
     assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(seen["good"] > 50 && seen["shape"] > 50 && seen["rule"] > 30, "{seen:?}");
+    seen
 }
 
 /// The documents of our own kind in a YAML text.
@@ -105,7 +111,7 @@ fn own(text: &str) -> Vec<Value> {
 
 #[test]
 fn every_example_fits_the_schema() {
-    let schema = schema();
+    let schema = schema("AdmissionControlConfiguration");
     let mut texts = Vec::new();
     for folder in fs::read_dir("examples/config").expect("the examples are there") {
         for file in fs::read_dir(folder.expect("readable").path()).expect("a folder") {

@@ -103,7 +103,7 @@ async fn hung_hooks_cost_the_longest_timeout_not_the_sum() {
     let began = Instant::now();
     let verdict = ask_within(&gate, create_pod("u", 10), Duration::from_secs(30)).await;
     assert!(verdict.allowed());
-    assert_eq!(verdict.audit_annotations.len(), 2, "both fail-opens are named");
+    assert_eq!(verdict.audit_annotations.len(), 3, "both fail-opens are named, and the revision");
     assert!(began.elapsed() >= Duration::from_millis(120));
     tokio::time::timeout(Duration::from_secs(10), hooks[0].cancelled.notified())
         .await

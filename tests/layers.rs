@@ -11,7 +11,7 @@ use std::{
 const LAYERS: [&[&str]; 11] = [
     &["model"],
     &["wire", "snapshot"],
-    &["tls", "telemetry"],
+    &["clock", "tls", "telemetry"],
     &["kube", "etcd"],
     &["source", "hooks"],
     &["live"],
@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 11] = [
 ];
 
 /// Where a package may be named; a door is a path prefix below `src/`.
-const DOORS: [(&str, &[&str]); 13] = [
+const DOORS: [(&str, &[&str]); 14] = [
     ("arc_swap", &["live/", "tls/"]),
     ("clap", &["cli/"]),
     ("crossbeam", &["telemetry/"]),
@@ -32,6 +32,7 @@ const DOORS: [(&str, &[&str]); 13] = [
     ("mimalloc", &["main.rs"]),
     ("prost", &["wire/", "etcd/pb/", "hooks/probe.rs"]),
     ("rcgen", &["cli/demo"]),
+    ("rustix", &["clock/"]),
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and certificate.
     ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/pem.rs"]),
     ("schemars", &["snapshot/schema/"]),
@@ -44,6 +45,9 @@ const DOORS: [(&str, &[&str]); 13] = [
 const PURE: [&str; 3] = ["model/", "wire/", "snapshot/"];
 const IMPURE: [&str; 8] =
     ["tokio::", "tracing::", "TcpStream", "std::fs", "std::thread", "fs::read", "Instant::now", "SystemTime::now"];
+
+/// What tells how fresh something is, and must not be moved by setting the clock.
+const TIMELESS: [&str; 4] = ["clock/", "live/current.rs", "live/namespaces.rs", "source/poll.rs"];
 
 /// One file: path below `src/` and its text.
 type File = (String, String);
@@ -81,6 +85,8 @@ fn made_up_offences_are_found() {
     let package = "use crate::model;\nuse kube::Client;";
     assert_eq!(told("live/x.rs", package), "live/x.rs uses the package kube outside its doors");
     assert_eq!(told("wire/x.rs", "let now = Instant::now();"), "wire/x.rs is pure and may not name Instant::now");
+    let asked = "let now = SystemTime::now();";
+    assert_eq!(told("live/current.rs", asked), "live/current.rs tells freshness and may not ask the wall clock");
     let tested = "use crate::model;\n#[cfg(test)]\nmod tests {\n    use crate::cli;\n}";
     assert_eq!(told("model/x.rs", tested), "", "tests may look upwards");
     assert_eq!(told("model/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
@@ -110,6 +116,9 @@ fn offences((path, text): &File) -> Vec<String> {
     if PURE.iter().any(|pure| path.starts_with(pure)) {
         let impure = IMPURE.iter().filter(|impure| text.contains(*impure));
         offences.extend(impure.map(|impure| format!("{path} is pure and may not name {impure}")));
+    }
+    if TIMELESS.iter().any(|timeless| path.starts_with(timeless)) && text.contains("SystemTime::now") {
+        offences.push(format!("{path} tells freshness and may not ask the wall clock"));
     }
     offences
 }

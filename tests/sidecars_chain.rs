@@ -17,7 +17,7 @@ use gatepost::{
 };
 use prost::Message;
 use support::{
-    gate::{caller, document, gate, hook},
+    gate::{caller, document, gate, hook, revision},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
@@ -50,7 +50,11 @@ async fn the_review_its_labels_and_its_notes_pass_through() {
     assert_eq!(verdict.warnings, ["mind the gap"]);
     assert_eq!(
         verdict.audit_annotations,
-        [("inner.example.com/leaf.example.com.checked".to_owned(), "yes".to_owned())]
+        [
+            ("inner.example.com/gatepost.dev.revision".to_owned(), inner.current.load().revision.to_string()),
+            ("inner.example.com/leaf.example.com.checked".to_owned(), "yes".to_owned()),
+            revision(),
+        ]
     );
     assert!(leaf.seen().pop().expect("asked").body == whole, "the same bytes, two hops on");
     tokio::task::spawn_blocking(move || inner.stop()).await.expect("stops");

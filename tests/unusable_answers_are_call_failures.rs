@@ -7,7 +7,7 @@ mod support;
 use bytes::Bytes;
 use gatepost::{admit::Reasons, wire::pb::k8s::io::api::admission::v1::AdmissionResponse};
 use support::{
-    gate::{ask, document, gate, hook},
+    gate::{ask, document, gate, hook, revision},
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
@@ -86,7 +86,7 @@ async fn under_ignore_they_are_passed_over_and_named() {
     assert!(verdict.allowed());
     let note =
         ("failed-open.validating.webhook.admission.k8s.io/round_0_index_1".to_owned(), "b.example.com".to_owned());
-    assert_eq!(verdict.audit_annotations, [note]);
+    assert_eq!(verdict.audit_annotations, [note, revision()]);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use super::{
     settings::AuditLog,
 };
 use crate::{
+    clock::{Moment, slept},
     kube::{Client, KubeError},
     live::Current,
     rotate::candidate,
@@ -92,7 +93,8 @@ impl Sidecar {
         let audit = open_audit(&settings.audit_log)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let mut source = finish(&runtime, settings.source.open())?;
-        let read_at = Instant::now();
+        let current = Arc::new(Current::new(Instant::now()));
+        let read_at = Moment::now(slept);
         let first = match finish(&runtime, source.read()) {
             Ok(contents) => candidate(&contents, settings.on_hazard).map_err(StartError::Invalid).map(Some),
             Err(error) => Err(error.into()),
@@ -108,9 +110,8 @@ impl Sidecar {
         let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
-        let current = Arc::new(Current::new(read_at));
         if first.is_some() {
-            current.stamp(read_at);
+            current.stamp_read(read_at);
         }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         Ok(run::start(

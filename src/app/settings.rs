@@ -58,6 +58,8 @@ pub struct Settings {
     pub namespaces_from: Option<Access>,
     /// Where audit records go.
     pub audit_log: AuditLog,
+    /// A local file whose break-glass documents count whatever the source does.
+    pub break_glass_file: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
     /// What becomes of a configuration that can take the cluster down.
@@ -99,6 +101,7 @@ impl Settings {
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
             audit_log: AuditLog::None,
+            break_glass_file: None,
             reasons: Reasons::First,
             on_hazard: OnHazard::Warn,
         }

@@ -26,9 +26,8 @@ pub struct Crd {}
 impl Crd {
     /// Prints them.
     pub fn run(self) -> Ending {
-        let written = text().and_then(|text| {
-            io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}"))
-        });
+        let written =
+            text().and_then(|text| io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")));
         match written {
             Ok(()) => Ending::Good,
             Err(error) => complain(&error),
@@ -40,4 +39,15 @@ impl Crd {
 fn text() -> Result<String, String> {
     let documents = definitions().iter().map(yaml).collect::<Result<Vec<_>, _>>()?;
     Ok(documents.join("---\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_back_as_the_definitions() {
+        let printed: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text().unwrap()).unwrap();
+        assert_eq!(printed, definitions());
+    }
 }

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value, json};
 
 use crate::{
-    live::{Current, Draining, LiveHook, Namespaces, Rejection, Rotation},
+    live::{Current, Draining, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing},
     snapshot::hazards::Finding,
 };
 
@@ -23,15 +23,38 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         "freshness": {
             "ageSeconds": current.age(now).map(|age| age.as_secs_f64()),
             "stale": !current.is_fresh(now),
+            "lastFailure": current.failed_read().as_deref().map(failed_read),
         },
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
+        "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
         "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
+}
+
+/// What is, was or will be opened in an emergency.
+fn break_glass(current: &Current, now: Instant) -> Value {
+    let documents = current.break_glass().documents(now, SystemTime::now());
+    let documents = documents.iter().map(|(glass, standing)| {
+        json!({
+            "name": &*glass.name,
+            "state": match standing {
+                Standing::Open => "Open",
+                Standing::NotYet => "NotYet",
+                Standing::Expired => "Expired",
+            },
+            "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
+            "opened": time(glass.opened),
+            "until": time(glass.until()),
+            "reason": &*glass.reason,
+            "by": &*glass.by,
+        })
+    });
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
 }
 
 /// Where the labels of namespaces are followed, how many are known and how old that is.
@@ -75,6 +98,11 @@ fn hook(live: &LiveHook) -> Value {
 fn leaving(current: &Current) -> Vec<Value> {
     let draining = |hook: &Draining| json!({ "name": &*hook.hook, "state": "Draining", "since": time(hook.since) });
     current.leaving().iter().map(draining).collect()
+}
+
+/// Why the last read failed, and how long that has been so; nothing after a good one.
+fn failed_read(failed: &FailedRead) -> Value {
+    json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
 fn rejection(rejection: &Rejection) -> Value {

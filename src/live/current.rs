@@ -10,10 +10,10 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{Draining, Generation};
+use super::{BreakGlasses, Draining, Entered, Generation, entered::Newest};
 use crate::{
-    model::Revision,
-    snapshot::{Problem, Snapshot},
+    clock::{Moment, Slept, slept},
+    snapshot::Problem,
 };
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -29,67 +29,116 @@ pub struct Rejection {
     pub since: SystemTime,
 }
 
+/// The reads that have failed since the last good one. What is in force stays, and grows old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedRead {
+    /// Why the last of them failed, and what to do about it.
+    pub error: String,
+    /// When the first of them ended.
+    pub since: SystemTime,
+    /// How many.
+    pub count: u64,
+}
+
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
 pub struct Current {
     generation: ArcSwap<Generation>,
-    epoch: Instant,
-    /// Nanoseconds from `epoch` to the start of the last good read, plus one; 0 before the first.
+    newest: Newest,
+    epoch: Moment,
+    slept: Slept,
+    /// Nanoseconds from `epoch` to the start of the last good read, time slept included, plus one; 0 before the first.
     fresh: AtomicU64,
+    failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
     leaving: ArcSwap<Vec<Draining>>,
+    break_glass: BreakGlasses,
 }
 
 impl Current {
     /// No hooks, and no good read yet: every request is refused until [`Current::stamp`].
     pub fn new(now: Instant) -> Self {
-        let generation = Generation {
-            number: 0,
-            digest: String::new(),
-            revision: Revision::of_digest(""),
-            published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(Snapshot::empty()),
-            hooks: Vec::new(),
-        };
+        Self::by(slept, now)
+    }
+
+    /// The same, told by another clock how long the machine has slept.
+    pub fn by(slept: Slept, now: Instant) -> Self {
         Self {
-            generation: ArcSwap::from_pointee(generation),
-            epoch: now,
+            generation: ArcSwap::from_pointee(Generation::nothing()),
+            newest: Newest::new(),
+            epoch: Moment::awake_since(now, slept),
+            slept,
             fresh: AtomicU64::new(0),
+            failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             leaving: ArcSwap::default(),
+            break_glass: BreakGlasses::default(),
         }
     }
 
-    /// The generation in force. One call a request, at its beginning.
-    ///
-    /// `load_full` rather than arc-swap's `Cache`: a cache keeps the old generation alive in every worker, which would
-    /// break "the last drop means drained".
+    /// The generation in force, for a request: one call, at its beginning. Takes no lock, and writes nothing that
+    /// another thread reads or writes.
+    pub fn enter(&self) -> Entered {
+        self.newest.enter(|| self.load())
+    }
+
+    /// Lets go of what this thread has entered, where that is no longer in force. Every thread that serves requests is
+    /// to do so after [`Current::publish`], or an idle one keeps hooks from draining.
+    pub fn refresh(&self) {
+        drop(self.enter());
+    }
+
+    /// The generation in force, for whoever looks at it now and then.
     pub fn load(&self) -> Arc<Generation> {
         self.generation.load_full()
     }
 
     /// Puts a generation in force; returns the one it replaced, still held by the requests under way.
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
-        self.generation.swap(generation)
+        let former = self.generation.swap(generation);
+        self.newest.changed();
+        former
     }
 
-    /// A consistent read that *started* at `started` has succeeded.
+    /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
     pub fn stamp(&self, started: Instant) {
-        let nanos = started.saturating_duration_since(self.epoch).as_nanos() as u64;
-        self.fresh.fetch_max(nanos + 1, Ordering::Release);
+        self.stamp_read(Moment::awake_since(started, self.slept));
     }
 
-    /// Time since the start of the last good read; `None` before the first.
+    /// A consistent read that *started* at `started` has succeeded, and what it found is in force.
+    pub fn stamp_read(&self, started: Moment) {
+        self.fresh.fetch_max(self.nanos_to(started) + 1, Ordering::Release);
+    }
+
+    /// Time since the start of the last good read, time slept included; `None` before the first.
+    ///
+    /// Ask before [`Current::load`]: what is loaded then is at least as new as what the age was told of.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let nanos = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
-        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+        let read = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
+        let now = self.nanos_to(Moment::awake_since(now, self.slept));
+        Some(Duration::from_nanos(now.saturating_sub(read)))
+    }
+
+    /// Nanoseconds from the epoch to that moment, time slept included.
+    fn nanos_to(&self, moment: Moment) -> u64 {
+        moment.since(self.epoch).as_nanos() as u64
     }
 
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
+    }
+
+    /// Why the last read failed; `None` while the last one was good.
+    pub fn failed_read(&self) -> Option<Arc<FailedRead>> {
+        self.failed_read.load_full()
+    }
+
+    /// Raises what went wrong with the last read, or clears it.
+    pub fn set_failed_read(&self, failed: Option<FailedRead>) {
+        self.failed_read.store(failed.map(Arc::new));
     }
 
     /// The newest configuration's problems while it is invalid; `None` while the newest is the one in force.
@@ -112,6 +161,11 @@ impl Current {
         self.draining.load(Ordering::Acquire)
     }
 
+    /// What is opened in an emergency, whatever is in force.
+    pub fn break_glass(&self) -> &BreakGlasses {
+        &self.break_glass
+    }
+
     /// The hooks that are no longer in force and still hold requests.
     pub fn leaving(&self) -> Arc<Vec<Draining>> {
         self.leaving.load_full()
@@ -125,6 +179,8 @@ impl Current {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -140,5 +196,38 @@ mod tests {
         assert!(current.is_fresh(at(5999)), "an older read that ends late does not age us");
         current.stamp(at(6500));
         assert!(current.is_fresh(at(11_499)));
+    }
+    thread_local! {
+        static SLEPT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn slept() -> Duration {
+        Duration::from_secs(SLEPT.get())
+    }
+
+    #[test]
+    fn time_slept_ages_it_although_the_monotonic_clock_stood_still() {
+        SLEPT.set(100);
+        let epoch = Instant::now();
+        let at = |millis| epoch + Duration::from_millis(millis);
+        let current = Current::by(slept, epoch);
+        current.stamp(at(1000));
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(500)), "what was slept before does not count");
+        SLEPT.set(3700);
+        assert_eq!(current.age(at(1500)), Some(Duration::from_millis(3_600_500)));
+        assert!(!current.is_fresh(at(1500)));
+        current.stamp(at(2000));
+        assert_eq!(current.age(at(2100)), Some(Duration::from_millis(100)), "read after it woke");
+    }
+
+    #[test]
+    fn a_read_that_was_slept_through_is_dated_from_its_start() {
+        SLEPT.set(0);
+        let epoch = Instant::now();
+        let current = Current::by(slept, epoch);
+        let started = Moment::awake_since(epoch, slept);
+        SLEPT.set(60);
+        current.stamp_read(started);
+        assert_eq!(current.age(epoch), Some(Duration::from_secs(60)));
     }
 }

@@ -3,7 +3,7 @@
 //! | what happens | what we do |
 //! | --- | --- |
 //! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
-//! | the revision is forgotten (410), or [`RELIST`] has passed | list anew, and replace everything |
+//! | the revision is forgotten (410), the machine has slept, or [`RELIST`] has passed | list anew, and replace everything |
 //! | the apiserver cannot be reached, says no, or says nonsense | log it once, wait a little longer each time, list anew |
 //!
 //! Meanwhile what is known stays and grows old; requests that need it are refused once it is too old
@@ -19,6 +19,7 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::{Namespaces, namespaces::Question};
 use crate::{
+    clock::{Moment, slept},
     kube::{Client, Event, KubeError, Watch},
     model::Labels,
 };
@@ -60,10 +61,10 @@ impl Following {
 
 /// Takes up one whole list; its revision.
 async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeError> {
-    let began = Instant::now();
+    let began = Moment::now(slept);
     let list = client.list(PATH).await?;
     namespaces.replace(list.items.iter().filter_map(labelled));
-    namespaces.stamp(began);
+    namespaces.stamp_at(began);
     Ok(list.revision)
 }
 
@@ -106,11 +107,15 @@ async fn watch(
         if told.take().is_some() {
             tracing::info!("namespaces can be followed again");
         }
-        let opened = Instant::now();
-        namespaces.stamp(opened);
+        let opened = Moment::now(slept);
+        namespaces.stamp_at(opened);
         loop {
             // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
             let Ok(change) = tokio::time::timeout(WATCH + PAUSES.1, changes.next()).await else { break };
+            // What comes after the machine has slept may have been sent before it did.
+            if slept() > opened.slept + PAUSES.0 {
+                return Ok(());
+            }
             let object = match change {
                 Ok(Some(Event::Changed(object))) => {
                     if let Some((name, labels)) = labelled(&object) {
@@ -139,7 +144,7 @@ async fn watch(
             namespaces.stamp(Instant::now());
         }
         // Whoever hangs up at once must not be called without pause.
-        sleep(PAUSES.0.saturating_sub(opened.elapsed())).await;
+        sleep(PAUSES.0.saturating_sub(opened.instant.elapsed())).await;
     }
     Ok(())
 }

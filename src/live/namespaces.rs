@@ -17,7 +17,10 @@ use arc_swap::ArcSwap;
 use rustc_hash::{FxHashMap, FxHasher};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::model::Labels;
+use crate::{
+    clock::{Moment, Slept, slept},
+    model::Labels,
+};
 
 /// Without a sign of life from the apiserver for so long, what is known is too old to decide on. It sends one at least
 /// every minute (a bookmark), and the follower asks anew before that.
@@ -33,8 +36,9 @@ type Shard = FxHashMap<Box<str>, Arc<Labels>>;
 #[derive(Debug)]
 pub struct Namespaces {
     shards: Box<[ArcSwap<Shard>]>,
-    epoch: Instant,
-    /// Nanoseconds from `epoch` to the last sign of life, plus one; 0 before the first whole list.
+    epoch: Moment,
+    slept: Slept,
+    /// Nanoseconds from `epoch` to the last sign of life, time slept included, plus one; 0 before the first whole list.
     alive: AtomicU64,
     questions: mpsc::Sender<Question>,
 }
@@ -51,9 +55,15 @@ pub struct Question {
 impl Namespaces {
     /// None known yet, and the questions that the follower has to answer.
     pub fn new(now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
+        Self::by(slept, now)
+    }
+
+    /// The same, told by another clock how long the machine has slept.
+    pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        (Arc::new(Self { shards, epoch: now, alive: AtomicU64::new(0), questions }), asked)
+        let epoch = Moment::awake_since(now, slept);
+        (Arc::new(Self { shards, epoch, slept, alive: AtomicU64::new(0), questions }), asked)
     }
 
     /// The labels of a namespace, where it is known.
@@ -71,10 +81,16 @@ impl Namespaces {
         self.len() == 0
     }
 
-    /// Time since the last sign of life; `None` before the first whole list.
+    /// Time since the last sign of life, time slept included; `None` before the first whole list.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let nanos = self.alive.load(Ordering::Acquire).checked_sub(1)?;
-        Some(now.saturating_duration_since(self.epoch + Duration::from_nanos(nanos)))
+        let alive = self.alive.load(Ordering::Acquire).checked_sub(1)?;
+        let now = self.nanos_to(Moment::awake_since(now, self.slept));
+        Some(Duration::from_nanos(now.saturating_sub(alive)))
+    }
+
+    /// Nanoseconds from the epoch to that moment, time slept included.
+    fn nanos_to(&self, moment: Moment) -> u64 {
+        moment.since(self.epoch).as_nanos() as u64
     }
 
     /// May a request be decided on it?
@@ -93,10 +109,14 @@ impl Namespaces {
         answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }
 
-    /// The apiserver has spoken at `now`: what is known was current then.
+    /// The apiserver has spoken at `now`, and the machine has not slept since: what is known was current then.
     pub fn stamp(&self, now: Instant) {
-        let nanos = now.saturating_duration_since(self.epoch).as_nanos() as u64;
-        self.alive.fetch_max(nanos + 1, Ordering::Release);
+        self.stamp_at(Moment::awake_since(now, self.slept));
+    }
+
+    /// What is known was current at that moment.
+    pub fn stamp_at(&self, moment: Moment) {
+        self.alive.fetch_max(self.nanos_to(moment) + 1, Ordering::Release);
     }
 
     /// Takes up one namespace, new or changed.
@@ -173,6 +193,25 @@ mod tests {
         namespaces.stamp(epoch);
         assert!(namespaces.is_fresh(epoch + TOO_OLD_AFTER - Duration::from_millis(1)));
         assert!(!namespaces.is_fresh(epoch + TOO_OLD_AFTER));
+    }
+
+    thread_local! {
+        static SLEPT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    #[test]
+    fn time_slept_makes_it_old() {
+        let epoch = Instant::now();
+        let slept = || Duration::from_secs(SLEPT.get());
+        let (namespaces, _questions) = Namespaces::by(slept, epoch);
+        namespaces.stamp(epoch);
+        let listing = Moment::now(slept);
+        SLEPT.set(3600);
+        assert!(!namespaces.is_fresh(epoch));
+        namespaces.stamp_at(listing);
+        assert!(!namespaces.is_fresh(epoch), "a list that was slept through is as old as its start");
+        namespaces.stamp(epoch);
+        assert!(namespaces.is_fresh(epoch));
     }
 
     #[tokio::test]

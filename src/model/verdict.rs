@@ -1,5 +1,10 @@
 //! Verdict: the one answer to the caller.
 
+/// What comes before the slash in the keys of our own audit annotations.
+pub const OWN: &str = "gatepost.dev";
+/// The audit annotation that says which state of the configuration decided: a [`Revision`](super::Revision).
+pub const REVISION: &str = "gatepost.dev/revision";
+
 /// One of several reasons of a [`StatusInfo`]. Upstream: `metav1.StatusCause`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCause {
@@ -43,7 +48,7 @@ pub struct Verdict {
     pub refusal: Option<StatusInfo>,
     /// For the client's eyes, in order, within upstream's limits.
     pub warnings: Vec<String>,
-    /// For the audit log: key and value, the key being `<hook>/<key>`.
+    /// For the audit log: key and value, the key being `<hook>/<key>`, or [`OWN`]`/<key>`.
     pub audit_annotations: Vec<(String, String)>,
 }
 

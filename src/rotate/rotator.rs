@@ -1,26 +1,28 @@
 //! Rotator: takes readings and puts what is good into force.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
 
 use super::{
-    Candidate, OnHazard, candidate,
+    Candidate, OnHazard,
+    candidate::Known,
     draining::Drain,
     probing::{ProbeNews, Probing},
     seating::{Seat, Seated, seat},
 };
 use crate::{
+    clock::Moment,
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
-    model::{Endpoint, Hook, Revision},
+    live::{Current, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER},
+    model::{BreakGlass, Endpoint, Hook, Revision},
     snapshot::{Problem, Snapshot, hazards::Severity},
     source::{Contents, ReadError, Reading},
-    telemetry::Metrics,
+    telemetry::{Metrics, ReadOutcome},
 };
 
 /// Takes readings and puts what is good into force. The only one who publishes.
@@ -32,6 +34,7 @@ pub struct Rotator {
     on_hazard: OnHazard,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
+    known: Known,
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
@@ -49,6 +52,7 @@ impl Rotator {
             workers,
             on_hazard: OnHazard::default(),
             judged: String::new(),
+            known: Known::default(),
             probing: HashMap::new(),
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
@@ -75,42 +79,66 @@ impl Rotator {
         }
     }
 
-    /// Takes one reading: stamps freshness, and judges what has changed.
+    /// Takes one reading: judges what has changed, and stamps freshness.
     pub async fn take(&mut self, reading: Reading) {
-        match reading.outcome {
+        let outcome = match reading.outcome {
             Ok(contents) => {
-                self.stamp(reading.started);
                 self.tell_recovery();
-                self.judge(contents).await;
+                let outcome = self.judge(contents).await;
+                // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
+                outcome
             }
-            Err(error) => self.tell_failed_read(error),
-        }
+            Err(error) => {
+                let kind = error.kind();
+                self.tell_failed_read(error);
+                ReadOutcome::Failed(kind)
+            }
+        };
+        self.metrics.config_read(outcome, reading.took);
         self.current.set_leaving(self.drain.sweep());
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
     /// nothing to be fresh, and reviews stay refused.
-    fn stamp(&self, started: Instant) {
+    fn stamp(&self, started: Moment) {
         if self.current.load().number > 0 {
-            self.current.stamp(started);
+            self.current.stamp_read(started);
         }
     }
 
-    async fn judge(&mut self, contents: Contents) {
+    async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
             self.rename(&contents.digest, contents.revision);
-            return;
+            return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
         // Compiling a large configuration takes a while, and this thread accepts connections too.
+        let mut known = std::mem::take(&mut self.known);
         let on_hazard = self.on_hazard;
-        match spawn_blocking(move || candidate(&contents, on_hazard)).await {
-            Ok(Ok(candidate)) => self.put_in_force(candidate),
-            Ok(Err(problems)) => self.reject(problems),
+        let check = move || {
+            let candidate = known.candidate(&contents, on_hazard);
+            (candidate.map_err(|problems| (problems, known.break_glass())), known)
+        };
+        match spawn_blocking(check).await {
+            Ok((candidate, known)) => {
+                self.known = known;
+                match candidate {
+                    Ok(candidate) => {
+                        self.put_in_force(candidate);
+                        return ReadOutcome::Changed;
+                    }
+                    Err((problems, break_glass)) => {
+                        // An emergency does not wait until somebody has mended another document.
+                        self.open(break_glass);
+                        self.reject(problems);
+                    }
+                }
+            }
             // The checker itself broke. That is our fault; what is in force stays.
             Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
         }
+        ReadOutcome::Rejected
     }
 
     /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
@@ -121,6 +149,12 @@ impl Rotator {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
+    }
+
+    /// These are the break-glass documents that the source holds now.
+    fn open(&self, documents: Vec<BreakGlass>) {
+        let now = tokio::time::Instant::now().into_std();
+        self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
     fn reject(&self, problems: Vec<Problem>) {
@@ -139,6 +173,7 @@ impl Rotator {
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
+        self.open(candidate.break_glass.clone());
         if self.current.rejected().is_some() {
             tracing::info!("configuration is good again");
             self.current.set_rejected(None);
@@ -150,11 +185,9 @@ impl Rotator {
         }
         tell_hazards(&candidate.snapshot);
         let hooks = self.seated(&in_force, &candidate);
-        let wanted = |endpoint: &Endpoint| {
-            let waits = |live: &LiveHook| live.hook.endpoint == *endpoint && !at_its_place(live);
-            hooks.iter().any(waits)
-        };
-        self.probing.retain(|endpoint, _| wanted(endpoint));
+        let wait: HashSet<_> =
+            hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
+        self.probing.retain(|endpoint, _| wait.contains(endpoint));
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
     }
 
@@ -231,17 +264,34 @@ impl Rotator {
         hooks: Vec<LiveHook>,
     ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
+        let published = SystemTime::now();
+        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
         self.current.publish(Arc::clone(&new));
+        self.tell_workers();
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
         self.drain.replaced(old, &new);
+    }
+
+    /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
+    fn tell_workers(&self) {
+        for worker in &self.workers {
+            let current = Arc::clone(&self.current);
+            worker.spawn(async move { current.refresh() });
+        }
     }
 
     fn tell_failed_read(&mut self, error: ReadError) {
         if self.failed_read.as_ref() != Some(&error) {
             tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
         }
+        let before = self.current.failed_read();
+        self.current.set_failed_read(Some(FailedRead {
+            error: error.to_string(),
+            since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
+            count: before.map_or(0, |before| before.count) + 1,
+        }));
         self.failed_read = Some(error);
         let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
         if stale && !self.told_stale {
@@ -253,6 +303,7 @@ impl Rotator {
     fn tell_recovery(&mut self) {
         if self.failed_read.take().is_some() {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+            self.current.set_failed_read(None);
         }
         self.told_stale = false;
     }

@@ -27,7 +27,8 @@ pub(super) const KEYS: [&str; 14] = [
 /// The keys of `rollout`.
 pub(super) const ROLLOUT_KEYS: [&str; 1] = ["createAs"];
 
-pub(super) const TYPES: [(&str, HookType); 2] = [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
+pub(super) const TYPES: [(&str, HookType); 2] =
+    [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
 
 pub(super) const POLICIES: [(&str, FailurePolicy); 3] =
     [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];

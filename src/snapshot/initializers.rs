@@ -9,7 +9,8 @@ pub(super) const KEYS: [&str; 3] = ["apiGroup", "resource", "initializers"];
 /// The keys of one initializer.
 pub(super) const ONE_KEYS: [&str; 2] = ["name", "failurePolicy"];
 
-pub(super) const POLICIES: [(&str, FailurePolicy); 2] = [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
+pub(super) const POLICIES: [(&str, FailurePolicy); 2] =
+    [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
 
 /// Checks one resource's initializers; what is wrong is reported.
 pub(super) fn check(at: &At<'_>) -> Option<ResourceInitializers> {

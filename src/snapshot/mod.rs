@@ -12,6 +12,8 @@
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
 mod at;
+mod break_glass;
+mod bypass;
 mod check;
 mod client_config;
 mod configuration;
@@ -26,6 +28,7 @@ mod http_url;
 mod identity;
 mod initializers;
 mod kind;
+mod known;
 mod match_conditions;
 mod matched;
 mod matcher;
@@ -60,12 +63,15 @@ use self::{
     matcher::Matcher,
 };
 pub use self::{
+    break_glass::break_glass,
+    exempt::Say,
+    known::Known,
     matched::{HookSet, How, Matched, Wanted},
     note::Note,
     problem::Problem,
     url::{UrlProblem, parse_url},
 };
-use crate::model::{FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +110,9 @@ pub struct Snapshot {
     matcher: Matcher,
     namespaces: FxHashMap<Box<str>, Labels>,
     initializers: Vec<ResourceInitializers>,
+    bypasses: Vec<Arc<Bypass>>,
+    /// Is any hook asked about the configuration of admission?
+    static_hooks: bool,
     notes: Vec<Note>,
     findings: Vec<hazards::Finding>,
 }
@@ -113,7 +122,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    check::check(files, read).map(Snapshot::compile)
+    Known::default().load(files, read)
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
@@ -152,7 +161,7 @@ impl Snapshot {
     }
 
     fn compile(checked: Checked) -> Self {
-        let (mut hooks, mut origins, mut initializers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut identities = Identities::default();
         for configuration in checked.configurations {
             let name: Arc<str> = configuration.name.into();
@@ -169,13 +178,16 @@ impl Snapshot {
                 hooks.push(Arc::new(entry.hook));
             }
             initializers.extend(configuration.initializers);
+            bypasses.extend(configuration.bypasses.into_iter().map(|(bypass, _)| Arc::new(bypass)));
         }
         Self {
             matcher: Matcher::new(&hooks),
+            static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
+            bypasses,
             notes: checked.notes,
             findings: Vec::new(),
         }
@@ -187,6 +199,16 @@ impl Snapshot {
     /// at: they need labels.
     pub fn matching(&self, review: &Review, out: &mut HookSet) {
         self.matcher.matching(&self.hooks, review, out);
+    }
+
+    /// The rules that let requests past hooks, in the order of their configurations.
+    pub fn bypasses(&self) -> &[Arc<Bypass>] {
+        &self.bypasses
+    }
+
+    /// Whether a hook may have a say in this request at all, whatever the rules are, and if not, why.
+    pub fn say(&self, review: &Review) -> Say {
+        exempt::say(review, self.static_hooks)
     }
 
     /// Where hook number `index` comes from.

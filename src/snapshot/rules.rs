@@ -25,7 +25,8 @@ pub(super) const OPERATIONS: [(&str, Option<Operation>); 11] = [
     ("Connect", Some(Operation::Connect)),
 ];
 
-pub(super) const SCOPES: [(&str, Scope); 3] = [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
+pub(super) const SCOPES: [(&str, Scope); 3] =
+    [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
 
 /// Checks and compiles a list of rules; what is wrong is reported.
 pub(super) fn list(at: &At<'_>, form: Form) -> Vec<Rule> {

@@ -104,8 +104,43 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// One word for its kind: the bounded label of `gatepost_config_reads_total`, there with `failed_` before it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "unreadable",
+            Self::NotAFile { .. } => "not_a_file",
+            Self::TooLarge { .. } => "too_large",
+            Self::Unsettled { .. } => "unsettled",
+            Self::Hung(_) | Self::Kube(KubeError::Late { .. }) => "hung",
+            Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
+            Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. }) => "refused",
+            Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",
+            Self::Etcd(error) => of_etcd(error),
+            Self::NotInstalled { .. } => "not_installed",
+            Self::WentBack { .. } => "went_back",
+            Self::OtherStore { .. } => "other_store",
+        }
+    }
+
     pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
         Self::Unreadable { path: path.to_owned(), cause: error.to_string() }
+    }
+}
+
+fn of_etcd(error: &EtcdError) -> &'static str {
+    match error {
+        EtcdError::Late { .. } => "hung",
+        EtcdError::Unreachable { .. } | EtcdError::NoLeader { .. } => "unreachable",
+        EtcdError::TooLarge { .. } => "too_large",
+        EtcdError::Nonsense { .. } => "garbled",
+        EtcdError::All(errors) => errors.first().map_or("unreachable", of_etcd),
+        EtcdError::Access { .. }
+        | EtcdError::Tls(_)
+        | EtcdError::Login { .. }
+        | EtcdError::Unknown { .. }
+        | EtcdError::Denied { .. }
+        | EtcdError::NoLease { .. }
+        | EtcdError::Refused { .. } => "refused",
     }
 }
 

@@ -1,13 +1,14 @@
 //! The tick: reads the source once a second and sends each reading onward. Judges nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::{
     sync::mpsc,
-    time::{self, MissedTickBehavior},
+    time::{self, Interval, MissedTickBehavior},
 };
 
 use super::{Contents, ReadError, Source};
+use crate::clock::{Moment, Slept, slept};
 
 /// How often the source is read.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".
@@ -17,7 +18,9 @@ pub const READ_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Reading {
     /// When the read began.
-    pub started: Instant,
+    pub started: Moment,
+    /// How long it took.
+    pub took: Duration,
     /// What it found.
     pub outcome: Result<Contents, ReadError>,
 }
@@ -25,16 +28,32 @@ pub struct Reading {
 /// Reads `source` every `every` until nobody takes the readings any more. The first read is one period away: whoever
 /// starts this has just made one.
 pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<Reading>) {
-    let mut ticks = time::interval_at(time::Instant::now() + every, every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        ticks.tick().await;
-        // tokio's clock, so that a test with paused time sees the same clock everywhere.
-        let started = time::Instant::now().into_std();
-        let outcome = source.read().await;
-        if readings.send(Reading { started, outcome }).await.is_err() {
-            return;
-        }
+    let mut ticks = Ticks::new(every, slept);
+    while readings.send(ticks.read(source.read()).await).await.is_ok() {}
+}
+
+/// When to read.
+#[derive(Debug)]
+pub struct Ticks {
+    ticks: Interval,
+    slept: Slept,
+}
+
+impl Ticks {
+    /// Every so often, the first time after one period; told by that clock how long the machine has slept.
+    pub fn new(every: Duration, slept: Slept) -> Self {
+        let mut ticks = time::interval_at(time::Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Self { ticks, slept }
+    }
+
+    /// Makes this read at the next tick.
+    pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> Reading {
+        self.ticks.tick().await;
+        let started = Moment::now(self.slept);
+        let outcome = read.await;
+        let took = time::Instant::now().into_std().saturating_duration_since(started.instant);
+        Reading { started, took, outcome }
     }
 }
 
@@ -53,7 +72,7 @@ mod tests {
         let (sender, mut readings) = mpsc::channel(1);
         tokio::spawn(poll(Source::file(&path), READ_EVERY, sender));
         let first = readings.recv().await.unwrap();
-        assert_eq!(first.started - began, READ_EVERY);
+        assert_eq!(first.started.instant - began, READ_EVERY);
         let digest = first.outcome.unwrap().digest;
         fs::remove_file(&path).unwrap();
         // The next reading may have been made before the file went.
@@ -62,6 +81,6 @@ mod tests {
         assert!(
             later[0].outcome.as_ref().is_err() || later[0].outcome.as_ref().is_ok_and(|read| read.digest == digest)
         );
-        assert_eq!(later[1].started - began, READ_EVERY * 3);
+        assert_eq!(later[1].started.instant - began, READ_EVERY * 3);
     }
 }

@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use super::{
-    HookOutcome, Metrics, Reading, Refused, RequestOutcome,
+    HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome,
     cells::{BUCKETS, Sums},
     metrics::{FAILURE_KINDS, TlsReload},
     table::{self, BOUNDS_NANOS, Family, Kind},
@@ -45,7 +45,7 @@ impl Collector for Scrape {
         let encoder = &mut encoder;
         let requests = metrics.requests.sums();
         family(encoder, &table::REQUESTS, |out| by_outcome(out, &[], &RequestOutcome::LABELS, &requests))?;
-        family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, None))?;
+        family(encoder, &table::REQUEST_DURATION, |out| histogram(out, &[], &requests, |_| true))?;
         family(encoder, &table::REFUSED, |out| {
             Refused::LABELS
                 .iter()
@@ -53,8 +53,11 @@ impl Collector for Scrape {
                 .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
         })?;
         self.hooks(encoder)?;
+        self.bypasses(encoder)?;
+        family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
         for (table, reading) in [
+            (&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_BYTES, Reading::InflightBytes),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
@@ -68,6 +71,11 @@ impl Collector for Scrape {
                 family(encoder, table, |out| out.encode_gauge(&value))?;
             }
         }
+        let reads = metrics.config_reads.sums();
+        family(encoder, &table::CONFIG_READS, |out| by_outcome(out, &[], &ReadOutcome::LABELS, &reads))?;
+        family(encoder, &table::CONFIG_READ_DURATION, |out| {
+            histogram(out, &[], &reads, |outcome| outcome < ReadOutcome::GOOD)
+        })?;
         family(encoder, &table::TLS_RELOADS, |out| {
             TlsReload::LABELS
                 .iter()
@@ -90,6 +98,18 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
+    fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family(encoder, &table::BYPASSED_REQUESTS, |out| {
+            for (name, bypass) in self.0.bypasses() {
+                for (effect, count) in bypass.counts().filter(|(_, count)| *count > 0) {
+                    counter(out, &[("bypass", &name), ("effect", effect.as_str())], count)?;
+                }
+            }
+            let ours = self.0.own_configuration.load(Relaxed);
+            counter(out, &[("bypass", "own-configuration"), ("effect", "Skip")], ours)
+        })
+    }
+
     fn hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let hooks: Vec<_> = self.0.hooks().into_iter().map(|(name, hook)| (name, hook.calls.sums(), hook)).collect();
         family(encoder, &table::HOOK_CALLS, |out| {
@@ -113,9 +133,8 @@ impl Scrape {
             hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
         })?;
         family(encoder, &table::HOOK_DURATION, |out| {
-            hooks
-                .iter()
-                .try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, Some(HookOutcome::CANCELLED)))
+            let ended = |outcome| outcome != HookOutcome::CANCELLED;
+            hooks.iter().try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, ended))
         })
     }
 }
@@ -161,19 +180,19 @@ fn by_outcome<const N: usize>(
     })
 }
 
-/// The histogram over all outcomes but `without`.
+/// The histogram over the outcomes that count.
 fn histogram<const N: usize>(
     out: &mut MetricEncoder<'_>,
     labels: &[(&str, &str)],
     sums: &Sums<N>,
-    without: Option<usize>,
+    counts: impl Fn(usize) -> bool,
 ) -> fmt::Result {
     let mut buckets = [(f64::INFINITY, 0); BUCKETS];
     for (bucket, bound) in buckets.iter_mut().zip(BOUNDS_NANOS) {
         bucket.0 = bound as f64 / 1e9;
     }
     let (mut nanos, mut count) = (0, 0);
-    for outcome in (0..N).filter(|outcome| Some(*outcome) != without) {
+    for outcome in (0..N).filter(|outcome| counts(*outcome)) {
         nanos += sums.nanos[outcome];
         for (bucket, n) in buckets.iter_mut().zip(sums.counts[outcome]) {
             bucket.1 += n;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{cells::Cells, throttle::Throttle};
+use super::{bypass::BypassMetrics, cells::Cells, throttle::Throttle};
 
 /// How one hook call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,13 @@ pub enum RequestOutcome {
     Stale,
     /// Our fault.
     Internal,
+    /// Allowed without asking a hook, as a bypass says so.
+    Bypassed,
 }
 
 impl RequestOutcome {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed", "stale", "internal"];
+    pub(super) const LABELS: [&'static str; 6] = ["allowed", "denied", "failed", "stale", "internal", "bypassed"];
 }
 
 /// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
@@ -119,6 +121,54 @@ impl Refused {
     ];
 }
 
+/// How one read of the configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// It is as it was.
+    Unchanged,
+    /// It has changed and is in force.
+    Changed,
+    /// It has changed and is invalid: what was in force stays.
+    Rejected,
+    /// It could not be read; why, as the source's error names it.
+    Failed(&'static str),
+}
+
+impl ReadOutcome {
+    /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
+    pub(super) const LABELS: [&'static str; 15] = [
+        "unchanged",
+        "changed",
+        "rejected",
+        "failed_unreadable",
+        "failed_not_a_file",
+        "failed_too_large",
+        "failed_unsettled",
+        "failed_hung",
+        "failed_unreachable",
+        "failed_refused",
+        "failed_garbled",
+        "failed_not_installed",
+        "failed_went_back",
+        "failed_other_store",
+        "failed_other",
+    ];
+    /// How many of them are good reads.
+    pub(super) const GOOD: usize = 3;
+
+    fn index(self) -> usize {
+        match self {
+            Self::Unchanged => 0,
+            Self::Changed => 1,
+            Self::Rejected => 2,
+            Self::Failed(why) => {
+                let failed = Self::LABELS.iter().position(|label| label.strip_prefix("failed_") == Some(why));
+                failed.unwrap_or(Self::LABELS.len() - 1)
+            }
+        }
+    }
+}
+
 /// What became of a change of the TLS files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsReload {
@@ -154,10 +204,12 @@ pub enum Reading {
     Namespaces,
     /// Time since the apiserver last spoke of them, in seconds.
     NamespacesAge,
+    /// Break-glass documents that are open.
+    BreakGlassOpen,
 }
 
 /// How many there are.
-const READINGS: usize = 9;
+const READINGS: usize = 10;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
 pub(super) const FAILURE_KINDS: [&str; 18] = [
@@ -242,13 +294,19 @@ type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 /// All counters.
 pub struct Metrics {
     workers: usize,
-    pub(super) requests: Cells<5>,
+    pub(super) requests: Cells<6>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
+    pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
     /// Which certificate ends when.
     ends: Mutex<Vec<(String, SystemTime)>>,
     hooks: Mutex<BTreeMap<Arc<str>, Arc<HookMetrics>>>,
+    bypasses: Mutex<BTreeMap<Arc<str>, Arc<BypassMetrics>>>,
+    /// Requests about our own configuration.
+    pub(super) own_configuration: AtomicU64,
+    /// Requests that break-glass has let past.
+    pub(super) break_glass: AtomicU64,
     readings: Mutex<[Option<Read>; READINGS]>,
 }
 
@@ -264,7 +322,7 @@ impl Default for Metrics {
     }
 }
 
-/// Beyond this many names, counters of hooks that nobody holds any longer are forgotten when a new name comes: a
+/// Beyond this many names, counters of hooks, and of bypasses, that nobody holds any longer are forgotten when a new name comes: a
 /// configuration that keeps inventing names must not grow us for ever.
 const HOOKS_KEPT: usize = 4096;
 
@@ -276,9 +334,13 @@ impl Metrics {
             requests: Cells::new(workers),
             refused: array::from_fn(|_| AtomicU64::new(0)),
             copied: AtomicU64::new(0),
+            config_reads: Cells::new(1),
             tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
             ends: Mutex::default(),
             hooks: Mutex::default(),
+            bypasses: Mutex::default(),
+            own_configuration: AtomicU64::new(0),
+            break_glass: AtomicU64::new(0),
             readings: Mutex::default(),
         }
     }
@@ -292,6 +354,31 @@ impl Metrics {
         hooks.entry(Arc::clone(name)).or_insert_with(|| Arc::new(HookMetrics::new(self.workers))).clone()
     }
 
+    /// The counters of the bypass of that name, the same ones at every call. Takes a lock: call it once per generation.
+    pub fn bypass(&self, name: &Arc<str>) -> Arc<BypassMetrics> {
+        let mut bypasses = self.bypasses.lock().unwrap_or_else(PoisonError::into_inner);
+        if bypasses.len() >= HOOKS_KEPT && !bypasses.contains_key(name) {
+            bypasses.retain(|_, metrics| Arc::strong_count(metrics) > 1);
+        }
+        bypasses.entry(Arc::clone(name)).or_default().clone()
+    }
+
+    /// A request about our own configuration was let past.
+    pub fn let_ourselves_past(&self) {
+        self.own_configuration.fetch_add(1, Relaxed);
+    }
+
+    /// Break-glass has let a request past every hook, or past one that meant it.
+    pub fn let_past_broken_glass(&self) {
+        self.break_glass.fetch_add(1, Relaxed);
+    }
+
+    /// Every bypass's counters, by name.
+    pub(super) fn bypasses(&self) -> Vec<(Arc<str>, Arc<BypassMetrics>)> {
+        let bypasses = self.bypasses.lock().unwrap_or_else(PoisonError::into_inner);
+        bypasses.iter().map(|(name, metrics)| (Arc::clone(name), Arc::clone(metrics))).collect()
+    }
+
     /// One request ended.
     pub fn request(&self, worker: usize, outcome: RequestOutcome, took: Duration) {
         self.requests.record(worker, outcome as usize, took);
@@ -300,6 +387,11 @@ impl Metrics {
     /// A call or connection ended at the front.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// One read of the configuration ended.
+    pub fn config_read(&self, outcome: ReadOutcome, took: Duration) {
+        self.config_reads.record(0, outcome.index(), took);
     }
 
     /// The TLS files have changed.

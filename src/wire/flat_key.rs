@@ -7,6 +7,8 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
+use crate::model::verdict::OWN;
+
 /// Longest name part of a qualified name.
 const LONGEST: usize = 63;
 /// Where something must be cut, the key behind the hook's name keeps at least this much.
@@ -15,9 +17,13 @@ const KEPT_OF_KEY: usize = 32;
 const HASH: usize = 8;
 
 /// The key as one name part: `<hook>_<key>` where that is valid and fits, otherwise as much of both as fits around a hash
-/// of the whole. A hook's name has no underscore, so the first one ends it.
+/// of the whole. A hook's name has no underscore, so the first one ends it. Our own keys are bare: the apiserver puts our
+/// name before them.
 pub fn of(key: &str) -> String {
-    let (hook, name) = key.split_once('/').unwrap_or(("", key));
+    let (hook, name) = match key.split_once('/') {
+        None | Some((OWN, _)) => ("", key.rsplit('/').next().unwrap_or(key)),
+        Some(of_hook) => of_hook,
+    };
     let plain = if hook.is_empty() { name.to_owned() } else { format!("{hook}_{name}") };
     if plain.len() <= LONGEST && is_name(&plain) && !hook.contains('_') {
         return plain;
@@ -63,6 +69,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn our_own_keys_are_bare() {
+        assert_eq!(of(crate::model::verdict::REVISION), "revision");
+        assert_eq!(of("gatepost.dev.example.com/revision"), "gatepost.dev.example.com_revision");
+    }
 
     #[test]
     fn what_fits_stays_readable() {

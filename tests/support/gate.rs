@@ -60,11 +60,17 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         digest: String::new(),
         revision: gatepost::model::Revision::Store(1),
         published: SystemTime::now(),
+        bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
         snapshot: Arc::new(snapshot),
         hooks,
     }));
     current.stamp(Instant::now());
     Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons, namespaces: None })
+}
+
+/// The audit annotation that names the revision of [`gate`].
+pub fn revision() -> (String, String) {
+    ("gatepost.dev/revision".to_owned(), "1".to_owned())
 }
 
 /// Decides one request with two seconds' time.

@@ -17,7 +17,7 @@ use crate::{
     cli::ask::Caller,
     hooks::Method,
     live::{LiveHook, Rotation},
-    model::{Endpoint, Transport, hook::Address},
+    model::{Endpoint, Transport, hook::Address, verdict},
     wire::pb::k8s::io::api::admission::v1::{AdmissionResponse, AdmissionReview},
 };
 
@@ -170,7 +170,8 @@ impl Stage {
         for warning in &told.response.warnings {
             screen.field("warning", warning);
         }
-        for (key, value) in &told.response.audit_annotations {
+        // The revision that decided stands in each, and says nothing that the story does not.
+        for (key, value) in told.response.audit_annotations.iter().filter(|(key, _)| *key != verdict::REVISION) {
             screen.field("noted", &format!("{key}: {value}").replace(DOMAIN, ""));
         }
         asked(screen, &told.record);

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, io};
 
 use super::*;
-use crate::{model::CallFailure, snapshot::SourceFile};
+use crate::{clock::slept, model::CallFailure, snapshot::SourceFile};
 
 /// Contents that configure these hooks: name and port.
 fn contents(hooks: &[(&str, u16)]) -> Contents {
@@ -37,8 +37,12 @@ async fn started(hooks: &[(&str, u16)]) -> Rotator {
 }
 
 async fn read(rotator: &mut Rotator, contents: Contents) {
-    let started = tokio::time::Instant::now().into_std();
-    rotator.take(Reading { started, outcome: Ok(contents) }).await;
+    rotator.take(reading(Ok(contents))).await;
+}
+
+/// A read that begins now.
+fn reading(outcome: Result<Contents, ReadError>) -> Reading {
+    Reading { started: Moment::now(slept), took: Duration::from_millis(1), outcome }
 }
 
 /// How each hook stands: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).
@@ -221,12 +225,61 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     tokio::time::advance(STALE_AFTER).await;
     let now = tokio::time::Instant::now().into_std();
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
-    rotator.take(Reading { started: now, outcome: Err(error) }).await;
+    rotator.take(reading(Err(error.clone()))).await;
+    rotator.take(reading(Err(error))).await;
+    let failed = rotator.current.failed_read().expect("told");
+    assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
     assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
     assert!(!rotator.current.is_fresh(now));
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert!(rotator.current.is_fresh(now));
+    assert_eq!(rotator.current.failed_read(), None);
     assert_eq!(number(&rotator), 1, "the same contents are judged once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_read_is_counted_by_what_came_of_it() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    read(&mut rotator, written("kind: Nonsense")).await;
+    rotator.take(reading(Err(ReadError::Hung(STALE_AFTER)))).await;
+    let text = rotator.metrics.render().unwrap();
+    for outcome in ["changed", "unchanged", "rejected", "failed_hung"] {
+        let sample = format!("gatepost_config_reads_total{{outcome=\"{outcome}\"}} 1\n");
+        assert!(text.contains(&sample), "{outcome} in\n{text}");
+    }
+}
+
+#[test]
+fn what_is_in_force_is_not_fresh_because_something_else_was_found() {
+    // One thread for what blocks, and it is taken: the change is found, and cannot be judged yet.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut rotator = started(&[("a", 1)]).await;
+        let current = Arc::clone(&rotator.current);
+        let age = || current.age(tokio::time::Instant::now().into_std());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let (free, taken) = std::sync::mpsc::channel::<()>();
+        let blocking = spawn_blocking(move || taken.recv().is_err());
+        {
+            let mut change = std::pin::pin!(read(&mut rotator, contents(&[("b", 2)])));
+            tokio::select! {
+                biased;
+                () = &mut change => panic!("it was judged"),
+                () = std::future::ready(()) => {}
+            }
+            assert_eq!((current.load().number, age()), (1, Some(Duration::from_secs(3))));
+            drop(free);
+            change.await;
+        }
+        assert!(blocking.await.unwrap());
+        assert_eq!((number(&rotator), age()), (2, Some(Duration::ZERO)));
+    });
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,6 +301,18 @@ async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
     read(&mut rotator, contents(&[("b", 2), ("c", 3)])).await;
     assert!(leaving(&rotator).is_empty());
     drop(later);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_keeps_no_hook_from_draining() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    // This thread is the worker. It has served a request, and has nothing to do any more.
+    let channel = Arc::downgrade(&rotator.current.enter().hooks[0].channel);
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    tokio::task::yield_now().await;
+    assert!(channel.upgrade().is_none(), "its connections close");
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    assert!(rotator.current.leaving().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

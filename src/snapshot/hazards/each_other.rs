@@ -5,20 +5,23 @@ use super::{
     graph::groups,
     mend::Mend,
     requests::{POD, listed},
-    view::{Sees, View},
+    view::{Seen, Sees, View},
 };
 
 /// Hooks are taken together by the namespace that they run in: who is kept from one of its pods is kept from all.
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
-    let approves = |home: &str, at: &str| {
-        homes[home].iter().map(|number| view.sees(&view.hooks[*number], POD, at)).max().unwrap_or(Sees::No)
+    // Most hooks are not about pods at all; there may be as many pairs of the others as hooks squared.
+    let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
+    let approves = |other: usize, at: &str| over_pods[other].iter().map(|seen| view.sees(seen, POD, at)).max();
+    let edges = |least: Sees| -> Vec<Vec<usize>> {
+        let needs = |at: &&str| -> Vec<usize> {
+            let others = (0..names.len()).filter(|other| names[*other] != *at);
+            others.filter(|other| approves(*other, at).is_some_and(|sees| sees >= least)).collect()
+        };
+        names.iter().map(needs).collect()
     };
-    let needs = |at: &&str, least: Sees| -> Vec<usize> {
-        (0..names.len()).filter(|other| names[*other] != *at && approves(names[*other], at) >= least).collect()
-    };
-    let edges = |least| -> Vec<Vec<usize>> { names.iter().map(|at| needs(at, least)).collect() };
     let sure = groups(&edges(Sees::Yes));
     for group in groups(&edges(Sees::Perhaps)).into_iter().filter(|group| group.len() > 1) {
         let parts: Vec<_> = sure.iter().filter(|part| part.len() > 1 && group.contains(&part[0])).collect();

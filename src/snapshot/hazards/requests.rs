@@ -1,6 +1,8 @@
 //! Requests that a finding asks about: would this hook be asked?
 
-use crate::model::Operation;
+use bytestring::ByteString;
+
+use crate::model::{Gvr, Operation, Target};
 
 /// A request, as far as rules look at it, in the version that apiservers of today store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,16 @@ impl Request {
     /// The same with another operation.
     pub(super) const fn with(self, operation: Operation) -> Self {
         Self { operation, ..self }
+    }
+
+    pub(super) fn gvr(&self) -> Gvr {
+        let word = ByteString::from_static;
+        Gvr { group: word(self.group), version: word(self.version), resource: word(self.resource) }
+    }
+
+    /// As rules see it; `resource` is its own [`Request::gvr`].
+    pub(super) fn target<'a>(&self, resource: &'a Gvr, namespace: &'a str) -> Target<'a> {
+        Target { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
     }
 
     /// As one speaks of it: `pods`, `deployments.apps`, `pods/ephemeralcontainers`.

@@ -93,8 +93,9 @@ pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTr
     let view = View::new(snapshot);
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
-    let approves = |home: &str, at: &str| homes[home].iter().any(|n| view.sees(&view.hooks[*n], POD, at) != Sees::No);
-    let needs = |at: &&str| (0..names.len()).filter(|n| names[*n] != *at && approves(names[*n], at)).collect();
+    let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
+    let approves = |other: usize, at: &str| over_pods[other].iter().any(|seen| view.sees(seen, POD, at) != Sees::No);
+    let needs = |at: &&str| (0..names.len()).filter(|n| names[*n] != *at && approves(*n, at)).collect();
     let edges: Vec<Vec<usize>> = names.iter().map(needs).collect();
     let mut levels: BTreeMap<String, u32> = BTreeMap::new();
     // A group comes after what it needs, whose levels are known by then.

@@ -96,3 +96,16 @@ fn a_rule_for_objects_outside_of_namespaces_is_not_turned_into_its_opposite() {
     assert!(found.iter().any(|finding| finding.rule == "guards-nodes"), "{found:#?}");
     assert_eq!(found[0].hooks[0].patch, serde_json::json!({"failurePolicy": "Ignore"}));
 }
+
+#[test]
+fn a_bypass_keeps_a_hook_away_as_well() {
+    let hooks = over_pods("a", "failurePolicy: Fail");
+    let with = |who: &str| {
+        let bypass = format!("bypass: [{{name: b, reason: r, namespaces: [a, kube-system]{who}}}]\n");
+        rules(&format!("{hooks}{bypass}"))
+    };
+    assert_eq!(with(""), []);
+    let both = [(Severity::Gap, "approves-own-pods"), (Severity::Gap, "guards-kube-system")];
+    assert_eq!(with(", groups: ['system:nodes']"), both, "for some only");
+    assert_eq!(with(", hooks: [a]"), []);
+}

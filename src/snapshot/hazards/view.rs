@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use super::{
     super::{Origin, Snapshot, namespace::NAME_LABEL},
     finding::Severity,
-    requests::Request,
+    requests::{POD, Request},
 };
-use crate::model::{
-    FailurePolicy, Gvr, Hook, Labels, MatchPolicy, Selector, Target, hook::Address, selector::Requirement,
-};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Selector, hook::Address, selector::Requirement};
 
 /// Is a hook asked? A later one is surer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,8 +29,8 @@ impl Sees {
         match self {
             Self::Yes | Self::No => "",
             Self::Perhaps => {
-                ", unless labels that the configuration does not show keep it away: write the Namespace document with \
-                 them into the configuration, or exclude it by its name"
+                ", unless labels that the configuration does not show keep it away, or a bypass lets all who write it \
+                 past: write the Namespace document into the configuration, or exclude the namespace by its name"
             }
         }
     }
@@ -81,6 +79,11 @@ impl<'a> View<'a> {
         homes
     }
 
+    /// Those of these hooks that any new pod may concern.
+    pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&Seen<'a>> {
+        hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen.hook, POD, "default")).collect()
+    }
+
     /// The labels of a namespace, where the configuration has them.
     pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
         self.snapshot.namespaces.get(namespace)
@@ -100,7 +103,22 @@ impl<'a> View<'a> {
             "" => Sees::Yes,
             _ => self.by_namespace(&seen.hook.namespace_selector, namespace),
         };
-        by_namespace.min(by_object(&seen.hook.object_selector))
+        let selected = by_namespace.min(by_object(&seen.hook.object_selector));
+        if selected == Sees::No { selected } else { selected.min(self.past_bypasses(seen.hook, request, namespace)) }
+    }
+
+    /// Is a failed call held against such a request, whoever makes it? Perhaps, where a bypass is for some.
+    fn past_bypasses(&self, hook: &Hook, request: Request, namespace: &str) -> Sees {
+        let resource = request.gvr();
+        let target = request.target(&resource, namespace);
+        let applies = |bypass: &Bypass| {
+            let here = bypass.namespaces.is_empty() || bypass.namespaces.iter().any(|named| **named == *namespace);
+            let this = bypass.resources.is_empty() || bypass.resources.iter().any(|rule| rule.matches(&target));
+            bypass.is_about(&hook.name) && here && this
+        };
+        let for_anybody = |bypass: &Bypass| bypass.who.users.is_empty() && bypass.who.groups.is_empty();
+        let bypasses = self.snapshot.bypasses.iter().filter(|bypass| applies(bypass));
+        bypasses.map(|it| if for_anybody(it) { Sees::No } else { Sees::Perhaps }).min().unwrap_or(Sees::Yes)
     }
 
     /// The surest of several.
@@ -127,9 +145,8 @@ impl<'a> View<'a> {
 
 /// Would a rule see it? One that names the resource in other versions counts: what it means is then a failed call.
 pub(super) fn by_rules(hook: &Hook, request: Request, namespace: &str) -> bool {
-    let Request { operation, group, version, resource, sub_resource } = request;
-    let resource = Gvr { group: group.into(), version: version.into(), resource: resource.into() };
-    let target = Target { operation, resource: &resource, sub_resource, namespace };
+    let resource = request.gvr();
+    let target = request.target(&resource, namespace);
     let equivalent = hook.match_policy == MatchPolicy::Equivalent;
     hook.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.names_another_version(&target))
 }

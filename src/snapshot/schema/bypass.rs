@@ -6,19 +6,29 @@ use super::{
     limits,
     rule::Rule,
     validation::rules,
-    words::{Name, ShortName},
+    words::{Line, Name, ShortName},
 };
 
-/// One line that is not blank.
-pub(super) const REASON: &str = r"^[^\p{Cc}]*[^\p{Cc}\s][^\p{Cc}]*$";
 /// A name and no pattern.
 const EXACT: &str = "^[^*]+$";
 /// Namespace and name.
-const ACCOUNT: &str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+const ACCOUNT: &str =
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
-const BYPASS: [(&str, &str); 1] = [(
-    "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",
-    "the bypass would let every request past: name namespaces, users, groups, serviceAccounts or resources",
+const BYPASS: [(&str, &str); 2] = [
+    (
+        "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",
+        "the bypass would let every request past: name namespaces, users, groups, serviceAccounts or resources",
+    ),
+    (
+        "self.name != 'own-configuration'",
+        "own-configuration is what requests about Gatepost's own configuration are counted as: rename the bypass",
+    ),
+];
+
+const SOMEBODY: [(&str, &str); 1] = [(
+    "!self.exists(one, one in ['system:authenticated', 'system:unauthenticated', 'system:anonymous'])",
+    "that is anybody, and would open everything: write the exact name of somebody",
 )];
 
 /// Requests that are let past hooks: those that fit all that is named here.
@@ -29,8 +39,7 @@ pub struct Bypass {
     #[schemars(length(min = 1, max = 63))]
     pub name: Name,
     /// Why, in one line: it stands in the audit log for every request let past.
-    #[schemars(length(min = 1, max = 1024), regex(pattern = REASON))]
-    pub reason: String,
+    pub reason: Line,
     /// What becomes of such requests. `Skip` unless said.
     pub effect: Option<Effect>,
     /// Which hooks; all unless said.
@@ -40,10 +49,18 @@ pub struct Bypass {
     #[schemars(length(min = 1, max = limits::NAMES))]
     pub namespaces: Option<Vec<ShortName>>,
     /// By which users: their exact names.
-    #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 1024), regex(pattern = EXACT)))]
+    #[schemars(
+        length(min = 1, max = limits::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
+        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+    )]
     pub users: Option<Vec<String>>,
     /// By users of which groups: their exact names.
-    #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 1024), regex(pattern = EXACT)))]
+    #[schemars(
+        length(min = 1, max = limits::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
+        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+    )]
     pub groups: Option<Vec<String>>,
     /// By which service accounts: `namespace/name`.
     #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]

@@ -24,7 +24,7 @@ pub struct AdmissionControlConfiguration {
     pub resource_initializers: Option<Vec<ResourceInitializers>>,
     /// Requests that are let past hooks, and why.
     #[schemars(
-        length(max = limits::ENTRIES),
+        length(max = limits::BYPASSES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub bypass: Option<Vec<Bypass>>,

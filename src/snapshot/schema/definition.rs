@@ -21,7 +21,12 @@ pub fn definitions() -> [Value; 2] {
         }),
         schema_of::<AdmissionControlConfiguration>(),
         json!([
-            column("Accepted", ".status.conditions[?(@.type==\"Accepted\")].status", "Is it in force in every replica?", 0),
+            column(
+                "Accepted",
+                ".status.conditions[?(@.type==\"Accepted\")].status",
+                "Is it in force in every replica?",
+                0
+            ),
             column("Message", ".status.conditions[?(@.type==\"Accepted\")].message", "Why it is not", 1),
         ]),
     );

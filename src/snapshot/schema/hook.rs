@@ -7,7 +7,7 @@ use super::{
     limits,
     rule::Rule,
     selector::LabelSelector,
-    validation::rules,
+    validation::{duration, rules},
     words::{Name, Time},
 };
 
@@ -18,22 +18,11 @@ macro_rules! over_http {
     };
 }
 
-/// A time that humans write, as CEL's `duration` reads it.
-macro_rules! duration {
-    ($time:literal) => {
-        concat!(
-            "duration(",
-            $time,
-            ".replace(' ', '').replace('nanos', 'ns').replace('nsec', 'ns').replace('usec', 'us').replace('millis', 'ms')\
-             .replace('msec', 'ms').replace('seconds', 's').replace('second', 's').replace('secs', 's').replace('sec', 's')\
-             .replace('minutes', 'm').replace('minute', 'm').replace('mins', 'm').replace('min', 'm')\
-             .replace('hours', 'h').replace('hour', 'h').replace('hrs', 'h').replace('hr', 'h'))"
-        )
-    };
-}
-
 const HOOK: [(&str, &str); 7] = [
-    ("!has(self.type) || self.type != 'Mutating'", "type: Mutating hooks are not yet served: remove the hook, or make it Validating"),
+    (
+        "!has(self.type) || self.type != 'Mutating'",
+        "type: Mutating hooks are not yet served: remove the hook, or make it Validating",
+    ),
     (
         "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
         "failurePolicy: Retry may ask twice: declare sideEffects None or NoneOnDryRun if that is true, or use Fail or Ignore",
@@ -67,8 +56,10 @@ const HOOK: [(&str, &str); 7] = [
     ),
 ];
 
-const VERSIONS: [(&str, &str); 1] =
-    [("'v1' in self || 'v1beta1' in self", "admissionReviewVersions holds no version that is known: list v1 or v1beta1")];
+const VERSIONS: [(&str, &str); 1] = [(
+    "'v1' in self || 'v1beta1' in self",
+    "admissionReviewVersions holds no version that is known: list v1 or v1beta1",
+)];
 
 /// A hook: who is asked, about what, and what becomes of a request when no usable answer comes.
 #[derive(Clone, Debug, JsonSchema)]

@@ -1,8 +1,10 @@
 //! How much one object may hold. A cluster reckons what its rules cost at worst, from these numbers, and takes no
 //! definition whose rules could cost too much; where there is more to say, it is said in several objects.
 
-/// Hooks, initialized resources or bypasses in one object.
+/// Hooks, or resources with initializers, in one object.
 pub(super) const ENTRIES: u32 = 512;
+/// Bypasses in one object.
+pub(super) const BYPASSES: u32 = 128;
 /// Rules of one hook or bypass.
 pub(super) const RULES: u32 = 32;
 /// Entries of one list in a rule.

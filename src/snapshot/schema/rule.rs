@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use super::{limits, validation::rules};
 
 const RULE: [(&str, &str); 3] = [
-    ("!has(self.operations) || !has(self.verbs)", "verbs stands beside operations, which says the same: keep one of the two"),
+    (
+        "!has(self.operations) || !has(self.verbs)",
+        "verbs stands beside operations, which says the same: keep one of the two",
+    ),
     (
         "has(self.apiGroups) != has(self.apiGroup)",
         "list apiGroups, or name one apiGroup, and not both: \"\" is the core group, \"*\" is all",
@@ -17,10 +20,8 @@ const RULE: [(&str, &str); 3] = [
     ),
 ];
 
-const STAR: [(&str, &str); 1] = [(
-    "self.size() == 1 || !self.exists(word, word == '*')",
-    "\"*\" is everything: let it stand alone, or remove it",
-)];
+const STAR: [(&str, &str); 1] =
+    [("self.size() == 1 || !self.exists(word, word == '*')", "\"*\" is everything: let it stand alone, or remove it")];
 
 const STAR_STAR: [(&str, &str); 1] = [(
     "self.size() == 1 || !self.exists(word, word == '*/*')",

@@ -33,10 +33,15 @@ pub struct LabelValue(#[schemars(length(max = 63), regex(pattern = LABEL_VALUE))
 #[derive(Clone, Debug, JsonSchema)]
 pub struct Time(#[schemars(length(min = 2, max = 64), regex(pattern = TIME))] pub String);
 
-/// A point in time, as RFC 3339 has it.
+/// A point in time in UTC, such as `2026-01-31T22:15:00Z`.
 #[derive(Clone, Debug, JsonSchema)]
-pub struct Moment(#[schemars(extend("format" = "date-time"))] pub String);
+pub struct Moment(
+    #[schemars(regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$"), extend("format" = "date-time"))]
+    pub String,
+);
 
-/// Any text but none at all.
+/// A text of one line, which is not blank.
 #[derive(Clone, Debug, JsonSchema)]
-pub struct Text(#[schemars(length(min = 1, max = 253))] pub String);
+pub struct Line(
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[^\p{Cc}]*[^\p{Cc}\s][^\p{Cc}]*$"))] pub String,
+);

@@ -17,6 +17,9 @@ fn what_was_recorded_is_exposed() {
     metrics.request(9, RequestOutcome::Stale, Duration::from_secs(40));
     metrics.refused(Refused::TooLarge);
     metrics.copied(17);
+    metrics.config_read(ReadOutcome::Unchanged, Duration::from_millis(3));
+    metrics.config_read(ReadOutcome::Failed("hung"), Duration::from_millis(800));
+    metrics.config_read(ReadOutcome::Failed("never heard of"), Duration::ZERO);
     metrics.observe(Reading::InflightBytes, || Some(5.0));
     let hook = metrics.hook(&"a\"b".into());
     hook.record(1, HookOutcome::FailedOpen("timeout"), Duration::from_millis(100));
@@ -36,6 +39,11 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_refused_total{reason=\"too_large\"}", "1"),
         ("gatepost_object_bytes_copied_total", "17"),
         ("gatepost_inflight_bytes", "5.0"),
+        ("gatepost_config_reads_total{outcome=\"unchanged\"}", "1"),
+        ("gatepost_config_reads_total{outcome=\"failed_hung\"}", "1"),
+        ("gatepost_config_reads_total{outcome=\"failed_other\"}", "1"),
+        ("gatepost_config_read_duration_seconds_count", "1"),
+        ("gatepost_config_read_duration_seconds_bucket{le=\"0.005\"}", "1"),
         ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"cancelled\"}", "1"),
         ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"failed_open\"}", "1"),
         ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"timeout\",policy=\"Ignore\"}", "1"),
@@ -63,6 +71,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         Reading::AuditLost,
         Reading::Namespaces,
         Reading::NamespacesAge,
+        Reading::BreakGlassOpen,
     ] {
         metrics.observe(reading, || Some(1.0));
     }

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 /// Everything that does not fit.
-pub fn problems(schema: &Value, value: &Value) -> Vec<String> {
+pub(crate) fn problems(schema: &Value, value: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     visit(schema, value, "", &mut problems);
     problems
@@ -96,9 +96,11 @@ fn list(schema: &Value, items: &[Value], path: &str, problems: &mut Vec<String>)
 
 fn text_fits(schema: &Value, text: &str) -> bool {
     let length = text.chars().count() as u64;
+    let is_moment = || humantime::parse_rfc3339(text).is_ok();
     let pattern = schema["pattern"].as_str().map(|pattern| Regex::new(pattern).expect("a pattern"));
     schema["minLength"].as_u64().is_none_or(|least| length >= least)
         && schema["maxLength"].as_u64().is_none_or(|most| length <= most)
+        && (schema["format"] != "date-time" || is_moment())
         && pattern.is_none_or(|pattern| pattern.is_match(text))
         && schema["enum"].as_array().is_none_or(|words| words.iter().any(|word| word == text))
 }

@@ -1,0 +1,170 @@
+//! Who may read, and whom we believe.
+
+use std::{fs, path::Path};
+
+use gatepost::{
+    etcd::{Access, Client, EtcdError, Login, TlsFiles},
+    source::{EtcdPlace, ReadError},
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    Case,
+    etcd::{Cluster, range_of},
+    setting::{PREFIX, Reader, configuration, of, place, runtime, write},
+    tls::{Authority, Pair},
+};
+
+pub(crate) const CASES: &[Case] = &[
+    ("etcd_is_asked_over_tls_with_a_client_certificate_that_may_change", tls_with_client_certificates),
+    ("an_expired_server_certificate_is_named", an_expired_server_certificate_is_named),
+    ("a_user_reads_the_prefix_and_no_more", a_user_reads_the_prefix_and_no_more),
+    ("a_name_that_does_not_resolve_is_named_and_passed_over", a_name_that_does_not_resolve),
+];
+
+/// A node over TLS, and the folder that our own files are in.
+struct Secure {
+    cluster: Cluster,
+    folder: TempDir,
+}
+
+impl Secure {
+    fn start(program: &Path, authority: &Authority, server: &Pair, clients: Option<&Authority>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| write(folder.path(), name, text).display().to_string();
+        let mut more = vec!["--cert-file".to_owned(), file("server.crt", &server.chain)];
+        more.extend(["--key-file".to_owned(), file("server.key", &server.key)]);
+        if let Some(clients) = clients {
+            let ca = file("clients.crt", &clients.pem());
+            more.extend(["--client-cert-auth".to_owned(), "--trusted-ca-file".to_owned(), ca]);
+        }
+        file("ca.crt", &authority.pem());
+        Self { cluster: Cluster::over_tls(program, &more), folder }
+    }
+
+    fn put_pair(&self, pair: &Pair) {
+        write(self.folder.path(), "client.crt", &pair.chain);
+        write(self.folder.path(), "client.key", &pair.key);
+    }
+
+    /// With our certificate, or without.
+    fn place(&self, shown: bool) -> EtcdPlace {
+        let file = |name: &str| self.folder.path().join(name);
+        let pair = shown.then(|| (file("client.crt"), file("client.key")));
+        let tls = TlsFiles { ca: Some(file("ca.crt")), pair };
+        of(Access { endpoints: self.cluster.urls(), tls, ..Access::default() })
+    }
+}
+
+fn tls_with_client_certificates(program: &Path) {
+    let (authority, stranger) = (Authority::new("etcd"), Authority::new("stranger"));
+    let etcd = Secure::start(program, &authority, &authority.server(), Some(&authority));
+    let ours = authority.pair("gatepost", &[]);
+    etcd.put_pair(&ours);
+    let mut reader = Reader::open(etcd.place(true));
+    reader.good();
+
+    let told = Reader::open(etcd.place(false)).fails_with("received fatal alert").to_string();
+    println!("  without a certificate: {told}");
+
+    // A torn rotation, and a key that is none: what was good stays.
+    write(etcd.folder.path(), "client.key", &stranger.pair("gatepost", &[]).key);
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        reader.read().expect("the last good pair stays");
+    }
+    // A sound pair is followed, whether etcd takes it or not.
+    etcd.put_pair(&stranger.pair("gatepost", &[]));
+    reader.fails_with("received fatal alert");
+    etcd.put_pair(&ours);
+    reader.good();
+    // And so is the authority that we believe.
+    write(etcd.folder.path(), "ca.crt", &stranger.pem());
+    let told = reader.fails_with("UnknownIssuer").to_string();
+    assert!(told.contains("TLS"), "{told}");
+
+    write(etcd.folder.path(), "client.key", "none");
+    let error = runtime().block_on(Client::open(&etcd.place(true).access)).unwrap_err();
+    assert!(matches!(error, EtcdError::Tls(_)), "{error}");
+}
+
+fn an_expired_server_certificate_is_named(program: &Path) {
+    let authority = Authority::new("etcd");
+    let etcd = Secure::start(program, &authority, &authority.ending(2001), None);
+    let told = Reader::open(etcd.place(false)).fails_with("expired").to_string();
+    println!("  {told}");
+    assert!(told.contains(&etcd.cluster.url(0)), "{told}");
+}
+
+fn a_user_reads_the_prefix_and_no_more(program: &Path) {
+    let mut cluster = Cluster::start(program, 1);
+    cluster.put(&format!("{PREFIX}a"), &configuration("one.example.com"));
+    let (key, range_end) = range_of(PREFIX);
+    let read = json!({ "permType": "READ", "key": key, "range_end": range_end });
+    for (path, question) in [
+        ("user/add", json!({ "name": "root", "password": "hunter2-root" })),
+        ("user/grant", json!({ "user": "root", "role": "root" })),
+        ("role/add", json!({ "name": "gatepost-read" })),
+        ("role/grant", json!({ "name": "gatepost-read", "perm": read })),
+        ("user/add", json!({ "name": "gatepost", "password": "hunter2" })),
+        ("user/grant", json!({ "user": "gatepost", "role": "gatepost-read" })),
+        ("user/add", json!({ "name": "nobody", "password": "hunter2" })),
+        ("enable", json!({})),
+    ] {
+        // From 3.5 on, etcd has made the role root by itself.
+        if path == "user/grant" && question["user"] == "root" {
+            let _ = cluster.post("/v3/auth/role/add", &json!({ "name": "root" }));
+        }
+        cluster.post(&format!("/v3/auth/{path}"), &question).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let right = write(folder.path(), "right", "hunter2\n");
+    let wrong = write(folder.path(), "wrong", "hunter22\n");
+    let access = |user: &str, password_file: &Path| Access {
+        endpoints: cluster.urls(),
+        login: Some(Login { user: user.to_owned(), password_file: password_file.to_owned() }),
+        ..Access::default()
+    };
+    let ours = access("gatepost", &right);
+    let mut reader = Reader::open(of(ours.clone()));
+    assert_eq!(reader.good().files.len(), 1);
+
+    runtime().block_on(async {
+        let client = Client::open(&ours).await.unwrap();
+        client.get_prefix(PREFIX).await.unwrap();
+        for denied in [
+            client.get_prefix("/gatepost/").await.map(drop),
+            client.glance("/").await.map(drop),
+            client.put(format!("{PREFIX}b"), "x", None).await.map(drop),
+            client.delete(format!("{PREFIX}a")).await.map(drop),
+        ] {
+            assert!(matches!(denied, Err(EtcdError::Denied { .. })), "{denied:?}");
+        }
+    });
+    let told = Reader::open(of(access("gatepost", &wrong))).fails_with("password").to_string();
+    assert!(told.contains("does not take the password of the user \"gatepost\""), "{told}");
+    Reader::open(of(access("nobody", &right))).fails_with("denies the user \"nobody\" this");
+    Reader::open(place(cluster.urls())).fails_with("wants a user");
+    fs::write(&right, "\n").unwrap();
+    assert!(runtime().block_on(Client::open(&ours)).unwrap_err().to_string().contains("no password in it"));
+    fs::write(&right, "hunter2").unwrap();
+
+    // Simple tokens are kept in memory: after this etcd knows ours no more.
+    cluster.kill(0);
+    reader.fails_with("etcd");
+    cluster.start_node(0);
+    assert_eq!(reader.good().files.len(), 1);
+}
+
+fn a_name_that_does_not_resolve(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    // Too long for a label: no resolver has to be asked.
+    let nowhere = format!("http://{}.example:2379", "x".repeat(64));
+    let reading = |endpoints| Reader::open(of(Access { endpoints, plaintext: true, ..Access::default() })).read();
+    let both = [vec![nowhere.clone()], cluster.urls()].concat();
+    reading(both).expect("the next endpoint answers");
+    let error = reading(vec![nowhere]).unwrap_err();
+    assert!(matches!(&error, ReadError::Etcd(EtcdError::Unreachable { .. })), "{error}");
+    assert!(error.to_string().contains("cannot be resolved"), "{error}");
+}

@@ -1,0 +1,125 @@
+//! What is read, and what that costs.
+
+use std::{fs, path::Path};
+
+use gatepost::{model::Revision, source::EtcdPlace};
+
+use crate::{
+    Case,
+    etcd::{Cluster, wait},
+    proxy::Proxy,
+    setting::{PREFIX, Reader, configuration, hooks, names, place, sidecar, until_hook},
+};
+
+pub(crate) const CASES: &[Case] = &[
+    ("keys_are_documents_and_changes_are_seen", keys_are_documents_and_changes_are_seen),
+    ("an_unchanged_poll_costs_one_question_and_less_than_a_kilobyte", an_unchanged_poll_is_cheap),
+    ("an_empty_prefix_is_said_aloud", an_empty_prefix_is_said_aloud),
+    ("certificates_come_from_a_folder_of_this_machine", certificates_come_from_a_folder_of_this_machine),
+    ("garbage_in_a_key_is_rejected_and_the_last_good_stays", garbage_in_a_key_is_rejected),
+];
+
+fn keys_are_documents_and_changes_are_seen(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    let two = configuration("two.example.com");
+    cluster.put("/gatepost/configuration", "not ours");
+    cluster.put(&format!("{PREFIX}teams/b.json"), "{}");
+    let at = cluster.put(&format!("{PREFIX}a"), &two);
+    let mut reader = Reader::open(place(cluster.urls()));
+    let first = reader.good();
+    assert_eq!(names(&first), ["a", "teams/b.json"]);
+    assert_eq!(&*first.files[0].bytes, two.as_bytes());
+    assert_eq!((&first.revision, first.as_of), (&Revision::Store(at), Some(at)));
+
+    let elsewhere = cluster.put("/elsewhere", "x");
+    let same = reader.good();
+    assert_eq!((&same.digest, &same.revision, same.as_of), (&first.digest, &first.revision, Some(elsewhere)));
+
+    let changed = cluster.put(&format!("{PREFIX}a"), "# changed");
+    let second = reader.good();
+    assert_eq!((&*second.files[0].bytes, &second.revision), (&b"# changed"[..], &Revision::Store(changed)));
+
+    // Both what was put last, and what was not.
+    for (key, left) in [("teams/b.json", vec!["a"]), ("a", vec![])] {
+        let deleted = cluster.delete(&format!("{PREFIX}{key}"));
+        let read = reader.good();
+        assert_eq!((names(&read), &read.revision), (left, &Revision::Store(deleted)));
+    }
+    // Put and deleted again between two reads: what is held is the same.
+    cluster.put(&format!("{PREFIX}z"), "x");
+    cluster.delete(&format!("{PREFIX}z"));
+    assert!(reader.good().files.is_empty());
+}
+
+fn an_unchanged_poll_is_cheap(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    for number in 0..20 {
+        cluster.put(&format!("{PREFIX}{number:02}.yaml"), &"# a long comment\n".repeat(1000));
+    }
+    let proxy = Proxy::before(cluster.nodes[0].client);
+    let mut reader = Reader::open(place(vec![proxy.url.clone()]));
+    assert_eq!(reader.good().files.len(), 20);
+    assert!(proxy.carried() > 300_000, "the first read takes everything");
+    reader.good();
+    let ranges = || cluster.counted("grpc_server_started_total{grpc_method=\"Range\"");
+    let (before, asked) = (proxy.carried(), ranges());
+    let polls = 50;
+    let largest = (0..polls).fold(0, |largest, _| {
+        let before = proxy.carried();
+        reader.good();
+        largest.max(proxy.carried() - before)
+    });
+    let each = (proxy.carried() - before) / polls;
+    println!("  an unchanged poll: {each} bytes on average, {largest} at most, both ways together");
+    assert!(largest < 1024, "{largest} bytes");
+    assert_eq!(ranges() - asked, polls as f64, "one question each");
+}
+
+fn an_empty_prefix_is_said_aloud(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    cluster.put("/gatepost/confg/a", "a wrong prefix");
+    let contents = Reader::open(place(cluster.urls())).good();
+    assert!(contents.files.is_empty());
+    let told = contents.notes.iter().map(ToString::to_string).collect::<String>();
+    assert!(told.contains(PREFIX) && told.contains("no hook is asked"), "{told}");
+
+    let running = sidecar(place(cluster.urls()));
+    wait("the first generation", || (running.current.load().number > 0).then_some(()));
+    assert!(running.current.load().snapshot.describe().to_string().contains("no key with this prefix"));
+    cluster.put(&format!("{PREFIX}a"), &configuration("one.example.com"));
+    until_hook(&running, "one.example.com");
+}
+
+fn certificates_come_from_a_folder_of_this_machine(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.crt");
+    fs::write(&path, "one").unwrap();
+    let hook = "- name: a.example.com\n  rules: []\n  clientConfig: {url: 'grpcs://a.example.com:1', caFile: ca.crt}\n";
+    let at = cluster.put(&format!("{PREFIX}a"), &crate::support::gate::document(&[hook.to_owned()]));
+    let mut reader = Reader::open(EtcdPlace { files: Some(folder.path().to_owned()), ..place(cluster.urls()) });
+    let first = reader.good();
+    assert_eq!(first.reference("ca.crt").unwrap(), b"one");
+    fs::write(&path, "two").unwrap();
+    let second = reader.good();
+    assert_eq!(second.reference("ca.crt").unwrap(), b"two");
+    assert_ne!(first.digest, second.digest);
+    assert_eq!(second.revision, Revision::Store(at), "the store has not moved");
+
+    let error = Reader::open(place(cluster.urls())).good().reference("ca.crt").unwrap_err();
+    assert!(error.to_string().contains("--files"), "{error}");
+}
+
+fn garbage_in_a_key_is_rejected(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    cluster.put(&format!("{PREFIX}a"), &configuration("one.example.com"));
+    let running = sidecar(place(cluster.urls()));
+    until_hook(&running, "one.example.com");
+    cluster.put(&format!("{PREFIX}broken"), "{[garbage");
+    let rejected = wait("a rejection", || running.current.rejected());
+    assert!(rejected.problems.iter().any(|problem| problem.file == "broken"), "{rejected:?}");
+    assert_eq!(hooks(&running), ["one.example.com"]);
+    assert!(running.current.is_fresh(std::time::Instant::now()));
+    cluster.delete(&format!("{PREFIX}broken"));
+    wait("no rejection", || running.current.rejected().is_none().then_some(()));
+}
