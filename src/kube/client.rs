@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, request::Builder};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::{Config, client::Body};
 use serde_json::Value;
@@ -133,27 +133,56 @@ impl Client {
         tokio::time::timeout(PATIENCE, opening).await.map_err(|_| self.late())?
     }
 
-    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`: what it is
-    /// then. It may have been changed where no answer came.
+    /// Creates the object at `path`, or makes it what is said here in as far as we have said something of it before
+    /// (server-side apply; conflicting claims of others are taken over).
     ///
     /// # Errors
-    /// As [`Client::get`].
-    pub async fn patch(&self, path: &str, content_type: &'static str, patch: &Value) -> Result<Value, KubeError> {
-        let changed = async {
-            let request = Request::patch(path).header("content-type", content_type);
-            let answer = self.send_this(path, request, patch.to_string().into_bytes().into()).await?;
-            self.read(path, answer).await
+    /// [`KubeError::Unwritten`] where the apiserver says no, or why it could not be told.
+    pub async fn apply(&self, path: &str, object: &Value) -> Result<(), KubeError> {
+        let query = format!("{path}?fieldManager=gatepost&force=true&fieldValidation=Strict");
+        let body = serde_json::to_vec(object).map_err(|error| self.nonsense(path, error.to_string()))?;
+        // JSON is YAML, too; apiservers before 1.32 know no other name for it.
+        self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
+    }
+
+    /// Deletes the object at `path`; false where there was none.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub async fn delete(&self, path: &str) -> Result<bool, KubeError> {
+        match self.write(Method::DELETE, path, None, Vec::new()).await {
+            Ok(()) => Ok(true),
+            Err(KubeError::Unwritten { code: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub async fn patch(&self, path: &str, content_type: &str, patch: &Value) -> Result<(), KubeError> {
+        self.write(Method::PATCH, path, Some(content_type), patch.to_string().into_bytes()).await
+    }
+
+    async fn write(&self, method: Method, path: &str, form: Option<&str>, body: Vec<u8>) -> Result<(), KubeError> {
+        let mut request = Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
+        if let Some(form) = form {
+            request = request.header("content-type", form);
+        }
+        let request = request.body(Body::from(body)).map_err(|error| self.nonsense(path, error.to_string()))?;
+        let writing = async {
+            let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
+            match sent.status().is_success() {
+                true => Ok(()),
+                false => Err(self.refused(path, sent).await.unwritten(method.as_str())),
+            }
         };
-        let changed = tokio::time::timeout(PATIENCE, changed).await.map_err(|_| self.late())?;
-        changed.map_err(|error| error.to("PATCH"))
+        tokio::time::timeout(PATIENCE, writing).await.map_err(|_| self.late())?
     }
 
     async fn answer(&self, path: &str) -> Result<Value, KubeError> {
         let answer = self.send(path).await?;
-        self.read(path, answer).await
-    }
-
-    async fn read(&self, path: &str, answer: Response<Body>) -> Result<Value, KubeError> {
         if !answer.status().is_success() {
             return Err(self.refused(path, answer).await);
         }
@@ -171,11 +200,7 @@ impl Client {
 
     /// The beginning of an answer, whatever its status.
     async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
-        self.send_this(path, Request::get(path), Body::empty()).await
-    }
-
-    async fn send_this(&self, path: &str, request: Builder, body: Body) -> Result<Response<Body>, KubeError> {
-        let request = request.header("accept", "application/json").body(body);
+        let request = Request::get(path).header("accept", "application/json").body(Body::empty());
         let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
     }
@@ -194,13 +219,7 @@ impl Client {
         let message = status.get("message").and_then(Value::as_str);
         let message = message.or(code.canonical_reason()).unwrap_or("no reason given");
         let message = message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        KubeError::Refused {
-            server: self.server.clone(),
-            code: code.as_u16(),
-            method: "GET",
-            path: without_query(path),
-            message,
-        }
+        KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
     }
 
     fn late(&self) -> KubeError {

@@ -39,15 +39,27 @@ pub enum KubeError {
         patience: Duration,
     },
     /// The apiserver says no.
-    #[error("the apiserver {server} answers {code} to {method} {path}: {message}")]
+    #[error("the apiserver {server} answers {code} to GET {path}: {message}")]
     Refused {
         /// Its address.
         server: String,
         /// The HTTP status.
         code: u16,
-        /// How it was asked: GET, PATCH.
-        method: &'static str,
         /// What was asked for.
+        path: String,
+        /// Its message, shortened.
+        message: String,
+    },
+    /// The apiserver does not take a change.
+    #[error("the apiserver {server} answers {code} to {method} {path}: {message}")]
+    Unwritten {
+        /// Its address.
+        server: String,
+        /// The HTTP status.
+        code: u16,
+        /// What was to be done.
+        method: String,
+        /// With what.
         path: String,
         /// Its message, shortened.
         message: String,
@@ -73,24 +85,29 @@ impl KubeError {
             }
             Self::Unreachable { .. } => "see that it runs, and that the kubeconfig names its address and authority",
             Self::Late { .. } => "see whether it is overloaded, or ask another instance",
-            Self::Refused { code: 401, .. } => "the credentials are not taken; get new ones",
-            Self::Refused { code: 403, .. } => {
+            Self::Refused { code: 401, .. } | Self::Unwritten { code: 401, .. } => {
+                "the credentials are not taken; get new ones"
+            }
+            Self::Refused { code: 403, .. } | Self::Unwritten { code: 403, .. } => {
                 "let an administrator grant this user what the apiserver says is missing"
             }
             Self::Refused { code: 404, .. } => "see that the kubeconfig names a Kubernetes apiserver",
-            Self::Refused { .. } => "see its log, and try again",
+            Self::Unwritten { code: 404, .. } => "install our kinds: gatepost crd | kubectl apply -f -",
+            Self::Refused { .. } | Self::Unwritten { .. } => "see its log, and try again",
             Self::Nonsense { .. } => {
                 "see that the kubeconfig names a Kubernetes apiserver, and not a proxy's login page"
             }
         }
     }
 
-    /// The same, asked in this way.
-    pub(super) fn to(mut self, asked: &'static str) -> Self {
-        if let Self::Refused { method, .. } = &mut self {
-            *method = asked;
+    /// The same of a change.
+    pub(super) fn unwritten(self, method: &str) -> Self {
+        match self {
+            Self::Refused { server, code, path, message } => {
+                Self::Unwritten { server, code, method: method.to_owned(), path, message }
+            }
+            other => other,
         }
-        self
     }
 
     pub(super) fn in_cluster(error: &InClusterError) -> Self {

@@ -34,5 +34,5 @@ pub(super) async fn label(client: &Client, planned: &Planned, dry: bool) -> Resu
     let dry = if dry { "&dryRun=All" } else { "" };
     let path = format!("{NAMESPACES}/{}?fieldManager={MANAGER}{dry}", planned.name);
     let patch = json!({"metadata": {"labels": {LABEL: planned.level}}});
-    client.patch(&path, "application/merge-patch+json", &patch).await.map(drop)
+    client.patch(&path, "application/merge-patch+json", &patch).await
 }
