@@ -55,6 +55,9 @@ struct Plan {
     /// Stop every node for so long after two thirds of the changes
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     stop_etcd: Option<Duration>,
+    /// Stop one sidecar for so long after half of the changes, which go on meanwhile
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    stop_sidecar: Option<Duration>,
     /// Leave the logs in this folder
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,

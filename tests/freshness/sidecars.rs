@@ -63,6 +63,10 @@ impl Sidecar {
         Ok(Self { process, address, log })
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Stops it in an orderly way, which writes out its audit log; what stands there then.
     pub(crate) fn stop(self) -> Fallible<String> {
         signal("TERM", self.process.pid())?;

@@ -62,7 +62,7 @@ pub(crate) fn run(plan: &Plan, etcd: &Path) -> Fallible<Findings> {
             asking.spawn(ask(sidecar.address, plan.reviews, Arc::clone(answers), Arc::clone(&enough)));
         }
         let changing = async {
-            let stopped = change(plan, &mut cluster, &hook, &mut writer).await?;
+            let stopped = change(plan, &mut cluster, &hook, &sidecars[0], &mut writer).await?;
             let last = writer.changes.last().map_or(0, |change| change.revision);
             until_in_force(&answers, last).await;
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(stopped)
@@ -98,10 +98,12 @@ async fn change(
     plan: &Plan,
     cluster: &mut Cluster,
     hook: &Hook,
+    first: &Sidecar,
     writer: &mut Writer,
 ) -> Fallible<Option<(u64, u64)>> {
     let mut ticks = interval(Duration::from_secs_f64(1.0 / plan.per_second));
     let mut stopped = None;
+    let mut asleep = JoinSet::new();
     for number in 1..=plan.changes {
         ticks.tick().await;
         if plan.kill_leader && number == plan.changes / 3 {
@@ -109,25 +111,33 @@ async fn change(
             cluster.kill(leader);
             eprintln!("killed the leader, node {leader}, before change {number}");
         }
+        if let Some(pause) = plan.stop_sidecar
+            && number == plan.changes / 2
+        {
+            asleep.spawn(pause_all(vec![first.pid()], pause, "one sidecar"));
+        }
         if let Some(pause) = plan.stop_etcd
             && number == plan.changes * 2 / 3
         {
-            stopped = Some(stop(cluster, pause).await?);
+            let nodes = cluster.nodes.iter().filter_map(|node| node.pid()).collect();
+            stopped = Some(pause_all(nodes, pause, "etcd").await?);
         }
         writer.put(&hook.document(number)).await?;
+    }
+    while let Some(awake) = asleep.join_next().await {
+        awake??;
     }
     Ok(stopped)
 }
 
-/// Stops every node for so long; from when to when.
-async fn stop(cluster: &Cluster, pause: Duration) -> Fallible<(u64, u64)> {
-    let nodes: Vec<u32> = cluster.nodes.iter().filter_map(|node| node.pid()).collect();
-    nodes.iter().try_for_each(|pid| signal("STOP", *pid))?;
+/// Stops these processes for so long; from when to when.
+async fn pause_all(processes: Vec<u32>, pause: Duration, who: &'static str) -> Fallible<(u64, u64)> {
+    processes.iter().try_for_each(|pid| signal("STOP", *pid))?;
     let from = now();
-    eprintln!("stopped etcd for {}", humantime::format_duration(pause));
+    eprintln!("stopped {who} for {}", humantime::format_duration(pause));
     sleep(pause).await;
     let to = now();
-    nodes.iter().try_for_each(|pid| signal("CONT", *pid))?;
+    processes.iter().try_for_each(|pid| signal("CONT", *pid))?;
     Ok((from, to))
 }
 
