@@ -3,9 +3,6 @@
 //! Hypothesis: at most 1 µs a request at 10, 1,000 and 10,000 rules of which 4 match, and 0 allocations (shown by
 //! `tests/matching_allocates_nothing.rs`); the cost does not grow with the rules that do not match. Beside it in the
 //! same run stands the linear scan, as kube-apiserver does it. Unit: time per request.
-//!
-//! `compile`: reading, checking and compiling a configuration of that many rules, once per change. Hypothesis: well
-//! below the second between two reads of the source. Unit: time per configuration.
 #![allow(clippy::expect_used, reason = "a bench stops where its own setup is wrong")]
 
 use std::hint::black_box;
@@ -103,17 +100,5 @@ fn matching(c: &mut Criterion) {
     group.finish();
 }
 
-fn compile(c: &mut Criterion) {
-    let mut group = c.benchmark_group("compile");
-    group.sample_size(10);
-    for rules in RULES {
-        let json = configuration(rules);
-        let yaml = SourceFile { name: "bench.yaml".into(), bytes: json.bytes.clone() };
-        group.bench_function(BenchmarkId::new("json", rules), |b| b.iter(|| compiled(black_box(&json))));
-        group.bench_function(BenchmarkId::new("yaml", rules), |b| b.iter(|| compiled(black_box(&yaml))));
-    }
-    group.finish();
-}
-
-criterion_group!(benches, matching, compile);
+criterion_group!(benches, matching);
 criterion_main!(benches);

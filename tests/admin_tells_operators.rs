@@ -101,6 +101,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         published: SystemTime::UNIX_EPOCH,
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
+        bypassed: Vec::new(),
     }));
     current.stamp(Instant::now());
     let error = "etcd is gone; start it".to_owned();

@@ -251,7 +251,7 @@ externalAdmissionHooks:
 #[test]
 fn every_example_is_good() {
     let root = std::path::Path::new("examples/config");
-    let folders = ["minimal", "namespaces", "mtls", "webhooks"];
+    let folders = ["minimal", "namespaces", "mtls", "webhooks", "bypass"];
     for folder in folders {
         let mut files: Vec<_> = std::fs::read_dir(root.join(folder))
             .expect(folder)

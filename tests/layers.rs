@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 11] = [
 ];
 
 /// Where a package may be named; a door is a path prefix below `src/`.
-const DOORS: [(&str, &[&str]); 13] = [
+const DOORS: [(&str, &[&str]); 14] = [
     ("arc_swap", &["live/", "tls/"]),
     ("clap", &["cli/"]),
     ("crossbeam", &["telemetry/"]),
@@ -35,6 +35,7 @@ const DOORS: [(&str, &[&str]); 13] = [
     ("rustix", &["clock/"]),
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and certificate.
     ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/pem.rs"]),
+    ("schemars", &["snapshot/schema/"]),
     ("tonic", &["wire/pb/", "etcd/", "front/cold.rs", "front/refusal.rs", "cli/hook", "cli/demo"]),
     ("tonic_reflection", &["front/cold.rs", "front/connection.rs"]),
     ("x509_parser", &["tls/x509.rs"]),

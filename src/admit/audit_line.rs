@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use super::outcome::Outcome;
+use super::{outcome::Outcome, passage::Passage};
 use crate::{
     live::Generation,
-    model::{Review, Verdict},
+    model::{BreakGlass, Review, Verdict},
     telemetry::HookOutcome,
 };
 
@@ -43,7 +43,31 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     took_us: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bypass: Vec<PassLine<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    break_glass: Vec<BrokenLine<'a>>,
     hooks: Hooks<'a>,
+}
+
+/// What was open in an emergency.
+#[derive(Serialize)]
+struct BrokenLine<'a> {
+    name: &'a str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    by: &'a str,
+    until: String,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    hooks: &'a [Box<str>],
+}
+
+/// Why hooks were passed by.
+#[derive(Serialize)]
+struct PassLine<'a> {
+    name: &'a str,
+    effect: &'static str,
+    reason: &'a str,
 }
 
 struct Hooks<'a>(&'a [Outcome<'a>]);
@@ -79,10 +103,21 @@ impl Serialize for Hooks<'_> {
     }
 }
 
+fn broken(glass: &BreakGlass) -> BrokenLine<'_> {
+    BrokenLine {
+        name: &glass.name,
+        reason: &glass.reason,
+        by: &glass.by,
+        until: humantime::format_rfc3339_seconds(glass.until()).to_string(),
+        hooks: &glass.hooks,
+    }
+}
+
 /// The record of one review.
 pub(super) fn audit_line(
     review: &Review,
     generation: &Generation,
+    passage: &Passage<'_>,
     age: Option<Duration>,
     outcomes: &[Outcome<'_>],
     verdict: &Verdict,
@@ -108,6 +143,11 @@ pub(super) fn audit_line(
         code: verdict.refusal.as_ref().map(|refusal| refusal.code),
         reason: verdict.refusal.as_ref().map(|refusal| &*refusal.reason).filter(|reason| !reason.is_empty()),
         took_us: took.as_micros() as u64,
+        bypass: passage
+            .passes()
+            .map(|pass| PassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
+            .collect(),
+        break_glass: passage.broken().iter().map(|open| broken(&open.document)).collect(),
         hooks: Hooks(outcomes),
     };
     let mut out = Vec::with_capacity(320 + 64 * outcomes.len());

@@ -83,7 +83,10 @@ impl<'a, 'r> Fanout<'a, 'r> {
         let began = Instant::now();
         let slots = asked
             .iter()
-            .map(|asked| Slot::new(asked.live, caller.deadline.within(began, asked.live.hook.timeout).instant()))
+            .map(|asked| {
+                let deadline = caller.deadline.within(began, asked.live.hook.timeout);
+                Slot::new(asked.live, asked.opened, deadline.instant())
+            })
             .collect();
         let mut fanout = Self {
             review,
@@ -199,7 +202,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
 
     fn settle(&mut self, tag: usize, result: Result<Answer, CallFailure>, took: Duration) {
         let Some(slot) = self.slots.get(tag) else { return };
-        self.put(tag, Outcome::judge(slot.live, result, took));
+        self.put(tag, Outcome::judge(slot.live, slot.opened, result, took));
     }
 
     fn put(&mut self, tag: usize, outcome: Outcome<'a>) {

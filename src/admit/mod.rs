@@ -6,6 +6,7 @@ pub mod combine;
 mod fanout;
 mod lookup;
 pub mod outcome;
+mod passage;
 mod select;
 mod slot;
 mod status;
@@ -25,6 +26,7 @@ use crate::{
 };
 use lookup::{Held, Lookup};
 use outcome::Outcome;
+use passage::Passage;
 use select::Selected;
 use status::Refusal;
 
@@ -88,30 +90,34 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let began = now();
     // Asked before the generation is taken, which is then at least as new as what was asked about.
     let age = gate.current.age(began);
-    let generation = gate.current.load();
+    let generation = &*gate.current.enter();
+    let passage = &Passage::of(generation, gate.current.break_glass().open(began), review);
+    let case = Case { gate, review, caller, began, age, generation, passage };
 
-    if age.is_none_or(|age| age >= STALE_AFTER) {
-        let verdict = refused(status::stale(age));
-        return conclude(gate, review, caller, began, age, &generation, &[], verdict, RequestOutcome::Stale);
+    if passage.asks_nobody() {
+        let how = if passage.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
+        return case.conclude(&[], Verdict::default(), how);
     }
-    let selected = match selected(gate, &generation, review, caller, began).await {
+    if age.is_none_or(|age| age >= STALE_AFTER) && !passage.opens_everything() {
+        return case.refuse(status::stale(age), RequestOutcome::Stale);
+    }
+    let selected = match case.selected().await {
         Ok(selected) => selected,
-        Err(refusal) => {
-            let verdict = refused(*refusal);
-            return conclude(gate, review, caller, began, age, &generation, &[], verdict, RequestOutcome::Failed);
-        }
+        Err(refusal) => return case.refuse(*refusal, RequestOutcome::Failed),
     };
+    if selected.broken {
+        gate.metrics.let_past_broken_glass();
+    }
     let outcomes = if selected.asked.is_empty() {
         Vec::new()
-    } else if caller.deadline.left(began).is_zero() {
-        let verdict = refused(status::out_of_time());
-        return conclude(gate, review, caller, began, age, &generation, &[], verdict, RequestOutcome::Failed);
+    } else if caller.deadline.left(began).is_zero() && !passage.opens_everything() {
+        return case.refuse(status::out_of_time(), RequestOutcome::Failed);
     } else {
         fanout::ask_all(gate, &selected.asked, review, caller).await
     };
     let verdict = combine::combine(&outcomes, &selected.probing);
     let how = how_it_ended(&outcomes, &verdict);
-    conclude(gate, review, caller, began, age, &generation, &outcomes, verdict, how)
+    case.conclude(&outcomes, verdict, how)
 }
 
 /// tokio's clock, so that a test with paused time sees the same clock everywhere.
@@ -119,29 +125,56 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// The hooks this request is for. Waits only for a namespace that is not known yet.
-async fn selected<'a>(
-    gate: &Gate,
+/// One review that is being decided.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    gate: &'a Gate,
+    review: &'a Review,
+    caller: &'a Caller,
+    began: Instant,
+    /// How old the configuration was when it was asked about.
+    age: Option<Duration>,
     generation: &'a Generation,
-    review: &Review,
-    caller: &Caller,
-    now: Instant,
-) -> Result<Selected<'a>, Refusal> {
-    let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, now);
-    match select::select(generation, review, caller, &lookup) {
-        Ok(selected) => return Ok(selected),
-        Err(Held::Refused(refusal)) => return Err(refusal),
-        Err(Held::Unknown(namespace)) => lookup.find(&namespace).await,
-    }
-    select::select(generation, review, caller, &lookup).map_err(|held| match held {
-        Held::Refused(refusal) => refusal,
-        // It was asked about, and what was found is not asked about again.
-        Held::Unknown(namespace) => Box::new(status::namespace_not_found(&namespace)),
-    })
+    passage: &'a Passage<'a>,
 }
 
-fn refused(refusal: StatusInfo) -> Verdict {
-    Verdict { refusal: Some(refusal), ..Verdict::default() }
+impl<'a> Case<'a> {
+    /// The hooks this request is for. Waits only for a namespace that is not known yet.
+    async fn selected(self) -> Result<Selected<'a>, Refusal> {
+        let Self { gate, review, caller, began, generation, passage, .. } = self;
+        let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began);
+        match select::select(generation, passage, review, caller, &lookup) {
+            Ok(selected) => return Ok(selected),
+            Err(Held::Refused(refusal)) => return Err(refusal),
+            Err(Held::Unknown(namespace)) => lookup.find(&namespace).await,
+        }
+        select::select(generation, passage, review, caller, &lookup).map_err(|held| match held {
+            Held::Refused(refusal) => refusal,
+            // It was asked about, and what was found is not asked about again.
+            Held::Unknown(namespace) => Box::new(status::namespace_not_found(&namespace)),
+        })
+    }
+
+    fn refuse(self, refusal: StatusInfo, how: RequestOutcome) -> Verdict {
+        self.conclude(&[], Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
+    }
+
+    /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
+    fn conclude(self, outcomes: &[Outcome<'_>], mut verdict: Verdict, how: RequestOutcome) -> Verdict {
+        let Self { gate, review, caller, began, age, generation, passage } = self;
+        passage.tell(&gate.metrics, &mut verdict);
+        if generation.number > 0 {
+            // A hook by our own name does not get to say it.
+            verdict.audit_annotations.retain(|(key, _)| key != verdict::REVISION);
+            verdict.audit_annotations.push((verdict::REVISION.to_owned(), generation.revision.to_string()));
+        }
+        let took = now().saturating_duration_since(began);
+        gate.metrics.request(caller.worker, how, took);
+        if gate.audit.enabled() {
+            gate.audit.push(audit_line::audit_line(review, generation, passage, age, outcomes, &verdict, took));
+        }
+        verdict
+    }
 }
 
 fn how_it_ended(outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
@@ -152,30 +185,4 @@ fn how_it_ended(outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
     } else {
         RequestOutcome::Failed
     }
-}
-
-/// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
-#[allow(clippy::too_many_arguments)]
-fn conclude(
-    gate: &Gate,
-    review: &Review,
-    caller: &Caller,
-    began: Instant,
-    age: Option<Duration>,
-    generation: &Generation,
-    outcomes: &[Outcome<'_>],
-    mut verdict: Verdict,
-    how: RequestOutcome,
-) -> Verdict {
-    if generation.number > 0 {
-        // A hook by our own name does not get to say it.
-        verdict.audit_annotations.retain(|(key, _)| key != verdict::REVISION);
-        verdict.audit_annotations.push((verdict::REVISION.to_owned(), generation.revision.to_string()));
-    }
-    let took = now().saturating_duration_since(began);
-    gate.metrics.request(caller.worker, how, took);
-    if gate.audit.enabled() {
-        gate.audit.push(audit_line::audit_line(review, generation, age, outcomes, &verdict, took));
-    }
-    verdict
 }

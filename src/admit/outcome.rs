@@ -42,9 +42,10 @@ fn tell(live: &LiveHook, failure: &CallFailure, what: &str) {
 }
 
 impl<'a> Outcome<'a> {
-    /// Judges what came back from a hook.
-    pub fn judge(live: &'a LiveHook, result: Result<Answer, CallFailure>, took: Duration) -> Self {
-        let ending = match (result, live.hook.failure_policy) {
+    /// Judges what came back from a hook; `opened`: a bypass passes it over where it cannot answer.
+    pub fn judge(live: &'a LiveHook, opened: bool, result: Result<Answer, CallFailure>, took: Duration) -> Self {
+        let policy = if opened { FailurePolicy::Ignore } else { live.hook.failure_policy };
+        let ending = match (result, policy) {
             (Ok(answer), _) => Ending::Answered(answer),
             (Err(failure), FailurePolicy::Ignore) => {
                 tell(live, &failure, "failed calling hook, failing open");

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::{
     Caller, OtherVersions,
     lookup::{Held, Lookup},
+    passage::Passage,
 };
 use crate::{
     live::{Generation, LiveHook, Rotation},
@@ -18,6 +19,8 @@ pub(super) struct Asked<'a> {
     pub(super) live: &'a LiveHook,
     /// Why it cannot be asked about this request after all; its failure policy decides what that means.
     pub(super) unable: Option<Box<CallFailure>>,
+    /// A bypass passes it over where it cannot answer, whatever its failure policy.
+    pub(super) opened: bool,
 }
 
 /// The hooks a request is for, in configuration order.
@@ -27,15 +30,18 @@ pub(super) struct Selected<'a> {
     pub(super) asked: SmallVec<[Asked<'a>; 16]>,
     /// Still being probed: only named in the verdict.
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
+    /// A hook that a rule would have matched is left out, as break-glass is open for it.
+    pub(super) broken: bool,
 }
 
 /// Selects the validating hooks of this request.
 ///
 /// Every hook is decided before any is called. An error in deciding one (a namespace that does not exist, an object
 /// that is not JSON) only counts for a hook that a rule would have matched; it then rejects the request, whatever the
-/// hook's failure policy.
+/// hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
 pub(super) fn select<'a>(
     generation: &'a Generation,
+    passage: &Passage<'_>,
     review: &Review,
     caller: &Caller,
     lookup: &Lookup<'_>,
@@ -52,9 +58,17 @@ pub(super) fn select<'a>(
         if live.hook.hook_type != HookType::Validating || elsewhere && matches!(matched.how, How::OtherVersion(_)) {
             continue;
         }
+        if passage.skips(&live.hook.name) {
+            continue;
+        }
+        if passage.breaks(&live.hook.name) {
+            selected.broken = true;
+            continue;
+        }
+        let opened = passage.opens(&live.hook.name);
         match live.rotation {
-            Rotation::Active { .. } if lookup.selects(live)? => {
-                selected.asked.push(Asked { live, unable: unable(live, matched.how, review) });
+            Rotation::Active { .. } if selects(lookup, live, opened)? => {
+                selected.asked.push(Asked { live, unable: unable(live, matched.how, review), opened });
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } if matches!(lookup.selects(live), Ok(true)) => selected.probing.push(live),
@@ -62,6 +76,14 @@ pub(super) fn select<'a>(
         }
     }
     Ok(selected)
+}
+
+/// Do the hook's selectors match? Where that cannot be said of one that is opened, it is passed over.
+fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, Held> {
+    match lookup.selects(live) {
+        Err(Held::Refused(_)) if opened => Ok(false),
+        said => said,
+    }
 }
 
 /// Upstream converts the object for a hook that wants another version; a review holds it in one only, so such a hook

@@ -23,6 +23,8 @@ const MOST_RESTS: u8 = 10;
 /// One selected hook's place in a fan-out.
 pub(super) struct Slot<'a> {
     pub(super) live: &'a LiveHook,
+    /// A bypass passes it over where it cannot answer.
+    pub(super) opened: bool,
     /// By when the hook must have answered: its own timeout, or what is left of the request's.
     pub(super) deadline: Instant,
     /// The hook may still be working on it, whether or not we still wait.
@@ -37,8 +39,8 @@ pub(super) struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    pub(super) fn new(live: &'a LiveHook, deadline: Instant) -> Self {
-        Self { live, deadline, open: false, outcome: None, again_at: None, rests: 0, retried: false }
+    pub(super) fn new(live: &'a LiveHook, opened: bool, deadline: Instant) -> Self {
+        Self { live, opened, deadline, open: false, outcome: None, again_at: None, rests: 0, retried: false }
     }
 
     /// When something is to be done about it unless an answer comes first; `None` once it is settled.

@@ -24,7 +24,7 @@ use crate::{
     admit::Gate,
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
-    live::{Current, following::Following},
+    live::{Current, break_glass::keeping::keep, following::Following},
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
@@ -217,6 +217,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         }
         (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
     };
+    let break_glass_file = settings.break_glass_file.clone();
     let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
     let pages = Admin {
         current: Arc::clone(&gate.current),
@@ -224,8 +225,19 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         namespaces: gate.namespaces.clone(),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
     };
-    let control =
-        Control { front, sockets, pages, admin, certificates, workers, rotator, source: parts.source, following, told };
+    let control = Control {
+        break_glass_file,
+        front,
+        sockets,
+        pages,
+        admin,
+        certificates,
+        workers,
+        rotator,
+        source: parts.source,
+        following,
+        told,
+    };
     let read_every = settings.read_every;
     let socket = settings.uds.clone();
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
@@ -262,6 +274,7 @@ struct Control {
     rotator: Rotator,
     source: Source,
     following: Option<Following>,
+    break_glass_file: Option<PathBuf>,
     told: watch::Receiver<bool>,
 }
 
@@ -271,6 +284,7 @@ impl Control {
         let mut told = self.told;
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
+        let current = Arc::clone(&self.pages.current);
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
@@ -284,6 +298,7 @@ impl Control {
                 self.rotator.run(read),
                 self.certificates.watch(read_every),
                 following,
+                keep(current, self.break_glass_file, read_every),
                 self.pages.serve(self.admin, std::future::pending()),
             )
         };

@@ -57,6 +57,8 @@ pub struct Settings {
     pub namespaces_from: Option<Access>,
     /// Where audit records go.
     pub audit_log: AuditLog,
+    /// A local file whose break-glass documents count whatever the source does.
+    pub break_glass_file: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
 }
@@ -96,6 +98,7 @@ impl Settings {
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
             audit_log: AuditLog::None,
+            break_glass_file: None,
             reasons: Reasons::First,
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod check;
+pub mod crd;
 pub mod demo;
 pub mod health;
 pub mod hook;
@@ -86,6 +87,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Crd(crd::Crd),
     Demo(demo::Demo),
     Health(health::Health),
     Review(review::Review),
@@ -100,6 +102,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Check(check) => check.run(),
+        Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),

@@ -114,6 +114,12 @@ pub struct Serve {
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
 
+    /// A local file whose break-glass documents count whatever --config does; it must belong to root or to our user
+    ///
+    /// Read every second, and refused where somebody else may write it. `gatepost break-glass --file` writes it.
+    #[arg(long, value_name = "PATH")]
+    break_glass_file: Option<PathBuf>,
+
     /// How many reasons a rejection gives: the first, at once, or all, once every hook has answered
     #[arg(long, value_enum, default_value = "first")]
     reasons: ReasonsArg,
@@ -205,6 +211,7 @@ impl Serve {
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
             audit_log: self.audit_log,
+            break_glass_file: self.break_glass_file,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,
                 ReasonsArg::All => Reasons::All,

@@ -11,7 +11,7 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader},
     net::{TcpStream, lookup_host},
     time::timeout,
 };
@@ -22,6 +22,10 @@ use super::access::Place;
 
 /// Name, connection and TLS together. Longer than a read has: what is begun in one may end in the next.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// In TLS 1.3 a client is let in or not after its handshake has ended, and hears of it with the first byte. Etcd speaks
+/// first, so we wait for that: later nobody could tell why the connection was closed. Who does not speak is taken as is.
+const SPEAKS_WITHIN: Duration = Duration::from_millis(250);
 
 /// Why there is no connection. The text says what was tried.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +61,14 @@ impl Dialler {
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(NotDialled("TLS: it does not offer HTTP/2, which etcd speaks".to_owned()));
         }
-        Ok(Box::new(stream))
+        let mut stream = BufReader::new(stream);
+        match timeout(SPEAKS_WITHIN, stream.fill_buf()).await {
+            Ok(Err(error)) => Err(NotDialled(format!("TLS: {error}"))),
+            Ok(Ok([])) => {
+                Err(NotDialled("TLS: it hung up on us; perhaps over our certificate, or for want of one".into()))
+            }
+            Ok(Ok(_)) | Err(_) => Ok(Box::new(stream)),
+        }
     }
 
     /// Tries each address of the host in turn; the last failure speaks for all.

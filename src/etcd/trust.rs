@@ -50,9 +50,11 @@ struct State {
 /// What the files hold: authorities, certificate and key.
 #[derive(PartialEq, Eq)]
 struct Material {
-    ca: Option<Arc<[u8]>>,
-    pair: Option<(Arc<[u8]>, Arc<[u8]>)>,
+    ca: Option<Pem>,
+    pair: Option<(Pem, Pem)>,
 }
+
+type Pem = Arc<[u8]>;
 
 impl std::fmt::Debug for Material {
     /// Not a byte of the key.
@@ -135,7 +137,7 @@ impl Material {
     }
 }
 
-fn read(path: impl AsRef<Path>) -> Result<Arc<[u8]>, TlsError> {
+fn read(path: impl AsRef<Path>) -> Result<Pem, TlsError> {
     let path = path.as_ref();
     let unreadable =
         |cause: std::io::Error| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() };

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::live::{Current, Draining, FailedRead, LiveHook, Namespaces, Rejection, Rotation};
+use crate::live::{Current, Draining, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing};
 
 /// The page as JSON.
 pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value {
@@ -24,11 +24,33 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         },
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
+        "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
         "configuration": generation.snapshot.describe(),
     })
+}
+
+/// What is, was or will be opened in an emergency.
+fn break_glass(current: &Current, now: Instant) -> Value {
+    let documents = current.break_glass().documents(now, SystemTime::now());
+    let documents = documents.iter().map(|(glass, standing)| {
+        json!({
+            "name": &*glass.name,
+            "state": match standing {
+                Standing::Open => "Open",
+                Standing::NotYet => "NotYet",
+                Standing::Expired => "Expired",
+            },
+            "hooks": (!glass.is_about_all()).then_some(&glass.hooks),
+            "opened": time(glass.opened),
+            "until": time(glass.until()),
+            "reason": &*glass.reason,
+            "by": &*glass.by,
+        })
+    });
+    json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
 }
 
 /// Where the labels of namespaces are followed, how many are known and how old that is.

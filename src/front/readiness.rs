@@ -64,6 +64,8 @@ pub(super) fn observe(gate: &Gate) {
         Reading::ConfigRejected,
         reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
     );
+    let open = |current: &Current| Some(current.break_glass().open(Instant::now()).len() as f64);
+    metrics.observe(Reading::BreakGlassOpen, reading(current, open));
     if let Some(namespaces) = &gate.namespaces {
         let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
         metrics.observe(Reading::NamespacesAge, reading(namespaces, age));

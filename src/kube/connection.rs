@@ -99,7 +99,9 @@ impl Connection {
         let (access, known) = (self.access.clone(), self.made_of.filter(|_| !renew));
         let runtime = Handle::current();
         spawn_blocking(move || {
-            let (config, files) = runtime.block_on(access.read())?;
+            let (mut config, files) = runtime.block_on(access.read())?;
+            // Whoever asks every second asks again anyway, and wants to know why he got nothing.
+            config.default_retry = false;
             // Before the client is made: what changes meanwhile is seen the next time.
             let held = digest(&files);
             match known == Some(held) {

@@ -10,11 +10,10 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{Draining, Generation};
+use super::{BreakGlasses, Draining, Entered, Generation, entered::Newest};
 use crate::{
     clock::{Moment, Slept, slept},
-    model::Revision,
-    snapshot::{Problem, Snapshot},
+    snapshot::Problem,
 };
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -45,6 +44,7 @@ pub struct FailedRead {
 #[derive(Debug)]
 pub struct Current {
     generation: ArcSwap<Generation>,
+    newest: Newest,
     epoch: Moment,
     slept: Slept,
     /// Nanoseconds from `epoch` to the start of the last good read, time slept included, plus one; 0 before the first.
@@ -53,6 +53,7 @@ pub struct Current {
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
     leaving: ArcSwap<Vec<Draining>>,
+    break_glass: BreakGlasses,
 }
 
 impl Current {
@@ -63,16 +64,9 @@ impl Current {
 
     /// The same, told by another clock how long the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Self {
-        let generation = Generation {
-            number: 0,
-            digest: String::new(),
-            revision: Revision::of_digest(""),
-            published: SystemTime::UNIX_EPOCH,
-            snapshot: Arc::new(Snapshot::empty()),
-            hooks: Vec::new(),
-        };
         Self {
-            generation: ArcSwap::from_pointee(generation),
+            generation: ArcSwap::from_pointee(Generation::nothing()),
+            newest: Newest::new(),
             epoch: Moment::awake_since(now, slept),
             slept,
             fresh: AtomicU64::new(0),
@@ -80,20 +74,32 @@ impl Current {
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             leaving: ArcSwap::default(),
+            break_glass: BreakGlasses::default(),
         }
     }
 
-    /// The generation in force. One call a request, at its beginning.
-    ///
-    /// `load_full` rather than arc-swap's `Cache`: a cache keeps the old generation alive in every worker, which would
-    /// break "the last drop means drained".
+    /// The generation in force, for a request: one call, at its beginning. Takes no lock, and writes nothing that
+    /// another thread reads or writes.
+    pub fn enter(&self) -> Entered {
+        self.newest.enter(|| self.load())
+    }
+
+    /// Lets go of what this thread has entered, where that is no longer in force. Every thread that serves requests is
+    /// to do so after [`Current::publish`], or an idle one keeps hooks from draining.
+    pub fn refresh(&self) {
+        drop(self.enter());
+    }
+
+    /// The generation in force, for whoever looks at it now and then.
     pub fn load(&self) -> Arc<Generation> {
         self.generation.load_full()
     }
 
     /// Puts a generation in force; returns the one it replaced, still held by the requests under way.
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
-        self.generation.swap(generation)
+        let former = self.generation.swap(generation);
+        self.newest.changed();
+        former
     }
 
     /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
@@ -153,6 +159,11 @@ impl Current {
     /// True from [`Current::drain`] on.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// What is opened in an emergency, whatever is in force.
+    pub fn break_glass(&self) -> &BreakGlasses {
+        &self.break_glass
     }
 
     /// The hooks that are no longer in force and still hold requests.

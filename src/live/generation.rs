@@ -6,7 +6,7 @@ use crate::{
     hooks::Channel,
     model::{CallFailure, Hook, Revision},
     snapshot::Snapshot,
-    telemetry::HookMetrics,
+    telemetry::{BypassMetrics, HookMetrics},
 };
 
 /// Where a hook of the current generation stands. Draining and Gone hooks are no longer in any current generation.
@@ -74,4 +74,21 @@ pub struct Generation {
     pub snapshot: Arc<Snapshot>,
     /// One for each of `snapshot.hooks`, in the same order.
     pub hooks: Vec<LiveHook>,
+    /// The counters of each of `snapshot.bypasses()`, in the same order.
+    pub bypassed: Vec<Arc<BypassMetrics>>,
+}
+
+impl Generation {
+    /// What is in force before the first configuration: no hooks.
+    pub(super) fn nothing() -> Self {
+        Self {
+            number: 0,
+            digest: String::new(),
+            revision: Revision::of_digest(""),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(Snapshot::empty()),
+            hooks: Vec::new(),
+            bypassed: Vec::new(),
+        }
+    }
 }

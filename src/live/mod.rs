@@ -1,12 +1,16 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
+pub mod break_glass;
 pub mod current;
 pub mod draining;
+pub mod entered;
 pub mod following;
 pub mod generation;
 pub mod namespaces;
 
+pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead, Rejection};
 pub use draining::Draining;
+pub use entered::Entered;
 pub use generation::{Generation, LiveHook, Replacement, Rotation};
 pub use namespaces::Namespaces;

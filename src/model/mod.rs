@@ -1,6 +1,8 @@
 //! The domain's nouns: what is asked, what is answered, who is asked. No codecs, no clock, no I/O.
 
 pub mod answer;
+pub mod break_glass;
+pub mod bypass;
 pub mod hook;
 pub mod initializer;
 pub mod labels;
@@ -13,6 +15,8 @@ pub mod time;
 pub mod verdict;
 
 pub use answer::{Answer, CallFailure, Denial};
+pub use break_glass::BreakGlass;
+pub use bypass::{Bypass, BypassEffect};
 pub use hook::{Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, SideEffects, Transport};
 pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;

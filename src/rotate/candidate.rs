@@ -6,7 +6,7 @@ use rustls::ClientConfig;
 
 use crate::{
     model::{
-        Endpoint, Hook, Revision,
+        BreakGlass, Endpoint, Hook, Revision,
         hook::{EndpointTls, Transport},
     },
     snapshot::{self, Problem, Snapshot},
@@ -23,7 +23,9 @@ pub struct Candidate {
     pub revision: Revision,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
-    tls: HashMap<(EndpointTls, Transport), Arc<ClientConfig>>,
+    /// What is opened in an emergency.
+    pub break_glass: Vec<BreakGlass>,
+    tls: TlsConfigs,
 }
 
 impl Candidate {
@@ -33,45 +35,75 @@ impl Candidate {
     }
 }
 
+/// What was checked last, so that what has not changed since is not made again.
+#[derive(Debug, Default)]
+pub struct Known {
+    documents: snapshot::Known,
+    /// How TLS is done with endpoints that bring their own authorities. The system's may change without a word.
+    tls: TlsConfigs,
+}
+
+type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
+
 /// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material.
 ///
 /// # Errors
 /// Every problem there is, not just the first.
 pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
-    let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))?.noted(&contents.notes);
-    let system = tls::SystemRoots::default();
-    let mut tls = HashMap::new();
-    let mut problems = Vec::new();
-    for hook in &snapshot.hooks {
-        let Some(wanted) = &hook.endpoint.tls else { continue };
-        let key = (wanted.clone(), hook.endpoint.transport);
-        if tls.contains_key(&key) {
-            continue;
-        }
-        match tls::client_config(wanted, hook.endpoint.transport, &system) {
-            Ok(config) => drop(tls.insert(key, config)),
-            Err(error) => problems.push(Problem {
-                file: file_of(hook, contents),
-                path: format!("hook {:?}, TLS", hook.name),
-                what: error.to_string(),
-                fix: error.fix().to_owned(),
-            }),
-        }
+    Known::default().candidate(contents)
+}
+
+impl Known {
+    /// What was last checked opens in an emergency, whatever else is wrong with it.
+    pub fn break_glass(&self) -> Vec<BreakGlass> {
+        self.documents.break_glass()
     }
-    if !problems.is_empty() {
-        return Err(problems);
+
+    /// As [`candidate`], and sooner the less has changed.
+    ///
+    /// # Errors
+    /// Every problem there is, not just the first.
+    pub fn candidate(&mut self, contents: &Contents) -> Result<Candidate, Vec<Problem>> {
+        let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written))?;
+        let snapshot = snapshot.noted(&contents.notes);
+        let system = tls::SystemRoots::default();
+        let mut tls = TlsConfigs::new();
+        let mut problems = Vec::new();
+        for hook in &snapshot.hooks {
+            let Some(wanted) = &hook.endpoint.tls else { continue };
+            let key = (wanted.clone(), hook.endpoint.transport);
+            if tls.contains_key(&key) {
+                continue;
+            }
+            let known = self.tls.get(&key).map(|config| Ok(Arc::clone(config)));
+            match known.unwrap_or_else(|| tls::client_config(wanted, hook.endpoint.transport, &system)) {
+                Ok(config) => drop(tls.insert(key, config)),
+                Err(error) => problems.push(Problem {
+                    file: file_of(hook, contents),
+                    path: format!("hook {:?}, TLS", hook.name),
+                    what: error.to_string(),
+                    fix: error.fix().to_owned(),
+                }),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
+        self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
+        Ok(Candidate {
+            digest: contents.digest.clone(),
+            revision: contents.revision.clone(),
+            snapshot: Arc::new(snapshot),
+            break_glass: self.documents.break_glass(),
+            tls,
+        })
     }
-    Ok(Candidate {
-        digest: contents.digest.clone(),
-        revision: contents.revision.clone(),
-        snapshot: Arc::new(snapshot),
-        tls,
-    })
 }
 
 /// The file that speaks of the hook, where only one does. (A compiled hook does not know where it was written.)
 fn file_of(hook: &Hook, contents: &Contents) -> String {
-    let speaks = |bytes: &[u8]| bytes.windows(hook.name.len()).any(|window| window == hook.name.as_bytes());
+    let speaks = |bytes: &[u8]| str::from_utf8(bytes).is_ok_and(|text| text.contains(&*hook.name));
     let mut files = contents.files.iter().filter(|file| speaks(&file.bytes));
     match (files.next(), files.next()) {
         (Some(only), None) => only.name.clone(),

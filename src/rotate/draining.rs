@@ -1,6 +1,7 @@
 //! Draining: which hooks are no longer asked anew but still hold requests that began before.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
@@ -10,15 +11,24 @@ use tokio::time::Instant;
 use crate::{
     live::{Draining, Generation, LiveHook, Rotation},
     model::Hook,
+    snapshot::Snapshot,
 };
 
 /// What is left of former generations. A generation ends when the last request that began under it does.
 #[derive(Debug)]
 pub(super) struct Drain {
-    former: Vec<Weak<Generation>>,
+    former: Vec<Former>,
     leaving: Vec<Leaving>,
     /// Requests end at their deadline; whatever lives longer than this is not waited for.
     bound: Duration,
+}
+
+#[derive(Debug)]
+struct Former {
+    generation: Weak<Generation>,
+    /// Held until its generation has ended, so that it is freed here: on the worker whose request was the last, a
+    /// thousand hooks would hold up all others.
+    _snapshot: Arc<Snapshot>,
 }
 
 #[derive(Debug)]
@@ -37,8 +47,9 @@ impl Drain {
 
     /// `old` has been replaced by `new`.
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
-        self.former.push(Arc::downgrade(old));
-        let stays = |hook: &Hook| new.hooks.iter().any(|live| live.hook.id == hook.id);
+        self.former.push(Former { generation: Arc::downgrade(old), _snapshot: Arc::clone(&old.snapshot) });
+        let ids: HashSet<_> = new.hooks.iter().map(|live| &*live.hook.id).collect();
+        let stays = |hook: &Hook| ids.contains(&*hook.id);
         self.leaving.retain(|leaving| !stays(&leaving.hook));
         // A hook that was still being probed holds no request.
         let asked = |live: &&LiveHook| matches!(live.rotation, Rotation::Active { .. });
@@ -57,7 +68,7 @@ impl Drain {
     pub(super) fn sweep(&mut self) -> Vec<Draining> {
         let mut oldest = u64::MAX;
         self.former.retain(|former| {
-            let alive = former.upgrade();
+            let alive = former.generation.upgrade();
             oldest = alive.as_ref().map_or(oldest, |former| oldest.min(former.number));
             alive.is_some()
         });

@@ -1,7 +1,7 @@
 //! Rotator: takes readings and puts what is good into force.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -9,7 +9,8 @@ use std::{
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
 
 use super::{
-    Candidate, candidate,
+    Candidate,
+    candidate::Known,
     draining::Drain,
     probing::{ProbeNews, Probing},
     seating::{Seat, Seated, seat},
@@ -17,8 +18,8 @@ use super::{
 use crate::{
     clock::Moment,
     hooks::Channel,
-    live::{Current, FailedRead, Generation, LiveHook, Rejection, Rotation, current::STALE_AFTER},
-    model::{Endpoint, Hook, Revision},
+    live::{Current, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER},
+    model::{BreakGlass, Endpoint, Hook, Revision},
     snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
@@ -32,6 +33,7 @@ pub struct Rotator {
     workers: Vec<Handle>,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
+    known: Known,
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
@@ -48,6 +50,7 @@ impl Rotator {
             metrics,
             workers,
             judged: String::new(),
+            known: Known::default(),
             probing: HashMap::new(),
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
@@ -104,12 +107,26 @@ impl Rotator {
         }
         self.judged.clone_from(&contents.digest);
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        match spawn_blocking(move || candidate(&contents)).await {
-            Ok(Ok(candidate)) => {
-                self.put_in_force(candidate);
-                return ReadOutcome::Changed;
+        let mut known = std::mem::take(&mut self.known);
+        let check = move || {
+            let candidate = known.candidate(&contents);
+            (candidate.map_err(|problems| (problems, known.break_glass())), known)
+        };
+        match spawn_blocking(check).await {
+            Ok((candidate, known)) => {
+                self.known = known;
+                match candidate {
+                    Ok(candidate) => {
+                        self.put_in_force(candidate);
+                        return ReadOutcome::Changed;
+                    }
+                    Err((problems, break_glass)) => {
+                        // An emergency does not wait until somebody has mended another document.
+                        self.open(break_glass);
+                        self.reject(problems);
+                    }
+                }
             }
-            Ok(Err(problems)) => self.reject(problems),
             // The checker itself broke. That is our fault; what is in force stays.
             Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
         }
@@ -124,6 +141,12 @@ impl Rotator {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
+    }
+
+    /// These are the break-glass documents that the source holds now.
+    fn open(&self, documents: Vec<BreakGlass>) {
+        let now = tokio::time::Instant::now().into_std();
+        self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
     fn reject(&self, problems: Vec<Problem>) {
@@ -142,6 +165,7 @@ impl Rotator {
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
+        self.open(candidate.break_glass.clone());
         if self.current.rejected().is_some() {
             tracing::info!("configuration is good again");
             self.current.set_rejected(None);
@@ -152,11 +176,9 @@ impl Rotator {
             return;
         }
         let hooks = self.seated(&in_force, &candidate);
-        let wanted = |endpoint: &Endpoint| {
-            let waits = |live: &LiveHook| live.hook.endpoint == *endpoint && !at_its_place(live);
-            hooks.iter().any(waits)
-        };
-        self.probing.retain(|endpoint, _| wanted(endpoint));
+        let wait: HashSet<_> =
+            hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
+        self.probing.retain(|endpoint, _| wait.contains(endpoint));
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
     }
 
@@ -233,11 +255,22 @@ impl Rotator {
         hooks: Vec<LiveHook>,
     ) {
         let number = old.number + 1;
-        let new = Arc::new(Generation { number, digest, revision, published: SystemTime::now(), snapshot, hooks });
+        let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
+        let published = SystemTime::now();
+        let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
         self.current.publish(Arc::clone(&new));
+        self.tell_workers();
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
         self.drain.replaced(old, &new);
+    }
+
+    /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
+    fn tell_workers(&self) {
+        for worker in &self.workers {
+            let current = Arc::clone(&self.current);
+            worker.spawn(async move { current.refresh() });
+        }
     }
 
     fn tell_failed_read(&mut self, error: ReadError) {

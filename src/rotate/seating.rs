@@ -1,5 +1,7 @@
 //! Seating: which hooks of a new snapshot are asked at once, and which must first be seen to answer. Pure.
 
+use std::collections::HashMap;
+
 use crate::model::Endpoint;
 
 /// How a hook stands in the generation in force.
@@ -30,16 +32,21 @@ pub enum Seat {
 /// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
 pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a str, &'a Endpoint)>) -> Vec<Seat> {
     let Some(in_force) = in_force else { return new.map(|_| Seat::First).collect() };
+    let (mut by_id, mut by_endpoint) = (HashMap::new(), HashMap::new());
+    for (place, old) in in_force.iter().enumerate().filter(|(_, old)| old.asked) {
+        by_id.entry(old.id).or_insert(place);
+        by_endpoint.entry(old.endpoint).or_insert(place);
+    }
     new.map(|(id, endpoint)| {
         // Its own former place is looked at first, so that a hook does not change connections without need.
-        let same_hook = in_force.iter().position(|old| old.asked && old.id == id);
+        let same_hook = by_id.get(id).copied();
         if let Some(place) = same_hook
             && in_force[place].endpoint == endpoint
         {
             return Seat::Proven(place);
         }
-        if let Some(place) = in_force.iter().position(|old| old.asked && old.endpoint == endpoint) {
-            return Seat::Proven(place);
+        if let Some(place) = by_endpoint.get(endpoint) {
+            return Seat::Proven(*place);
         }
         same_hook.map_or(Seat::Unproven, Seat::Moving)
     })

@@ -1,20 +1,21 @@
 //! Check: documents to what they mean, and every problem on the way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
-    Note, ReadFile, SourceFile,
+    Note, ReadFile,
     at::{At, Report},
+    break_glass,
     configuration::{self, Configuration, Used},
-    document::File,
+    document::Documents,
     kind::Kind,
     namespace,
-    problem::Problem,
+    problem::{Problem, quoted},
     used::first_use,
     value::Value,
     webhooks,
 };
-use crate::model::HookType;
+use crate::model::{BreakGlass, HookType};
 
 /// Everything the files say, without a problem.
 #[derive(Default)]
@@ -22,16 +23,22 @@ pub(super) struct Checked {
     /// Those of validating hooks: static ones first, each by name.
     pub(super) configurations: Vec<Configuration>,
     pub(super) namespaces: Vec<namespace::Named>,
+    /// Each with the file, and the place of its hooks in it.
+    pub(super) glasses: Vec<(BreakGlass, (String, String))>,
     pub(super) notes: Vec<Note>,
 }
 
-/// Reads and checks every file.
-pub(super) fn check(files: &[SourceFile], read: ReadFile<'_>) -> Result<Checked, Vec<Problem>> {
+/// Checks what every file holds.
+pub(super) fn check<'a>(
+    files: impl Iterator<Item = (&'a str, &'a Documents)>,
+    read: ReadFile<'_>,
+) -> Result<Checked, Vec<Problem>> {
     let report = Report::default();
     let mut checked = Checked::default();
     let (mut objects, mut used) = (HashMap::new(), Used::default());
-    for file in files {
-        File::read(file, &report).each(&report, |document, listed| {
+    for (name, documents) in files {
+        documents.report(name, &report);
+        documents.each(name, &report, |document, listed| {
             let Some(kind) = kind_of(document, listed) else { return };
             let metadata = document.key("metadata");
             let place = metadata.key("name");
@@ -52,15 +59,38 @@ pub(super) fn check(files: &[SourceFile], read: ReadFile<'_>) -> Result<Checked,
                         checked.notes.push(Note { file, path, text: webhooks::not_served(hooks) });
                     }
                 }
+                Kind::BreakGlass => {
+                    let glass = break_glass::check(document);
+                    checked.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
+                }
                 Kind::Namespace => checked.namespaces.extend(namespace::check(document)),
             }
         });
     }
     checked.configurations.sort_by(|a, b| (a.prefix.is_empty(), &a.name).cmp(&(b.prefix.is_empty(), &b.name)));
+    checked.notes.extend(names_of_no_hook(&checked));
     match report.into_problems() {
         none if none.is_empty() => Ok(checked),
         problems => Err(problems),
     }
+}
+
+/// A bypass, or a break-glass, may name a hook that is not there, or not yet: it then does nothing for it, which may be
+/// a slip.
+fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
+    let configurations = &checked.configurations;
+    let hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|entry| &*entry.hook.name).collect();
+    let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);
+    let bypasses = bypasses.map(|(bypass, place)| ("bypass", &bypass.name, &bypass.hooks, place));
+    let glasses = checked.glasses.iter().map(|(glass, place)| ("break-glass", &glass.name, &glass.hooks, place));
+    let mut notes = Vec::new();
+    for (what, name, named, (file, path)) in bypasses.chain(glasses) {
+        for hook in named.iter().filter(|hook| !hooks.contains(&***hook)) {
+            let text = format!("no hook is called {}: the {what} {name} does nothing for it", quoted(hook));
+            notes.push(Note { file: file.clone(), path: path.clone(), text });
+        }
+    }
+    notes
 }
 
 /// What a document is: an item of a typed list may leave that to the list, and may not say otherwise.

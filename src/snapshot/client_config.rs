@@ -12,7 +12,7 @@ use super::{
 };
 use crate::model::{Endpoint, Transport, hook::EndpointTls};
 
-const KEYS: [&str; 7] =
+pub(super) const KEYS: [&str; 7] =
     ["url", "service", "caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
 const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{
     ReadFile,
     at::At,
+    bypass,
     hook::{self, Entry},
     initializers,
     metadata::metadata_name,
@@ -12,7 +13,11 @@ use super::{
     used::first_use,
     value::Value,
 };
-use crate::model::ResourceInitializers;
+use crate::model::{Bypass, ResourceInitializers};
+
+/// The document's keys. What a cluster says in `status` is not part of the configuration.
+pub(super) const KEYS: [&str; 7] =
+    ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 
 /// One document with hooks, without a problem.
 pub(super) struct Configuration {
@@ -21,6 +26,8 @@ pub(super) struct Configuration {
     pub(super) prefix: &'static str,
     pub(super) hooks: Vec<Entry>,
     pub(super) initializers: Vec<ResourceInitializers>,
+    /// Each with the file, and the place of its hooks in it.
+    pub(super) bypasses: Vec<(Bypass, (String, String))>,
 }
 
 /// Names that must be unique among all documents of our kind, and where they were first used.
@@ -28,11 +35,12 @@ pub(super) struct Configuration {
 pub(super) struct Used {
     hooks: HashMap<Box<str>, String>,
     resources: HashMap<(Box<str>, Box<str>), String>,
+    bypasses: HashMap<Box<str>, String>,
 }
 
 /// Checks an `AdmissionControlConfiguration`; what is wrong is reported.
 pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<Configuration> {
-    at.is_map_of(&["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks"]);
+    at.is_map_of(&KEYS);
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
     let mut initializers = Vec::new();
@@ -58,5 +66,16 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<
             hooks.extend(hook::check(&item, read));
         }
     }
-    Some(Configuration { name: name?.into(), prefix: "", hooks, initializers })
+    let mut bypasses = Vec::new();
+    let list = at.key("bypass");
+    if list.present() && list.is_list() {
+        for item in list.items() {
+            let place = item.key("name");
+            if let Value::Text(name) = place.value {
+                first_use(&mut used.bypasses, name.clone(), &place, "the bypass", name);
+            }
+            bypasses.extend(bypass::check(&item).map(|bypass| (bypass, item.key("hooks").place())));
+        }
+    }
+    Some(Configuration { name: name?.into(), prefix: "", hooks, initializers, bypasses })
 }

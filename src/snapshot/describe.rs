@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Snapshot;
-use crate::model::{Endpoint, Hook, HttpForm, Protocol, Rule, Selector};
+use crate::model::{Bypass, Endpoint, Hook, HttpForm, Protocol, Rule, Selector};
 
 impl Snapshot {
     /// What is in force, defaults filled in and rollouts applied, in the order in which hooks are numbered.
@@ -26,6 +26,7 @@ impl Snapshot {
         let notes: Vec<Value> = self.notes().iter().map(ToString::to_string).map(Value::from).collect();
         json!({
             "hooks": hooks,
+            "bypass": self.bypasses().iter().map(|bypass| describe_bypass(bypass)).collect::<Vec<_>>(),
             "resourceInitializers": initializers,
             "namespaces": self.namespaces.len(),
             "notes": notes,
@@ -57,6 +58,20 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         }
     }
     described
+}
+
+/// Service accounts are shown as the users they are.
+fn describe_bypass(bypass: &Bypass) -> Value {
+    json!({
+        "name": &*bypass.name,
+        "reason": &*bypass.reason,
+        "effect": bypass.effect.as_str(),
+        "hooks": (!bypass.is_about_all()).then_some(&bypass.hooks),
+        "namespaces": bypass.namespaces,
+        "users": bypass.who.users,
+        "groups": bypass.who.groups,
+        "resources": bypass.resources.iter().map(describe_rule).collect::<Vec<_>>(),
+    })
 }
 
 fn describe_tls(endpoint: &Endpoint) -> Option<Value> {

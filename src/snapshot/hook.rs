@@ -7,7 +7,7 @@ use super::{
 };
 use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, SideEffects};
 
-const KEYS: [&str; 14] = [
+pub(super) const KEYS: [&str; 14] = [
     "name",
     "type",
     "clientConfig",
@@ -24,15 +24,19 @@ const KEYS: [&str; 14] = [
     "rollout",
 ];
 
-const TYPES: [(&str, HookType); 2] = [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
+/// The keys of `rollout`.
+pub(super) const ROLLOUT_KEYS: [&str; 1] = ["createAs"];
 
-const POLICIES: [(&str, FailurePolicy); 3] =
+pub(super) const TYPES: [(&str, HookType); 2] =
+    [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
+
+pub(super) const POLICIES: [(&str, FailurePolicy); 3] =
     [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];
 
-const MATCH_POLICIES: [(&str, MatchPolicy); 2] =
+pub(super) const MATCH_POLICIES: [(&str, MatchPolicy); 2] =
     [("Exact", MatchPolicy::Exact), ("Equivalent", MatchPolicy::Equivalent)];
 
-const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
+pub(super) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("None", SideEffects::None),
     ("NoneOnDryRun", SideEffects::NoneOnDryRun),
     ("Some", SideEffects::Some),
@@ -169,7 +173,7 @@ pub(super) fn whole_seconds(at: &At<'_>) -> Option<Duration> {
 
 /// The failure policy in force while the entry is being rolled out.
 fn create_as(at: &At<'_>) -> Option<FailurePolicy> {
-    if !at.present() || !at.is_map_of(&["createAs"]) {
+    if !at.present() || !at.is_map_of(&ROLLOUT_KEYS) {
         return None;
     }
     let create_as = at.key("createAs");

@@ -5,11 +5,16 @@ use std::collections::HashSet;
 use super::{at::At, names, problem::quoted, value::Value};
 use crate::model::{FailurePolicy, Initializer, ResourceInitializers};
 
-const POLICIES: [(&str, FailurePolicy); 2] = [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
+pub(super) const KEYS: [&str; 3] = ["apiGroup", "resource", "initializers"];
+/// The keys of one initializer.
+pub(super) const ONE_KEYS: [&str; 2] = ["name", "failurePolicy"];
+
+pub(super) const POLICIES: [(&str, FailurePolicy); 2] =
+    [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
 
 /// Checks one resource's initializers; what is wrong is reported.
 pub(super) fn check(at: &At<'_>) -> Option<ResourceInitializers> {
-    if !at.is_map_of(&["apiGroup", "resource", "initializers"]) {
+    if !at.is_map_of(&KEYS) {
         return None;
     }
     let before = at.problems();
@@ -48,7 +53,7 @@ fn one(at: &At<'_>) -> Option<Initializer> {
     if matches!(at.value, Value::Text(_)) {
         return Some(Initializer { name: name(at)?.into(), failure_policy: FailurePolicy::Ignore });
     }
-    if !at.is_map_of(&["name", "failurePolicy"]) {
+    if !at.is_map_of(&ONE_KEYS) {
         return None;
     }
     let (place, policy) = (at.key("name"), at.key("failurePolicy"));

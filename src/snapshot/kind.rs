@@ -12,12 +12,19 @@ pub(super) enum Kind {
     Webhooks(HookType),
     /// A namespace with its labels.
     Namespace,
+    /// Something opened for a while.
+    BreakGlass,
 }
 
-const KINDS: [Kind; 4] =
-    [Kind::Configuration, Kind::Webhooks(HookType::Validating), Kind::Webhooks(HookType::Mutating), Kind::Namespace];
+const KINDS: [Kind; 5] = [
+    Kind::Configuration,
+    Kind::Webhooks(HookType::Validating),
+    Kind::Webhooks(HookType::Mutating),
+    Kind::Namespace,
+    Kind::BreakGlass,
+];
 
-const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionControlConfiguration; \
+const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionControlConfiguration or BreakGlass; \
      ValidatingWebhookConfiguration or MutatingWebhookConfiguration of admissionregistration.k8s.io/v1; \
      or Namespace of v1";
 
@@ -28,6 +35,7 @@ impl Kind {
             Self::Configuration => ("gatepost.dev/v1alpha1", "AdmissionControlConfiguration"),
             Self::Webhooks(hook_type) => ("admissionregistration.k8s.io/v1", webhooks::kind(hook_type)),
             Self::Namespace => ("v1", "Namespace"),
+            Self::BreakGlass => ("gatepost.dev/v1alpha1", "BreakGlass"),
         }
     }
 
@@ -36,7 +44,14 @@ impl Kind {
         match self {
             Self::Configuration | Self::Webhooks(_) => "the configuration",
             Self::Namespace => "the namespace",
+            Self::BreakGlass => "the break-glass",
         }
+    }
+
+    /// What a document says that it is, where it is one of ours; nothing is reported.
+    pub(super) fn written_in(document: &Value) -> Option<Self> {
+        let written = (document.text_of("apiVersion")?, document.text_of("kind")?);
+        KINDS.into_iter().find(|kind| kind.written() == written)
     }
 
     /// What a document says that it is; what is wrong with that is reported.
@@ -58,7 +73,10 @@ impl Kind {
             );
         } else if version_text == Self::Configuration.written().0 {
             let ours = Self::Configuration.written();
-            kind.problem(format!("{} is not a kind of {}", quoted(kind_text), ours.0), format!("write {}", ours.1));
+            kind.problem(
+                format!("{} is not a kind of {}", quoted(kind_text), ours.0),
+                format!("write {} or {}", ours.1, Self::BreakGlass.written().1),
+            );
         } else {
             at.problem(format!("{} of {} is not read here", quoted(kind_text), quoted(version_text)), FIX);
         }

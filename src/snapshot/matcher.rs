@@ -75,7 +75,7 @@ impl Matcher {
     pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, out: &mut HookSet) {
         out.clear();
         let request = Request::of(review);
-        if exempt::is_virtual(&request.made) {
+        if exempt::is_virtual(&request.made) || exempt::is_ours(&request.made) {
             return;
         }
         self.nominate(&request.made, |hook, rule| consider(hooks, &request, hook, rule, out));

@@ -12,6 +12,8 @@
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
 mod at;
+mod break_glass;
+mod bypass;
 mod check;
 mod client_config;
 mod configuration;
@@ -25,6 +27,7 @@ mod http_url;
 mod identity;
 mod initializers;
 mod kind;
+mod known;
 mod match_conditions;
 mod matched;
 mod matcher;
@@ -36,6 +39,7 @@ mod pem;
 mod problem;
 mod protocol;
 mod rules;
+pub mod schema;
 mod selector;
 mod service;
 mod spelling;
@@ -58,12 +62,15 @@ use self::{
     matcher::Matcher,
 };
 pub use self::{
+    break_glass::break_glass,
+    exempt::Say,
+    known::Known,
     matched::{HookSet, How, Matched, Wanted},
     note::Note,
     problem::Problem,
     url::{UrlProblem, parse_url},
 };
-use crate::model::{FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +105,9 @@ pub struct Snapshot {
     matcher: Matcher,
     namespaces: FxHashMap<Box<str>, Labels>,
     initializers: Vec<ResourceInitializers>,
+    bypasses: Vec<Arc<Bypass>>,
+    /// Is any hook asked about the configuration of admission?
+    static_hooks: bool,
     notes: Vec<Note>,
 }
 
@@ -106,7 +116,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    check::check(files, read).map(Snapshot::compile)
+    Known::default().load(files, read)
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
@@ -145,7 +155,7 @@ impl Snapshot {
     }
 
     fn compile(checked: Checked) -> Self {
-        let (mut hooks, mut origins, mut initializers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut identities = Identities::default();
         for configuration in checked.configurations {
             let name: Arc<str> = configuration.name.into();
@@ -159,13 +169,16 @@ impl Snapshot {
                 hooks.push(Arc::new(entry.hook));
             }
             initializers.extend(configuration.initializers);
+            bypasses.extend(configuration.bypasses.into_iter().map(|(bypass, _)| Arc::new(bypass)));
         }
         Self {
             matcher: Matcher::new(&hooks),
+            static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
+            bypasses,
             notes: checked.notes,
         }
     }
@@ -176,6 +189,16 @@ impl Snapshot {
     /// at: they need labels.
     pub fn matching(&self, review: &Review, out: &mut HookSet) {
         self.matcher.matching(&self.hooks, review, out);
+    }
+
+    /// The rules that let requests past hooks, in the order of their configurations.
+    pub fn bypasses(&self) -> &[Arc<Bypass>] {
+        &self.bypasses
+    }
+
+    /// Whether a hook may have a say in this request at all, whatever the rules are, and if not, why.
+    pub fn say(&self, review: &Review) -> Say {
+        exempt::say(review, self.static_hooks)
     }
 
     /// Where hook number `index` comes from.

@@ -12,14 +12,14 @@ use crate::model::{Endpoint, HttpForm, Protocol, ReviewVersion, Transport};
 
 /// What may stand in `protocol`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Word {
+pub(super) enum Word {
     Grpc,
     Json,
     Protobuf,
     Legacy,
 }
 
-const WORDS: [(&str, Word); 4] =
+pub(super) const WORDS: [(&str, Word); 4] =
     [("grpc", Word::Grpc), ("json", Word::Json), ("protobuf", Word::Protobuf), ("legacy", Word::Legacy)];
 
 /// Checks what an entry of ours says of its protocol, beside how it is reached: the URL's scheme decides, and where

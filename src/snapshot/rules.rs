@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use super::{at::At, form::Form, problem::quoted};
 use crate::model::{Operation, Rule, Scope};
 
-const KEYS: [&str; 8] =
+pub(super) const KEYS: [&str; 8] =
     ["operations", "verbs", "apiGroups", "apiGroup", "apiVersions", "resources", "subresources", "scope"];
 
 const KUBERNETES_KEYS: [&str; 5] = ["operations", "apiGroups", "apiVersions", "resources", "scope"];
 
 /// The words for an operation: upstream's five, and then those of the two earlier designs.
-const OPERATIONS: [(&str, Option<Operation>); 11] = [
+pub(super) const OPERATIONS: [(&str, Option<Operation>); 11] = [
     ("CREATE", Some(Operation::Create)),
     ("UPDATE", Some(Operation::Update)),
     ("DELETE", Some(Operation::Delete)),
@@ -25,7 +25,8 @@ const OPERATIONS: [(&str, Option<Operation>); 11] = [
     ("Connect", Some(Operation::Connect)),
 ];
 
-const SCOPES: [(&str, Scope); 3] = [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
+pub(super) const SCOPES: [(&str, Scope); 3] =
+    [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
 
 /// Checks and compiles a list of rules; what is wrong is reported.
 pub(super) fn list(at: &At<'_>, form: Form) -> Vec<Rule> {

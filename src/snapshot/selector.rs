@@ -11,15 +11,19 @@ use super::{
 };
 use crate::model::{Selector, selector::Requirement};
 
+/// The keys of a selector, and of one of its requirements.
+pub(super) const KEYS: [&str; 2] = ["matchLabels", "matchExpressions"];
+pub(super) const REQUIREMENT_KEYS: [&str; 3] = ["key", "operator", "values"];
+
 #[derive(Clone, Copy)]
-enum Operator {
+pub(super) enum Operator {
     In,
     NotIn,
     Exists,
     DoesNotExist,
 }
 
-const OPERATORS: [(&str, Operator); 4] = [
+pub(super) const OPERATORS: [(&str, Operator); 4] = [
     ("In", Operator::In),
     ("NotIn", Operator::NotIn),
     ("Exists", Operator::Exists),
@@ -31,7 +35,7 @@ const OPERATORS: [(&str, Operator); 4] = [
 /// own form that is a slip.
 pub(super) fn check(at: &At<'_>, form: Form) -> Selector {
     let mut requirements = Vec::new();
-    if !at.present() || !at.is_map_of(&["matchLabels", "matchExpressions"]) {
+    if !at.present() || !at.is_map_of(&KEYS) {
         return Selector(requirements);
     }
     let before = at.problems();
@@ -85,7 +89,7 @@ fn check_value(at: &At<'_>, value: &str) -> bool {
 }
 
 fn expression(at: &At<'_>) -> Option<Requirement> {
-    if !at.is_map_of(&["key", "operator", "values"]) {
+    if !at.is_map_of(&REQUIREMENT_KEYS) {
         return None;
     }
     let before = at.problems();

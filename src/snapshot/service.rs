@@ -8,9 +8,11 @@ use super::{
 };
 use crate::model::{Endpoint, Transport};
 
+pub(super) const KEYS: [&str; 4] = ["namespace", "name", "port", "path"];
+
 /// A Service: always TLS, and the certificate must carry its name in the cluster. The path is `/` unless said.
 pub(super) fn check(at: &At<'_>) -> Option<(Endpoint, String)> {
-    if !at.is_map_of(&["namespace", "name", "port", "path"]) {
+    if !at.is_map_of(&KEYS) {
         return None;
     }
     let label = |key: &str| {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 pub use self::objects::Objects;
 use self::objects::{Kind, Taken};
-use super::{Contents, Outstanding, READ_DEADLINE, ReadError};
+use super::{Contents, Outstanding, READ_DEADLINE, ReadError, references};
 use crate::{
     kube::{Access, Client, Connection, KubeError, List},
     snapshot::{Note, SourceFile},
@@ -113,8 +113,8 @@ impl KubernetesSource {
         if now < self.newest {
             return Err(ReadError::WentBack { store, before: self.newest, now });
         }
-        let (last, objects) = (self.last.clone(), self.place.objects);
-        let assembled = self.assembling.run(left, move || assemble(lists.lists, objects, last, now)).await;
+        let (place, last) = (self.place.clone(), self.last.clone());
+        let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
         let contents = assembled.ok_or(ReadError::Hung(READ_DEADLINE))?.map_err(garbled)?;
         if self.last.as_ref().is_none_or(|last| last.digest != contents.digest) {
@@ -161,11 +161,11 @@ async fn listed(client: &Client, kind: Kind, revision: Option<&str>) -> Result<O
     }
 }
 
-/// What the objects say, in the order of their kinds and names. Its revision is that of the last read that found it
-/// changed.
+/// What the objects say, in the order of their kinds and names, and the files they refer to. Its revision is that of the
+/// last read that found the objects changed.
 fn assemble(
     lists: Vec<(Kind, Vec<Value>)>,
-    objects: Objects,
+    place: &KubernetesPlace,
     last: Option<Contents>,
     now: u64,
 ) -> Result<Contents, String> {
@@ -184,11 +184,12 @@ fn assemble(
     if size > LIMIT {
         return Err(format!("it holds more than {LIMIT} bytes of configuration"));
     }
-    notes.extend(nothing(&files, objects));
-    let contents = Contents::new(files, Default::default()).noted(notes);
-    Ok(match last.filter(|last| last.digest == contents.digest) {
-        Some(last) => Contents { as_of: Some(now), ..last },
-        None => contents.at(now),
+    notes.extend(nothing(&files, place.objects));
+    let folder = place.files.as_deref();
+    Ok(match last.filter(|last| last.files == files && last.notes == notes) {
+        Some(last) if references::unchanged(&last, folder) => Contents { as_of: Some(now), ..last },
+        Some(last) => references::follow(Contents { as_of: Some(now), ..last }, folder),
+        None => references::follow(Contents::new(files, Default::default()).noted(notes).at(now), folder),
     })
 }
 

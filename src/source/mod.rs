@@ -3,6 +3,7 @@
 pub mod contents;
 pub mod etcd;
 pub mod file;
+pub mod guarded;
 pub mod kubernetes;
 pub mod poll;
 mod references;

@@ -53,8 +53,11 @@ impl Collector for Scrape {
                 .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
         })?;
         self.hooks(encoder)?;
+        self.bypasses(encoder)?;
+        family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
         for (table, reading) in [
+            (&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_BYTES, Reading::InflightBytes),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
@@ -95,6 +98,18 @@ impl Collector for Scrape {
 }
 
 impl Scrape {
+    fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family(encoder, &table::BYPASSED_REQUESTS, |out| {
+            for (name, bypass) in self.0.bypasses() {
+                for (effect, count) in bypass.counts().filter(|(_, count)| *count > 0) {
+                    counter(out, &[("bypass", &name), ("effect", effect.as_str())], count)?;
+                }
+            }
+            let ours = self.0.own_configuration.load(Relaxed);
+            counter(out, &[("bypass", "own-configuration"), ("effect", "Skip")], ours)
+        })
+    }
+
     fn hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let hooks: Vec<_> = self.0.hooks().into_iter().map(|(name, hook)| (name, hook.calls.sums(), hook)).collect();
         family(encoder, &table::HOOK_CALLS, |out| {

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::{cells::Cells, throttle::Throttle};
+use super::{bypass::BypassMetrics, cells::Cells, throttle::Throttle};
 
 /// How one hook call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +50,13 @@ pub enum RequestOutcome {
     Stale,
     /// Our fault.
     Internal,
+    /// Allowed without asking a hook, as a bypass says so.
+    Bypassed,
 }
 
 impl RequestOutcome {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed", "stale", "internal"];
+    pub(super) const LABELS: [&'static str; 6] = ["allowed", "denied", "failed", "stale", "internal", "bypassed"];
 }
 
 /// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
@@ -202,10 +204,12 @@ pub enum Reading {
     Namespaces,
     /// Time since the apiserver last spoke of them, in seconds.
     NamespacesAge,
+    /// Break-glass documents that are open.
+    BreakGlassOpen,
 }
 
 /// How many there are.
-const READINGS: usize = 9;
+const READINGS: usize = 10;
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
 pub(super) const FAILURE_KINDS: [&str; 18] = [
@@ -290,7 +294,7 @@ type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 /// All counters.
 pub struct Metrics {
     workers: usize,
-    pub(super) requests: Cells<5>,
+    pub(super) requests: Cells<6>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
     pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
@@ -298,6 +302,11 @@ pub struct Metrics {
     /// Which certificate ends when.
     ends: Mutex<Vec<(String, SystemTime)>>,
     hooks: Mutex<BTreeMap<Arc<str>, Arc<HookMetrics>>>,
+    bypasses: Mutex<BTreeMap<Arc<str>, Arc<BypassMetrics>>>,
+    /// Requests about our own configuration.
+    pub(super) own_configuration: AtomicU64,
+    /// Requests that break-glass has let past.
+    pub(super) break_glass: AtomicU64,
     readings: Mutex<[Option<Read>; READINGS]>,
 }
 
@@ -313,7 +322,7 @@ impl Default for Metrics {
     }
 }
 
-/// Beyond this many names, counters of hooks that nobody holds any longer are forgotten when a new name comes: a
+/// Beyond this many names, counters of hooks, and of bypasses, that nobody holds any longer are forgotten when a new name comes: a
 /// configuration that keeps inventing names must not grow us for ever.
 const HOOKS_KEPT: usize = 4096;
 
@@ -329,6 +338,9 @@ impl Metrics {
             tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
             ends: Mutex::default(),
             hooks: Mutex::default(),
+            bypasses: Mutex::default(),
+            own_configuration: AtomicU64::new(0),
+            break_glass: AtomicU64::new(0),
             readings: Mutex::default(),
         }
     }
@@ -340,6 +352,31 @@ impl Metrics {
             hooks.retain(|_, metrics| Arc::strong_count(metrics) > 1);
         }
         hooks.entry(Arc::clone(name)).or_insert_with(|| Arc::new(HookMetrics::new(self.workers))).clone()
+    }
+
+    /// The counters of the bypass of that name, the same ones at every call. Takes a lock: call it once per generation.
+    pub fn bypass(&self, name: &Arc<str>) -> Arc<BypassMetrics> {
+        let mut bypasses = self.bypasses.lock().unwrap_or_else(PoisonError::into_inner);
+        if bypasses.len() >= HOOKS_KEPT && !bypasses.contains_key(name) {
+            bypasses.retain(|_, metrics| Arc::strong_count(metrics) > 1);
+        }
+        bypasses.entry(Arc::clone(name)).or_default().clone()
+    }
+
+    /// A request about our own configuration was let past.
+    pub fn let_ourselves_past(&self) {
+        self.own_configuration.fetch_add(1, Relaxed);
+    }
+
+    /// Break-glass has let a request past every hook, or past one that meant it.
+    pub fn let_past_broken_glass(&self) {
+        self.break_glass.fetch_add(1, Relaxed);
+    }
+
+    /// Every bypass's counters, by name.
+    pub(super) fn bypasses(&self) -> Vec<(Arc<str>, Arc<BypassMetrics>)> {
+        let bypasses = self.bypasses.lock().unwrap_or_else(PoisonError::into_inner);
+        bypasses.iter().map(|(name, metrics)| (Arc::clone(name), Arc::clone(metrics))).collect()
     }
 
     /// One request ended.

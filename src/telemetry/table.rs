@@ -59,7 +59,7 @@ macro_rules! families {
 
 families! {
     REQUESTS = Counter "gatepost_requests_total" ["outcome"]
-        "Reviews that reached the gate: allowed, denied by a hook, failed by a closed call failure, refused as stale, or internal.";
+        "Reviews that reached the gate: allowed, denied by a hook, failed by a closed call failure, refused as stale, internal, or bypassed: allowed without asking a hook, as a bypass rule or break-glass says.";
     REQUEST_DURATION = Histogram "gatepost_request_duration_seconds" []
         "Time from a review's message being complete to its verdict.";
     REFUSED = Counter "gatepost_refused_total" ["reason"]
@@ -72,6 +72,12 @@ families! {
         "Reviews that passed although this hook did not answer.";
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
         "Duration of a hook's calls; cancelled calls are left out.";
+    BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
+        "Reviews that a bypass rule applied to, by its name and effect; own-configuration is requests about Gatepost's own configuration, which no hook may hold up.";
+    BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
+        "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
+    BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []
+        "Reviews that break-glass let past every hook, or past a hook that meant them.";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
         "Object bytes copied in user space after they were read: 0 for protobuf in frames of 1 KiB or more; JSON in several frames is joined once.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []

@@ -9,6 +9,7 @@ pub mod answer;
 pub mod encodings;
 pub mod envelope;
 pub mod flat_key;
+pub mod groups;
 pub mod http_answer;
 pub mod inbound;
 pub mod json;

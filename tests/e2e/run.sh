@@ -4,6 +4,8 @@
 #
 #   tests/e2e/run.sh                     everything; some three minutes, and ten more the first time for building Kubernetes
 #   tests/e2e/run.sh --direct-only       only the hooks registered directly: is the trial itself sound?
+#   tests/e2e/run.sh --definitions-only  only what kube-apiserver makes of `gatepost crd`
+#   tests/e2e/run.sh --source-only       only Gatepost with its configuration in the cluster
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
 # the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
@@ -14,6 +16,8 @@ source ./stage.sh
 source ./story.sh
 source ./changes.sh
 source ./following.sh
+source ./definitions.sh
+source ./sourcing.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -34,6 +38,10 @@ build
 certificates || broken "openssl made no certificates"
 begin_hooks
 begin_cluster
+
+[[ "${1:-}" != --source-only ]] || { sourcing; summary; exit; }
+((${#modes[@]} == 0)) || definitions
+[[ "${1:-}" != --definitions-only ]] || { summary; exit; }
 
 echo "======== direct: kube-apiserver asks the hooks itself"
 register direct
@@ -63,6 +71,8 @@ for mode in "${modes[@]}"; do
   refuses "$mode: without Gatepost a write is refused" 'failed calling webhook "gatepost.' asking nobody anything
   unregister "$mode"
 done
+
+((${#modes[@]} == 0)) || sourcing
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

@@ -4,6 +4,11 @@ use std::{
     fs,
     net::TcpListener,
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -26,15 +31,32 @@ pub(crate) const CASES: &[Case] = &[
     ("a_store_that_went_back_is_never_applied", a_store_that_went_back_is_never_applied),
 ];
 
-/// The oldest that the configuration becomes until something is there.
-fn oldest_until(running: &Running, what: &str, there: impl Fn() -> bool) -> Duration {
-    let oldest = std::cell::Cell::new(Duration::ZERO);
-    wait(what, || {
-        let age = running.current.age(Instant::now()).expect("it was read once");
-        oldest.set(oldest.get().max(age));
-        there().then_some(())
-    });
-    oldest.get()
+/// Looks at the age of the configuration all the time, beside the test.
+struct Watcher {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Duration>,
+}
+
+impl Watcher {
+    fn of(running: &Running) -> Self {
+        let (current, over) = (Arc::clone(&running.current), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut oldest = Duration::ZERO;
+            while !told.load(Ordering::SeqCst) {
+                oldest = oldest.max(current.age(Instant::now()).expect("it was read once"));
+                thread::sleep(Duration::from_millis(5));
+            }
+            oldest
+        });
+        Self { over, thread }
+    }
+
+    /// The oldest that it was.
+    fn oldest(self) -> Duration {
+        self.over.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
 }
 
 fn the_leader_is_killed(program: &Path) {
@@ -46,13 +68,13 @@ fn the_leader_is_killed(program: &Path) {
     urls.swap(0, leader);
     let running = sidecar(place(urls));
     until_hook(&running, "one.example.com");
+    let watcher = Watcher::of(&running);
     cluster.kill(leader);
-    let put = || cluster.try_put(&format!("{PREFIX}a"), &configuration("two.example.com")).is_ok();
-    let mut oldest = oldest_until(&running, "a cluster with another leader", put);
-    let changed = || hooks(&running) == ["two.example.com"];
-    oldest = oldest.max(oldest_until(&running, "a change after that", changed));
-    let until = Instant::now() + Duration::from_secs(5);
-    oldest = oldest.max(oldest_until(&running, "some time", || Instant::now() > until));
+    wait("a cluster with another leader", || {
+        cluster.try_put(&format!("{PREFIX}a"), &configuration("two.example.com")).ok()
+    });
+    until_hook(&running, "two.example.com");
+    let oldest = watcher.oldest();
     println!("  the leader is killed: the configuration was never older than {:.1} s", oldest.as_secs_f64());
     assert!(oldest < Duration::from_secs(5), "{oldest:?}");
 
@@ -124,7 +146,9 @@ fn a_store_that_went_back_is_never_applied(program: &Path) {
     copy(&data, &backup);
     cluster.start_node(0);
     cluster.wait_until_writable();
-    (0..5).for_each(|_| drop(cluster.put(&format!("{PREFIX}a"), "# new")));
+    for _ in 0..5 {
+        cluster.put(&format!("{PREFIX}a"), "# new");
+    }
     let mut reader = Reader::open(place(cluster.urls()));
     let before = reader.good();
     cluster.kill(0);

@@ -60,6 +60,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         digest: String::new(),
         revision: gatepost::model::Revision::Store(1),
         published: SystemTime::now(),
+        bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
         snapshot: Arc::new(snapshot),
         hooks,
     }));

@@ -304,6 +304,18 @@ async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_worker_keeps_no_hook_from_draining() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    // This thread is the worker. It has served a request, and has nothing to do any more.
+    let channel = Arc::downgrade(&rotator.current.enter().hooks[0].channel);
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    tokio::task::yield_now().await;
+    assert!(channel.upgrade().is_none(), "its connections close");
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    assert!(rotator.current.leaving().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn draining_has_a_bound_and_coming_back_ends_it() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let request = rotator.current.load();

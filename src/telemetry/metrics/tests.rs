@@ -71,6 +71,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         Reading::AuditLost,
         Reading::Namespaces,
         Reading::NamespacesAge,
+        Reading::BreakGlassOpen,
     ] {
         metrics.observe(reading, || Some(1.0));
     }

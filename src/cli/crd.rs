@@ -1,0 +1,53 @@
+//! `crd`: what a cluster has to know so that it can store our configuration.
+
+use std::io::{self, Write as _};
+
+use super::{Ending, complain, yaml::yaml};
+use crate::snapshot::schema::definitions;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost crd | kubectl apply -f -
+  kubectl explain admissioncontrolconfigurations.externalAdmissionHooks
+  kubectl get acc
+
+Exit codes:
+  0  printed
+  1  not: why is on stderr";
+
+/// Print the CustomResourceDefinitions of Gatepost's own kinds
+///
+/// Prints AdmissionControlConfiguration and BreakGlass of gatepost.dev/v1alpha1 as YAML, with schemas and rules by which
+/// an apiserver refuses most of what `gatepost check` would. Touches no cluster.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Crd {}
+
+impl Crd {
+    /// Prints them.
+    pub fn run(self) -> Ending {
+        let written =
+            text().and_then(|text| io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")));
+        match written {
+            Ok(()) => Ending::Good,
+            Err(error) => complain(&error),
+        }
+    }
+}
+
+/// Both definitions, each a document.
+fn text() -> Result<String, String> {
+    let documents = definitions().iter().map(yaml).collect::<Result<Vec<_>, _>>()?;
+    Ok(documents.join("---\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read_back_as_the_definitions() {
+        let printed: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text().unwrap()).unwrap();
+        assert_eq!(printed, definitions());
+    }
+}

@@ -1,0 +1,220 @@
+//! BreakGlasses: what is opened in an emergency at this moment, and when it closes.
+//!
+//! A document says by the wall clock until when it is open. Each replica turns that into an instant of its monotonic
+//! clock when it first sees the document: the earlier of *until* and *for* from then. From there on the instant only
+//! ever moves back, so that a wall clock set forward closes early and one set back extends nothing; nor does a document
+//! that is taken away and comes back.
+
+pub mod keeping;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+
+use crate::model::BreakGlass;
+
+/// A document opened so far in the future is not open yet. Clocks of machines that work together differ by less.
+const SKEW: Duration = Duration::from_secs(5 * 60);
+/// How often what is open is logged again.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Documents that are gone are remembered, so that they do not begin anew when they come back; so many at most.
+const REMEMBERED: usize = 1024;
+
+/// Where a document was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Among the configuration.
+    Source,
+    /// In the file of `--break-glass-file`.
+    File,
+}
+
+/// One that is open.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// What it says.
+    pub document: Arc<BreakGlass>,
+    /// When it closes.
+    pub deadline: Instant,
+}
+
+/// Where a document stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Open.
+    Open,
+    /// It says that it was opened in the future, and is inert until then.
+    NotYet,
+    /// Its time is over; it is inert.
+    Expired,
+}
+
+/// What is opened in an emergency at this moment.
+#[derive(Debug, Default)]
+pub struct BreakGlasses {
+    /// False while nothing is open, which is nearly always, and all that a request then looks at.
+    any: AtomicBool,
+    open: ArcSwap<Vec<Open>>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    source: Vec<Arc<BreakGlass>>,
+    file: Vec<Arc<BreakGlass>>,
+    known: HashMap<Key, Known>,
+    told: Option<Instant>,
+    file_problem: Option<String>,
+}
+
+/// What tells one document from another: the same ones again are the same opening.
+type Key = (Arc<str>, SystemTime);
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// When it was first seen.
+    began: Instant,
+    lasts: Duration,
+    deadline: Instant,
+}
+
+impl BreakGlasses {
+    /// What is open at `now`. Costs one load where nothing is.
+    pub fn open(&self, now: Instant) -> SmallVec<[Open; 1]> {
+        if !self.any.load(Ordering::Acquire) {
+            return SmallVec::new();
+        }
+        self.open.load().iter().filter(|open| open.deadline > now).cloned().collect()
+    }
+
+    /// These documents, and no others, are in that place. Takes effect at once.
+    pub fn take(&self, place: Place, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let documents = documents.into_iter().map(Arc::new).collect();
+        match place {
+            Place::Source => book.source = documents,
+            Place::File => book.file = documents,
+        }
+        self.settle(&mut book, now, wall);
+    }
+
+    /// Looks at both clocks: closes what is over, and logs what is open once a minute.
+    pub fn tick(&self, now: Instant, wall: SystemTime) {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        self.settle(&mut book, now, wall);
+    }
+
+    /// Says why the local file is not heeded, or that it is.
+    pub fn set_file_problem(&self, problem: Option<String>) {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        if book.file_problem != problem {
+            match &problem {
+                Some(problem) => tracing::error!("the break-glass file is not heeded: {problem}"),
+                None => tracing::info!("the break-glass file is heeded again"),
+            }
+            book.file_problem = problem;
+        }
+    }
+
+    /// Why the local file is not heeded.
+    pub fn file_problem(&self) -> Option<String> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner).file_problem.clone()
+    }
+
+    /// Every document there is, open or not.
+    pub fn documents(&self, now: Instant, wall: SystemTime) -> Vec<(Arc<BreakGlass>, Standing)> {
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let standing = |document: &Arc<BreakGlass>| match book.known.get(&key(document)) {
+            Some(known) if known.deadline > now => Standing::Open,
+            None if is_to_come(document, wall) => Standing::NotYet,
+            _ => Standing::Expired,
+        };
+        book.documents().map(|document| (Arc::clone(document), standing(document))).collect()
+    }
+
+    fn settle(&self, book: &mut Book, now: Instant, wall: SystemTime) {
+        let documents: Vec<_> = book.documents().cloned().collect();
+        if book.known.len() > REMEMBERED {
+            book.known.retain(|known, _| documents.iter().any(|document| key(document) == *known));
+        }
+        let mut open: Vec<Open> = Vec::new();
+        for document in documents {
+            let Some(deadline) = book.deadline(&document, now, wall) else { continue };
+            if deadline > now && !open.iter().any(|other| key(&other.document) == key(&document)) {
+                open.push(Open { document, deadline });
+            }
+        }
+        let before = self.open.load_full();
+        book.tell(&before, &open, now);
+        self.any.store(!open.is_empty(), Ordering::Release);
+        self.open.store(Arc::new(open));
+    }
+}
+
+impl Book {
+    fn documents(&self) -> impl Iterator<Item = &Arc<BreakGlass>> {
+        self.source.iter().chain(&self.file)
+    }
+
+    /// When the document closes, or closed; `None` while it says that it will be opened.
+    fn deadline(&mut self, document: &Arc<BreakGlass>, now: Instant, wall: SystemTime) -> Option<Instant> {
+        let left = document.until().duration_since(wall).unwrap_or_default().min(document.lasts);
+        if !self.known.contains_key(&key(document)) && is_to_come(document, wall) {
+            return None;
+        }
+        let fresh = Known { began: now, lasts: document.lasts, deadline: now + left };
+        let known = self.known.entry(key(document)).or_insert(fresh);
+        // Whoever may write it may change how long it lasts; what it has lasted already is not given back.
+        if known.lasts != document.lasts {
+            (known.lasts, known.deadline) = (document.lasts, known.began + document.lasts);
+        }
+        known.deadline = known.deadline.min(now + left);
+        Some(known.deadline)
+    }
+
+    /// Errors, so that nobody overlooks them: what was opened, what has closed, and once a minute what still is.
+    fn tell(&mut self, before: &[Open], after: &[Open], now: Instant) {
+        let holds = |list: &[Open], one: &Open| list.iter().any(|other| key(&other.document) == key(&one.document));
+        for new in after.iter().filter(|open| !holds(before, open)) {
+            log(new, "break-glass is open: requests pass without being checked");
+        }
+        for gone in before.iter().filter(|open| !holds(after, open)) {
+            log(gone, "break-glass has closed");
+        }
+        if after.is_empty() {
+            self.told = None;
+        } else if self.told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN) {
+            if self.told.replace(now).is_some() {
+                after
+                    .iter()
+                    .for_each(|open| log(open, "break-glass is still open: requests pass without being checked"));
+            }
+        }
+    }
+}
+
+fn log(open: &Open, what: &str) {
+    let BreakGlass { name, reason, by, hooks, .. } = &*open.document;
+    let until = humantime::format_rfc3339_seconds(open.document.until());
+    let hooks = if hooks.is_empty() { "all".to_owned() } else { hooks.join(", ") };
+    tracing::error!(%name, %until, %hooks, %reason, %by, "{what}");
+}
+
+fn key(document: &BreakGlass) -> Key {
+    (Arc::clone(&document.name), document.opened)
+}
+
+fn is_to_come(document: &BreakGlass, wall: SystemTime) -> bool {
+    document.opened.duration_since(wall).is_ok_and(|ahead| ahead > SKEW)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Keeping: looks at the clocks, and at the local file, once a second, whatever the source does.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::{self, MissedTickBehavior};
+
+use super::Place;
+use crate::{
+    live::Current,
+    model::BreakGlass,
+    snapshot::{self, SourceFile},
+    source::{Outstanding, READ_DEADLINE, guarded},
+};
+
+/// What one read of the file gave: its sound documents, and what is wrong.
+type Found = (Vec<BreakGlass>, Option<String>);
+
+/// Looks after what is open in `current` for ever; `file`: the one of `--break-glass-file`.
+pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration) {
+    let mut outstanding = Outstanding::none();
+    let mut ticks = time::interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        let glasses = current.break_glass();
+        if let Some(path) = file.clone() {
+            match outstanding.run(READ_DEADLINE, move || read(&path)).await {
+                Some((documents, problem)) => {
+                    glasses.set_file_problem(problem);
+                    glasses.take(Place::File, documents, time::Instant::now().into_std(), SystemTime::now());
+                }
+                // What was read before stays open for as long as it said.
+                None => glasses.set_file_problem(Some("the file system does not answer".to_owned())),
+            }
+        }
+        glasses.tick(time::Instant::now().into_std(), SystemTime::now());
+    }
+}
+
+/// Where somebody else may have written the file, nothing in it opens anything.
+fn read(path: &std::path::Path) -> Found {
+    let bytes = match guarded::read(path, guarded::our_user()) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return (Vec::new(), None),
+        Err(error) => return (Vec::new(), Some(error.to_string())),
+    };
+    let files = [SourceFile { name: path.display().to_string(), bytes }];
+    let documents = snapshot::break_glass(&files);
+    let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+    let problem = snapshot::load(&files, &no_file).err().and_then(|problems| Some(problems.first()?.to_string()));
+    let empty = || Some(format!("{} holds no BreakGlass document", path.display()));
+    let problem = problem.or_else(|| if documents.is_empty() { empty() } else { None });
+    (documents, problem)
+}

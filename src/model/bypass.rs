@@ -1,0 +1,98 @@
+//! Bypass: which requests are let past hooks, and why.
+
+use std::sync::Arc;
+
+use super::{Review, Rule, Target};
+
+/// What a bypass does for a request that it applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BypassEffect {
+    /// No hook is asked.
+    Skip,
+    /// Hooks are asked, and only their "no" rejects: what keeps one from answering does not.
+    FailOpen,
+}
+
+impl BypassEffect {
+    /// Every effect, in the order of [`BypassEffect::index`].
+    pub const ALL: [Self; 2] = [Self::Skip, Self::FailOpen];
+
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Skip => "Skip",
+            Self::FailOpen => "FailOpen",
+        }
+    }
+
+    /// 0 or 1, for tables.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Who a bypass is for. A request is theirs when any of the lists holds its user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Who {
+    /// User names, exactly; service accounts among them, as `system:serviceaccount:<namespace>:<name>`.
+    pub users: Vec<Box<str>>,
+    /// Groups, exactly.
+    pub groups: Vec<Box<str>>,
+}
+
+/// One rule that lets requests past hooks. It applies where every list that is not empty holds the request.
+///
+/// All that it looks at is what the apiserver says of the request; nothing that a user may write into an object or
+/// onto a namespace, labels least of all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bypass {
+    /// By which metrics, annotations and the audit log speak of it; unique in a configuration.
+    pub name: Arc<str>,
+    /// Why it exists, for the audit log.
+    pub reason: Arc<str>,
+    /// What it does.
+    pub effect: BypassEffect,
+    /// The hooks it is about, by name; empty: all of them.
+    pub hooks: Vec<Box<str>>,
+    /// Namespaces, exactly; empty: any, and none. A Namespace object itself is in no namespace.
+    pub namespaces: Vec<Box<str>>,
+    /// Whose requests; both lists empty: anybody's.
+    pub who: Who,
+    /// What the requests are about; empty: anything.
+    pub resources: Vec<Rule>,
+}
+
+impl Bypass {
+    /// Does it apply? `in_group` says whether the user is in a group of that name, and is only asked where all else
+    /// has matched. Allocates nothing.
+    pub fn applies(&self, review: &Review, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
+        let target = Target::as_made(review);
+        let in_namespace = || target.is_namespaced() && holds(&self.namespaces, &review.namespace);
+        (self.namespaces.is_empty() || in_namespace())
+            && (self.resources.is_empty() || self.resources.iter().any(|rule| rule.matches(&target)))
+            && self.who.is(&review.username, in_group)
+    }
+
+    /// Is it about every hook?
+    pub fn is_about_all(&self) -> bool {
+        self.hooks.is_empty()
+    }
+
+    /// Is it about the hook of this name?
+    pub fn is_about(&self, hook: &str) -> bool {
+        self.is_about_all() || holds(&self.hooks, hook)
+    }
+}
+
+impl Who {
+    fn is(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
+        let anybody = self.users.is_empty() && self.groups.is_empty();
+        // Nobody's name is "", which is what a review without a user has.
+        let named = || !user.is_empty() && holds(&self.users, user);
+        anybody || named() || (!self.groups.is_empty() && in_group(&self.groups))
+    }
+}
+
+fn holds(list: &[Box<str>], wanted: &str) -> bool {
+    list.iter().any(|entry| **entry == *wanted)
+}

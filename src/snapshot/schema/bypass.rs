@@ -1,0 +1,80 @@
+//! One entry of `bypass`, as written.
+
+use schemars::JsonSchema;
+
+use super::{
+    limits,
+    rule::Rule,
+    validation::rules,
+    words::{Line, Name, ShortName},
+};
+
+/// A name and no pattern.
+const EXACT: &str = "^[^*]+$";
+/// Namespace and name.
+const ACCOUNT: &str =
+    r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+const BYPASS: [(&str, &str); 2] = [
+    (
+        "has(self.namespaces) || has(self.users) || has(self.groups) || has(self.serviceAccounts) || has(self.resources)",
+        "the bypass would let every request past: name namespaces, users, groups, serviceAccounts or resources",
+    ),
+    (
+        "self.name != 'own-configuration'",
+        "own-configuration is what requests about Gatepost's own configuration are counted as: rename the bypass",
+    ),
+];
+
+const SOMEBODY: [(&str, &str); 1] = [(
+    "!self.exists(one, one in ['system:authenticated', 'system:unauthenticated', 'system:anonymous'])",
+    "that is anybody, and would open everything: write the exact name of somebody",
+)];
+
+/// Requests that are let past hooks: those that fit all that is named here.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BYPASS)))]
+pub struct Bypass {
+    /// By which the audit log and metrics speak of it; a DNS name of at most 63.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: Name,
+    /// Why, in one line: it stands in the audit log for every request let past.
+    pub reason: Line,
+    /// What becomes of such requests. `Skip` unless said.
+    pub effect: Option<Effect>,
+    /// Which hooks; all unless said.
+    #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 253)))]
+    pub hooks: Option<Vec<String>>,
+    /// In which namespaces; in all and outside of them unless said.
+    #[schemars(length(min = 1, max = limits::NAMES))]
+    pub namespaces: Option<Vec<ShortName>>,
+    /// By which users: their exact names.
+    #[schemars(
+        length(min = 1, max = limits::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
+        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+    )]
+    pub users: Option<Vec<String>>,
+    /// By users of which groups: their exact names.
+    #[schemars(
+        length(min = 1, max = limits::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
+        extend("x-kubernetes-validations" = rules(&SOMEBODY))
+    )]
+    pub groups: Option<Vec<String>>,
+    /// By which service accounts: `namespace/name`.
+    #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
+    pub service_accounts: Option<Vec<String>>,
+    /// About what; any rule suffices, about everything unless said.
+    #[schemars(length(min = 1, max = limits::RULES))]
+    pub resources: Option<Vec<Rule>>,
+}
+
+/// What becomes of a request that is let past.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Effect {
+    /// The hooks are not asked.
+    Skip,
+    /// The hooks are asked, and passed over where no usable answer comes.
+    FailOpen,
+}

@@ -1,0 +1,33 @@
+//! The kind `AdmissionControlConfiguration`, without what all objects have.
+
+use schemars::JsonSchema;
+
+use super::{bypass::Bypass, hook::Hook, initializers::ResourceInitializers, limits, status::Status};
+
+/// Which hooks are asked about which requests, and which initializers act on which new objects.
+///
+/// There may be several. Their hooks are numbered by the name of the object, byte by byte, and then as written.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct AdmissionControlConfiguration {
+    /// The hooks, in order.
+    #[schemars(
+        length(max = limits::ENTRIES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub external_admission_hooks: Option<Vec<Hook>>,
+    /// The initializers of new objects, by resource. Checked now, acted on by a later version.
+    #[schemars(
+        length(max = limits::ENTRIES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiGroup", "resource"])
+    )]
+    pub resource_initializers: Option<Vec<ResourceInitializers>>,
+    /// Requests that are let past hooks, and why.
+    #[schemars(
+        length(max = limits::BYPASSES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub bypass: Option<Vec<Bypass>>,
+    /// How far Gatepost's replicas have followed. Nobody else writes here.
+    pub status: Option<Status>,
+}

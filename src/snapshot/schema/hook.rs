@@ -1,0 +1,178 @@
+//! One entry of `externalAdmissionHooks`, as written.
+
+use schemars::JsonSchema;
+
+use super::{
+    client_config::ClientConfig,
+    limits,
+    rule::Rule,
+    selector::LabelSelector,
+    validation::{duration, rules},
+    words::{Name, Time},
+};
+
+/// The hook is asked over HTTP; what CEL says where no protocol is written.
+macro_rules! over_http {
+    () => {
+        "(has(self.clientConfig.url) && self.clientConfig.url.lowerAscii().startsWith('http'))"
+    };
+}
+
+const HOOK: [(&str, &str); 7] = [
+    (
+        "!has(self.type) || self.type != 'Mutating'",
+        "type: Mutating hooks are not yet served: remove the hook, or make it Validating",
+    ),
+    (
+        "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
+        "failurePolicy: Retry may ask twice: declare sideEffects None or NoneOnDryRun if that is true, or use Fail or Ignore",
+    ),
+    ("!has(self.timeout) || !has(self.timeoutSeconds)", "timeout and timeoutSeconds say the same: keep one of the two"),
+    (
+        concat!(
+            "!has(self.timeout) || (",
+            duration!("self.timeout"),
+            " >= duration('1ms') && ",
+            duration!("self.timeout"),
+            " <= duration('30s'))"
+        ),
+        "timeout: write a time from 1ms to 30s, such as 250ms",
+    ),
+    (
+        concat!("!has(self.protocol) || !has(self.clientConfig.url) || (self.protocol != 'grpc') == ", over_http!()),
+        "protocol is not what the scheme of clientConfig.url says: grpc for grpc, grpcs and unix; json, protobuf or legacy for https, http and http+unix",
+    ),
+    (
+        "!has(self.clientConfig.service) || !has(self.clientConfig.service.path) || (has(self.protocol) && self.protocol != 'grpc')",
+        "clientConfig.service.path has no meaning in gRPC: remove it, or write protocol: json or protobuf",
+    ),
+    (
+        concat!(
+            "!has(self.admissionReviewVersions) || (has(self.protocol) ? self.protocol in ['json', 'protobuf'] : ",
+            over_http!(),
+            ")"
+        ),
+        "admissionReviewVersions has no meaning in this hook's protocol: remove it, or write protocol: json or protobuf",
+    ),
+];
+
+const VERSIONS: [(&str, &str); 1] = [(
+    "'v1' in self || 'v1beta1' in self",
+    "admissionReviewVersions holds no version that is known: list v1 or v1beta1",
+)];
+
+/// A hook: who is asked, about what, and what becomes of a request when no usable answer comes.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&HOOK)))]
+pub struct Hook {
+    /// By which denials, metrics and annotations speak of the hook; unique among all configurations.
+    pub name: Name,
+    /// May the hook change the object? `Validating` unless said.
+    #[schemars(rename = "type")]
+    pub hook_type: Option<HookType>,
+    /// How the hook is reached.
+    pub client_config: ClientConfig,
+    /// What is sent. Unless said the scheme of the URL decides: `grpc` for grpc, grpcs, unix and a service, `json` for
+    /// https, http and http+unix.
+    pub protocol: Option<Protocol>,
+    /// The versions of AdmissionReview that the hook reads; the first that is known is sent. `[v1]` unless said; only
+    /// for `json` and `protobuf`.
+    #[schemars(
+        length(min = 1, max = 16),
+        inner(length(min = 1, max = 63), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")),
+        extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = rules(&VERSIONS))
+    )]
+    pub admission_review_versions: Option<Vec<String>>,
+    /// What the hook is asked about; any rule suffices. `[]` is a hook that is never asked.
+    #[schemars(length(max = limits::RULES))]
+    pub rules: Vec<Rule>,
+    /// What of a request made or sent in a version that no rule names. `Equivalent` unless said.
+    pub match_policy: Option<MatchPolicy>,
+    /// What happens when no usable answer comes. `Fail` unless said.
+    pub failure_policy: Option<FailurePolicy>,
+    /// The longest one call may take, with its unit, from `1ms` to `30s`. `10s` unless said.
+    pub timeout: Option<Time>,
+    /// The same in whole seconds; one of the two at most.
+    #[schemars(range(min = 1, max = 30))]
+    pub timeout_seconds: Option<u8>,
+    /// What a call changes in the world. A dry run reaches only hooks that say `None` or `NoneOnDryRun`.
+    pub side_effects: Option<SideEffects>,
+    /// Which namespaces' objects the hook sees, by the labels of the namespace. All unless said.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Which objects the hook sees, by the labels of the new or the old object. All unless said.
+    pub object_selector: Option<LabelSelector>,
+    /// Stands here while the hook is new.
+    pub rollout: Option<Rollout>,
+}
+
+/// May a hook change the object?
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum HookType {
+    /// It answers yes or no.
+    Validating,
+    /// Known, not yet served, and refused.
+    Mutating,
+}
+
+/// What is sent to a hook.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub enum Protocol {
+    /// gRPC.
+    Grpc,
+    /// An AdmissionReview in JSON, in a POST.
+    Json,
+    /// An AdmissionReview in Kubernetes' protobuf, in a POST.
+    Protobuf,
+    /// The earliest form, answered by the status 200, 204 or 400.
+    Legacy,
+}
+
+/// What of a request in a version that no rule names?
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum MatchPolicy {
+    /// The hook does not mean it.
+    Exact,
+    /// The hook means it.
+    Equivalent,
+}
+
+/// What happens when no usable answer comes.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum FailurePolicy {
+    /// The request is rejected.
+    Fail,
+    /// The hook is passed over.
+    Ignore,
+    /// The hook is asked once more, then as `Fail`; only with sideEffects `None` or `NoneOnDryRun`.
+    Retry,
+}
+
+/// What a call changes in the world.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum SideEffects {
+    /// Nothing.
+    None,
+    /// Nothing in a dry run.
+    NoneOnDryRun,
+    /// Something.
+    Some,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// How a new hook is brought in.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase")]
+pub struct Rollout {
+    /// While it stands here, the failure policy in force is `Ignore`, whatever `failurePolicy` says. Remove it when
+    /// the hook has proved itself.
+    pub create_as: CreateAs,
+}
+
+/// The failure policy of a hook that is being brought in.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum CreateAs {
+    /// The hook is passed over when no usable answer comes.
+    Ignore,
+}

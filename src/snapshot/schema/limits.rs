@@ -1,0 +1,15 @@
+//! How much one object may hold. A cluster reckons what its rules cost at worst, from these numbers, and takes no
+//! definition whose rules could cost too much; where there is more to say, it is said in several objects.
+
+/// Hooks, or resources with initializers, in one object.
+pub(super) const ENTRIES: u32 = 512;
+/// Bypasses in one object.
+pub(super) const BYPASSES: u32 = 128;
+/// Rules of one hook or bypass.
+pub(super) const RULES: u32 = 32;
+/// Entries of one list in a rule.
+pub(super) const WORDS: u32 = 64;
+/// Requirements of one selector.
+pub(super) const REQUIREMENTS: u32 = 32;
+/// Names in one list of a bypass, hooks that a break glass opens, values of one requirement.
+pub(super) const NAMES: u32 = 256;

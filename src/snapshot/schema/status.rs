@@ -1,0 +1,135 @@
+//! The status of an `AdmissionControlConfiguration`: how far each replica has followed. Replicas write their own entry
+//! by server-side apply, each as a field manager of its own, so every list that two may write is merged by its key.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How far Gatepost's replicas have followed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// What each replica says of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub replicas: Option<Vec<Replica>>,
+    /// What holds of all replicas together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Option<Vec<Condition>>,
+}
+
+/// What one replica says of itself and of this object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replica {
+    /// The replica's name, unique among the replicas.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The version of Gatepost that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The number of the configuration in force there; each replica counts its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// The `metadata.generation` of this object that is in force there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The revision of all that is in force there, as the source names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// The digest of all that is in force there; replicas with the same one decide the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The store's revision at the last good read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<i64>,
+    /// When the replica last wrote this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub renewed: Option<String>,
+    /// How old the last good read was then, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+    /// True while that is too old, and every review is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<bool>,
+    /// Why this object is not in force as it stands: every problem that there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Vec<String>>,
+    /// True while reviews under way still use hooks that this object no longer names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draining: Option<bool>,
+    /// True when no review uses such a hook any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained: Option<bool>,
+    /// Where each hook of this object stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub hooks: Option<Vec<HookStatus>>,
+}
+
+/// Where a hook stands in one replica.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HookStatus {
+    /// The hook's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Where it stands.
+    pub state: HookState,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub since: Option<String>,
+    /// Why, where there is something to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Where a hook stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HookState {
+    /// It is tried before it is used.
+    Probing,
+    /// It is asked.
+    Active,
+    /// It is no longer asked, and finishes what is under way.
+    Draining,
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// One thing that holds or does not, as Kubernetes' own kinds say it (`k8s.io/apimachinery`, `metav1.Condition`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 316))]
+    pub condition_type: String,
+    /// Does it hold?
+    pub status: ConditionStatus,
+    /// The `metadata.generation` that it is said of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When its status last changed.
+    #[schemars(extend("format" = "date-time"))]
+    pub last_transition_time: String,
+    /// Why, in one word.
+    #[schemars(length(min = 1, max = 1024), regex(pattern = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
+    pub reason: String,
+    /// Why, in a sentence; may be empty.
+    #[schemars(length(max = 32768))]
+    pub message: String,
+}
+
+/// Does a condition hold?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ConditionStatus {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// Nobody knows.
+    Unknown,
+}

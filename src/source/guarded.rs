@@ -1,0 +1,141 @@
+//! Guarded: a file that only root, or whoever we run as, can have written.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+use bytes::Bytes;
+
+/// Larger than any document that opens something.
+const LIMIT: u64 = 64 << 10;
+
+/// Why a file is not heeded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GuardError {
+    /// It cannot be read.
+    #[error("{path} cannot be read: {cause}; let the user that gatepost runs as read it")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The operating system's words.
+        cause: String,
+    },
+    /// It is a folder, a pipe, or too large.
+    #[error("{0} is not a regular file of at most {LIMIT} bytes; write the document there, or remove it")]
+    NotAFile(String),
+    /// Somebody else may have written it.
+    #[error("{path} belongs to user {owner}, who is neither root nor the user that gatepost runs as: chown it")]
+    Owner {
+        /// The file.
+        path: String,
+        /// The owner's number.
+        owner: u32,
+    },
+    /// Others may write it.
+    #[error("{path} has mode {mode:04o}, so that others may write it: chmod go-w it")]
+    Writable {
+        /// The file.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
+    },
+}
+
+/// The content of the file at `path`; `None` where there is none. Its owner must be root or the user with the number
+/// `us`, and nobody else may be let write it. What is judged is the very file that is read: it is opened first.
+///
+/// # Errors
+/// Why it is not heeded.
+pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
+    let shown = || path.display().to_string();
+    let unreadable = |error: io::Error| GuardError::Unreadable { path: shown(), cause: error.to_string() };
+    let absent = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(None),
+        _ => Err(unreadable(error)),
+    };
+    // A pipe with the file's name would hang us.
+    match fs::metadata(path) {
+        Ok(there) if !there.is_file() => return Err(GuardError::NotAFile(shown())),
+        Ok(_) => {}
+        Err(error) => return absent(error),
+    }
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return absent(error),
+    };
+    let opened = file.metadata().map_err(unreadable)?;
+    if !opened.is_file() || opened.len() > LIMIT {
+        return Err(GuardError::NotAFile(shown()));
+    }
+    if opened.uid() != 0 && opened.uid() != us {
+        return Err(GuardError::Owner { path: shown(), owner: opened.uid() });
+    }
+    let mode = opened.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(GuardError::Writable { path: shown(), mode });
+    }
+    let mut bytes = Vec::new();
+    file.take(LIMIT).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(Some(bytes.into()))
+}
+
+/// The number of the user that we run as.
+pub fn our_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_what_nobody_else_can_have_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("break-glass.yaml");
+        let us = our_user();
+        assert_eq!(read(&path, us), Ok(None));
+        fs::write(&path, "kind: x").unwrap();
+        for (mode, heeded) in [(0o600, true), (0o644, true), (0o664, false), (0o646, false), (0o602, false)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match read(&path, us) {
+                Ok(bytes) => assert!(heeded && bytes.is_some(), "{mode:o}"),
+                Err(error) => assert!(!heeded && matches!(error, GuardError::Writable { .. }), "{mode:o}: {error}"),
+            }
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let somebody_else = us + 1;
+        match read(&path, somebody_else) {
+            // Root's files are heeded whoever we are.
+            Ok(read) => assert!(us == 0 && read.is_some()),
+            Err(error) => assert_eq!(error, GuardError::Owner { path: path.display().to_string(), owner: us }),
+        }
+    }
+
+    /// Needs the right to give files away, which only root has.
+    #[test]
+    fn a_file_of_somebody_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("break-glass.yaml");
+        fs::write(&path, "kind: x").unwrap();
+        let owner = fs::metadata(&path).unwrap().uid();
+        if owner == 0 {
+            std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
+        }
+        let owner = fs::metadata(&path).unwrap().uid();
+        assert_eq!(read(&path, owner + 1), Err(GuardError::Owner { path: path.display().to_string(), owner }));
+    }
+
+    #[test]
+    fn what_is_no_small_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(read(folder.path(), our_user()), Err(GuardError::NotAFile(_))));
+        let large = folder.path().join("large");
+        fs::write(&large, vec![b' '; LIMIT as usize + 1]).unwrap();
+        assert!(matches!(read(&large, our_user()), Err(GuardError::NotAFile(_))));
+    }
+}

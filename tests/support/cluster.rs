@@ -1,0 +1,311 @@
+//! A kube-apiserver's face: lists of objects as the test says, in pages, over HTTP/1.1 with or without TLS. Whole or
+//! broken. (`apiserver.rs` is the one for namespaces and watches.)
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::expect_used, reason = "test support")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
+    net::TcpListener,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::tls::{Authority, Pair};
+
+pub const CONFIGURATIONS: &str = "/apis/gatepost.dev/v1alpha1/admissioncontrolconfigurations";
+pub const BREAK_GLASS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
+pub const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+pub const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub const SELF: &str = "/api/v1/namespaces/kube-system";
+/// Objects in one page.
+const PAGE: usize = 2;
+
+/// What is answered in place of the truth.
+#[derive(Clone, Debug)]
+pub enum Say {
+    Status(u16),
+    /// This body, with status 200.
+    Text(&'static str),
+    /// The truth's first half.
+    Half,
+    /// The truth, but of this revision.
+    Revision(&'static str),
+    /// Nothing, for as long as it is asked.
+    Silence,
+}
+
+/// A kube-apiserver's face.
+pub struct Cluster {
+    address: SocketAddr,
+    name: &'static str,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    uid: String,
+    revision: u64,
+    /// The objects of each kind that is installed, by name.
+    objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
+    /// Whatever begins so is answered so.
+    instead: Option<(String, Say)>,
+    /// What was asked for, and with which credentials.
+    asked: Vec<(String, String)>,
+    token: Option<String>,
+}
+
+/// One configuration of ours with a hook of that name.
+pub fn configuration(name: &str, hook: &str) -> Value {
+    let rule = json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]});
+    json!({"metadata": {"name": name, "uid": "u"}, "externalAdmissionHooks":
+        [{"name": hook, "clientConfig": {"url": "grpc://127.0.0.1:1"}, "rules": [rule]}]})
+}
+
+impl Cluster {
+    /// Listens, and answers nothing before it is told to serve.
+    pub async fn listening() -> (TcpListener, Self) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let objects = [CONFIGURATIONS, VALIDATING, MUTATING].map(|kind| (kind, BTreeMap::new())).into();
+        let (uid, asked) = ("one".to_owned(), Vec::new());
+        let state = State { uid, revision: 10, objects, instead: None, asked, token: None };
+        (listener, Self { address, name: "http://127.0.0.1", state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// Serves over plain HTTP: our own kind is installed, and there are no objects.
+    pub async fn start() -> Self {
+        let (listener, this) = Self::listening().await;
+        this.serve(listener);
+        this
+    }
+
+    pub fn serve(&self, listener: TcpListener) {
+        let state = Arc::clone(&self.state);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, String::new(), Arc::clone(&state)));
+            }
+        });
+    }
+
+    /// Serves over TLS with this pair; where an authority is given, clients show a certificate of it, and the end of
+    /// that certificate counts as their credentials.
+    pub async fn over_tls(pair: &Pair, clients: Option<&Authority>) -> Self {
+        let (listener, this) = Self::listening().await;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![pair.der()], key).unwrap()));
+        let state = Arc::clone(&this.state);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, state) = (acceptor.clone(), Arc::clone(&state));
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let shown = stream.get_ref().1.peer_certificates().map(|all| shown(&all[0]));
+                    serve(stream, shown.unwrap_or_default(), state).await;
+                });
+            }
+        });
+        Self { name: "https://localhost", ..this }
+    }
+
+    pub fn url(&self) -> String {
+        format!("{}:{}", self.name, self.address.port())
+    }
+
+    /// A kubeconfig in that folder, for this user.
+    pub fn kubeconfig(&self, folder: &Path, user: Value, authority: Option<&Authority>) -> PathBuf {
+        kubeconfig(folder, &self.url(), user, authority)
+    }
+
+    /// From now on there is this object.
+    pub fn has(&self, kind: &'static str, object: Value) {
+        let mut state = self.state();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        state.objects.entry(kind).or_default().insert(name, object);
+        state.revision += 1;
+    }
+
+    /// From now on there is none of that name.
+    pub fn has_no(&self, kind: &'static str, name: &str) {
+        let mut state = self.state();
+        state.objects.get_mut(kind).unwrap().remove(name).expect("was there");
+        state.revision += 1;
+    }
+
+    /// The kind, with all objects, is known no longer.
+    pub fn forgets(&self, kind: &'static str) {
+        self.state().objects.remove(kind);
+    }
+
+    /// Something happens elsewhere in the store; or it is set back.
+    pub fn is_at(&self, revision: u64) {
+        self.state().revision = revision;
+    }
+
+    /// Another cluster answers at this address.
+    pub fn is(&self, uid: &str) {
+        self.state().uid = uid.to_owned();
+    }
+
+    /// Whatever begins with this path is answered so, until [`Cluster::tells_the_truth`].
+    pub fn says(&self, path: &str, say: Say) {
+        self.state().instead = Some((path.to_owned(), say));
+    }
+
+    pub fn tells_the_truth(&self) {
+        self.state().instead = None;
+    }
+
+    /// Only this token is taken.
+    pub fn takes(&self, token: &str) {
+        self.state().token = Some(token.to_owned());
+    }
+
+    /// What was asked since the last time, paths with their queries.
+    pub fn asked(&self) -> Vec<String> {
+        self.state().asked.drain(..).map(|(path, _)| path).collect()
+    }
+
+    /// The credentials of the last question.
+    pub fn credentials(&self) -> String {
+        self.state().asked.last().expect("was asked").1.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+/// A kubeconfig in that folder.
+pub fn kubeconfig(folder: &Path, server: &str, user: Value, authority: Option<&Authority>) -> PathBuf {
+    let mut cluster = json!({"server": server});
+    if let Some(authority) = authority {
+        fs::write(folder.join("ca.crt"), authority.pem()).unwrap();
+        cluster["certificate-authority"] = json!("ca.crt");
+    }
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+    let path = folder.join("kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+/// What tells one certificate from another.
+pub fn shown(certificate: &CertificateDer<'_>) -> String {
+    certificate.iter().rev().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, certificate: String, state: Arc<Mutex<State>>) {
+    let (read, mut write) = tokio::io::split(stream);
+    let mut lines = BufReader::new(read).lines();
+    while let Ok(Some(first)) = lines.next_line().await {
+        let mut credentials = certificate.clone();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if line.is_empty() {
+                break;
+            }
+            if let Some(token) = line.strip_prefix("authorization: Bearer ") {
+                credentials = token.trim().to_owned();
+            }
+        }
+        let path = first.split(' ').nth(1).expect("a path").to_owned();
+        let Some((code, mut body, cut)) = answer(&state, path, credentials) else {
+            // Until the caller has had enough.
+            let _ = lines.get_mut().read_u8().await;
+            return;
+        };
+        let length = body.len();
+        if cut {
+            body.truncate(length / 2);
+        }
+        let head = format!("HTTP/1.1 {code} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        if write.write_all(format!("{head}{body}").as_bytes()).await.is_err() || cut {
+            let _ = write.shutdown().await;
+            return;
+        }
+    }
+}
+
+/// Status, body, and whether it breaks off; none where silence is the answer.
+fn answer(state: &Mutex<State>, path: String, credentials: String) -> Option<(u16, String, bool)> {
+    let mut state = state.lock().unwrap();
+    state.asked.push((path.clone(), credentials.clone()));
+    let status = |code: u16, message: &str| {
+        Some((code, json!({"kind": "Status", "code": code, "message": message}).to_string(), false))
+    };
+    if state.token.as_ref().is_some_and(|token| *token != credentials) {
+        return status(401, "Unauthorized");
+    }
+    let instead = state.instead.clone().filter(|(start, _)| path.starts_with(start)).map(|(_, say)| say);
+    let (truth, code) = truth(&state, &path);
+    let mut body = truth;
+    match instead {
+        None => Some((code, body.to_string(), false)),
+        Some(Say::Status(code)) => status(code, "scripted"),
+        Some(Say::Text(text)) => Some((200, text.to_owned(), false)),
+        Some(Say::Half) => Some((code, body.to_string(), true)),
+        Some(Say::Revision(revision)) => {
+            body["metadata"]["resourceVersion"] = json!(revision);
+            Some((code, body.to_string(), false))
+        }
+        Some(Say::Silence) => None,
+    }
+}
+
+fn truth(state: &State, path: &str) -> (Value, u16) {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let asked = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+    if path == SELF {
+        return (json!({"metadata": {"name": "kube-system", "uid": state.uid}}), 200);
+    }
+    let Some(objects) = state.objects.get(path) else {
+        return (json!({"kind": "Status", "code": 404, "message": "not found"}), 404);
+    };
+    // A token is "how many are done", and which revision they are of.
+    let (done, revision) = match asked("continue").map(|token| token.split_once('.').expect("a token of ours")) {
+        Some((done, revision)) => (done.parse().unwrap(), revision.to_owned()),
+        None => (0, asked("resourceVersion").map_or(state.revision.to_string(), str::to_owned)),
+    };
+    let limit = match asked("limit") {
+        None | Some("0") => usize::MAX,
+        Some(_) => PAGE,
+    };
+    let items: Vec<_> = objects.values().skip(done).take(limit).cloned().collect();
+    let more = objects.len().saturating_sub(done + items.len());
+    let mut metadata = json!({"resourceVersion": revision});
+    if more > 0 {
+        metadata["continue"] = json!(format!("{}.{revision}", done + items.len()));
+    }
+    let group = path.trim_start_matches("/apis/").rsplit_once('/').expect("a resource").0;
+    let kind = match path {
+        CONFIGURATIONS => "AdmissionControlConfigurationList",
+        VALIDATING => "ValidatingWebhookConfigurationList",
+        MUTATING => "MutatingWebhookConfigurationList",
+        _ => "BreakGlassList",
+    };
+    (json!({"apiVersion": group, "kind": kind, "metadata": metadata, "items": items}), 200)
+}
