@@ -84,7 +84,8 @@ async fn what_is_no_file_any_more_is_named_and_the_last_good_configuration_stays
         assert_eq!(current.rejected(), None, "{name}: it was not read, so it is not wrong");
 
         let since = Instant::now();
-        until("its age grows", || current.age(since + Duration::from_millis(1)).is_some_and(|age| !age.is_zero())).await;
+        until("its age grows", || current.age(since + Duration::from_millis(1)).is_some_and(|age| !age.is_zero()))
+            .await;
         fs::create_dir_all(folder).unwrap();
         let _ = fs::remove_file(folder.join("gatepost.yaml"));
         configured.write(&document(&[entry, hook("b.example.com", &a.url(), "")]));

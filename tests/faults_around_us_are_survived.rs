@@ -84,7 +84,9 @@ async fn a_full_disk_loses_audit_lines_counts_them_says_so_once_and_stops_no_ver
     fs::write(folder.path().join("a.yaml"), document(&[hook("a.example.com", &a.url(), "")])).unwrap();
     let shown = || -> Vec<(String, SystemTime)> {
         let entries = fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
-        entries.map(|entry| (entry.path().display().to_string(), entry.metadata().unwrap().modified().unwrap())).collect()
+        entries
+            .map(|entry| (entry.path().display().to_string(), entry.metadata().unwrap().modified().unwrap()))
+            .collect()
     };
     let before = (shown(), fs::metadata(folder.path()).unwrap().modified().unwrap());
     let log = logs.path().join("log");

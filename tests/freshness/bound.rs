@@ -52,12 +52,7 @@ pub(crate) struct Findings {
 }
 
 /// Judges every verdict. `changes` in their order; `stopped`: when etcd was stopped and went on.
-pub(crate) fn judge(
-    changes: &[Change],
-    records: &[Record],
-    sidecars: usize,
-    stopped: Option<(u64, u64)>,
-) -> Findings {
+pub(crate) fn judge(changes: &[Change], records: &[Record], sidecars: usize, stopped: Option<(u64, u64)>) -> Findings {
     let bound = BOUND.as_micros() as u64;
     let unread = stopped.map(|(from, to)| (from + bound + SIGNAL, to));
     let mut found = Findings { stopped: stopped.map(|_| 0), ..Findings::default() };
