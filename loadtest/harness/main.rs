@@ -30,6 +30,8 @@ mod review;
 mod rig;
 mod size;
 mod svg;
+#[path = "../swap/mod.rs"]
+mod swap;
 mod targets;
 
 /// What can go wrong here ends the program; the text is the whole story.
@@ -58,6 +60,8 @@ enum Part {
     Ghz(ghz::Settings),
     /// Serve the naive reference sidecar
     Naive(naive::Settings),
+    /// Measure what a swap of the configuration does to latency; what loadtest/swap/run calls
+    Swap(swap::Settings),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +72,7 @@ fn main() -> ExitCode {
         Some(Part::Generate(settings)) => generate::run(settings),
         Some(Part::Ghz(settings)) => ghz::run(settings),
         Some(Part::Naive(settings)) => naive::run(settings),
+        Some(Part::Swap(settings)) => swap::run(settings),
         None => measure::run(&arguments.plan),
     };
     match outcome {

@@ -6,7 +6,10 @@ use bytestring::ByteString;
 
 use super::{Caller, status, status::Refusal};
 use crate::{
-    live::{Generation, LiveHook, Namespaces, namespaces::TOO_OLD_AFTER},
+    live::{
+        Generation, LiveHook, Namespaces,
+        namespaces::{Seen, TOO_OLD_AFTER},
+    },
     model::{Labels, Operation, Review, Selector, Target},
     wire::labels,
 };
@@ -36,7 +39,7 @@ pub(super) struct Lookup<'a> {
     /// The request's namespace, where it had to be asked about.
     found: Option<Result<Arc<Labels>, Refusal>>,
     /// The request's namespace as the followed cluster has it: the same for all hooks, whatever changes meanwhile.
-    followed: OnceCell<Option<Arc<Labels>>>,
+    followed: OnceCell<Seen>,
     own_object: OnceCell<Result<Option<Labels>, Refusal>>,
     old_object: OnceCell<Result<Option<Labels>, Refusal>>,
 }
@@ -57,6 +60,8 @@ impl<'a> Lookup<'a> {
     /// What it says, an error included, then counts for this request.
     pub(super) async fn find(&mut self, namespace: &str) {
         let Some(namespaces) = self.namespaces else { return };
+        // Not held while we wait.
+        self.followed.take();
         let asked = tokio::time::timeout_at(self.caller.deadline.instant().into(), namespaces.ask(namespace)).await;
         self.found = Some(match asked {
             Ok(Ok(Some(labels))) => Ok(Arc::new(labels)),
@@ -113,7 +118,7 @@ impl<'a> Lookup<'a> {
         match namespaces.age(self.now) {
             Some(age) if age >= TOO_OLD_AFTER => Err(Held::Refused(Box::new(status::namespaces_too_old(age)))),
             // Before the first list, every one is unknown.
-            _ => match self.followed.get_or_init(|| namespaces.get(namespace)) {
+            _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
                 Some(labels) => Ok(selector.matches(labels)),
                 None => Err(Held::Unknown(namespace.clone())),
             },

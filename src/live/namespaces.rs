@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use rustc_hash::{FxHashMap, FxHasher};
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +43,17 @@ pub struct Namespaces {
     questions: mpsc::Sender<Question>,
 }
 
+/// A namespace and its neighbours as one look found them, whatever changes meanwhile. To be held for a moment only: it
+/// is lent, not counted, so that threads that look at the same namespace do not write one place in memory.
+pub struct Seen(Guard<Arc<Shard>>);
+
+impl Seen {
+    /// The labels of the namespace that was looked at, where it was known then.
+    pub fn labels(&self, namespace: &str) -> Option<&Labels> {
+        self.0.get(namespace).map(AsRef::as_ref)
+    }
+}
+
 /// Asks the apiserver itself about one namespace: what a request does that met an unknown one.
 #[derive(Debug)]
 pub struct Question {
@@ -66,7 +77,12 @@ impl Namespaces {
         (Arc::new(Self { shards, epoch, slept, alive: AtomicU64::new(0), questions }), asked)
     }
 
-    /// The labels of a namespace, where it is known.
+    /// One look at a namespace.
+    pub fn seen(&self, namespace: &str) -> Seen {
+        Seen(self.shard(namespace).load())
+    }
+
+    /// The labels of a namespace, where it is known, for whoever keeps them.
     pub fn get(&self, namespace: &str) -> Option<Arc<Labels>> {
         self.shard(namespace).load().get(namespace).cloned()
     }

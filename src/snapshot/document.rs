@@ -19,6 +19,8 @@ pub(super) struct Documents {
     /// In the order written; empty ones are left out. Null stands for one that could not be read.
     values: Vec<Value>,
     unreadable: Vec<Unreadable>,
+    /// Some map holds a key twice; where is said when it is reported.
+    doubled: bool,
 }
 
 /// Why something could not be read.
@@ -33,7 +35,7 @@ struct Unreadable {
 impl Documents {
     /// Reads a file. Documents before one that cannot be read are kept, so that their problems are reported too.
     pub(super) fn read(source: &SourceFile) -> Self {
-        let mut documents = Self { values: Vec::new(), unreadable: Vec::new() };
+        let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false };
         match std::str::from_utf8(&source.bytes) {
             _ if source.bytes.len() > LARGEST => documents.unreadable(
                 None,
@@ -48,6 +50,7 @@ impl Documents {
             Ok(text) if is_json(&source.name, text) => documents.read_json(text),
             Ok(text) => documents.read_yaml(text),
         }
+        documents.doubled = documents.values.iter().any(Value::holds_a_key_twice);
         documents
     }
 
@@ -66,12 +69,6 @@ impl Documents {
     }
 
     fn read_yaml(&mut self, text: &str) {
-        // Several times as fast, but all or nothing: it does not say how far it came.
-        if let Ok(documents) = serde_saphyr::from_multiple_with_options::<Value>(text, yaml_options()) {
-            self.values = documents;
-            self.values.retain(|document| *document != Value::Null);
-            return;
-        }
         for document in serde_saphyr::read_with_options::<_, Value>(&mut text.as_bytes(), yaml_options()) {
             match document {
                 Ok(Value::Null) => {}
@@ -106,7 +103,9 @@ impl Documents {
         let several = self.values.len() > 1;
         for (index, document) in self.values.iter().enumerate() {
             let root = At::document(document, file, several.then_some(index), report);
-            no_key_twice(&root);
+            if self.doubled {
+                no_key_twice(&root);
+            }
             let listed = Kind::listed(document);
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);

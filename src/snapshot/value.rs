@@ -1,6 +1,6 @@
 //! Value: a document as it was written, before anything is made of it.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
@@ -39,6 +39,15 @@ impl Value {
         }
     }
 
+    /// Is there a map with two entries of one key, here or anywhere below?
+    pub(super) fn holds_a_key_twice(&self) -> bool {
+        match self {
+            Self::List(items) => items.iter().any(Self::holds_a_key_twice),
+            Self::Map(entries) => twice(entries) || entries.iter().any(|(_, value)| value.holds_a_key_twice()),
+            _ => false,
+        }
+    }
+
     /// The text that a map holds under this key.
     pub(super) fn text_of(&self, key: &str) -> Option<&str> {
         match self.get(key) {
@@ -46,6 +55,17 @@ impl Value {
             _ => None,
         }
     }
+}
+
+/// Is there a key twice among these?
+fn twice(entries: &[(Box<str>, Value)]) -> bool {
+    /// Among so few, comparing each with each is quicker than sorting them in.
+    const FEW: usize = 16;
+    if entries.len() > FEW {
+        let mut seen = BTreeSet::new();
+        return entries.iter().any(|(key, _)| !seen.insert(key));
+    }
+    entries.iter().enumerate().any(|(index, (key, _))| entries[..index].iter().any(|(before, _)| before == key))
 }
 
 impl From<&serde_json::Value> for Value {

@@ -14,7 +14,7 @@ use super::{
     Contents, ReadError, Reference,
     references::{self, LIMIT},
 };
-use crate::snapshot::SourceFile;
+use crate::snapshot::{self, SourceFile};
 
 /// Files written to less than this ago may be half written: they are read again once they have come to rest.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -37,6 +37,7 @@ pub struct FileSource {
 struct Last {
     digest: String,
     references: BTreeSet<String>,
+    known: snapshot::Known,
 }
 
 /// What tells one version of a file from another without reading it.
@@ -85,7 +86,8 @@ impl FileSource {
         let mut contents = Contents::new(files, references.collect());
         if contents.digest != last.digest {
             let known = contents.references.clone();
-            contents = references::with_references(contents, &known, &|written| self.read_reference(written));
+            let read = |written: &str| self.read_reference(written);
+            contents = references::with_references(contents, &known, &read, &mut last.known);
             last.digest.clone_from(&contents.digest);
             if !contents.references.keys().eq(&last.references) {
                 // Now we know what to stamp before reading.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Contents, Reference};
-use crate::snapshot;
+use crate::snapshot::{self, SourceFile};
 
 /// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
 pub(super) const LIMIT: u64 = 64 << 20;
@@ -19,7 +19,7 @@ pub(super) const LIMIT: u64 = 64 << 20;
 /// in the folder, and without a folder none is. What cannot be had is no failed read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
-    with_references(contents, &known, &|written| within(folder, written))
+    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::Known::default())
 }
 
 /// Are the files that were followed below `folder` as they were? Reads every one of them.
@@ -27,13 +27,17 @@ pub(super) fn unchanged(contents: &Contents, folder: Option<&Path>) -> bool {
     contents.references.iter().all(|(written, known)| within(folder, written) == *known)
 }
 
-/// The same contents with exactly the references they make; `known` ones are not read again. Who knows what a document
-/// refers to is its parser.
+/// The same contents with exactly the references they make; `known` ones are not read again, nor are the documents that
+/// `documents` knows. Who knows what a document refers to is its parser.
 pub(super) fn with_references(
     contents: Contents,
     known: &BTreeMap<String, Reference>,
     read: &dyn Fn(&str) -> Reference,
+    documents: &mut snapshot::Known,
 ) -> Contents {
+    if contents.references.is_empty() && !contents.files.iter().any(may_refer) {
+        return contents;
+    }
     let followed = RefCell::new(BTreeMap::new());
     let read = |written: &str| {
         let reference = known.get(written).cloned().unwrap_or_else(|| read(written));
@@ -41,7 +45,7 @@ pub(super) fn with_references(
         reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
     };
     // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
-    let _ = snapshot::load(&contents.files, &read);
+    let _ = documents.load(&contents.files, &read);
     let mut found = Contents::new(contents.files, followed.into_inner());
     if !contents.notes.is_empty() {
         found = found.noted(contents.notes);
@@ -50,6 +54,11 @@ pub(super) fn with_references(
         Some(as_of) => Contents { revision: contents.revision, as_of: Some(as_of), ..found },
         None => found,
     }
+}
+
+/// May this file refer to others? The keys that do so end in `File`; only an escape could spell them otherwise.
+fn may_refer(file: &SourceFile) -> bool {
+    str::from_utf8(&file.bytes).map_or(true, |text| text.contains("File") || text.contains('\\'))
 }
 
 /// The regular file at `path`.
@@ -81,7 +90,6 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::snapshot::SourceFile;
 
     fn naming(path: &str) -> Contents {
         let text = format!(

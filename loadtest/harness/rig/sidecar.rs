@@ -76,6 +76,14 @@ impl Sidecar {
         Ok(Self { address, counts, process })
     }
 
+    /// The product, started as its caller likes and ready; and where its admin pages are.
+    pub(crate) fn serving(process: Process) -> Fallible<(Self, SocketAddr)> {
+        let address = process.address("tcp")?;
+        let admin = process.address("admin")?;
+        wait_until_ready(admin)?;
+        Ok((Self { address, counts: None, process }, admin))
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()

@@ -1,0 +1,110 @@
+//! The folder of objects that the sidecar reads, and changes of one of them.
+
+use std::{
+    cell::Cell,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use crate::Fallible;
+
+/// Hooks in one object; each object's hooks have one address.
+pub(super) const HOOKS: usize = 10;
+/// Rules of one hook.
+const RULES: usize = 10;
+
+/// The configuration as it is written.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    folder: PathBuf,
+    addresses: Vec<SocketAddr>,
+    matched: usize,
+    one_file: bool,
+    changes: Cell<usize>,
+}
+
+impl Configuration {
+    /// Writes an object for each address, as JSON, which every YAML reader reads. The first `matched` hooks of the
+    /// first objects see pods.
+    pub(super) fn write(folder: &Path, addresses: Vec<SocketAddr>, matched: usize, one_file: bool) -> Fallible<Self> {
+        fs::create_dir_all(folder)?;
+        let written = Self { folder: folder.to_owned(), addresses, matched, one_file, changes: Cell::new(0) };
+        if one_file {
+            written.put("all", &written.whole(None))?;
+        } else {
+            for number in 0..written.addresses.len() {
+                written.put(&format!("team-{number}"), &written.object(number, "10s").to_string())?;
+            }
+        }
+        Ok(written)
+    }
+
+    /// The folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Gives the first hook of the next object another time-out, by rename as everybody should.
+    pub(super) fn change(&self) -> Fallible<()> {
+        let change = self.changes.get();
+        self.changes.set(change + 1);
+        let number = change % self.addresses.len();
+        let timeout = format!("{}ms", 9_000 + change % 1_000);
+        if self.one_file {
+            self.put("all", &self.whole(Some((number, &timeout))))
+        } else {
+            self.put(&format!("team-{number}"), &self.object(number, &timeout).to_string())
+        }
+    }
+
+    fn whole(&self, changed: Option<(usize, &str)>) -> String {
+        let timeout = |number| changed.filter(|(changed, _)| *changed == number).map_or("10s", |(_, timeout)| timeout);
+        (0..self.addresses.len()).map(|number| format!("{}\n", self.object(number, timeout(number)))).collect()
+    }
+
+    fn put(&self, name: &str, text: &str) -> Fallible<()> {
+        let beside = self.folder.join(format!(".{name}"));
+        fs::write(&beside, text)?;
+        Ok(fs::rename(beside, self.folder.join(format!("{name}.json")))?)
+    }
+
+    fn object(&self, number: usize, timeout: &str) -> Value {
+        let hook = |index: usize| {
+            // One object's first hook, then the next one's: those that are matched have different addresses.
+            let matched = index == 0 && number < self.matched;
+            let rules: Vec<_> = (0..RULES).map(|rule| self::rule(number, index, rule, matched)).collect();
+            json!({
+                "name": format!("hook-{index}.team-{number}.example.com"),
+                "clientConfig": {"url": format!("grpc://{}", self.addresses[number])},
+                "rules": rules,
+                "failurePolicy": "Fail",
+                "timeout": if index == 0 { timeout } else { "10s" },
+                "sideEffects": "None",
+            })
+        };
+        json!({
+            "apiVersion": "gatepost.dev/v1alpha1",
+            "kind": "AdmissionControlConfiguration",
+            "metadata": {"name": format!("team-{number}")},
+            "externalAdmissionHooks": (0..HOOKS).map(hook).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The last rule of a hook that is matched is for pods; all others are for resources that nobody sends.
+fn rule(number: usize, hook: usize, rule: usize, matched: bool) -> Value {
+    let (group, resource) = match matched && rule == RULES - 1 {
+        true => (String::new(), "pods".to_owned()),
+        false => (format!("group{}.example.com", (number + rule) % 40), format!("things{hook}")),
+    };
+    json!({
+        "operations": ["CREATE", "UPDATE"],
+        "apiGroups": [group],
+        "apiVersions": ["v1", "v1beta1"],
+        "resources": [resource, format!("others{rule}")],
+        "scope": "*",
+    })
+}
