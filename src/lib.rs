@@ -20,8 +20,9 @@ pub mod hooks;
 pub mod source;
 // What is in force now.
 pub mod live;
-// The story of one request; the story of one configuration change.
+// The story of one request; the story of one configuration change; what replicas tell of themselves.
 pub mod admit;
+pub mod replicas;
 pub mod rotate;
 // Sockets in; settings, threads and drain; commands.
 pub mod app;

@@ -11,6 +11,7 @@ use gatepost::{
     front::admin::Admin,
     live::{Current, FailedRead, Generation, Namespaces, Rejection},
     model::Labels,
+    replicas::{Replica, Report},
     snapshot::{Problem, Snapshot},
     telemetry::{Metrics, Refused},
 };
@@ -22,7 +23,12 @@ use tokio::{
 };
 
 async fn admin(current: &Arc<Current>, metrics: &Arc<Metrics>) -> SocketAddr {
-    serving(Admin { current: Arc::clone(current), metrics: Arc::clone(metrics), namespaces: None, tls: None }).await
+    let (current, metrics) = (Arc::clone(current), Arc::clone(metrics));
+    serving(Admin { current, replica: replica(), metrics, namespaces: None, tls: None }).await
+}
+
+fn replica() -> Arc<Replica> {
+    Arc::new(Replica::new("a"))
 }
 
 async fn serving(admin: Admin) -> SocketAddr {
@@ -107,7 +113,11 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     let error = "etcd is gone; start it".to_owned();
     current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
     let problem = Problem { file: "a.yaml".into(), path: "x".into(), what: "is wrong".into(), fix: "mend it".into() };
-    current.set_rejected(Some(Rejection { problems: vec![problem], since: SystemTime::UNIX_EPOCH }));
+    current.set_rejected(Some(Rejection {
+        problems: vec![problem],
+        revision: gatepost::model::Revision::Store(2),
+        since: SystemTime::UNIX_EPOCH,
+    }));
     let page_now = page().await;
     assert_eq!(
         page_now["generation"],
@@ -125,6 +135,10 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     );
     current.set_rejected(None);
     assert_eq!(page().await["rejected"], Value::Null);
+    let report: Report = serde_json::from_value(page_now["replica"].clone()).expect("a report");
+    assert_eq!((&*report.replica, report.generation, &*report.revision), ("a", 7, "1"));
+    assert_eq!(report.rejected.map(|rejected| rejected.revision).as_deref(), Some("2"));
+    assert_eq!(page_now["telling"], json!({ "place": null, "told": null, "failure": null }));
     let not_followed = json!({ "followed": false, "count": null, "ageSeconds": null, "stale": null });
     assert_eq!(page_now["namespaces"], not_followed);
 }
@@ -134,7 +148,8 @@ async fn configz_shows_how_many_namespaces_are_known_and_since_when() {
     let (namespaces, _questions) = Namespaces::new(Instant::now());
     let current = Arc::new(Current::new(Instant::now()));
     let metrics = Arc::default();
-    let address = serving(Admin { current, metrics, namespaces: Some(Arc::clone(&namespaces)), tls: None }).await;
+    let pages = Admin { current, replica: replica(), metrics, namespaces: Some(Arc::clone(&namespaces)), tls: None };
+    let address = serving(pages).await;
     let page = async || -> Value { serde_json::from_str(&ask(address, "GET", "/configz").await.2).expect("json") };
     let never_listed = json!({ "followed": true, "count": 0, "ageSeconds": null, "stale": true });
     assert_eq!(page().await["namespaces"], never_listed);

@@ -16,6 +16,7 @@ use gatepost::{
     app::{Running, Settings, Sidecar, StartError},
     front::admin::Admin,
     live::Current,
+    replicas::Replica,
     telemetry::Metrics,
     tls::{ServerFiles, ServerTls},
 };
@@ -127,7 +128,8 @@ async fn the_admin_pages_are_served_with_the_same_pair_and_without_a_client_cert
     let client_ca = Some(put(folder.path(), "ca.crt", &authority.pem()));
     let tls = ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).expect("sound files");
     let current = Arc::new(Current::new(std::time::Instant::now()));
-    let admin = Admin { current, metrics: Arc::new(Metrics::new(1)), namespaces: None, tls: Some(Arc::new(tls)) };
+    let (replica, metrics) = (Arc::new(Replica::new("a")), Arc::new(Metrics::new(1)));
+    let admin = Admin { current, replica, metrics, namespaces: None, tls: Some(Arc::new(tls)) };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("binds");
     let address = listener.local_addr().expect("address");
     tokio::spawn(admin.serve(listener, std::future::pending()));

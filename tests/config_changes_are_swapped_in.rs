@@ -82,6 +82,32 @@ async fn a_hook_that_does_not_pass_its_probe_is_not_asked_and_says_why() {
     assert!(!review(&caller, "2").await.allowed());
 }
 
+/// S96: entries are created fail-open and closed by an ordinary update; a restart enforces what was declared last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hook_declared_fail_closed_before_it_has_answered_refuses_nothing_until_a_restart() {
+    let b = ScriptedHook::start(Script::Http(503)).await;
+    let configured = Configured::start(&["  []\n".to_owned()]);
+    let caller = front::caller(configured.running.addresses.tcp).await;
+    let declared = |more: &str| hook(B, &b.url(), &format!("failurePolicy: Fail\n{more}"));
+    configured.write(&document(&[declared("rollout: {createAs: Ignore}")]));
+    let failed = || {
+        let rotation = configured.hook(B).map(|live| live.rotation);
+        matches!(rotation, Some(Rotation::Probing { last_failure: Some(_), .. }))
+    };
+    until("b has failed its probe", failed).await;
+    let before = configured.running.current.load().digest.clone();
+    configured.write(&document(&[declared("")]));
+    until("the update is in force", || configured.running.current.load().digest != before).await;
+    assert!(!configured.asks(B) && review(&caller, "1").await.allowed());
+    drop(caller);
+    let stopped = tokio::task::spawn_blocking(|| configured.running.stop());
+    assert!(stopped.await.expect("stopped").complete());
+
+    let restarted = Configured::start(&[declared("")]);
+    let caller = front::caller(restarted.running.addresses.tcp).await;
+    assert!(restarted.asks(B) && !review(&caller, "2").await.allowed());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers() {
     let old = ScriptedHook::start(Script::Deny("old")).await;

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use gatepost::{
     hooks::{Call, Channel, HttpReply, Inbox, Reply, Request},
-    model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address},
+    model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
 };
 use http::Version;
 use support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
@@ -343,7 +343,7 @@ async fn a_probe_says_why_it_cannot_connect() {
     let nobody = Endpoint { address, tls: None, transport: Transport::Http };
     let channel = Channel::open(nobody, None, &[Handle::current()]);
     let failure = channel.probe(LONG).await.expect_err("nobody listens");
-    assert!(matches!(failure, CallFailure::Connect(_)), "{failure:?}");
+    assert!(matches!(failure.cause, CallFailure::Connect(_)) && failure.step == Step::Connect, "{failure:?}");
     assert!(matches!(post(&channel).await, Err(CallFailure::Connect(_))));
 }
 

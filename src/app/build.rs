@@ -24,6 +24,7 @@ use crate::{
         Current,
         break_glass::{Place, keeping::look},
     },
+    replicas::Replica,
     rotate::candidate,
     snapshot::{self, Problem},
     source::{Contents, ReadError},
@@ -108,7 +109,7 @@ impl Sidecar {
         let read = finish(&runtime, source.read());
         let emergency = is_open(&current, read.as_ref().ok(), settings.break_glass_file.as_deref());
         let first = match read {
-            Ok(contents) => candidate(&contents).map_err(StartError::Invalid).map(Some),
+            Ok(contents) => candidate(&contents, settings.on_hazard).map_err(StartError::Invalid).map(Some),
             Err(error) => Err(error.into()),
         };
         let first = match first {
@@ -121,6 +122,8 @@ impl Sidecar {
             first => first?,
         };
         let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
+        let replica = Arc::new(Replica::new(settings.replica.clone()));
+        let publisher = finish(&runtime, settings.tells.open(&replica)).map_err(ReadError::from)?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
         if first.is_some() {
@@ -128,7 +131,21 @@ impl Sidecar {
         }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         Ok(run::start(
-            Parts { settings, tls, tcp, admin, uds, audit, source, current, metrics, runtime, cluster },
+            Parts {
+                settings,
+                tls,
+                tcp,
+                admin,
+                uds,
+                audit,
+                source,
+                current,
+                metrics,
+                runtime,
+                cluster,
+                replica,
+                publisher,
+            },
             first,
         )?)
     }

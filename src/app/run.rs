@@ -25,6 +25,7 @@ use crate::{
     front::{self, Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
     live::{Current, break_glass::keeping::keep, following::Following},
+    replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
     source::{self, Source},
     telemetry::{Audit, Metrics},
@@ -160,6 +161,8 @@ pub(super) struct Parts {
     /// The control plane's runtime, and a client made on it where namespaces are followed.
     pub(super) runtime: Runtime,
     pub(super) cluster: Option<Client>,
+    pub(super) replica: Arc<Replica>,
+    pub(super) publisher: Publisher,
 }
 
 /// Starts the threads and puts the first candidate in force, where there is one yet.
@@ -199,7 +202,8 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(&runtime, until))?);
     }
     let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
-    let mut rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
+    let rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
+    let mut rotator = rotator.with_hazards(settings.on_hazard);
     if let Some(first) = first {
         rotator.put_in_force(first);
     }
@@ -219,8 +223,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     };
     let break_glass_file = settings.break_glass_file.clone();
     let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
+    let publishing = Publishing::new(Arc::clone(&gate.current), Arc::clone(&parts.replica), parts.publisher);
     let pages = Admin {
         current: Arc::clone(&gate.current),
+        replica: parts.replica,
         metrics: Arc::clone(&gate.metrics),
         namespaces: gate.namespaces.clone(),
         tls: parts.tls.filter(|_| !listeners::is_local(settings.admin)),
@@ -236,6 +242,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         rotator,
         source: parts.source,
         following,
+        publishing,
         told,
     };
     let read_every = settings.read_every;
@@ -274,6 +281,7 @@ struct Control {
     rotator: Rotator,
     source: Source,
     following: Option<Following>,
+    publishing: Publishing,
     break_glass_file: Option<PathBuf>,
     told: watch::Receiver<bool>,
 }
@@ -281,7 +289,7 @@ struct Control {
 impl Control {
     /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
     async fn run(self, read_every: Duration) -> Drained {
-        let mut told = self.told;
+        let (mut told, mut publishing) = (self.told, self.publishing);
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
@@ -298,13 +306,16 @@ impl Control {
                 self.rotator.run(read),
                 self.certificates.watch(read_every),
                 following,
+                publishing.run(),
                 keep(current, self.break_glass_file, read_every),
                 self.pages.serve(self.admin, std::future::pending()),
             )
         };
-        tokio::select! {
+        let drained = tokio::select! {
             drained = serving => Drained { cut: Some(drained.cut) },
             _ = beside => Drained { cut: None },
-        }
+        };
+        publishing.leave().await;
+        drained
     }
 }

@@ -11,6 +11,8 @@ use std::{
 use crate::{
     admit::Reasons,
     kube::Access,
+    replicas::{Replica, StatusPlace},
+    rotate::OnHazard,
     source::{Place, poll::READ_EVERY},
     tls::ServerFiles,
 };
@@ -55,12 +57,18 @@ pub struct Settings {
     pub max_deadline: Duration,
     /// The cluster whose namespaces are followed, for their labels.
     pub namespaces_from: Option<Access>,
+    /// By what name this replica goes among its like.
+    pub replica: String,
+    /// Where it tells of itself, for those who do not ask at its admin address.
+    pub tells: StatusPlace,
     /// Where audit records go.
     pub audit_log: AuditLog,
     /// A local file whose break-glass documents count whatever the source does.
     pub break_glass_file: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
+    /// What becomes of a configuration that can take the cluster down.
+    pub on_hazard: OnHazard,
 }
 
 impl Settings {
@@ -97,9 +105,12 @@ impl Settings {
             max_inflight_bytes: Self::MAX_INFLIGHT_BYTES,
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
+            replica: Replica::host(),
+            tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,
             break_glass_file: None,
             reasons: Reasons::First,
+            on_hazard: OnHazard::Warn,
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     hooks::{Channel, Method},
-    model::{CallFailure, Endpoint},
+    model::{CallFailure, Endpoint, Step, Unreachable},
     tls,
     wire::{answer, outbound::framed, pb::k8s::io::api::admission::v1::AdmissionReview},
 };
@@ -23,7 +23,8 @@ impl Caller {
     pub fn open(endpoint: &Endpoint) -> Result<Self, CallFailure> {
         let config = |wanted| tls::client_config(wanted, endpoint.transport, &tls::SystemRoots::default());
         let tls = endpoint.tls.as_ref().map(config).transpose();
-        let tls = tls.map_err(|error| CallFailure::Connect(format!("{error}; {}", error.fix())))?;
+        let tls =
+            tls.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Tls, format!("{error}; {}", error.fix()))))?;
         Ok(Self(Channel::open(endpoint.clone(), tls, &[Handle::current()])))
     }
 

@@ -5,15 +5,20 @@ pub mod break_glass;
 pub mod check;
 pub mod crd;
 pub mod demo;
+pub mod drain;
+pub mod hazards;
 pub mod health;
 pub mod hook;
 pub mod import;
 pub mod logging;
 pub mod register;
+pub mod replicas;
 pub mod review;
+pub mod runlevels;
 pub mod serve;
 pub mod size;
 mod source;
+pub mod status;
 pub mod yaml;
 
 use std::{io::Write, process::ExitCode};
@@ -57,6 +62,8 @@ Try it:
       Is this configuration sound? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
+  gatepost status
+      What each replica has in force; with --wait, the end of a change.
   curl -s 127.0.0.1:9441/configz
       What is in force, how fresh it is, and where each hook stands.
 
@@ -91,11 +98,14 @@ enum Command {
     Check(check::Check),
     Crd(crd::Crd),
     Demo(demo::Demo),
+    Status(status::Status),
+    Drain(drain::Drain),
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
     Import(import::Import),
     Register(register::Register),
+    Runlevels(runlevels::Runlevels),
 }
 
 /// Parses the command line and does what it says.
@@ -107,11 +117,14 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Status(status) => status.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
         Command::Import(import) => import.run(),
         Command::Register(register) => register.run(),
+        Command::Runlevels(runlevels) => runlevels.run(),
     };
     ending.into()
 }

@@ -10,11 +10,15 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, size::Size, source::SourceArgs};
+use super::{
+    Ending, complain, hazards::HazardsArg, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs,
+};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
     kube::Access,
+    replicas::{Replica, StatusPlace},
+    source::Place,
     tls::{Oldest, ServerFiles},
 };
 
@@ -24,6 +28,7 @@ Examples:
   gatepost serve --config /etc/gatepost --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --client-name kube-apiserver
   gatepost serve --config gatepost.yaml --plaintext --uds /run/gatepost/gatepost.sock --audit-log /var/log/gatepost/audit.jsonl
   gatepost serve --config gatepost.yaml --plaintext --listen 127.0.0.1:0 --workers 2 --reasons all
+  gatepost serve --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --plaintext
 
 Callers:
   gatepost.v1.Admission by gRPC, and AdmissionReviews by POST to /validate and /mutate, on the same port.
@@ -110,6 +115,14 @@ pub struct Serve {
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
 
+    /// By what name this replica is told of: in `gatepost status`, and where replicas tell of themselves [default: the
+    /// name of this machine]
+    #[arg(long, value_name = "NAME", value_parser = replica)]
+    replica: Option<String>,
+
+    #[command(flatten)]
+    status: StatusPrefix,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -123,6 +136,12 @@ pub struct Serve {
     /// How many reasons a rejection gives: the first, at once, or all, once every hook has answered
     #[arg(long, value_enum, default_value = "first")]
     reasons: ReasonsArg,
+
+    /// What becomes of a configuration that is sound and can take the cluster down: told, refused, or not looked for
+    ///
+    /// See `gatepost check --help`. What is told stands in the log once for each change, and on /configz.
+    #[arg(long, value_enum, default_value = "warn")]
+    hazards: HazardsArg,
 
     #[command(flatten)]
     logging: Logging,
@@ -158,6 +177,14 @@ fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
     })
 }
 
+fn replica(text: &str) -> Result<String, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
+    }
+}
+
 fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
     Ok(match text {
         "in-cluster" => Access::InCluster,
@@ -189,6 +216,10 @@ impl Serve {
 
     fn settings(self) -> Result<Settings, String> {
         let source = self.source.place()?;
+        let tells = match &source {
+            Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
+            Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
+        };
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
             cert,
             key,
@@ -210,12 +241,15 @@ impl Serve {
             max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
+            replica: self.replica.unwrap_or_else(Replica::host),
+            tells,
             audit_log: self.audit_log,
             break_glass_file: self.break_glass_file,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,
                 ReasonsArg::All => Reasons::All,
             },
+            on_hazard: self.hazards.into(),
             ..Settings::of(source)
         })
     }

@@ -88,7 +88,8 @@ impl Access {
         }
         if !tls && !self.plaintext && !is_loopback(&host) {
             return Err(wrong(
-                "is plaintext to another machine: whoever is between can put any configuration in force; use https://",
+                "is plaintext to another machine: whoever is between can put any configuration in force; use https://, or \
+                 say --etcd-plaintext",
             ));
         }
         Ok(Place { written: written.to_owned(), host, port: uri.port_u16().unwrap_or(PORT), tls })
@@ -144,7 +145,7 @@ mod tests {
     fn what_no_endpoint_is_and_what_is_not_safe_is_refused() {
         for (written, words) in [
             ("etcd.example:2379", "does not begin with https://"),
-            ("unix:///run/etcd", "does not begin"),
+            ("unix:///run/etcd", "is no URL"),
             ("https://etcd.example/v3", "has a path"),
             ("https://me:hunter2@etcd.example", "names a user"),
             ("http://etcd.example", "is plaintext"),

@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{configz, readiness::Readiness};
 use crate::{
     live::{Current, Namespaces},
+    replicas::Replica,
     telemetry::{self, Metrics},
     tls::ServerTls,
 };
@@ -38,6 +39,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub struct Admin {
     /// What is in force.
     pub current: Arc<Current>,
+    /// This replica, and how telling others of it goes.
+    pub replica: Arc<Replica>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The cluster's namespaces, where they are followed.
@@ -123,7 +126,7 @@ impl Admin {
             _ => body(
                 StatusCode::OK,
                 "application/json",
-                format!("{:#}\n", configz::page(&self.current, self.namespaces.as_deref())),
+                format!("{:#}\n", configz::page(&self.current, &self.replica, self.namespaces.as_deref())),
             ),
         }
     }

@@ -4,13 +4,19 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::live::{Current, Draining, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing};
+use crate::{
+    live::{Current, Departed, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing},
+    replicas::{Replica, Telling},
+    snapshot::hazards::Finding,
+};
 
 /// The page as JSON.
-pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value {
+pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Namespaces>) -> Value {
     let generation = current.load();
     let now = Instant::now();
     json!({
+        "replica": replica.report(current, usize::MAX),
+        "telling": telling(&replica.telling()),
         "generation": {
             "number": generation.number,
             "digest": generation.digest,
@@ -28,8 +34,14 @@ pub(super) fn page(current: &Current, namespaces: Option<&Namespaces>) -> Value 
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
+        "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
+}
+
+/// Where other replicas and operators are told of this one, and how well that goes.
+fn telling(telling: &Telling) -> Value {
+    json!({ "place": telling.place, "told": telling.told.map(time), "failure": telling.failure })
 }
 
 /// What is, was or will be opened in an emergency.
@@ -64,14 +76,10 @@ fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
 }
 
 fn hook(live: &LiveHook) -> Value {
-    let rotation = match &live.rotation {
-        Rotation::Probing { since, last_failure } => json!({
-            "state": "Probing",
-            "since": time(*since),
-            "lastFailure": last_failure.as_ref().map(ToString::to_string),
-        }),
-        Rotation::Active { since } => json!({ "state": "Active", "since": time(*since) }),
-    };
+    let mut rotation = json!({ "state": live.rotation.as_str(), "since": time(live.rotation.since()) });
+    if let Rotation::Probing { last_failure, .. } = &live.rotation {
+        rotation["lastFailure"] = last_failure.as_ref().map(ToString::to_string).into();
+    }
     // A hook that has moved is still asked at its old endpoint.
     let replacement = live.replacing.as_ref().map(|replacement| {
         json!({
@@ -83,7 +91,7 @@ fn hook(live: &LiveHook) -> Value {
     json!({
         "name": &*live.hook.name,
         "endpoint": live.channel.endpoint().to_string(),
-        "effectivePolicy": live.hook.failure_policy.as_str(),
+        "effectivePolicy": live.effective_policy().as_str(),
         "timeoutMilliseconds": live.hook.timeout.as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,
@@ -92,8 +100,13 @@ fn hook(live: &LiveHook) -> Value {
 
 /// Hooks that are no longer asked, but still answer requests that began before.
 fn leaving(current: &Current) -> Vec<Value> {
-    let draining = |hook: &Draining| json!({ "name": &*hook.hook, "state": "Draining", "since": time(hook.since) });
-    current.leaving().iter().map(draining).collect()
+    let leaving = current.leaving();
+    leaving.iter().map(draining).collect()
+}
+
+fn draining(departed: &Departed) -> Value {
+    let rotation = &departed.rotation;
+    json!({ "name": &*departed.hook.name, "state": rotation.as_str(), "since": time(rotation.since()) })
 }
 
 /// Why the last read failed, and how long that has been so; nothing after a good one.

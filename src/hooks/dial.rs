@@ -1,6 +1,7 @@
 //! Dialling: an endpoint to a connected socket.
 
 use std::{
+    fmt::Display,
     io::{self, IoSlice},
     net::SocketAddr,
     pin::Pin,
@@ -17,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::model::{Endpoint, Transport, hook::Address};
+use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
 
 /// A peer that acknowledges nothing for so long is gone, whatever it promised: half-open connections to dead pods
 /// end here (kubernetes/kubernetes#80313). Also how long an idle connection may go without a sign of life.
@@ -59,39 +60,42 @@ impl Socket {
     }
 }
 
-/// Connects. The text of an error says what was tried.
-pub(super) async fn dial(endpoint: &Endpoint, tls: Option<&Arc<rustls::ClientConfig>>) -> Result<Socket, String> {
+/// Connects. An error says what was tried.
+pub(super) async fn dial(endpoint: &Endpoint, tls: Option<&Arc<rustls::ClientConfig>>) -> Result<Socket, Unreachable> {
+    let at_tls = |what: String| Unreachable::at(Step::Tls, what);
     let (host, port) = match &endpoint.address {
         Address::Unix(path) => {
-            let stream = UnixStream::connect(&**path).await.map_err(|error| format!("{path}: {error}"))?;
-            return Ok(Socket::Unix(stream));
+            let stream = UnixStream::connect(&**path).await;
+            let refused = |error| Unreachable::at(Step::Connect, format!("{path}: {error}"));
+            return stream.map(Socket::Unix).map_err(refused);
         }
         Address::Tcp { host, port } => (host, *port),
     };
     let stream = connect_any(host, port).await?;
     let (Some(config), Some(names)) = (tls, &endpoint.tls) else { return Ok(Socket::Tcp(stream)) };
     let name = ServerName::try_from(names.server_name.to_string())
-        .map_err(|_| format!("{:?} cannot be a server's name", names.server_name))?;
+        .map_err(|_| at_tls(format!("{:?} cannot be a server's name", names.server_name)))?;
     let mut stream = TlsConnector::from(config.clone())
         .connect(name, stream)
         .await
-        .map_err(|error| format!("TLS with {host}:{port}: {error}"))?;
+        .map_err(|error| at_tls(format!("TLS with {host}:{port}: {error}")))?;
     let session = stream.get_mut().1;
     session.set_buffer_limit(Some(TLS_BUFFER));
     if endpoint.transport == Transport::Grpc && session.alpn_protocol() != Some(b"h2") {
-        return Err(format!("TLS with {host}:{port}: the hook does not offer HTTP/2"));
+        return Err(at_tls(format!("TLS with {host}:{port}: the hook does not offer HTTP/2")));
     }
     Ok(Socket::Tls(Box::new(stream)))
 }
 
 /// Tries each address of the host in turn; the last failure speaks for all.
-async fn connect_any(host: &str, port: u16) -> Result<TcpStream, String> {
-    let addresses = lookup_host((host, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
-    let mut failure = format!("{host}:{port}: the name has no address");
+async fn connect_any(host: &str, port: u16) -> Result<TcpStream, Unreachable> {
+    let unknown = |why: &dyn Display| Unreachable::at(Step::Resolve, format!("{host}:{port}: {why}"));
+    let addresses = lookup_host((host, port)).await.map_err(|error| unknown(&error))?;
+    let mut failure = unknown(&"the name has no address");
     for address in addresses {
         match connect(address).await {
             Ok(stream) => return Ok(stream),
-            Err(error) => failure = format!("{address}: {error}"),
+            Err(error) => failure = Unreachable::at(Step::Connect, format!("{address}: {error}")),
         }
     }
     Err(failure)

@@ -9,7 +9,7 @@ use super::{
     dial::{Socket, dial},
     http2::{Connection, Limits},
 };
-use crate::model::{Endpoint, Transport, hook::Address};
+use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
 
 /// Resolve, connect, TLS and greeting together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -37,8 +37,8 @@ impl Dialler {
         Self { endpoint, tls }
     }
 
-    /// Dials, and greets where the protocol begins with that. The text of an error says what was tried.
-    pub(super) async fn dial(&self) -> Result<Dialled, String> {
+    /// Dials, and greets where the protocol begins with that. An error says what was tried.
+    pub(super) async fn dial(&self) -> Result<Dialled, Unreachable> {
         let attempt = async {
             let socket = dial(&self.endpoint, self.tls.as_ref()).await?;
             if self.endpoint.transport == Transport::Http && !socket.is_http2() {
@@ -46,11 +46,12 @@ impl Dialler {
             }
             let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER };
             let mut connection = Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
-            connection.greet().await?;
+            connection.greet().await.map_err(|why| Unreachable::at(Step::Greet, why))?;
             Ok(Dialled::Http2(connection))
         };
         let result = timeout(CONNECT_WITHIN, attempt).await;
-        result.unwrap_or_else(|_| Err(format!("{}: no connection within {CONNECT_WITHIN:?}", self.endpoint)))
+        let late = || format!("{}: no connection within {CONNECT_WITHIN:?}", self.endpoint);
+        result.unwrap_or_else(|_| Err(Unreachable::at(Step::Connect, late())))
     }
 
     /// Known without dialling: HTTP/2 is agreed on over TLS only.

@@ -3,10 +3,10 @@
 use tokio::sync::oneshot;
 
 use super::call::Call;
-use crate::model::CallFailure;
+use crate::model::{CallFailure, Unreachable};
 
 /// Where it is told whether there is a connection.
-pub(super) type Probe = oneshot::Sender<Result<(), String>>;
+pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
 
 /// Who waits for a connection.
 #[derive(Debug, Default)]
@@ -33,13 +33,13 @@ impl Held {
     }
 
     /// There is none, and this is why.
-    pub(super) fn fail(&mut self, why: &str) {
+    pub(super) fn fail(&mut self, why: &Unreachable) {
         for call in self.calls.drain(..) {
-            call.inbox.deliver(call.tag, Err(CallFailure::Connect(why.to_owned())));
+            call.inbox.deliver(call.tag, Err(CallFailure::Connect(why.clone())));
         }
         for probe in self.probes.drain(..) {
             // One that stopped waiting need not be told.
-            let _ = probe.send(Err(why.to_owned()));
+            let _ = probe.send(Err(why.clone()));
         }
     }
 }

@@ -36,7 +36,7 @@ use super::{
     http1::{Pool, Turns},
     http2::Connection,
 };
-use crate::model::CallFailure;
+use crate::model::{CallFailure, Step, Unreachable};
 
 /// Pauses between attempts when nobody asks: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ impl Task {
                     tracing::debug!(endpoint = %self.dialler.endpoint, why, "dialling a hook anew");
                 }
                 Err(why) => {
-                    tracing::debug!(endpoint = %self.dialler.endpoint, why, "cannot connect to a hook");
+                    tracing::debug!(endpoint = %self.dialler.endpoint, step = %why.step, %why, "cannot connect to a hook");
                     self.held.fail(&why);
                     self.rest(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -148,7 +148,7 @@ impl Task {
     }
 
     /// Dials and greets; calls that come meanwhile are held, and let go when nobody waits for them any more.
-    async fn connect(&mut self) -> Result<Dialled, String> {
+    async fn connect(&mut self) -> Result<Dialled, Unreachable> {
         let Self { dialler, turns, commands, held, open } = self;
         let attempt = turns.patiently(dialler.dial());
         tokio::pin!(attempt);
@@ -159,7 +159,7 @@ impl Task {
                     Some(Command::Ask(call)) => held.calls.push(call),
                     Some(Command::Probe(probe)) => held.probes.push(probe),
                     Some(Command::Sweep) => held.sweep(),
-                    None if held.is_empty() => return Err("nobody asks any more".into()),
+                    None if held.is_empty() => return Err(Unreachable::at(Step::Connect, "nobody asks any more")),
                     None => *open = false,
                 },
             }

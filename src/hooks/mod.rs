@@ -14,7 +14,7 @@ mod http2;
 pub mod inbox;
 mod lane;
 mod post;
-mod probe;
+pub mod probe;
 mod retry_after;
 
 pub use call::{Call, HttpReply, Method, Reply, Request};
@@ -22,3 +22,4 @@ pub use channel::Channel;
 #[doc(hidden)]
 pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};
+pub use probe::ProbeFailure;

@@ -14,7 +14,7 @@ use super::{
     call::{Call, HttpReply, Method, Reply, Request},
 };
 use crate::{
-    model::{CallFailure, HttpForm, Rope, Transport},
+    model::{CallFailure, HttpForm, Rope, Step, Transport, Unreachable},
     wire::{
         answer,
         outbound::framed,
@@ -50,45 +50,67 @@ const PROBE_UID: &str = "gatepost-probe";
 /// The service whose health is asked.
 const SERVICE: &str = "gatepost.v1.Admission";
 
+/// Why a hook may not be asked yet: the step of the probe that failed, and how.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause} (step: {step})")]
+pub struct ProbeFailure {
+    /// The last step that was taken.
+    pub step: Step,
+    /// How it failed.
+    pub cause: CallFailure,
+}
+
+impl From<Unreachable> for ProbeFailure {
+    fn from(why: Unreachable) -> Self {
+        Self { step: why.step, cause: CallFailure::Connect(why) }
+    }
+}
+
 impl Channel {
-    /// Is the hook there and willing? Connects (TLS and peer identity included), then asks the standard health service
-    /// for `gatepost.v1.Admission`; where the hook has no such service, sends a canned dry-run review, to which any
-    /// valid answer will do. A hook that is asked over HTTP is connected to and nothing more: an existing webhook never
-    /// sees a review that no apiserver would send.
+    /// Is the hook there and willing? Connects (name, socket, TLS and peer identity), then asks the standard health
+    /// service for `gatepost.v1.Admission`; where the hook has no such service, sends a canned dry-run review, to which
+    /// any valid answer will do. A hook that is asked over HTTP is connected to and nothing more: an existing webhook
+    /// never sees a review that no apiserver would send.
     ///
     /// # Errors
-    /// Why the hook cannot be asked; [`CallFailure::Grpc`] also where it says it is not serving.
-    pub async fn probe(&self, timeout: Duration) -> Result<(), CallFailure> {
+    /// Why the hook cannot be asked, and at which step; [`CallFailure::Grpc`] also where it says it is not serving.
+    pub async fn probe(&self, timeout: Duration) -> Result<(), ProbeFailure> {
+        let until = Instant::now() + timeout;
+        self.connected(timeout).await?;
         if self.endpoint().transport == Transport::Http {
-            return self.connected(timeout).await;
+            return Ok(());
         }
+        let left = || until.saturating_duration_since(Instant::now());
+        // The whole probe was late, not what was left of it: equal failures should read alike.
+        let at = |step| {
+            move |cause| match cause {
+                CallFailure::Timeout(_) => ProbeFailure { step, cause: CallFailure::Timeout(timeout) },
+                cause => ProbeFailure { step, cause },
+            }
+        };
         let health = framed(&HealthCheckRequest { service: SERVICE.to_owned() });
-        match self.ask_once(Method::Health, health, timeout).await {
-            Ok(reply) => match HealthCheckResponse::decode(reply) {
-                Ok(HealthCheckResponse { status: SERVING }) => Ok(()),
-                Ok(_) => Err(CallFailure::Grpc {
-                    code: "OK",
-                    message: format!("its health service says that {SERVICE} is not SERVING"),
-                }),
-                Err(error) => Err(CallFailure::Undecodable(error.to_string())),
-            },
+        match self.ask_once(Method::Health, health, left()).await {
+            Ok(reply) => serving(reply).map_err(at(Step::Health)),
             // No health service, or it does not know ours.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
-                let reply = self.ask_once(Method::Validate, framed(&canned_review()), timeout).await?;
-                answer::decode(PROBE_UID, reply).map(|_| ())
+                let reply = self.ask_once(Method::Validate, framed(&canned_review()), left()).await;
+                reply.and_then(|reply| answer::decode(PROBE_UID, reply)).map(drop).map_err(at(Step::Review))
             }
-            Err(failure) => Err(failure),
+            Err(failure) => Err(at(Step::Health)(failure)),
         }
     }
 
     /// Waits until the first worker is connected.
-    async fn connected(&self, timeout: Duration) -> Result<(), CallFailure> {
+    async fn connected(&self, timeout: Duration) -> Result<(), Unreachable> {
         let (probe, told) = oneshot::channel();
         self.reach(probe);
         match tokio::time::timeout(timeout, told).await {
-            Ok(Ok(result)) => result.map_err(CallFailure::Connect),
-            Ok(Err(_)) => Err(CallFailure::Connect("gatepost is stopping".into())),
-            Err(_) => Err(CallFailure::Connect(format!("{}: no connection within {timeout:?}", self.endpoint()))),
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(Unreachable::at(Step::Connect, "gatepost is stopping")),
+            Err(_) => {
+                let late = format!("{}: no connection within {timeout:?}", self.endpoint());
+                Err(Unreachable::at(Step::Connect, late))
+            }
         }
     }
 
@@ -134,6 +156,18 @@ impl Channel {
                 Err(CallFailure::Timeout(timeout))
             }
         }
+    }
+}
+
+/// Does the health service say that the hook serves?
+fn serving(reply: Bytes) -> Result<(), CallFailure> {
+    match HealthCheckResponse::decode(reply) {
+        Ok(HealthCheckResponse { status: SERVING }) => Ok(()),
+        Ok(_) => Err(CallFailure::Grpc {
+            code: "OK",
+            message: format!("its health service says that {SERVICE} is not SERVING"),
+        }),
+        Err(error) => Err(CallFailure::Undecodable(error.to_string())),
     }
 }
 

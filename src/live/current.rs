@@ -10,9 +10,10 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{BreakGlasses, Draining, Entered, Generation, entered::Newest};
+use super::{BreakGlasses, Departed, Entered, Generation, entered::Newest};
 use crate::{
     clock::{Moment, Slept, slept},
+    model::Revision,
     snapshot::Problem,
 };
 
@@ -25,6 +26,8 @@ pub const STALE_AFTER: Duration = Duration::from_secs(5);
 pub struct Rejection {
     /// Everything that is wrong with it.
     pub problems: Vec<Problem>,
+    /// What the source calls that state.
+    pub revision: Revision,
     /// When it was first seen.
     pub since: SystemTime,
 }
@@ -52,7 +55,9 @@ pub struct Current {
     failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
     draining: AtomicBool,
-    leaving: ArcSwap<Vec<Draining>>,
+    /// The store's revision at the last good read, plus one; 0 where there is none.
+    observed: AtomicU64,
+    departed: ArcSwap<Vec<Departed>>,
     break_glass: BreakGlasses,
 }
 
@@ -73,7 +78,8 @@ impl Current {
             failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
-            leaving: ArcSwap::default(),
+            observed: AtomicU64::new(0),
+            departed: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
         }
     }
@@ -166,14 +172,31 @@ impl Current {
         &self.break_glass
     }
 
-    /// The hooks that are no longer in force and still hold requests.
-    pub fn leaving(&self) -> Arc<Vec<Draining>> {
-        self.leaving.load_full()
+    /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the
+    /// first, and where the source counts nothing.
+    pub fn observed(&self) -> Option<u64> {
+        self.observed.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// These hooks, and no others, still hold requests of former generations.
-    pub fn set_leaving(&self, leaving: Vec<Draining>) {
-        self.leaving.store(Arc::new(leaving));
+    /// The last good read was as of that revision.
+    pub fn set_observed(&self, revision: Option<u64>) {
+        self.observed.store(revision.map_or(0, |revision| revision.saturating_add(1)), Ordering::Release);
+    }
+
+    /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
+    /// the generation first.
+    pub fn departed(&self) -> Arc<Vec<Departed>> {
+        self.departed.load_full()
+    }
+
+    /// These hooks, and no others, are Draining or Gone.
+    pub fn set_departed(&self, departed: Vec<Departed>) {
+        self.departed.store(Arc::new(departed));
+    }
+
+    /// The hooks that are no longer in force and still hold requests.
+    pub fn leaving(&self) -> Vec<Departed> {
+        self.departed().iter().filter(|departed| departed.drains()).cloned().collect()
     }
 }
 

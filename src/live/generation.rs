@@ -2,36 +2,13 @@
 
 use std::{sync::Arc, time::SystemTime};
 
+use super::Rotation;
 use crate::{
-    hooks::Channel,
-    model::{CallFailure, Hook, Revision},
+    hooks::{Channel, ProbeFailure},
+    model::{FailurePolicy, Hook, Revision},
     snapshot::Snapshot,
     telemetry::{BypassMetrics, HookMetrics},
 };
-
-/// Where a hook of the current generation stands. Draining and Gone hooks are no longer in any current generation.
-///
-/// ```text
-/// Probing --passed--> Active --removed from the configuration--> Draining --last request done--> Gone
-///    |                  ^  |
-///    |   (at start) ----+  +--endpoint changed: Active at the old one, see [`LiveHook::replacing`]
-///    +--removed--> Gone
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rotation {
-    /// Added while running and not yet seen to answer: not asked.
-    Probing {
-        /// Since when.
-        since: SystemTime,
-        /// Why the last probe failed; `None` before the first has ended.
-        last_failure: Option<CallFailure>,
-    },
-    /// Asked.
-    Active {
-        /// Since when.
-        since: SystemTime,
-    },
-}
 
 /// The new endpoint of a hook that has moved, while the old one is still asked.
 #[derive(Clone, Debug)]
@@ -41,7 +18,7 @@ pub struct Replacement {
     /// Since when it is probed.
     pub since: SystemTime,
     /// Why the last probe failed; `None` before the first has ended.
-    pub last_failure: Option<CallFailure>,
+    pub last_failure: Option<ProbeFailure>,
 }
 
 /// A hook with its connections and counters.
@@ -51,12 +28,21 @@ pub struct LiveHook {
     pub hook: Arc<Hook>,
     /// How it is reached. While it moves, the old endpoint, with the new specification in everything else.
     pub channel: Arc<Channel>,
-    /// Is it asked?
+    /// Where it stands: Probing, or Active.
     pub rotation: Rotation,
     /// Where it moves to, until that endpoint has been seen to answer.
     pub replacing: Option<Replacement>,
     /// Its counters.
     pub metrics: Arc<HookMetrics>,
+}
+
+impl LiveHook {
+    /// What becomes of a call of it that fails: as configured while it is Active. Before that it is not asked, so it
+    /// refuses nothing, whatever its entry says; a hook that was created fail-open and is declared fail-closed while it
+    /// is still Probing does not close before it has answered.
+    pub fn effective_policy(&self) -> FailurePolicy {
+        if self.rotation.asks() { self.hook.failure_policy } else { FailurePolicy::Ignore }
+    }
 }
 
 /// A snapshot with its live hooks, numbered. Every request holds one `Arc` of it from beginning to end.

@@ -2,15 +2,17 @@
 
 pub mod break_glass;
 pub mod current;
-pub mod draining;
+pub mod departed;
 pub mod entered;
 pub mod following;
 pub mod generation;
 pub mod namespaces;
+pub mod rotation;
 
 pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead, Rejection};
-pub use draining::Draining;
+pub use departed::Departed;
 pub use entered::Entered;
-pub use generation::{Generation, LiveHook, Replacement, Rotation};
+pub use generation::{Generation, LiveHook, Replacement};
 pub use namespaces::Namespaces;
+pub use rotation::{Departure, Event, Rotation};

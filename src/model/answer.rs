@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::StatusInfo;
+use super::{StatusInfo, Unreachable};
 
 /// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it is
 /// rare and large, and every hook's outcome of every request has room for one.
@@ -28,9 +28,9 @@ pub enum CallFailure {
     /// The hook did not answer within its own timeout, or within what was left of the request's.
     #[error("no answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
-    /// No connection could be made. The text says what was tried.
+    /// No connection could be made.
     #[error("cannot connect: {0}")]
-    Connect(String),
+    Connect(Unreachable),
     /// The connection broke before the answer was complete.
     #[error("connection lost: {0}")]
     Connection(String),

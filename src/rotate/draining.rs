@@ -1,7 +1,7 @@
-//! Draining: which hooks are no longer asked anew but still hold requests that began before.
+//! Draining: which hooks are no longer asked anew but still hold requests that began before, and which are gone.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
@@ -9,16 +9,25 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    live::{Draining, Generation, LiveHook, Rotation},
-    model::Hook,
+    live::{Departed, Event, Generation, LiveHook, Rotation},
+    model::Endpoint,
     snapshot::Snapshot,
 };
+
+/// How long a hook that is gone is remembered, so that one can ask about it.
+const REMEMBERED: Duration = Duration::from_secs(60 * 60);
+/// How many of them; the oldest are forgotten first.
+const MOST_REMEMBERED: usize = 256;
 
 /// What is left of former generations. A generation ends when the last request that began under it does.
 #[derive(Debug)]
 pub(super) struct Drain {
     former: Vec<Former>,
     leaving: Vec<Leaving>,
+    /// The oldest first, each with the instant at which it is forgotten.
+    gone: VecDeque<(Departed, Instant)>,
+    /// Has anything changed since it was last asked for?
+    changed: bool,
     /// Requests end at their deadline; whatever lives longer than this is not waited for.
     bound: Duration,
 }
@@ -33,39 +42,59 @@ struct Former {
 
 #[derive(Debug)]
 struct Leaving {
-    hook: Arc<Hook>,
+    departed: Departed,
     /// The last generation that asked it.
     last: u64,
-    since: SystemTime,
     until: Instant,
 }
 
 impl Drain {
     pub(super) fn new(bound: Duration) -> Self {
-        Self { former: Vec::new(), leaving: Vec::new(), bound }
+        Self { former: Vec::new(), leaving: Vec::new(), gone: VecDeque::new(), changed: false, bound }
     }
 
-    /// `old` has been replaced by `new`.
+    /// `old` is about to be replaced by `new`.
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
         self.former.push(Former { generation: Arc::downgrade(old), _snapshot: Arc::clone(&old.snapshot) });
-        let ids: HashSet<_> = new.hooks.iter().map(|live| &*live.hook.id).collect();
-        let stays = |hook: &Hook| ids.contains(&*hook.id);
-        self.leaving.retain(|leaving| !stays(&leaving.hook));
-        // A hook that was still being probed holds no request.
-        let asked = |live: &&LiveHook| matches!(live.rotation, Rotation::Active { .. });
-        for live in old.hooks.iter().filter(asked).filter(|live| !stays(&live.hook)) {
-            tracing::info!(hook = %live.hook.name, generation = new.number, "hook leaves rotation and drains");
-            self.leaving.push(Leaving {
-                hook: Arc::clone(&live.hook),
-                last: old.number,
-                since: SystemTime::now(),
-                until: Instant::now() + self.bound,
-            });
+        let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.channel.endpoint())).collect();
+        let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
+        let is_back = |departed: &Departed| is_there(&departed.hook.id, &departed.endpoint);
+        let before = self.leaving.len() + self.gone.len();
+        self.leaving.retain(|leaving| !is_back(&leaving.departed));
+        self.gone.retain(|(gone, _)| !is_back(gone));
+        self.changed |= before != self.leaving.len() + self.gone.len();
+        let now = SystemTime::now();
+        for (index, live) in (0..).zip(&old.hooks) {
+            if is_there(&live.hook.id, live.channel.endpoint()) {
+                continue;
+            }
+            if let Some(rotation) = live.rotation.after(Event::Removed, now) {
+                self.leaves(departed(old, index, live, rotation), old.number, new.number);
+            }
         }
     }
 
-    /// Forgets what has drained; gives what has not. Tells the log.
-    pub(super) fn sweep(&mut self) -> Vec<Draining> {
+    fn leaves(&mut self, departed: Departed, last: u64, generation: u64) {
+        self.changed = true;
+        if departed.drains() {
+            let endpoint = &departed.endpoint;
+            tracing::info!(hook = %departed.hook.name, %endpoint, generation, "hook leaves rotation and drains");
+            self.leaving.push(Leaving { departed, last, until: Instant::now() + self.bound });
+        } else {
+            self.remember(departed);
+        }
+    }
+
+    fn remember(&mut self, departed: Departed) {
+        if self.gone.len() == MOST_REMEMBERED {
+            self.gone.pop_front();
+        }
+        self.gone.push_back((departed, Instant::now() + REMEMBERED));
+    }
+
+    /// Sees what has drained meanwhile, and tells the log. Gives every hook that is Draining or Gone where that has
+    /// changed since the last time.
+    pub(super) fn sweep(&mut self) -> Option<Vec<Departed>> {
         let mut oldest = u64::MAX;
         self.former.retain(|former| {
             let alive = former.generation.upgrade();
@@ -73,17 +102,31 @@ impl Drain {
             alive.is_some()
         });
         let now = Instant::now();
-        self.leaving.retain(|leaving| {
-            let drained = oldest > leaving.last;
-            let overdue = leaving.until <= now;
-            if drained {
-                tracing::info!(hook = %leaving.hook.name, "hook drained");
-            } else if overdue {
-                tracing::warn!(hook = %leaving.hook.name, after = ?self.bound, "hook has not drained in time; not waited for");
+        let ended = self.leaving.extract_if(.., |leaving| oldest > leaving.last || leaving.until <= now);
+        for Leaving { departed, last, .. } in ended.collect::<Vec<_>>() {
+            let event = if oldest > last { Event::Drained } else { Event::GivenUp };
+            match event {
+                Event::Drained => tracing::info!(hook = %departed.hook.name, "hook drained"),
+                _ => {
+                    tracing::warn!(hook = %departed.hook.name, after = ?self.bound, "hook has not drained in time; not waited for");
+                }
             }
-            !drained && !overdue
-        });
-        let still = |leaving: &Leaving| Draining { hook: Arc::clone(&leaving.hook.name), since: leaving.since };
-        self.leaving.iter().map(still).collect()
+            let Some(rotation) = departed.rotation.after(event, SystemTime::now()) else { continue };
+            self.remember(Departed { rotation, ..departed });
+            self.changed = true;
+        }
+        while self.gone.front().is_some_and(|(_, forgotten)| *forgotten <= now) {
+            self.gone.pop_front();
+            self.changed = true;
+        }
+        std::mem::take(&mut self.changed).then(|| {
+            let leaving = self.leaving.iter().map(|leaving| &leaving.departed);
+            leaving.chain(self.gone.iter().map(|(gone, _)| gone)).cloned().collect()
+        })
     }
+}
+
+fn departed(old: &Generation, index: u32, live: &LiveHook, rotation: Rotation) -> Departed {
+    let configuration = old.snapshot.origin(index).map_or_else(|| "".into(), |origin| origin.configuration.clone());
+    Departed { hook: Arc::clone(&live.hook), configuration, endpoint: live.channel.endpoint().clone(), rotation }
 }

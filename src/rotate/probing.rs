@@ -9,9 +9,8 @@ use std::{
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use crate::{
-    hooks::Channel,
+    hooks::{Channel, ProbeFailure},
     live::{Rotation, generation::Replacement},
-    model::CallFailure,
 };
 
 /// How long a hook has for one probe, connection and handshake included.
@@ -25,15 +24,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct ProbeNews {
     pub(super) channel: Arc<Channel>,
-    pub(super) outcome: Result<(), CallFailure>,
+    pub(super) outcome: Result<(), ProbeFailure>,
 }
 
 /// An endpoint that is being probed. Dropping it ends that.
 #[derive(Debug)]
 pub(super) struct Probing {
     pub(super) channel: Arc<Channel>,
-    pub(super) since: SystemTime,
-    pub(super) last_failure: Option<CallFailure>,
+    since: SystemTime,
+    last_failure: Option<ProbeFailure>,
     probes: AbortHandle,
 }
 
@@ -42,6 +41,14 @@ impl Probing {
     pub(super) fn begin(channel: Arc<Channel>, news: mpsc::Sender<ProbeNews>) -> Self {
         let probes = tokio::spawn(probe_until_passed(Arc::clone(&channel), news)).abort_handle();
         Self { channel, since: SystemTime::now(), last_failure: None, probes }
+    }
+
+    pub(super) fn last_failure(&self) -> Option<&ProbeFailure> {
+        self.last_failure.as_ref()
+    }
+
+    pub(super) fn failed(&mut self, failure: ProbeFailure) {
+        self.last_failure = Some(failure);
     }
 
     pub(super) fn rotation(&self) -> Rotation {

@@ -9,7 +9,7 @@ use std::{
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
 
 use super::{
-    Candidate,
+    Candidate, OnHazard,
     candidate::Known,
     draining::Drain,
     probing::{ProbeNews, Probing},
@@ -18,9 +18,11 @@ use super::{
 use crate::{
     clock::Moment,
     hooks::Channel,
-    live::{Current, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER},
+    live::{
+        Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
+    },
     model::{BreakGlass, Endpoint, Hook, Revision},
-    snapshot::{Problem, Snapshot},
+    snapshot::{Problem, Snapshot, hazards::Severity},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
 };
@@ -31,6 +33,7 @@ pub struct Rotator {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
+    on_hazard: OnHazard,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
     known: Known,
@@ -49,6 +52,7 @@ impl Rotator {
             current,
             metrics,
             workers,
+            on_hazard: OnHazard::default(),
             judged: String::new(),
             known: Known::default(),
             probing: HashMap::new(),
@@ -57,6 +61,11 @@ impl Rotator {
             failed_read: None,
             told_stale: false,
         }
+    }
+
+    /// Does this about hazards in what is read from now on.
+    pub fn with_hazards(self, on_hazard: OnHazard) -> Self {
+        Self { on_hazard, ..self }
     }
 
     /// Takes readings until no more can come.
@@ -76,10 +85,12 @@ impl Rotator {
     pub async fn take(&mut self, reading: Reading) {
         let outcome = match reading.outcome {
             Ok(contents) => {
+                let as_of = contents.as_of;
                 self.tell_recovery();
                 let outcome = self.judge(contents).await;
                 // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
+                self.current.set_observed(as_of);
                 outcome
             }
             Err(error) => {
@@ -89,7 +100,7 @@ impl Rotator {
             }
         };
         self.metrics.config_read(outcome, reading.took);
-        self.current.set_leaving(self.drain.sweep());
+        self.tell_departed();
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
@@ -106,10 +117,12 @@ impl Rotator {
             return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
+        let revision = contents.revision.clone();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
+        let on_hazard = self.on_hazard;
         let check = move || {
-            let candidate = known.candidate(&contents);
+            let candidate = known.candidate(&contents, on_hazard);
             (candidate.map_err(|problems| (problems, known.break_glass())), known)
         };
         match spawn_blocking(check).await {
@@ -123,12 +136,17 @@ impl Rotator {
                     Err((problems, break_glass)) => {
                         // An emergency does not wait until somebody has mended another document.
                         self.open(break_glass);
-                        self.reject(problems);
+                        self.reject(problems, revision);
                     }
                 }
             }
-            // The checker itself broke. That is our fault; what is in force stays.
-            Err(panic) => tracing::error!(%panic, "checking the configuration failed; the last good one stays"),
+            // The checker itself broke. That is our fault; what is in force stays, and nobody must take it for this.
+            Err(panic) => {
+                tracing::error!(%panic, "checking the configuration failed; the last good one stays");
+                let (file, path) = ("configuration".to_owned(), String::new());
+                let (what, fix) = ("gatepost broke while checking it".to_owned(), "report this bug".to_owned());
+                self.reject(vec![Problem { file, path, what, fix }], revision);
+            }
         }
         ReadOutcome::Rejected
     }
@@ -137,7 +155,9 @@ impl Rotator {
     /// be waiting for.
     fn rename(&mut self, digest: &str, revision: Revision) {
         let in_force = self.current.load();
-        if in_force.digest == digest && in_force.revision != revision {
+        if in_force.digest != digest {
+            self.rename_rejected(revision);
+        } else if in_force.revision != revision {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
@@ -149,17 +169,24 @@ impl Rotator {
         self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
-    fn reject(&self, problems: Vec<Problem>) {
+    /// The same for what was rejected.
+    fn rename_rejected(&self, revision: Revision) {
+        if let Some(rejected) = self.current.rejected().filter(|rejected| rejected.revision != revision) {
+            self.current.set_rejected(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
+        }
+    }
+
+    fn reject(&self, problems: Vec<Problem>, revision: Revision) {
         let before = self.current.rejected();
         if before.as_ref().is_some_and(|before| before.problems == problems) {
-            return;
+            return self.rename_rejected(revision);
         }
         tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
         for problem in &problems {
             tracing::error!("{problem}");
         }
         let since = before.map_or_else(SystemTime::now, |before| before.since);
-        self.current.set_rejected(Some(Rejection { problems, since }));
+        self.current.set_rejected(Some(Rejection { problems, revision, since }));
     }
 
     /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
@@ -175,6 +202,7 @@ impl Rotator {
             self.rename(&candidate.digest, candidate.revision);
             return;
         }
+        tell_hazards(&candidate.snapshot);
         let hooks = self.seated(&in_force, &candidate);
         let wait: HashSet<_> =
             hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
@@ -234,10 +262,10 @@ impl Rotator {
         }
         match news.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
-            Err(failure) if probing.last_failure.as_ref() == Some(&failure) => return,
+            Err(failure) if probing.last_failure() == Some(&failure) => return,
             Err(failure) => {
-                tracing::warn!(%endpoint, %failure, "probe failed; the hook is not asked there");
-                probing.last_failure = Some(failure);
+                tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook is not asked there");
+                probing.failed(failure);
             }
         }
         let in_force = self.current.load();
@@ -258,11 +286,19 @@ impl Rotator {
         let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
         let published = SystemTime::now();
         let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
+        // Departures first: whoever looks finds a hook in force, or among the departed, and never in neither.
+        self.drain.replaced(old, &new);
+        self.tell_departed();
         self.current.publish(Arc::clone(&new));
         self.tell_workers();
         let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
-        self.drain.replaced(old, &new);
+    }
+
+    fn tell_departed(&mut self) {
+        if let Some(departed) = self.drain.sweep() {
+            self.current.set_departed(departed);
+        }
     }
 
     /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
@@ -300,14 +336,23 @@ impl Rotator {
     }
 }
 
+/// What is found is told once a change, the worst loudest.
+fn tell_hazards(snapshot: &Snapshot) {
+    for finding in snapshot.findings() {
+        match finding.severity {
+            Severity::Deadlock | Severity::Danger => tracing::warn!("hazard: {finding}"),
+            Severity::Gap => tracing::info!("hazard: {finding}"),
+        }
+    }
+}
+
 fn seated(live: &LiveHook) -> Seated<'_> {
-    let asked = matches!(live.rotation, Rotation::Active { .. });
-    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked }
+    Seated { id: &live.hook.id, endpoint: live.channel.endpoint(), asked: live.rotation.asks() }
 }
 
 /// Asked, and where the configuration says.
 fn at_its_place(live: &LiveHook) -> bool {
-    matches!(live.rotation, Rotation::Active { .. }) && live.replacing.is_none()
+    live.rotation.asks() && live.replacing.is_none()
 }
 
 /// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
@@ -322,7 +367,7 @@ fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> 
         None => {
             tracing::info!(hook = %live.hook.name, %endpoint, "hook enters rotation");
             live.channel = live.replacing.take().map_or(live.channel, |replacement| replacement.channel);
-            live.rotation = Rotation::Active { since: SystemTime::now() };
+            live.rotation = live.rotation.after(Event::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
         }
     }
     live

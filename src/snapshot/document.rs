@@ -122,7 +122,7 @@ impl Documents {
 }
 
 /// By its name; what bears neither format's ending, as an object of a cluster, is JSON if it can be read as that. (Any
-/// of it could be read as YAML, too, ten times slower.)
+/// JSON could be read as YAML, too, but for some characters, and not as fast.)
 fn is_json(name: &str, text: &str) -> bool {
     let name = name.to_ascii_lowercase();
     match [".json", ".yaml", ".yml"].into_iter().find(|ending| name.ends_with(ending)) {
@@ -176,4 +176,27 @@ fn without_place(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let end = line.find(" at line ").or_else(|| line.find(" (line ")).unwrap_or(line.len());
     line[..end].trim_end_matches([',', ':', ' ']).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_an_ending_leaves_it_to_the_text() {
+        let json = r#"{"a": "\u007f"}"#;
+        for (name, text, wanted) in [
+            ("a.json", "a: b", true),
+            ("a.JSON", json, true),
+            ("a.yaml", json, false),
+            ("a.yml", json, false),
+            ("things/a", json, true),
+            ("things/a.b", json, true),
+            ("things/a", "{a: b}", false),
+            ("things/a", "a: b", false),
+            ("things/a", "", false),
+        ] {
+            assert_eq!(is_json(name, text), wanted, "{name}: {text}");
+        }
+    }
 }

@@ -148,11 +148,18 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
     Reader::open(place(cluster.urls())).fails_with("wants a user");
     fs::write(&right, "\n").unwrap();
     assert!(runtime().block_on(Client::open(&ours)).unwrap_err().to_string().contains("no password in it"));
+    // Another password ends all tokens of the user.
+    let question = json!({ "name": "root", "password": "hunter2-root" });
+    let root = cluster.post("/v3/auth/authenticate", &question).unwrap();
+    let question = json!({ "name": "gatepost", "password": "hunter2-changed" });
     fs::write(&right, "hunter2").unwrap();
-
-    // Simple tokens are kept in memory: after this etcd knows ours no more.
+    cluster.post_as(root["token"].as_str(), "/v3/auth/user/changepw", &question).unwrap();
+    reader.fails_with("does not take the password");
+    fs::write(&right, "hunter2-changed").unwrap();
+    assert_eq!(reader.good().files.len(), 1);
+    // And so may a restart.
     cluster.kill(0);
-    reader.fails_with("etcd");
+    reader.fails_with("cannot reach");
     cluster.start_node(0);
     assert_eq!(reader.good().files.len(), 1);
 }

@@ -146,7 +146,7 @@ impl Cluster {
     pub fn leader(&self) -> usize {
         wait("a leader", || {
             (0..self.nodes.len()).find(|index| {
-                let status = self.post_to(*index, "/v3/maintenance/status", &json!({})).unwrap_or_default();
+                let status = self.post_to(*index, None, "/v3/maintenance/status", &json!({})).unwrap_or_default();
                 status["leader"].is_string() && status["leader"] == status["header"]["member_id"]
             })
         })
@@ -172,9 +172,14 @@ impl Cluster {
 
     /// Asks the first node that answers.
     pub fn post(&self, path: &str, question: &Value) -> Result<Value, String> {
+        self.post_as(None, path, question)
+    }
+
+    /// The same, with somebody's token.
+    pub fn post_as(&self, token: Option<&str>, path: &str, question: &Value) -> Result<Value, String> {
         let mut said = Err("there is no node".to_owned());
         for index in 0..self.nodes.len() {
-            said = self.post_to(index, path, question);
+            said = self.post_to(index, token, path, question);
             if said.is_ok() {
                 break;
             }
@@ -182,9 +187,11 @@ impl Cluster {
         said
     }
 
-    fn post_to(&self, index: usize, path: &str, question: &Value) -> Result<Value, String> {
+    fn post_to(&self, index: usize, token: Option<&str>, path: &str, question: &Value) -> Result<Value, String> {
         let body = question.to_string();
-        let head = format!("POST {path} HTTP/1.1\r\nhost: etcd\r\nconnection: close\r\ncontent-length: {}", body.len());
+        let token = token.map_or(String::new(), |token| format!("authorization: {token}\r\n"));
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: etcd\r\n{token}connection: close\r\ncontent-length: {}", body.len());
         let (head, body) = exchange(self.nodes[index].client, &format!("{head}\r\n\r\n{body}"))?;
         match head.contains(" 200 ") {
             true => serde_json::from_str(&body).map_err(|error| error.to_string()),
@@ -211,6 +218,10 @@ impl Node {
 
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     pub fn log(&self) -> String {

@@ -20,10 +20,20 @@ pub struct Configured {
 impl Configured {
     /// Starts with these hooks in force.
     pub fn start(hooks: &[String]) -> Self {
+        Self::named("a", hooks)
+    }
+
+    /// The same, as the replica of that name.
+    pub fn named(replica: &str, hooks: &[String]) -> Self {
+        Self::start_with(hooks, |settings| Settings { replica: replica.to_owned(), ..settings })
+    }
+
+    /// The same with other settings.
+    pub fn start_with(hooks: &[String], change: impl FnOnce(Settings) -> Settings) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         replace(folder.path(), &document(hooks));
         let settings = Settings { read_every: Duration::from_millis(20), ..Settings::local(folder.path()) };
-        Self { running: Sidecar::start(settings).expect("starts"), folder }
+        Self { running: Sidecar::start(change(settings)).expect("starts"), folder }
     }
 
     /// Puts this text in the place of the configuration.

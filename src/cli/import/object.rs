@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::{cli::yaml::yaml, kube};
+use crate::{cli::yaml::yaml, kube::is_our_own};
 
 /// What the apiserver and kubectl keep in an object for themselves.
 const BOOKKEEPING: [&str; 6] =
@@ -75,7 +75,7 @@ impl Object {
 
     /// Is it how an apiserver was told of a Gatepost?
     pub(super) fn is_our_own(&self) -> bool {
-        kube::is_our_own(&self.value)
+        is_our_own(&self.value)
     }
 
     /// The name of its file. Names too long for one are cut, and told apart by a digest.
@@ -134,6 +134,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::MANAGED_BY;
 
     fn object(metadata: Value) -> Value {
         json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn a_registration_of_ours_is_known_by_its_label() {
         let labelled = |value| {
-            let metadata = json!({"name": "g", "labels": {kube::MANAGED_BY.0: value}});
+            let metadata = json!({"name": "g", "labels": {MANAGED_BY.0: value}});
             Object::new(Phase::Validating, object(metadata))
         };
         assert!(labelled("gatepost").unwrap().is_our_own());

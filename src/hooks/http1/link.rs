@@ -28,7 +28,7 @@ use super::{
     body::RopeBody,
     wire::{Heard, Wire},
 };
-use crate::model::{CallFailure, HttpForm};
+use crate::model::{CallFailure, HttpForm, Step, Unreachable};
 
 /// A hook that has answered without hearing us out gets so long to do so; then its connection is not used again.
 const HEARS_OUT_WITHIN: Duration = Duration::from_millis(50);
@@ -66,7 +66,8 @@ impl Link {
     pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
         let heard = Heard::default();
         let wire = TokioIo::new(Wire::new(socket, heard.clone()));
-        let (sender, connection) = handshake(wire).await.map_err(|error| CallFailure::Connect(told(&error)))?;
+        let (sender, connection) =
+            handshake(wire).await.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Greet, told(&error))))?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 // Whose call it ended was told already; an idle connection may end as it likes.

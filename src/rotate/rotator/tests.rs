@@ -1,7 +1,13 @@
 use std::{collections::BTreeMap, io};
 
 use super::*;
-use crate::{clock::slept, model::CallFailure, snapshot::SourceFile};
+use crate::{
+    clock::slept,
+    hooks::ProbeFailure,
+    live::Departure,
+    model::{Step, Unreachable},
+    snapshot::SourceFile,
+};
 
 /// Contents that configure these hooks: name and port.
 fn contents(hooks: &[(&str, u16)]) -> Contents {
@@ -75,8 +81,8 @@ fn probed(rotator: &Rotator) -> Arc<Channel> {
     Arc::clone(&probing.channel)
 }
 
-fn refused() -> CallFailure {
-    CallFailure::Connect("refused".to_owned())
+fn refused() -> ProbeFailure {
+    Unreachable::at(Step::Connect, "refused").into()
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,7 +292,7 @@ fn what_is_in_force_is_not_fresh_because_something_else_was_found() {
 async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     let leaving = |rotator: &Rotator| -> Vec<String> {
-        rotator.current.leaving().iter().map(|draining| draining.hook.to_string()).collect()
+        rotator.current.leaving().iter().map(|draining| draining.hook.name.to_string()).collect()
     };
     let request = rotator.current.load();
     let channel = Arc::downgrade(&request.hooks[0].channel);
@@ -327,4 +333,116 @@ async fn draining_has_a_bound_and_coming_back_ends_it() {
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert!(rotator.current.leaving().is_empty(), "b is not waited for any longer");
     drop(request);
+}
+
+/// How each hook that has departed stands, in the order in which they went.
+fn gone(rotator: &Rotator) -> Vec<(String, Departure)> {
+    let departed = rotator.current.departed();
+    let gone = departed.iter().filter_map(|departed| match departed.rotation {
+        Rotation::Gone { how, .. } => Some((departed.hook.name.to_string(), how)),
+        _ => None,
+    });
+    gone.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_is_remembered_for_an_hour_with_the_way_it_went() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    read(&mut rotator, contents(&[("a", 1), ("c", 3)])).await;
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    let drained = ("b.example.com".to_owned(), Departure::Drained);
+    let never = ("c.example.com".to_owned(), Departure::NeverAsked);
+    assert_eq!(gone(&rotator), [drained.clone(), never.clone()]);
+
+    let request = rotator.current.load();
+    read(&mut rotator, contents(&[])).await;
+    tokio::time::advance(Duration::from_secs(31)).await;
+    read(&mut rotator, contents(&[])).await;
+    let given_up = ("a.example.com".to_owned(), Departure::GivenUp);
+    assert_eq!(gone(&rotator), [drained, never, given_up.clone()]);
+    drop(request);
+
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    assert!(!gone(&rotator).iter().any(|(name, _)| name == "b.example.com"), "it is back");
+    tokio::time::advance(Duration::from_secs(3600 - 31)).await;
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    assert_eq!(gone(&rotator), [given_up], "what went first is forgotten first");
+    tokio::time::advance(Duration::from_secs(32)).await;
+    read(&mut rotator, contents(&[("b", 2)])).await;
+    assert_eq!(gone(&rotator), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_takes_bounded_room() {
+    let mut rotator = started(&[]).await;
+    for port in 1..=300 {
+        read(&mut rotator, contents(&[(&format!("h{port}"), port)])).await;
+    }
+    let gone = gone(&rotator);
+    assert_eq!((gone.len(), &*gone[255].0), (256, "h299.example.com"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_has_moved_drains_at_its_old_endpoint() {
+    let mut rotator = started(&[("a", 1)]).await;
+    let request = rotator.current.load();
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    assert!(rotator.current.departed().is_empty(), "it is still asked there");
+    let channel = probed(&rotator);
+    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    let leaving = rotator.current.leaving();
+    assert_eq!(leaving.iter().map(|old| old.endpoint.to_string()).collect::<Vec<_>>(), ["grpc://127.0.0.1:1"]);
+    drop(request);
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    assert_eq!(gone(&rotator), [("a.example.com".to_owned(), Departure::Drained)]);
+}
+
+/// One hook of that failure policy, with a further line.
+fn one_hook(policy: &str, more: &str) -> Contents {
+    written(&format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
+         externalAdmissionHooks:\n- name: a.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  rules: []\n  \
+         failurePolicy: {policy}\n{more}"
+    ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_it_is_active() {
+    use crate::model::FailurePolicy;
+    let mut rotator = started(&[]).await;
+    let policy = |rotator: &Rotator| rotator.current.load().hooks[0].effective_policy();
+    read(&mut rotator, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
+    let channel = probed(&rotator);
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    read(&mut rotator, one_hook("Fail", "")).await;
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    assert!(Arc::ptr_eq(&probed(&rotator), &channel), "an update does not begin the probe anew");
+    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+
+    // A restart enforces that at once, whether the hook answers or not.
+    let mut restarted = self::rotator();
+    read(&mut restarted, one_hook("Fail", "")).await;
+    assert_eq!((standing(&restarted), policy(&restarted)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+    let mut rolling_out = self::rotator();
+    read(&mut rolling_out, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
+    assert_eq!((standing(&rolling_out), policy(&rolling_out)), (vec![stands("a", 1, 0)], FailurePolicy::Ignore));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_rejected_and_what_the_last_read_saw_have_revisions() {
+    let mut rotator = started(&[]).await;
+    read(&mut rotator, written("kind: Nonsense").at(7)).await;
+    let rejected = |rotator: &Rotator| rotator.current.rejected().map(|rejected| rejected.revision.clone());
+    assert_eq!((rejected(&rotator), rotator.current.observed()), (Some(Revision::Store(7)), Some(7)));
+    read(&mut rotator, Contents { as_of: Some(9), ..written("kind: Nonsense").at(7) }).await;
+    assert_eq!((rejected(&rotator), rotator.current.observed()), (Some(Revision::Store(7)), Some(9)));
+    read(&mut rotator, written("kind: Nonsense # again").at(10)).await;
+    assert_eq!(rejected(&rotator), Some(Revision::Store(10)), "the same problems, written anew");
+    let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
+    rotator.take(reading(Err(error.clone()))).await;
+    assert_eq!(rotator.current.failed_read().map(|failed| failed.error.clone()), Some(error.to_string()));
+    assert_eq!(rotator.current.observed(), Some(10), "a failed read has seen nothing");
+    read(&mut rotator, contents(&[]).at(11)).await;
+    assert_eq!((rotator.current.failed_read(), rejected(&rotator)), (None, None));
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    kube,
+    kube::is_our_own,
     snapshot::{Note, SourceFile},
 };
 
@@ -101,7 +101,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
         let text = "the object is being deleted and no longer read: its hooks drain";
         return Ok(Taken::LeftOut(note("metadata.deletionTimestamp", text)));
     }
-    if !kind.is_ours() && kube::is_our_own(&object) {
+    if !kind.is_ours() && is_our_own(&object) {
         let text = "Gatepost's own registration is not read as a hook: Gatepost would ask itself. Where this apiserver \
                     asks the other webhooks by itself as well, they are asked twice";
         return Ok(Taken::LeftOut(note("metadata.labels", text)));

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use super::*;
-use crate::{model::CallFailure, telemetry::table};
+use crate::{
+    model::{CallFailure, Step, Unreachable},
+    telemetry::table,
+};
 
 fn value(text: &str, sample: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(sample)?.strip_prefix(' ')?.to_owned()))
@@ -89,7 +92,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
 fn every_kind_of_call_failure_has_its_label() {
     let failures = [
         CallFailure::Timeout(Duration::ZERO),
-        CallFailure::Connect(String::new()),
+        CallFailure::Connect(Unreachable::at(Step::Connect, "")),
         CallFailure::Connection(String::new()),
         CallFailure::Grpc { code: "", message: String::new() },
         CallFailure::NotGrpc(String::new()),

@@ -1,0 +1,54 @@
+//! `drain`: may a hook's endpoint be switched off?
+
+use std::time::Duration;
+
+use super::{
+    Ending,
+    replicas::{self, ReplicaArgs},
+};
+use crate::replicas::wait;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost drain images.example.com
+      Is that hook gone from the sidecar on this machine, at 127.0.0.1:9441?
+  gatepost drain images.example.com --admin 10.0.0.1:9441 --admin 10.0.0.2:9441 --timeout 2m
+  gatepost drain images.example.com --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
+  gatepost drain grpcs://10.1.0.7:9001
+      After a hook has moved: does any replica still ask the old endpoint?
+
+To remove a hook:
+  1. Take its entry out of the configuration.
+  2. gatepost drain HOOK
+  3. When that has ended with 0, switch the endpoint off.
+
+Exit codes:
+  0  no replica asks the hook, nor will one: its endpoint may be switched off
+  1  it is still configured or draining when time is up, nobody knows it, or another hook is asked there; see stderr";
+
+/// Wait until a hook that was removed is asked by no replica
+///
+/// A hook that is taken out of the configuration is asked no more, but reviews that began before may still ask it. This
+/// waits until every live replica, with a fresh configuration, has neither it nor such a review.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Drain {
+    /// Its name, its id, or an endpoint as /configz writes it
+    #[arg(value_name = "HOOK")]
+    hook: String,
+
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+impl Drain {
+    /// Asks until it is so, and tells.
+    pub fn run(self) -> Ending {
+        let expect = self.replicas.expect;
+        replicas::wait(self.replicas, self.timeout, |seen| wait::drained(seen, &self.hook, expect))
+    }
+}

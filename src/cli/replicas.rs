@@ -1,0 +1,141 @@
+//! Replicas: how `status` and `drain` reach them.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Builder, time::sleep};
+
+use super::{Ending, complain, source::SourceArgs};
+use crate::{
+    etcd::Client,
+    replicas::{AdminUrl, Progress, Seen, StatusPlace, ask, read},
+};
+
+/// How long one replica may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How often they are asked while something is waited for.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Where in etcd replicas tell of themselves.
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusPrefix {
+    /// etcd: what the keys begin with in which replicas tell of themselves; apart from --etcd-prefix
+    #[arg(long, value_name = "PREFIX", default_value = StatusPlace::ETCD_PREFIX)]
+    pub(super) etcd_status_prefix: String,
+}
+
+/// Whom to ask: replicas at their admin addresses, or the etcd where they tell of themselves.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReplicaArgs {
+    /// A replica's admin address: host:port, http://host:port or https://host:port; repeat for more [default:
+    /// 127.0.0.1:9441]
+    ///
+    /// Each is asked for /configz, and each has to answer: an address that does not may be a replica that still decides.
+    #[arg(long, value_name = "URL", conflicts_with = "source")]
+    admin: Vec<AdminUrl>,
+
+    /// Certificate authorities (PEM) for https:// admin addresses [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Wait for at least so many live replicas; none is never enough
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(super) expect: usize,
+
+    #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
+    status: StatusPrefix,
+}
+
+/// Where replicas tell of themselves.
+enum Replicas {
+    /// At their admin addresses.
+    Admin { places: Vec<AdminUrl>, ca: Option<Arc<[u8]>> },
+    /// In keys of etcd that begin so.
+    Etcd { client: Client, prefix: String },
+}
+
+impl ReplicaArgs {
+    /// Gets ready to ask.
+    async fn open(self) -> Result<Replicas, String> {
+        if let Some(place) = self.source.replicas()? {
+            let client = Client::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
+            StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
+            return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
+        }
+        let ca = self.ca.as_deref().map(ask::authorities).transpose()?;
+        let mut places = self.admin;
+        if places.is_empty() {
+            places.push(AdminUrl::local());
+        }
+        Ok(Replicas::Admin { places, ca })
+    }
+}
+
+impl Replicas {
+    /// What they tell now.
+    async fn look(&self, within: Duration) -> Result<Seen, String> {
+        match self {
+            Self::Admin { places, ca } => Ok(ask::all(places, ca.as_ref(), within.min(ANSWER)).await),
+            Self::Etcd { client, prefix } => {
+                let seen = read::all(&client.within(within.min(ANSWER)), prefix).await;
+                seen.map_err(|error| format!("{error}; {}", error.fix()))
+            }
+        }
+    }
+}
+
+/// Looks once.
+pub(super) fn look(args: ReplicaArgs) -> Result<Seen, String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    runtime.block_on(async { args.open().await?.look(ANSWER).await })
+}
+
+/// Looks until it is so, cannot become so, or time is up. What is missing is told on stderr, each time it changes; the
+/// end on stdout.
+pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Ending {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&error),
+    };
+    match runtime.block_on(until(args, within, judge)) {
+        Ok(done) => {
+            // A closed stdout does not undo it.
+            let _ = writeln!(std::io::stdout(), "{done}");
+            Ending::Good
+        }
+        Err(why) => complain(&why),
+    }
+}
+
+async fn until(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Result<String, String> {
+    let replicas = args.open().await?;
+    let end = Instant::now() + within;
+    let mut told = Vec::new();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let missing = match replicas.look(left.max(Duration::from_millis(100))).await {
+            Ok(seen) => match judge(&seen) {
+                Progress::Done(done) => return Ok(done),
+                Progress::Failed(why) => return Err(why),
+                Progress::Waiting(missing) => missing,
+            },
+            Err(why) => vec![why],
+        };
+        if missing != told {
+            let _ = writeln!(std::io::stderr(), "waiting: {}", missing.join("; "));
+            told = missing;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(format!("not within {}: {}", humantime::format_duration(within), told.join("; ")));
+        }
+        sleep(EVERY.min(left)).await;
+    }
+}

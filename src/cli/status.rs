@@ -1,0 +1,92 @@
+//! `status`: what the replicas have in force.
+
+use std::{io::Write as _, time::Duration};
+
+use super::{
+    Ending, complain,
+    replicas::{self, ReplicaArgs},
+};
+use crate::{
+    model::Revision,
+    replicas::{Seen, wait},
+};
+
+mod table;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost status
+      The sidecar on this machine, at 127.0.0.1:9441.
+  gatepost status --admin https://10.0.0.1:9441 --admin https://10.0.0.2:9441 --ca ca.crt --json
+  gatepost status --wait 4711 --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
+      Ends when all live replicas, three at least, have the revision at which something was put.
+  gatepost status --wait sha256:0f3a --admin 10.0.0.1:9441 --admin 10.0.0.2:9441
+      Ends when both have it in force. A digest may be cut short.
+
+Revisions:
+  A number is the store's: etcd's revision, an apiserver's resourceVersion. A replica has it when what it has in force
+  is as late, or when it has read the store as of then and rejected nothing. Digests are the same over every source.
+
+Exit codes:
+  0  shown; with --wait: every live replica has the revision
+  1  with --wait: a replica has rejected it, or time is up; who and why is on stderr
+     without: somebody did not answer, or no replica is alive";
+
+/// Show what each replica has in force, or wait until all have a revision
+///
+/// A replica without a fresh configuration refuses every review. One that rejects the newest configuration keeps the
+/// last good one; its problems are shown below the table.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Status {
+    #[command(flatten)]
+    replicas: ReplicaArgs,
+
+    /// Print the reports as JSON, one array
+    #[arg(long, conflicts_with = "wait")]
+    json: bool,
+
+    /// End when every live replica has this revision: a number, or sha256: and the beginning of a digest
+    #[arg(long, value_name = "REVISION", value_parser = revision)]
+    wait: Option<Revision>,
+
+    /// How long to wait for that
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+fn revision(text: &str) -> Result<Revision, &'static str> {
+    Revision::parse(text).ok_or("write a number, or sha256: and at least four hex digits of a digest")
+}
+
+impl Status {
+    /// Asks and tells.
+    pub fn run(self) -> Ending {
+        let expect = self.replicas.expect.max(1);
+        if let Some(wanted) = &self.wait {
+            return replicas::wait(self.replicas, self.timeout, |seen| wait::adopted(seen, wanted, expect));
+        }
+        let seen = match replicas::look(self.replicas) {
+            Ok(seen) => seen,
+            Err(why) => return complain(&why),
+        };
+        let text = if self.json { json(&seen) } else { Ok(table::table(&seen)) };
+        match text {
+            // A closed stdout is no reason to complain.
+            Ok(text) => drop(write!(std::io::stdout(), "{text}")),
+            Err(error) => return complain(&error),
+        }
+        let mut ending = Ending::Good;
+        for silent in &seen.silent {
+            ending = complain(&format_args!("no answer from {}: {}", silent.place, silent.why));
+        }
+        if seen.reports.len() < expect && seen.silent.is_empty() {
+            ending = complain(&format_args!("{} replicas are alive; expected: {expect}", seen.reports.len()));
+        }
+        ending
+    }
+}
+
+fn json(seen: &Seen) -> Result<String, serde_json::Error> {
+    Ok(serde_json::to_string_pretty(&seen.reports)? + "\n")
+}

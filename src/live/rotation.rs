@@ -1,0 +1,186 @@
+//! Rotation: where a hook stands, from its first probe until the last request that asked it.
+
+use std::time::SystemTime;
+
+use crate::hooks::ProbeFailure;
+
+/// Where a hook stands.
+///
+/// ```text
+///      added while running                in the first configuration, or at an endpoint
+///              │                          that answers other hooks already
+///              v         probe passed        v
+///   ┌──────> Probing ─────────────────────> Active
+///   └─failed─┘ │                              │ removed, or asked elsewhere from now on
+///              │ removed                      v
+///              │                           Draining
+///              │                              │ last request done, or the bound is over
+///              v                              v
+///             Gone: never asked              Gone: drained, or given up
+/// ```
+///
+/// Only an Active hook is asked. Hooks of the generation in force are Probing or Active; the others stand in
+/// [`Current::departed`](super::Current::departed). A hook that comes back begins anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rotation {
+    /// Not yet seen to answer: not asked, so that whatever its failure policy is, it refuses nothing.
+    Probing {
+        /// Since when.
+        since: SystemTime,
+        /// Why the last probe failed; `None` before the first has ended.
+        last_failure: Option<ProbeFailure>,
+    },
+    /// Asked.
+    Active {
+        /// Since when.
+        since: SystemTime,
+    },
+    /// Asked no more; requests that began before may still ask it.
+    Draining {
+        /// Since when.
+        since: SystemTime,
+    },
+    /// No request of ours will ask it again.
+    Gone {
+        /// Since when.
+        since: SystemTime,
+        /// In what way it went.
+        how: Departure,
+    },
+}
+
+/// In what way a hook went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// Every request that could ask it has ended.
+    Drained,
+    /// A request outlived the bound on draining. It was past its own deadline by then, so it waits for no hook.
+    GivenUp,
+    /// It never passed a probe, so it never was asked.
+    NeverAsked,
+}
+
+impl Departure {
+    /// As operators read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::GivenUp => "given up after the bound",
+            Self::NeverAsked => "never asked",
+        }
+    }
+}
+
+/// What moves a hook on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A probe has failed.
+    ProbeFailed(ProbeFailure),
+    /// A probe has passed.
+    ProbePassed,
+    /// It is no longer in force, or no longer at this endpoint.
+    Removed,
+    /// The last request that could ask it has ended.
+    Drained,
+    /// Its requests are not waited for any longer.
+    GivenUp,
+}
+
+impl Rotation {
+    /// Where it stands after that; `None` where such a thing cannot happen to it.
+    pub fn after(&self, event: Event, at: SystemTime) -> Option<Self> {
+        Some(match (self, event) {
+            (Self::Probing { since, .. }, Event::ProbeFailed(failure)) => {
+                Self::Probing { since: *since, last_failure: Some(failure) }
+            }
+            (Self::Probing { .. }, Event::ProbePassed) => Self::Active { since: at },
+            (Self::Probing { .. }, Event::Removed) => Self::Gone { since: at, how: Departure::NeverAsked },
+            (Self::Active { .. }, Event::Removed) => Self::Draining { since: at },
+            (Self::Draining { .. }, Event::Drained) => Self::Gone { since: at, how: Departure::Drained },
+            (Self::Draining { .. }, Event::GivenUp) => Self::Gone { since: at, how: Departure::GivenUp },
+            _ => return None,
+        })
+    }
+
+    /// Is it asked about new requests?
+    pub fn asks(&self) -> bool {
+        matches!(self, Self::Active { .. })
+    }
+
+    /// Since when it stands there.
+    pub fn since(&self) -> SystemTime {
+        match self {
+            Self::Probing { since, .. }
+            | Self::Active { since }
+            | Self::Draining { since }
+            | Self::Gone { since, .. } => *since,
+        }
+    }
+
+    /// The state's name.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Probing { .. } => "Probing",
+            Self::Active { .. } => "Active",
+            Self::Draining { .. } => "Draining",
+            Self::Gone { .. } => "Gone",
+        }
+    }
+
+    /// Why it stands there, where that is not plain: the last failed probe, or how it went.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            Self::Probing { last_failure, .. } => last_failure.as_ref().map(ToString::to_string),
+            Self::Gone { how, .. } => Some(how.as_str().to_owned()),
+            Self::Active { .. } | Self::Draining { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{Step, Unreachable};
+
+    fn at(second: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(second)
+    }
+
+    fn refused() -> ProbeFailure {
+        Unreachable::at(Step::Connect, "refused").into()
+    }
+
+    /// What may follow what, and nothing else.
+    #[test]
+    fn each_state_is_left_by_its_own_events_only() {
+        let probing = Rotation::Probing { since: at(1), last_failure: None };
+        let failing = Rotation::Probing { since: at(1), last_failure: Some(refused()) };
+        let (active, draining) = (Rotation::Active { since: at(1) }, Rotation::Draining { since: at(1) });
+        let gone = |how| Rotation::Gone { since: at(2), how };
+        let events =
+            [Event::ProbeFailed(refused()), Event::ProbePassed, Event::Removed, Event::Drained, Event::GivenUp];
+        let now_active = || Some(Rotation::Active { since: at(2) });
+        let table = [
+            (&probing, [Some(failing.clone()), now_active(), Some(gone(Departure::NeverAsked)), None, None]),
+            (&failing, [Some(failing.clone()), now_active(), Some(gone(Departure::NeverAsked)), None, None]),
+            (&active, [None, None, Some(Rotation::Draining { since: at(2) }), None, None]),
+            (&draining, [None, None, None, Some(gone(Departure::Drained)), Some(gone(Departure::GivenUp))]),
+            (&gone(Departure::Drained), [None, None, None, None, None]),
+        ];
+        for (from, row) in table {
+            for (event, to) in events.iter().zip(row) {
+                assert_eq!(from.after(event.clone(), at(2)), to, "{from:?} after {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_active_hook_is_asked_and_the_reason_names_the_step() {
+        let failing = Rotation::Probing { since: at(1), last_failure: Some(refused()) };
+        assert_eq!(failing.reason().as_deref(), Some("cannot connect: refused (step: connect)"));
+        assert!(!failing.asks() && Rotation::Active { since: at(1) }.asks());
+        assert!(!Rotation::Draining { since: at(1) }.asks());
+    }
+}

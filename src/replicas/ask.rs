@@ -1,0 +1,168 @@
+//! Asking a replica at its admin address.
+
+use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{Report, Seen, Silent};
+use crate::{
+    model::{Transport, hook::EndpointTls},
+    tls::{self, SystemRoots},
+};
+
+/// No page is larger; whatever sends more is no sidecar.
+const LARGEST_PAGE: usize = 64 << 20;
+
+/// Where a replica's admin pages are: `host:port`, `http://host:port` or `https://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminUrl {
+    tls: bool,
+    host: String,
+    port: u16,
+}
+
+impl AdminUrl {
+    /// The default address of this machine's sidecar.
+    pub fn local() -> Self {
+        Self { tls: false, host: "127.0.0.1".to_owned(), port: 9441 }
+    }
+}
+
+impl FromStr for AdminUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (tls, rest) = match text.split_once("://") {
+            None => (false, text),
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some((scheme, _)) => return Err(format!("{scheme} is not spoken there: write http:// or https://")),
+        };
+        let authority = rest.strip_suffix("/configz").unwrap_or(rest).trim_end_matches('/');
+        let address = authority.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        match address {
+            Some((host, port)) if !host.is_empty() && !host.contains(['/', '@']) => {
+                let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                Ok(Self { tls, host, port })
+            }
+            _ => Err("write host:port, http://host:port or https://host:port".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for AdminUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        match self.host.contains(':') {
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// What of the page is of use here.
+#[derive(Deserialize)]
+struct Page {
+    replica: Report,
+}
+
+impl AdminUrl {
+    /// What the replica there tells, within that time. `ca` holds the authorities (PEM) that may have signed its
+    /// certificate; `None` means the system's.
+    ///
+    /// # Errors
+    /// What happened, in words.
+    pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<Report, String> {
+        let late = |_| format!("it took longer than {}", humantime::format_duration(within));
+        timeout(within, self.ask(ca)).await.map_err(late)?
+    }
+
+    async fn ask(&self, ca: Option<&Arc<[u8]>>) -> Result<Report, String> {
+        let stream = TcpStream::connect((&*self.host, self.port)).await.map_err(|error| error.to_string())?;
+        if !self.tls {
+            return self.get(stream).await;
+        }
+        let wanted = EndpointTls { server_name: (&*self.host).into(), ca_pem: ca.cloned(), client_pem: None };
+        let config = tls::client_config(&wanted, Transport::Http, &SystemRoots::default())
+            .map_err(|error| format!("{error}; {}", error.fix()))?;
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        self.get(stream.map_err(|error| format!("TLS: {error}; is it the right --ca?"))?).await
+    }
+
+    async fn get<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, io: Io) -> Result<Report, String> {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|error| error.to_string())?;
+        let request = Request::get("/configz")
+            .header(header::HOST, format!("{}:{}", self.host, self.port))
+            .header(header::CONNECTION, "close")
+            .body(Empty::<Bytes>::new())
+            .map_err(|error| error.to_string())?;
+        let exchange = async move {
+            let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+            if answer.status() != StatusCode::OK {
+                return Err(format!("it answers {}: is that gatepost's admin address?", answer.status()));
+            }
+            let body = Limited::new(answer.into_body(), LARGEST_PAGE).collect().await;
+            Ok(body.map_err(|error| error.to_string())?.to_bytes())
+        };
+        // The connection is driven until the exchange has ended; what breaks it, the exchange tells.
+        let (page, _) = tokio::join!(exchange, connection);
+        let page: Page = serde_json::from_slice(&page?)
+            .map_err(|error| format!("its /configz cannot be understood: {error}; is it another version?"))?;
+        Ok(page.replica)
+    }
+}
+
+/// Asks all of them at once.
+pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> Seen {
+    let asked = places.iter().map(|place| async move { (place, place.report(ca, within).await) });
+    let mut seen = Seen::default();
+    for (place, answer) in futures_util::future::join_all(asked).await {
+        match answer {
+            Ok(report) => seen.reports.push(report),
+            Err(why) => seen.silent.push(Silent { place: place.to_string(), why }),
+        }
+    }
+    seen.reports.sort_by(|a, b| a.replica.cmp(&b.replica));
+    seen
+}
+
+/// Reads a file of authorities.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn authorities(file: &Path) -> Result<Arc<[u8]>, String> {
+    std::fs::read(file).map(Into::into).map_err(|error| format!("cannot read {}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let read = |text: &str| AdminUrl::from_str(text).map(|url| url.to_string());
+        for (text, url) in [
+            ("127.0.0.1:9441", "http://127.0.0.1:9441"),
+            ("http://a:1/configz", "http://a:1"),
+            ("https://[::1]:9441/", "https://[::1]:9441"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(url));
+        }
+        for wrong in ["", "a", ":1", "a:x", "grpc://a:1", "http://u:p@a:1", "http://a:1/metrics"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

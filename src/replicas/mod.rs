@@ -1,0 +1,24 @@
+//! Replicas: what each sidecar tells of itself, who asks them, and what follows from their answers.
+//!
+//! ```text
+//! Current ──> Report ──> /configz                          asked by `status` and `drain` --admin
+//!               └──────> Publisher (etcd lease key) ─────> read by `status` and `drain` --source etcd
+//! Reports ──> wait: has every live replica that revision? may that endpoint be switched off?
+//! ```
+
+pub mod ask;
+pub mod place;
+pub mod publisher;
+pub mod publishing;
+pub mod read;
+pub mod replica;
+pub mod report;
+pub mod wait;
+
+pub use ask::AdminUrl;
+pub use place::StatusPlace;
+pub use publisher::Publisher;
+pub use publishing::Publishing;
+pub use replica::{Replica, Telling};
+pub use report::{HookReport, Report, Standing};
+pub use wait::{Progress, Seen, Silent};

@@ -1,0 +1,79 @@
+//! StatusPlace: where replicas tell of themselves, as told at the start.
+
+use super::{Publisher, Replica, publisher::LeaseKey};
+use crate::{
+    etcd::{Access, Client, EtcdError},
+    source::EtcdPlace,
+};
+
+/// Where replicas tell of themselves, beside their admin addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StatusPlace {
+    /// Nowhere.
+    #[default]
+    Nowhere,
+    /// In etcd: a key for each, `<prefix><name>`, gone when the replica is.
+    Etcd {
+        /// The cluster, and as whom it is asked.
+        access: Access,
+        /// What the keys begin with.
+        prefix: String,
+    },
+}
+
+impl StatusPlace {
+    /// What the keys begin with where nothing else is said.
+    pub const ETCD_PREFIX: &str = "/gatepost/replicas/";
+
+    /// In the etcd that holds the configuration, beside it.
+    ///
+    /// # Errors
+    /// The prefix cannot be used: one of the two lies inside the other.
+    pub fn beside(configuration: EtcdPlace, prefix: &str) -> Result<Self, String> {
+        let configured = &configuration.prefix;
+        if !prefix.ends_with('/') {
+            return Err(format!("--etcd-status-prefix {prefix} has to end in a slash: names of replicas follow it"));
+        }
+        // Below the configuration, every report would be a document of it; around it, every document a report.
+        if prefix.starts_with(&**configured) || configured.starts_with(prefix) {
+            return Err(format!(
+                "--etcd-status-prefix {prefix} and --etcd-prefix {configured} have to lie apart: what replicas tell of \
+                 themselves is no configuration"
+            ));
+        }
+        Ok(Self::Etcd { access: configuration.access, prefix: prefix.to_owned() })
+    }
+
+    /// What tells of this replica there. Asks nobody yet.
+    ///
+    /// # Errors
+    /// Files or settings that cannot be used.
+    pub async fn open(&self, replica: &Replica) -> Result<Publisher, EtcdError> {
+        Ok(match self {
+            Self::Nowhere => Publisher::Nowhere,
+            Self::Etcd { access, prefix } => {
+                Publisher::Etcd(LeaseKey::new(&Client::open(access).await?, prefix, replica))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_and_configuration_lie_apart() {
+        let beside = |prefix: &str| {
+            let prefix_of_configuration = "/gatepost/config/".to_owned();
+            StatusPlace::beside(
+                EtcdPlace { access: Access::default(), prefix: prefix_of_configuration, files: None },
+                prefix,
+            )
+        };
+        assert!(beside(StatusPlace::ETCD_PREFIX).is_ok() && beside("/gatepost/config-status/").is_ok());
+        for wrong in ["/gatepost/config/", "/gatepost/config/replicas/", "/gatepost/", "/", "/gatepost/replicas"] {
+            assert!(beside(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Publisher: where a replica tells of itself, for those who do not ask at its admin address.
+
+use std::time::Duration;
+
+use super::{Replica, Report};
+use crate::etcd::{Client, EtcdError};
+
+/// A replica that says nothing for so long is taken to be dead. One that cannot reach etcd, where its configuration
+/// comes from, refuses every review long before that.
+pub const TTL: Duration = Duration::from_secs(15);
+/// How long etcd may take for one call.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where a replica tells of itself.
+#[derive(Debug)]
+pub enum Publisher {
+    /// Nowhere but at its admin address.
+    Nowhere,
+    /// As a key of etcd, under a lease.
+    Etcd(LeaseKey),
+}
+
+impl Publisher {
+    /// Where, for people; `None` where that is nowhere.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            Self::Nowhere => None,
+            Self::Etcd(etcd) => Some(format!("etcd {}, key {}", etcd.client, etcd.key)),
+        }
+    }
+
+    /// Tells that.
+    ///
+    /// # Errors
+    /// Why nobody can read it there, and what to do.
+    pub async fn publish(&mut self, report: &Report) -> Result<(), String> {
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::Etcd(etcd) => etcd.publish(report.clone()).await,
+        }
+    }
+
+    /// Says that the replica still lives, where nothing new is to be told.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish`].
+    pub async fn keep_alive(&mut self) -> Result<(), String> {
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::Etcd(etcd) => etcd.keep_alive().await.map_err(|error| told(&error)),
+        }
+    }
+
+    /// The replica ends.
+    ///
+    /// # Errors
+    /// Why it will seem alive until its time is up.
+    pub async fn leave(&mut self) -> Result<(), String> {
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::Etcd(etcd) => etcd.leave().await.map_err(|error| told(&error)),
+        }
+    }
+}
+
+/// A key of etcd that is there while its replica lives.
+#[derive(Debug)]
+pub struct LeaseKey {
+    client: Client,
+    key: String,
+    lease: Option<i64>,
+    /// Put by us at least once.
+    ours: bool,
+    /// Somebody else puts it as well.
+    contested: bool,
+}
+
+impl LeaseKey {
+    /// The key `<prefix><replica>`; nothing is put yet.
+    pub fn new(client: &Client, prefix: &str, replica: &Replica) -> Self {
+        let key = format!("{prefix}{}", replica.name());
+        Self { client: client.within(PATIENCE), key, lease: None, ours: false, contested: false }
+    }
+
+    async fn publish(&mut self, mut report: Report) -> Result<(), String> {
+        self.contested = self.is_contested(&report).await.map_err(|error| told(&error))?;
+        report.contested = self.contested;
+        let value = serde_json::to_vec(&report).map_err(|error| error.to_string())?;
+        self.put(value).await.map_err(|error| told(&error))?;
+        self.ours = true;
+        match self.contested {
+            false => Ok(()),
+            true => {
+                Err(format!("another replica goes by the name {:?}, too: give each its own --replica", report.replica))
+            }
+        }
+    }
+
+    /// What we have put may be put over by a namesake, never by the dead.
+    async fn is_contested(&self, own: &Report) -> Result<bool, EtcdError> {
+        let found = self.client.get_prefix(&self.key).await?;
+        let found = found.pairs.iter().find(|pair| pair.key == self.key.as_bytes());
+        let Some(Ok(found)) = found.map(|pair| serde_json::from_slice::<Report>(&pair.value)) else { return Ok(false) };
+        Ok(self.ours && found.instance != own.instance)
+    }
+
+    /// Puts it first and lives on then: a replica that cannot tell must not seem to stand where it last stood.
+    async fn put(&mut self, value: Vec<u8>) -> Result<(), EtcdError> {
+        if let Some(lease) = self.lease {
+            match self.client.put(&self.key, value.clone(), Some(lease)).await {
+                Ok(_) => return self.keep_alive().await,
+                Err(EtcdError::NoLease { .. }) => self.lease = None,
+                Err(error) => return Err(error),
+            }
+        }
+        let lease = *self.lease.insert(self.client.grant(TTL).await?);
+        self.client.put(&self.key, value, Some(lease)).await.map(drop)
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), EtcdError> {
+        let Some(lease) = self.lease else { return Ok(()) };
+        let kept = self.client.keep_alive(lease).await.map(drop);
+        if matches!(kept, Err(EtcdError::NoLease { .. })) {
+            self.lease = None;
+        }
+        kept
+    }
+
+    async fn leave(&mut self) -> Result<(), EtcdError> {
+        match self.lease.take() {
+            Some(lease) => self.client.revoke(lease).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn told(error: &EtcdError) -> String {
+    format!("{error}; {}", error.fix())
+}

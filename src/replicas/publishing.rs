@@ -1,0 +1,140 @@
+//! Publishing: tells of this replica whenever something has changed, and now and then in any case.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::{Publisher, Replica};
+use crate::live::{Current, Departed, Rejection};
+
+/// How soon a change is seen.
+const LOOK: Duration = Duration::from_millis(200);
+/// Told at least so often: age and the store's revision are news that change all the time.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Between two signs of life.
+const ALIVE: Duration = Duration::from_secs(5);
+/// After a failure, tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long taking leave may take: the process wants to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Hooks told of in one report. An etcd takes values of 1.5 MiB.
+const MOST_HOOKS: usize = 1500;
+
+/// Tells of this replica, wherever its publisher puts it.
+#[derive(Debug)]
+pub struct Publishing {
+    current: Arc<Current>,
+    replica: Arc<Replica>,
+    publisher: Publisher,
+}
+
+impl Publishing {
+    /// Tells nobody yet.
+    pub fn new(current: Arc<Current>, replica: Arc<Replica>, publisher: Publisher) -> Self {
+        if let Some(place) = publisher.place() {
+            replica.tells(&place);
+        }
+        Self { current, replica, publisher }
+    }
+
+    /// For as long as this is polled.
+    pub async fn run(&mut self) {
+        if matches!(self.publisher, Publisher::Nowhere) {
+            return std::future::pending().await;
+        }
+        let mut ticks = interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told: Option<(Mark, Instant)> = None;
+        let (mut alive, mut failed) = (Instant::now(), None::<Instant>);
+        loop {
+            ticks.tick().await;
+            if failed.is_some_and(|at| at.elapsed() < AGAIN) {
+                continue;
+            }
+            let mark = Mark::of(&self.current);
+            let known = told.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < HEARTBEAT);
+            let outcome = match (known, alive.elapsed() < ALIVE) {
+                (true, true) => continue,
+                (true, false) => self.publisher.keep_alive().await,
+                (false, _) => {
+                    let report = self.replica.report(&self.current, MOST_HOOKS);
+                    self.publisher.publish(&report).await
+                }
+            };
+            match &outcome {
+                Ok(()) => (failed, alive) = (None, Instant::now()),
+                Err(_) => failed = Some(Instant::now()),
+            }
+            match (known, outcome.is_ok()) {
+                (_, false) => told = None,
+                (false, true) => told = Some((mark, Instant::now())),
+                (true, true) => {}
+            }
+            self.tell(outcome);
+        }
+    }
+
+    /// The replica ends: whoever looks need not wait until it is taken to be dead.
+    pub async fn leave(&mut self) {
+        match timeout(FAREWELL, self.publisher.leave()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for a while"),
+            Err(_) => tracing::warn!("taking leave took too long; this replica will seem alive for a while"),
+        }
+    }
+
+    fn tell(&self, outcome: Result<(), String>) {
+        let (place, why) = (self.publisher.place().unwrap_or_default(), outcome.clone().err());
+        if self.replica.told(outcome, SystemTime::now()) {
+            match why {
+                Some(why) => tracing::warn!(place, why, "others cannot be told of this replica; reviews go on"),
+                None => tracing::info!(place, "others are told of this replica"),
+            }
+        }
+    }
+}
+
+/// What tells one thing worth telling from the next. Holds no generation: that would keep it from draining.
+#[derive(Debug)]
+struct Mark {
+    generation: u64,
+    rejected: Option<Arc<Rejection>>,
+    cannot_read: Option<String>,
+    departed: Arc<Vec<Departed>>,
+    stale: bool,
+    stopping: bool,
+}
+
+impl Mark {
+    fn of(current: &Current) -> Self {
+        Self {
+            generation: current.load().number,
+            rejected: current.rejected(),
+            cannot_read: current.failed_read().map(|failed| failed.error.clone()),
+            departed: current.departed(),
+            stale: !current.is_fresh(Instant::now().into_std()),
+            stopping: current.is_draining(),
+        }
+    }
+}
+
+impl PartialEq for Mark {
+    fn eq(&self, other: &Self) -> bool {
+        let rest = |mark: &Self| (mark.generation, mark.stale, mark.stopping);
+        rest(self) == rest(other)
+            && self.cannot_read == other.cannot_read
+            && same(self.rejected.as_ref(), other.rejected.as_ref())
+            && Arc::ptr_eq(&self.departed, &other.departed)
+    }
+}
+
+fn same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,83 @@
+//! Replica: this sidecar's name among its like, and how telling others of it goes.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Instant, SystemTime},
+};
+
+use super::Report;
+use crate::live::Current;
+
+/// This sidecar's name among its like, and how telling others of it goes.
+#[derive(Debug)]
+pub struct Replica {
+    name: String,
+    instance: String,
+    telling: Mutex<Telling>,
+}
+
+/// How telling others goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Telling {
+    /// Where; `None` where nobody is told, but whoever asks at the admin address.
+    pub place: Option<String>,
+    /// When that last succeeded.
+    pub told: Option<SystemTime>,
+    /// Why it does not succeed now.
+    pub failure: Option<String>,
+}
+
+impl Replica {
+    /// One of this name, that tells nobody yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
+        Self { name: name.into(), instance, telling: Mutex::default() }
+    }
+
+    /// The name of this machine, by which a replica goes where nothing else is said.
+    pub fn host() -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What tells this run of it from every other.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// What there is to tell now, of at most so many hooks.
+    pub fn report(&self, current: &Current, most_hooks: usize) -> Report {
+        Report::of(current, self, (Instant::now(), SystemTime::now()), most_hooks)
+    }
+
+    /// How telling others goes.
+    pub fn telling(&self) -> Telling {
+        self.lock().clone()
+    }
+
+    /// Others are told there from now on.
+    pub(super) fn tells(&self, place: &str) {
+        self.lock().place = Some(place.to_owned());
+    }
+
+    /// They were told, or could not be; true where that is news.
+    pub(super) fn told(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
+        let mut telling = self.lock();
+        if outcome.is_ok() {
+            telling.told = Some(now);
+        }
+        let failure = outcome.err();
+        let news = telling.failure != failure;
+        telling.failure = failure;
+        news
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Telling> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,262 @@
+//! Report: what one replica tells of itself. JSON, both ways.
+
+use std::time::{Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::Replica;
+use crate::{
+    live::{Current, Departed, Generation, LiveHook, Rejection, Rotation},
+    model::Revision,
+};
+
+/// Problems told of a rejected configuration; `/configz` has all of them.
+const MOST_PROBLEMS: usize = 8;
+/// Characters of one text.
+const LONGEST_TEXT: usize = 400;
+
+/// What one replica tells of itself. Times are RFC 3339, in its own clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The replica's name.
+    pub replica: String,
+    /// What tells this run of it from every other, also from a namesake.
+    #[serde(default)]
+    pub instance: String,
+    /// Another replica goes by the same name, and one hides the other.
+    #[serde(default)]
+    pub contested: bool,
+    /// The version of its program.
+    pub version: String,
+    /// Number of the generation in force; 0 before the first. It counts this replica's own swaps.
+    pub generation: u64,
+    /// What the source calls the state in force, as [`Revision`] writes it.
+    pub revision: String,
+    /// Digest (hex) of what is in force; "" before the first.
+    pub digest: String,
+    /// The store's revision at the last good read, where the source has such a thing.
+    #[serde(default)]
+    pub observed: Option<u64>,
+    /// Seconds since the start of the last good read, when this was told.
+    #[serde(default)]
+    pub age_seconds: Option<f64>,
+    /// Too old to decide on: it refuses every review.
+    pub stale: bool,
+    /// It has been told to stop.
+    #[serde(default)]
+    pub stopping: bool,
+    /// The newest configuration, where that was rejected.
+    #[serde(default)]
+    pub rejected: Option<Rejected>,
+    /// Why the configuration cannot be read now.
+    #[serde(default)]
+    pub read_failure: Option<ReadFailed>,
+    /// Every hook in force, those that drain, and those that went lately.
+    pub hooks: Vec<HookReport>,
+    /// Hooks that there was no room for.
+    #[serde(default)]
+    pub hooks_left_out: usize,
+    /// When this was told.
+    pub published: String,
+}
+
+/// A configuration that was read, and is not in force because it is not sound.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejected {
+    /// What the source calls that state.
+    pub revision: String,
+    /// Since when the newest configuration is not sound.
+    pub since: String,
+    /// The first problems, each with its file, its place and its fix.
+    pub problems: Vec<String>,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// Reads that fail.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadFailed {
+    /// How the last one failed.
+    pub what: String,
+    /// Since when none has succeeded.
+    pub since: String,
+}
+
+/// Where a hook stands, for those who only read of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Standing {
+    /// Not asked before a probe has passed.
+    Probing,
+    /// Asked.
+    Active,
+    /// Asked no more, but by requests that began before.
+    Draining,
+    /// Not asked by anybody.
+    Gone,
+    /// A word of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// One hook.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HookReport {
+    /// Its name; hooks of different configurations may share it.
+    pub name: String,
+    /// What tells it from every other hook.
+    pub id: String,
+    /// The configuration that holds it.
+    pub configuration: String,
+    /// Where it is asked, would be, or was.
+    pub endpoint: String,
+    /// Where it moves to, once that has been seen to answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_to: Option<String>,
+    /// Where it stands.
+    pub state: Standing,
+    /// Since when.
+    pub since: String,
+    /// Why, where that is not plain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Report {
+    /// What there is to tell at this time, of at most so many hooks.
+    pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
+        // In this order: what is loaded later is as new as what was told before it, and a hook that has left the
+        // generation is among the departed already.
+        let (observed, age, stale) = (current.observed(), current.age(now), !current.is_fresh(now));
+        let rejection = current.rejected();
+        let generation = current.load();
+        let departed = current.departed();
+        let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live));
+        let mut hooks: Vec<_> = live.chain(departed.iter().map(gone)).collect();
+        let hooks_left_out = hooks.len().saturating_sub(most_hooks);
+        hooks.truncate(most_hooks);
+        Self {
+            replica: replica.name().to_owned(),
+            instance: replica.instance().to_owned(),
+            contested: false,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            generation: generation.number,
+            revision: generation.revision.to_string(),
+            digest: generation.digest.clone(),
+            observed,
+            age_seconds: age.map(|age| age.as_secs_f64()),
+            stale,
+            stopping: current.is_draining(),
+            rejected: rejection.as_deref().map(rejected),
+            read_failure: current
+                .failed_read()
+                .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
+            hooks,
+            hooks_left_out,
+            published: time(clock),
+        }
+    }
+
+    /// What is in force there, in the terms of `wanted`: a number, or a digest.
+    pub fn in_force(&self, wanted: &Revision) -> Option<Revision> {
+        match wanted {
+            Revision::Store(_) => Revision::parse(&self.revision),
+            // The digest is known whatever the source calls its states.
+            Revision::Digest(_) => Some(Revision::of_digest(&self.digest)).filter(|_| self.generation > 0),
+        }
+    }
+}
+
+fn in_force(generation: &Generation, index: u32, live: &LiveHook) -> HookReport {
+    let configuration = generation.snapshot.origin(index).map(|origin| origin.configuration.to_string());
+    let moving = live.replacing.as_ref();
+    let failed = moving.and_then(|moving| moving.last_failure.as_ref()).map(ToString::to_string);
+    HookReport {
+        name: live.hook.name.to_string(),
+        id: live.hook.id.to_string(),
+        configuration: configuration.unwrap_or_default(),
+        endpoint: live.channel.endpoint().to_string(),
+        moves_to: moving.map(|moving| moving.channel.endpoint().to_string()),
+        state: standing(&live.rotation),
+        since: time(live.rotation.since()),
+        reason: failed.or_else(|| live.rotation.reason()).map(|reason| short(&reason)),
+    }
+}
+
+fn gone(departed: &Departed) -> HookReport {
+    HookReport {
+        name: departed.hook.name.to_string(),
+        id: departed.hook.id.to_string(),
+        configuration: departed.configuration.to_string(),
+        endpoint: departed.endpoint.to_string(),
+        moves_to: None,
+        state: standing(&departed.rotation),
+        since: time(departed.rotation.since()),
+        reason: departed.rotation.reason(),
+    }
+}
+
+fn standing(rotation: &Rotation) -> Standing {
+    match rotation {
+        Rotation::Probing { .. } => Standing::Probing,
+        Rotation::Active { .. } => Standing::Active,
+        Rotation::Draining { .. } => Standing::Draining,
+        Rotation::Gone { .. } => Standing::Gone,
+    }
+}
+
+fn rejected(rejection: &Rejection) -> Rejected {
+    Rejected {
+        revision: rejection.revision.to_string(),
+        since: time(rejection.since),
+        problems: rejection.problems.iter().take(MOST_PROBLEMS).map(|problem| short(&problem.to_string())).collect(),
+        count: rejection.problems.len(),
+    }
+}
+
+fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// The beginning of a text that others wrote.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{live::FailedRead, snapshot::Problem};
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
+        let now = Instant::now();
+        let current = Current::new(now);
+        let problem = |n| Problem { file: "a".into(), path: format!("p{n}"), what: "x".repeat(999), fix: "f".into() };
+        let problems = (0..20).map(problem).collect();
+        let revision = Revision::Store(9);
+        current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH }));
+        let error = "no answer".to_owned();
+        current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
+        current.set_observed(Some(12));
+        current.stamp(now);
+        let report = Report::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
+        assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
+        let rejected = report.rejected.as_ref().unwrap();
+        assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MOST_PROBLEMS, 20, "9"));
+        assert!(rejected.problems.iter().all(|problem| problem.chars().count() <= LONGEST_TEXT + 1));
+
+        let mut written = serde_json::to_value(&report).unwrap();
+        assert_eq!(serde_json::from_value::<Report>(written.clone()).unwrap(), report);
+        written["hooks"] = serde_json::json!([{
+            "name": "h", "id": "i", "configuration": "c", "endpoint": "e", "state": "Resting", "since": "s", "new": 1
+        }]);
+        let read: Report = serde_json::from_value(written).unwrap();
+        assert_eq!(read.hooks[0].state, Standing::Unknown);
+    }
+}

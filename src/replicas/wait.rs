@@ -1,0 +1,188 @@
+//! Wait: what follows from the reports of all replicas. Pure.
+
+use super::{HookReport, Report, Standing};
+use crate::model::Revision;
+
+/// What was heard of the replicas at one time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The live ones, by name.
+    pub reports: Vec<Report>,
+    /// Places that were asked and did not answer. Whoever is asked by address is expected to be alive.
+    pub silent: Vec<Silent>,
+}
+
+/// A place where no replica answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silent {
+    /// What was asked.
+    pub place: String,
+    /// What happened.
+    pub why: String,
+}
+
+/// How far what is waited for has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is so; the sentence for whoever waits.
+    Done(String),
+    /// Not yet: what is missing, one sentence each.
+    Waiting(Vec<String>),
+    /// Waiting longer does not help, and why.
+    Failed(String),
+}
+
+/// Have all live replicas, at least `expect` of them, what `wanted` is the name of?
+pub fn adopted(seen: &Seen, wanted: &Revision, expect: usize) -> Progress {
+    let mut missing = absent(seen, expect);
+    for report in &seen.reports {
+        match stance(report, wanted) {
+            Stance::Holds => {}
+            Stance::Lacks(why) => missing.push(why),
+            Stance::Never(why) => return Progress::Failed(why),
+        }
+    }
+    if missing.is_empty() {
+        let count = replicas(seen.reports.len());
+        return Progress::Done(format!("{count} have revision {wanted} in force: {}", names(&seen.reports)));
+    }
+    Progress::Waiting(missing)
+}
+
+enum Stance {
+    Holds,
+    Lacks(String),
+    Never(String),
+}
+
+fn stance(report: &Report, wanted: &Revision) -> Stance {
+    let (name, at) = (&report.replica, &report.revision);
+    let in_force = report.in_force(wanted);
+    if in_force.as_ref().is_some_and(|own| own.holds(wanted)) {
+        return Stance::Holds;
+    }
+    let seen = |wanted: &u64| report.observed.is_some_and(|observed| observed >= *wanted);
+    let read = matches!(wanted, Revision::Store(wanted) if seen(wanted));
+    if let Some(rejected) = &report.rejected {
+        let revision = Revision::parse(&rejected.revision);
+        if read || revision.is_some_and(|revision| revision.holds(wanted)) {
+            let problems = rejected.problems.join("; ");
+            let count = rejected.count;
+            return Stance::Never(format!("{name} has rejected it, for {count} problem(s): {problems}"));
+        }
+    } else if read {
+        // Nothing of ours was changed by that revision of the store, or it was changed back.
+        return Stance::Holds;
+    }
+    if report.generation > 0 && matches!((wanted, &in_force), (Revision::Store(_), Some(Revision::Digest(_)))) {
+        return Stance::Never(format!(
+            "{name} reads files, whose states have no numbers: wait for a digest, such as {at}"
+        ));
+    }
+    let why = match &report.read_failure {
+        Some(failure) => format!(", and cannot read: {}", failure.what),
+        None => String::new(),
+    };
+    match report.generation {
+        0 => Stance::Lacks(format!("{name} has no configuration yet{why}")),
+        _ => Stance::Lacks(format!("{name} is at revision {at}{why}")),
+    }
+}
+
+/// May the endpoint of `hook` (a name, an id, or an endpoint) be switched off, as far as all live replicas, at least
+/// `expect` of them, are concerned?
+pub fn drained(seen: &Seen, hook: &str, expect: usize) -> Progress {
+    let mut missing = absent(seen, expect);
+    let mut known = Vec::new();
+    for report in &seen.reports {
+        let name = &report.replica;
+        if report.stale || report.generation == 0 {
+            missing.push(format!("{name} has no fresh configuration, so what it tells may be outdated"));
+        } else if report.hooks_left_out > 0 {
+            let left_out = report.hooks_left_out;
+            missing.push(format!("{name} has {left_out} hooks more than it tells of here: ask its admin address"));
+        }
+        for one in report.hooks.iter().filter(|one| is(one, hook)) {
+            known.push(one);
+            match one.state {
+                Standing::Gone => {}
+                Standing::Draining => missing.push(format!("draining on {name} since {}", one.since)),
+                Standing::Probing | Standing::Active | Standing::Unknown => {
+                    let (configuration, state) = (&one.configuration, one.state);
+                    missing.push(format!(
+                        "still configured in {configuration} as {name} sees it ({state:?}): remove it first"
+                    ));
+                }
+            }
+        }
+    }
+    if !missing.is_empty() {
+        return Progress::Waiting(missing);
+    }
+    let count = replicas(seen.reports.len());
+    if known.is_empty() {
+        return Progress::Failed(format!(
+            "none of {count} knows {hook}: is it spelt so? One that is gone is remembered for an hour, and until a restart"
+        ));
+    }
+    match shared(seen, hook, &known) {
+        Some(why) => Progress::Failed(format!("{hook} is gone on {count}, but {why}: leave the endpoint on")),
+        None => Progress::Done(format!("{hook} is gone on {count}: its endpoint may be switched off")),
+    }
+}
+
+/// Is this the hook that somebody calls `wanted`?
+fn is(hook: &HookReport, wanted: &str) -> bool {
+    hook.name == wanted || hook.id == wanted || leads_to(hook, wanted)
+}
+
+fn leads_to(hook: &HookReport, endpoint: &str) -> bool {
+    hook.endpoint == endpoint || hook.moves_to.as_deref() == Some(endpoint)
+}
+
+/// Another hook that is asked at an endpoint of the one that is gone.
+fn shared(seen: &Seen, hook: &str, gone: &[&HookReport]) -> Option<String> {
+    for report in &seen.reports {
+        let others = report.hooks.iter().filter(|other| other.state != Standing::Gone && !is(other, hook));
+        for other in others {
+            if let Some(gone) = gone.iter().find(|gone| leads_to(other, &gone.endpoint)) {
+                let (endpoint, name, replica) = (&gone.endpoint, &other.name, &report.replica);
+                return Some(format!("{endpoint} is also that of {name} ({:?} on {replica})", other.state));
+            }
+        }
+    }
+    None
+}
+
+/// Who should be there and is not.
+fn absent(seen: &Seen, expect: usize) -> Vec<String> {
+    let mut absent: Vec<_> =
+        seen.silent.iter().map(|silent| format!("no answer from {}: {}", silent.place, silent.why)).collect();
+    let twins = seen.reports.iter().filter(|report| report.contested);
+    absent.extend(twins.map(|report| {
+        let name = &report.replica;
+        format!("two replicas go by the name {name}, and one hides the other: give each its own --replica")
+    }));
+    let (live, expect) = (seen.reports.len(), expect.max(1));
+    if live < expect && absent.is_empty() {
+        absent.push(match live {
+            0 => "no replica is alive".to_owned(),
+            _ => format!("{live} of {expect} replicas are alive: {}", names(&seen.reports)),
+        });
+    }
+    absent
+}
+
+fn names(reports: &[Report]) -> String {
+    reports.iter().map(|report| &*report.replica).collect::<Vec<_>>().join(", ")
+}
+
+fn replicas(count: usize) -> String {
+    match count {
+        1 => "1 replica".to_owned(),
+        more => format!("{more} replicas"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

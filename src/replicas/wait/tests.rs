@@ -1,0 +1,181 @@
+use super::*;
+use crate::replicas::{Silent, report::Rejected};
+
+/// A replica that has this revision in force, read at `observed`.
+fn replica(name: &str, revision: u64, observed: u64) -> Report {
+    Report {
+        replica: name.to_owned(),
+        instance: name.to_owned(),
+        contested: false,
+        version: "1".to_owned(),
+        generation: 1,
+        revision: revision.to_string(),
+        digest: "ab".repeat(32),
+        observed: Some(observed),
+        age_seconds: Some(0.1),
+        stale: false,
+        stopping: false,
+        rejected: None,
+        read_failure: None,
+        hooks: Vec::new(),
+        hooks_left_out: 0,
+        published: "2026-01-01T00:00:00Z".to_owned(),
+    }
+}
+
+fn rejecting(mut report: Report, revision: u64) -> Report {
+    let since = "2026-01-01T00:00:00Z".to_owned();
+    let problems = vec!["a.yaml: x: is wrong".to_owned()];
+    report.rejected = Some(Rejected { revision: revision.to_string(), since, problems, count: 1 });
+    report
+}
+
+fn with(mut report: Report, hooks: &[(&str, u16, Standing)]) -> Report {
+    let hook = |(name, port, state): &(&str, u16, Standing)| HookReport {
+        name: (*name).to_owned(),
+        id: format!("test/{name}/0"),
+        configuration: "test".to_owned(),
+        endpoint: format!("grpc://h:{port}"),
+        moves_to: None,
+        state: *state,
+        since: "2026-01-01T00:00:00Z".to_owned(),
+        reason: None,
+    };
+    report.hooks = hooks.iter().map(hook).collect();
+    report
+}
+
+fn seen(reports: Vec<Report>) -> Seen {
+    Seen { reports, silent: Vec::new() }
+}
+
+const WANTED: Revision = Revision::Store(7);
+
+fn waiting(progress: Progress) -> String {
+    match progress {
+        Progress::Waiting(missing) => missing.join("\n"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(progress: Progress) -> String {
+    match progress {
+        Progress::Failed(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
+    let all = seen(vec![replica("a", 7, 7), replica("b", 9, 9)]);
+    let done = Progress::Done("2 replicas have revision 7 in force: a, b".to_owned());
+    assert_eq!(adopted(&all, &WANTED, 0), done);
+    let one_short = seen(vec![replica("a", 7, 7), replica("b", 6, 6)]);
+    assert_eq!(waiting(adopted(&one_short, &WANTED, 0)), "b is at revision 6");
+    assert_eq!(waiting(adopted(&all, &WANTED, 3)), "2 of 3 replicas are alive: a, b");
+    assert_eq!(waiting(adopted(&seen(Vec::new()), &WANTED, 0)), "no replica is alive", "nobody is never everybody");
+    let silent = Silent { place: "http://c:1".to_owned(), why: "refused".to_owned() };
+    let unheard = Seen { silent: vec![silent], ..all };
+    assert_eq!(waiting(adopted(&unheard, &WANTED, 0)), "no answer from http://c:1: refused");
+}
+
+#[test]
+fn a_name_that_two_replicas_share_hides_one_of_them() {
+    let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    twin.contested = true;
+    let told = "two replicas go by the name a, and one hides the other: give each its own --replica";
+    assert_eq!(waiting(adopted(&seen(vec![twin.clone()]), &WANTED, 0)), told);
+    assert_eq!(waiting(drained(&seen(vec![twin]), HOOK, 0)), told);
+}
+
+#[test]
+fn a_revision_of_the_store_that_changed_nothing_is_adopted_once_it_was_read() {
+    assert!(matches!(adopted(&seen(vec![replica("a", 3, 7)]), &WANTED, 0), Progress::Done(_)));
+    assert_eq!(waiting(adopted(&seen(vec![replica("a", 3, 6)]), &WANTED, 0)), "a is at revision 3");
+}
+
+#[test]
+fn a_rejected_revision_is_not_waited_for() {
+    let rejects = |revision, rejected, observed| {
+        adopted(&seen(vec![replica("a", 8, 8), rejecting(replica("b", revision, observed), rejected)]), &WANTED, 0)
+    };
+    assert_eq!(failed(rejects(5, 7, 7)), "b has rejected it, for 1 problem(s): a.yaml: x: is wrong");
+    failed(rejects(5, 8, 8));
+    // What was rejected before it has been replaced by it, once it is read.
+    assert_eq!(waiting(rejects(5, 6, 6)), "b is at revision 5");
+    // Nothing but the store's number has moved on: what it holds at 7 is what was rejected at 6.
+    failed(rejects(5, 6, 9));
+    assert!(matches!(rejects(7, 9, 9), Progress::Done(_)), "a later one was rejected, this one is in force");
+}
+
+#[test]
+fn files_are_waited_for_by_digest_and_never_by_number() {
+    let mut files = replica("a", 0, 0);
+    (files.revision, files.observed) = ("sha256:abababababababab".to_owned(), None);
+    let all = seen(vec![files]);
+    let digest = Revision::parse(&format!("sha256:{}", "ab".repeat(32))).unwrap();
+    assert!(matches!(adopted(&all, &digest, 0), Progress::Done(_)));
+    assert!(failed(adopted(&all, &WANTED, 0)).contains("wait for a digest, such as sha256:abab"));
+    let other = Revision::parse("sha256:cdcd").unwrap();
+    assert_eq!(waiting(adopted(&all, &other, 0)), "a is at revision sha256:abababababababab");
+    assert!(matches!(adopted(&seen(vec![replica("b", 3, 3)]), &digest, 0), Progress::Done(_)), "stores have them too");
+}
+
+const HOOK: &str = "h.example.com";
+
+#[test]
+fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
+    let states =
+        |a, b| seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, a)]), with(replica("b", 7, 7), &[(HOOK, 1, b)])]);
+    let done = Progress::Done(format!("{HOOK} is gone on 2 replicas: its endpoint may be switched off"));
+    assert_eq!(drained(&states(Standing::Gone, Standing::Gone), HOOK, 0), done);
+    assert_eq!(
+        waiting(drained(&states(Standing::Gone, Standing::Draining), HOOK, 0)),
+        "draining on b since 2026-01-01T00:00:00Z"
+    );
+    for state in [Standing::Probing, Standing::Active, Standing::Unknown] {
+        let told = waiting(drained(&states(Standing::Gone, state), HOOK, 0));
+        assert!(
+            told.starts_with("still configured in test as b sees it") && told.ends_with("remove it first"),
+            "{told}"
+        );
+    }
+    // A replica that started later has never heard of it.
+    let restarted = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]), replica("b", 7, 7)]);
+    assert_eq!(drained(&restarted, HOOK, 0), done);
+    assert_eq!(waiting(drained(&Seen::default(), HOOK, 0)), "no replica is alive");
+}
+
+#[test]
+fn a_name_nobody_knows_frees_nothing() {
+    let all = seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, Standing::Active)])]);
+    assert!(failed(drained(&all, "other.example.com", 0)).contains("is it spelt so?"));
+}
+
+#[test]
+fn a_replica_with_an_outdated_configuration_frees_nothing() {
+    let mut stale = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    stale.stale = true;
+    assert!(waiting(drained(&seen(vec![stale]), HOOK, 0)).contains("no fresh configuration"));
+    let mut cut = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
+    cut.hooks_left_out = 3;
+    assert!(waiting(drained(&seen(vec![cut]), HOOK, 0)).contains("3 hooks more"));
+}
+
+#[test]
+fn an_endpoint_that_another_hook_uses_is_left_on() {
+    let both = [(HOOK, 1, Standing::Gone), ("other", 1, Standing::Active)];
+    let all = seen(vec![with(replica("a", 7, 7), &both)]);
+    let told = failed(drained(&all, HOOK, 0));
+    assert!(told.contains("grpc://h:1 is also that of other (Active on a): leave the endpoint on"), "{told}");
+    let elsewhere = [(HOOK, 1, Standing::Gone), ("other", 2, Standing::Active)];
+    assert!(matches!(drained(&seen(vec![with(replica("a", 7, 7), &elsewhere)]), HOOK, 0), Progress::Done(_)));
+}
+
+#[test]
+fn a_hook_that_has_moved_frees_its_old_endpoint_alone() {
+    let moved = [(HOOK, 2, Standing::Active), (HOOK, 1, Standing::Gone)];
+    let all = seen(vec![with(replica("a", 7, 7), &moved)]);
+    assert!(matches!(drained(&all, "grpc://h:1", 0), Progress::Done(_)));
+    assert!(waiting(drained(&all, HOOK, 0)).starts_with("still configured"));
+}
