@@ -5,14 +5,15 @@
 mod support;
 
 use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+    io::{self, Write},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime},
 };
 
 use gatepost::{
     admit::{Gate, Reasons, decide},
-    live::{Current, current::STALE_AFTER},
-    model::{Review, Verdict},
+    live::{Current, break_glass::Place, current::STALE_AFTER},
+    model::{BreakGlass, Review, Verdict},
     telemetry::{Audit, Metrics},
     wire::{
         inbound, json_view,
@@ -22,6 +23,7 @@ use gatepost::{
         },
     },
 };
+use serde_json::{Value, json};
 use support::{
     gate::{ask, caller, document, gate, hook},
     reviews::{create_pod, message},
@@ -218,13 +220,74 @@ async fn our_own_configuration_is_never_held_up() {
         ] {
             let verdict = ask(&gate, about(group, resource, kind)).await;
             assert!(verdict.allowed(), "{what}: no hook may be asked about {resource}: {:?}", verdict.refusal);
-            assert!(verdict.audit_annotations.is_empty(), "that is no bypass");
+            let bypassed = verdict.audit_annotations.iter().any(|(key, _)| key.starts_with("bypass."));
+            assert!(!bypassed, "that is no bypass: {:?}", verdict.audit_annotations);
         }
         let near = about("sub.gatepost.dev", "admissioncontrolconfigurations", "AdmissionControlConfiguration");
         assert!(!ask(&gate, near).await.allowed(), "{what}: nobody else's group");
     }
     let counted = fresh.metrics.render().expect("text");
     assert!(counted.contains("{bypass=\"own-configuration\",effect=\"Skip\"} 3"), "{counted}");
+}
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("not poisoned").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_audit_record_says_why_and_a_hook_cannot() {
+    let hook_says = ScriptedHook::start(Script::Allow).await;
+    let lie = gatepost::wire::pb::k8s::io::api::admission::v1::AdmissionResponse {
+        uid: Some("u".into()),
+        allowed: Some(true),
+        audit_annotations: [("r".to_owned(), "Skip: it says so".to_owned())].into(),
+        ..Default::default()
+    };
+    hook_says.set(Script::Respond(lie));
+    let hooks = ["bypass.gatepost.dev", "break-glass.gatepost.dev"].map(|name| hook(name, &hook_says.url(), ""));
+    let rules = "bypass:\n- {name: r, reason: told so, users: [ann]}\n- {name: s, reason: open, users: [bob], effect: FailOpen}\n";
+    let mut gate = Arc::into_inner(gate(&(document(&hooks) + rules), Reasons::First)).expect("the only one");
+    let kept = Kept::default();
+    gate.audit = Arc::new(Audit::to_sink(kept.clone()).expect("a sink"));
+    let verdict = ask(&gate, by("eve", &[])).await;
+    assert!(verdict.allowed());
+    assert_eq!(annotation(&verdict, "bypass.gatepost.dev/r"), None);
+    assert_eq!(annotation(&verdict, "break-glass.gatepost.dev/r"), None);
+    ask(&gate, by("ann", &[])).await;
+    ask(&gate, by("bob", &[])).await;
+    let glass = BreakGlass {
+        name: "night".into(),
+        opened: SystemTime::now(),
+        lasts: Duration::from_secs(900),
+        reason: "told so".into(),
+        hooks: vec!["x.example.com".into()],
+        by: "ann".into(),
+    };
+    gate.current.break_glass().take(Place::Source, vec![glass], Instant::now(), SystemTime::now());
+    ask(&gate, by("eve", &[])).await;
+    gate.audit.close();
+    let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((&lines[0]["bypass"], &lines[0]["break_glass"]), (&Value::Null, &Value::Null));
+    assert_eq!(lines[1]["bypass"], json!([{"name": "r", "effect": "Skip", "reason": "told so"}]));
+    assert_eq!(lines[1]["hooks"], json!([]));
+    assert_eq!(lines[2]["bypass"], json!([{"name": "s", "effect": "FailOpen", "reason": "open"}]));
+    let broken = &lines[3]["break_glass"][0];
+    assert_eq!(
+        (&broken["name"], &broken["reason"], &broken["by"]),
+        (&json!("night"), &json!("told so"), &json!("ann"))
+    );
+    assert!(broken["until"].is_string() && broken["hooks"] == json!(["x.example.com"]), "{broken}");
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@
 
 #[path = "etcd_source/access.rs"]
 mod access;
+#[path = "etcd_source/break_glass.rs"]
+mod break_glass;
 #[path = "support/etcd.rs"]
 mod etcd;
 #[path = "etcd_source/failures.rs"]
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let cases: Vec<Case> = [reading::CASES, access::CASES, lease::CASES, failures::CASES].concat();
+    let cases: Vec<Case> = [reading::CASES, break_glass::CASES, access::CASES, lease::CASES, failures::CASES].concat();
     let Some(program) = etcd::find() else {
         println!(
             "################ NOT RUN: etcd_source: {} behaviours need etcd, which is not here; install it (Debian: \

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use gatepost::{
-    model::{Gvk, Gvr, Operation, Review, Rope},
+    model::{Bypass, Encoding, Gvk, Gvr, Operation, Review, ReviewVersion, Rope},
     snapshot::{HookSet, SourceFile, load},
+    wire::groups,
 };
 use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
 
@@ -44,6 +45,25 @@ fn configuration(rules: usize, matching: usize) -> SourceFile {
         r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
             "metadata": {{"name": "c"}}, "externalAdmissionHooks": [{}]}}"#,
         hooks.join(",")
+    );
+    SourceFile { name: "c.json".into(), bytes: Bytes::from(text) }
+}
+
+/// A user in the groups `a` and `ops`, in both encodings.
+const USERS: [(Encoding, &[u8]); 2] = [
+    (Encoding::Grpc, b"\x0a\x03ann\x1a\x01a\x1a\x03ops"),
+    (Encoding::Json(ReviewVersion::V1), br#"{"username": "ann", "groups": ["a", "ops"]}"#),
+];
+
+/// A hundred bypass rules, the last of which applies to them.
+fn bypasses() -> SourceFile {
+    let rule = |n: usize| format!(r#"{{"name": "b{n}", "reason": "x", "groups": ["group{n}"], "users": ["user{n}"]}}"#);
+    let mut rules: Vec<_> = (0..99).map(rule).collect();
+    rules.push(r#"{"name": "last", "reason": "x", "groups": ["nobody", "ops"], "namespaces": ["ns"]}"#.to_owned());
+    let text = format!(
+        r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
+            "metadata": {{"name": "c"}}, "bypass": [{}]}}"#,
+        rules.join(",")
     );
     SourceFile { name: "c.json".into(), bytes: Bytes::from(text) }
 }
@@ -98,5 +118,14 @@ fn matching_allocates_nothing() {
             assert_eq!(count(&mut || snapshot.matching(review, &mut found)), 0, "{rules} rules, {how}");
             assert_eq!(found.len(), matching, "{how}");
         }
+    }
+    for (encoding, user) in USERS {
+        let bytes = Bytes::from_static(user);
+        let review = Review { encoding, user: Some(0..bytes.len()), bytes: Rope::new([bytes]), ..review.clone() };
+        let snapshot = load(&[bypasses()], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("good");
+        let mut applied = 0;
+        let applies = |bypass: &Bypass| bypass.applies(&review, |wanted| groups::any_of(&review, wanted));
+        let took = count(&mut || applied = snapshot.bypasses().iter().filter(|bypass| applies(bypass)).count());
+        assert_eq!((took, applied), (0, 1), "bypass rules, {encoding:?}");
     }
 }

@@ -1,6 +1,13 @@
 //! Settings to a running sidecar: bind, open, read, check, and only then run.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, thread, time::Instant};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Instant, SystemTime},
+};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -13,11 +20,14 @@ use super::{
 use crate::{
     clock::{Moment, slept},
     kube::{Client, KubeError},
-    live::Current,
+    live::{
+        Current,
+        break_glass::{Place, keeping::look},
+    },
     replicas::Replica,
     rotate::candidate,
-    snapshot::Problem,
-    source::ReadError,
+    snapshot::{self, Problem},
+    source::{Contents, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
 };
@@ -96,13 +106,16 @@ impl Sidecar {
         let mut source = finish(&runtime, settings.source.open())?;
         let current = Arc::new(Current::new(Instant::now()));
         let read_at = Moment::now(slept);
-        let first = match finish(&runtime, source.read()) {
+        let read = finish(&runtime, source.read());
+        let emergency = is_open(&current, read.as_ref().ok(), settings.break_glass_file.as_deref());
+        let first = match read {
             Ok(contents) => candidate(&contents).map_err(StartError::Invalid).map(Some),
             Err(error) => Err(error.into()),
         };
         let first = match first {
-            // Reviews are refused until it can be read.
-            Err(error) if settings.source.may_come_later() => {
+            // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has opened
+            // it does not want a sidecar that was restarted to stay away.
+            Err(error) if settings.source.may_come_later() || emergency => {
                 tracing::error!(%error, "no configuration yet; trying again every second");
                 None
             }
@@ -136,6 +149,16 @@ impl Sidecar {
             first,
         )?)
     }
+}
+
+/// Is anything opened in an emergency, by the source, sound or not, or by the local file?
+fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) -> bool {
+    let glasses = current.break_glass();
+    if let Some(contents) = contents {
+        glasses.take(Place::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
+    }
+    file.into_iter().for_each(|file| look(glasses, file));
+    !glasses.open(Instant::now()).is_empty()
 }
 
 /// Waits for the future. On a thread of its own, as whoever starts us may be a runtime's thread.

@@ -7,6 +7,9 @@ use tracing_subscriber::EnvFilter;
 /// The environment's word on what is logged.
 const VARIABLE: &str = "GATEPOST_LOG";
 
+/// A package that logs each failed call of a client, every second while an apiserver is away. Who calls says so once.
+const QUIET: &str = "kube_client=off";
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
@@ -43,7 +46,7 @@ impl Logging {
             (None, Ok(level)) => (VARIABLE, level),
             (None, Err(_)) => ("--log-level", "info".to_owned()),
         };
-        let filter = EnvFilter::builder().parse(&level).map_err(|error| {
+        let filter = EnvFilter::builder().parse(format!("{QUIET},{level}")).map_err(|error| {
             format!("{from} {level:?} is not understood: {error}; say error, warn, info, debug or trace")
         })?;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

@@ -1,6 +1,7 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
 pub mod ask;
+pub mod break_glass;
 pub mod check;
 pub mod crd;
 pub mod demo;
@@ -91,6 +92,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    BreakGlass(break_glass::BreakGlassCommand),
     Check(check::Check),
     Crd(crd::Crd),
     Demo(demo::Demo),
@@ -108,6 +110,7 @@ pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(tell_place_of_panic));
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
+        Command::BreakGlass(break_glass) => break_glass.run(),
         Command::Check(check) => check.run(),
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),

@@ -26,6 +26,7 @@ Examples:
   gatepost serve --config /etc/gatepost --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --client-name kube-apiserver
   gatepost serve --config gatepost.yaml --plaintext --uds /run/gatepost/gatepost.sock --audit-log /var/log/gatepost/audit.jsonl
   gatepost serve --config gatepost.yaml --plaintext --listen 127.0.0.1:0 --workers 2 --reasons all
+  gatepost serve --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --plaintext
 
 Callers:
   gatepost.v1.Admission by gRPC, and AdmissionReviews by POST to /validate and /mutate, on the same port.

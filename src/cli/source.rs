@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Where the configuration is read from.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct SourceArgs {
     /// Where the configuration is read from
     #[arg(long, value_enum, value_name = "SOURCE", default_value = "file")]
@@ -137,6 +137,60 @@ impl SourceArgs {
         match access.check() {
             Ok(()) => Ok(EtcdPlace { access, prefix: self.etcd_prefix, files: self.files }),
             Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        source: SourceArgs,
+    }
+
+    fn etcd(flags: &str) -> Result<EtcdPlace, String> {
+        let line = format!("gatepost --source etcd {flags}");
+        let parsed = Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+        match parsed.source.place()? {
+            Place::Etcd(place) => Ok(place),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn etcd_s_flags_name_a_place() {
+        let place = etcd(
+            "--etcd-endpoint https://a.example --etcd-endpoint https://b.example:1 --etcd-prefix /x/ --files /f \
+             --etcd-ca ca --etcd-cert cert --etcd-key key --etcd-user me --etcd-password-file password",
+        );
+        let access = etcd::Access {
+            endpoints: vec!["https://a.example".to_owned(), "https://b.example:1".to_owned()],
+            tls: TlsFiles { ca: Some("ca".into()), pair: Some(("cert".into(), "key".into())) },
+            login: Some(Login { user: "me".to_owned(), password_file: "password".into() }),
+            plaintext: false,
+        };
+        assert_eq!(place, Ok(EtcdPlace { access, prefix: "/x/".to_owned(), files: Some("/f".into()) }));
+        assert_eq!(etcd("--etcd-endpoint http://127.0.0.1:1").unwrap().prefix, "/gatepost/config/");
+        assert!(etcd("--etcd-endpoint http://etcd.example --etcd-plaintext").is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_or_unsafe_is_told() {
+        for (flags, words) in [
+            ("", "--etcd-endpoint"),
+            ("--etcd-endpoint http://etcd.example", "is plaintext to another machine"),
+            ("--etcd-endpoint https://etcd.example --etcd-prefix /gatepost", "end in a slash"),
+            ("--etcd-endpoint https://etcd.example --etcd-cert cert", "--etcd-key"),
+            ("--etcd-endpoint https://etcd.example --etcd-user me", "--etcd-password-file"),
+            ("--etcd-endpoint etcd.example:1", "does not begin with https://"),
+        ] {
+            let told = etcd(flags).unwrap_err();
+            assert!(told.contains(words), "{flags}: {told}");
         }
     }
 }

@@ -88,7 +88,8 @@ impl Access {
         }
         if !tls && !self.plaintext && !is_loopback(&host) {
             return Err(wrong(
-                "is plaintext to another machine: whoever is between can put any configuration in force; use https://",
+                "is plaintext to another machine: whoever is between can put any configuration in force; use https://, or \
+                 say --etcd-plaintext",
             ));
         }
         Ok(Place { written: written.to_owned(), host, port: uri.port_u16().unwrap_or(PORT), tls })

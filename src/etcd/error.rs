@@ -122,7 +122,9 @@ impl EtcdError {
             Self::NoLeader { .. } => "see that more than half of its members run and can reach each other",
             Self::Login { .. } => "correct the user or the password file; etcd logs failed logins",
             Self::Unknown { .. } => "give a user and a password file, or a client certificate that names a user",
-            Self::Denied { .. } => "grant the user's role what it needs on the prefix; see docs/sources.md",
+            Self::Denied { .. } => {
+                "let the user's role do this on the prefix: `etcdctl role grant-permission --prefix=true ROLE read PREFIX`"
+            }
             Self::NoLease { .. } => "grant another",
             Self::TooLarge { .. } => "give the prefix that holds the configuration and nothing else",
             Self::Refused { .. } => "see its log",

@@ -50,6 +50,20 @@ pub enum KubeError {
         /// Its message, shortened.
         message: String,
     },
+    /// The apiserver does not take a change.
+    #[error("the apiserver {server} answers {code} to {method} {path}: {message}")]
+    Unwritten {
+        /// Its address.
+        server: String,
+        /// The HTTP status.
+        code: u16,
+        /// What was to be done.
+        method: String,
+        /// With what.
+        path: String,
+        /// Its message, shortened.
+        message: String,
+    },
     /// What came is not what an apiserver sends.
     #[error("the answer of {server} to GET {path} is not an apiserver's: {cause}")]
     Nonsense {
@@ -71,15 +85,28 @@ impl KubeError {
             }
             Self::Unreachable { .. } => "see that it runs, and that the kubeconfig names its address and authority",
             Self::Late { .. } => "see whether it is overloaded, or ask another instance",
-            Self::Refused { code: 401, .. } => "the credentials are not taken; get new ones",
-            Self::Refused { code: 403, .. } => {
+            Self::Refused { code: 401, .. } | Self::Unwritten { code: 401, .. } => {
+                "the credentials are not taken; get new ones"
+            }
+            Self::Refused { code: 403, .. } | Self::Unwritten { code: 403, .. } => {
                 "let an administrator grant this user what the apiserver says is missing"
             }
             Self::Refused { code: 404, .. } => "see that the kubeconfig names a Kubernetes apiserver",
-            Self::Refused { .. } => "see its log, and try again",
+            Self::Unwritten { code: 404, .. } => "install our kinds: gatepost crd | kubectl apply -f -",
+            Self::Refused { .. } | Self::Unwritten { .. } => "see its log, and try again",
             Self::Nonsense { .. } => {
                 "see that the kubeconfig names a Kubernetes apiserver, and not a proxy's login page"
             }
+        }
+    }
+
+    /// The same of a change.
+    pub(super) fn unwritten(self, method: &str) -> Self {
+        match self {
+            Self::Refused { server, code, path, message } => {
+                Self::Unwritten { server, code, method: method.to_owned(), path, message }
+            }
+            other => other,
         }
     }
 

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::model::{BreakGlass, break_glass::LONGEST};
 
+/// The document's keys.
 pub(super) const KEYS: [&str; 9] =
     ["apiVersion", "kind", "metadata", "opened", "for", "until", "reason", "hooks", "by"];
 

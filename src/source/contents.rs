@@ -113,7 +113,7 @@ impl ReadError {
             Self::Unsettled { .. } => "unsettled",
             Self::Hung(_) | Self::Kube(KubeError::Late { .. }) => "hung",
             Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
-            Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. }) => "refused",
+            Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. } | KubeError::Unwritten { .. }) => "refused",
             Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",
             Self::Etcd(error) => of_etcd(error),
             Self::NotInstalled { .. } => "not_installed",

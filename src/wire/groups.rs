@@ -6,37 +6,48 @@ use super::{
     json::{Cursor, ReadError},
     walk::{Field, Value, Walk, WalkError},
 };
-use crate::model::{Encoding, Review};
+use crate::model::{Encoding, Review, Rope};
 
 /// Is the review's user in one of these groups? False where the review does not say, or cannot be read.
 ///
-/// Takes no memory, except where a group lies in two of the pieces the review arrived in, or is written with escapes.
+/// Takes no memory, except where a user in JSON lies in two of the pieces the review arrived in, or a group in it is
+/// written with escapes.
 pub fn any_of(review: &Review, wanted: &[Box<str>]) -> bool {
     let Some(place) = review.user.clone() else { return false };
-    let is_wanted = |group: &[u8]| wanted.iter().any(|wanted| wanted.as_bytes() == group);
-    match review.encoding {
-        Encoding::Grpc | Encoding::Envelope(_) => in_protobuf(review, place, is_wanted).unwrap_or(false),
-        Encoding::Json(_) => {
-            let user = review.bytes.copy_of(place);
-            std::str::from_utf8(&user).is_ok_and(|user| in_json(user, is_wanted).unwrap_or(false))
-        }
+    match (review.encoding, review.bytes.contiguous(place.clone())) {
+        (Encoding::Grpc | Encoding::Envelope(_), _) => in_protobuf(&review.bytes, place, wanted).unwrap_or(false),
+        (Encoding::Json(_), Some(user)) => in_json(user, wanted),
+        (Encoding::Json(_), None) => in_json(&review.bytes.copy_of(place), wanted),
     }
 }
 
 /// Field 3 of `UserInfo`, as often as it is there.
-fn in_protobuf(review: &Review, place: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> Result<bool, WalkError> {
-    let mut user = Walk::over(&review.bytes, place);
+fn in_protobuf(bytes: &Rope, place: Range<usize>, wanted: &[Box<str>]) -> Result<bool, WalkError> {
+    let mut user = Walk::over(bytes, place);
     while let Some(Field { number, value }) = user.next()? {
-        match (number, value) {
-            (3, Value::Bytes(at)) if is_wanted(&review.bytes.copy_of(at.clone())) => return Ok(true),
-            _ => {}
+        if let (3, Value::Bytes(at)) = (number, value)
+            && wanted.iter().any(|wanted| is(bytes, at.clone(), wanted))
+        {
+            return Ok(true);
         }
     }
     Ok(false)
 }
 
+/// Do the bytes there say this, wherever the message was cut?
+fn is(bytes: &Rope, at: Range<usize>, text: &str) -> bool {
+    let mut rest = Some(text.as_bytes());
+    bytes.slices(at).for_each(|slice| rest = rest.and_then(|rest| rest.strip_prefix(slice)));
+    rest.is_some_and(<[u8]>::is_empty)
+}
+
+fn in_json(user: &[u8], wanted: &[Box<str>]) -> bool {
+    let is_wanted = |group: &str| wanted.iter().any(|wanted| **wanted == *group);
+    std::str::from_utf8(user).is_ok_and(|user| listed(user, is_wanted).unwrap_or(false))
+}
+
 /// The list `groups`; that it is there once was seen when the review was viewed.
-fn in_json(user: &str, is_wanted: impl Fn(&[u8]) -> bool) -> Result<bool, ReadError> {
+fn listed(user: &str, is_wanted: impl Fn(&str) -> bool) -> Result<bool, ReadError> {
     let mut cursor = Cursor::new(user);
     if !cursor.object("userInfo")? {
         return Ok(false);
@@ -50,7 +61,7 @@ fn in_json(user: &str, is_wanted: impl Fn(&[u8]) -> bool) -> Result<bool, ReadEr
             return Ok(false);
         }
         while cursor.item()? {
-            if cursor.string("groups")?.is_some_and(|group| is_wanted(group.plain().as_bytes())) {
+            if cursor.string("groups")?.is_some_and(|group| is_wanted(&group.plain())) {
                 return Ok(true);
             }
         }
@@ -64,10 +75,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{
-        model::Rope,
-        wire::{inbound, json_view, pb::k8s::io::api::authentication::v1::UserInfo},
-    };
+    use crate::wire::{inbound, json_view, pb::k8s::io::api::authentication::v1::UserInfo};
 
     /// In protobuf, and in JSON.
     fn reviews(groups: &[&str]) -> Vec<Review> {

@@ -69,6 +69,7 @@ sourcing() {
   begin_sourced
   mark=0
   eventually "source: without any right, the log says what is missing" sourced_log 'cannot list resource "admissioncontrolconfigurations" in API group "gatepost.dev"'
+  eventually "source: and /configz too" configz 'cannotlistresource\"admissioncontrolconfigurations\"'
   prints "source: and every review is refused" LoadingConfiguration posted ConfigMap
 
   allows "source: the rights of deploy/kubernetes are granted" kubectl apply --filename "$deploy/source.yaml" --filename "$deploy/source-webhooks.yaml"
@@ -90,7 +91,7 @@ sourcing() {
   eventually "source: kube-apiserver asks Gatepost, and Gatepost the hook" refused_for 'sourced.e2e.gatepost.dev' asking sourced no 'canary={"allowed": false}'
   allows "source: which may allow" asking sourced yes
   configured other | kubectl apply --filename - >"$work/said" 2>&1 || broken "a second configuration"
-  eventually "source: a second configuration, admitted by Gatepost itself, is in force" has_hook other.e2e.gatepost.dev
+  eventually "source: a second configuration, written while Gatepost guards the cluster, is in force" has_hook other.e2e.gatepost.dev
 
   mark_log
   check "source: kube-apiserver stops" kube/cluster.sh stop "$work/cluster"
@@ -110,6 +111,14 @@ sourcing() {
   kubectl delete --filename "$work/hooks.yaml" >"$work/said" 2>&1 || broken "unregistering them"
   eventually "source: and go when they go" not has_hook pods.e2e.gatepost.dev
 
+  began="$(date +%s)"
+  echo "{apiVersion: gatepost.dev/v1alpha1, kind: BreakGlass, metadata: {name: trial}, reason: a trial, for: 5m,
+    opened: \"$(date -u -d "@$began" +%FT%TZ)\", until: \"$(date -u -d "@$((began + 300))" +%FT%TZ)\"}" |
+    kubectl apply --filename - >"$work/said" 2>&1 || broken "opening the gate"
+  eventually "source: a break glass is read from the cluster, and open" configz '"state":"Open"'
+  check "source: it is deleted" kubectl delete breakglass trial
+  eventually "source: and closed" not configz '"state":"Open"'
+
   mark_log
   sourced_token
   eventually "source: a token that was replaced is used at once" sourced_log 'new credentials for the apiserver are used'
@@ -119,6 +128,7 @@ sourcing() {
     mark_log
     without "$rights" "$resource"
     eventually "source: without the right to $resource, the log names it" sourced_log "resource \"$resource\""
+    check "source: and /configz too" configz "resource\\\"$resource\\\""
     kubectl apply --filename "$deploy/source.yaml" --filename "$deploy/source-webhooks.yaml" >"$work/said" 2>&1 || broken "granting the rights again"
     eventually "source: and with it, reads are good again" less_than gatepost_config_age_seconds 2
   done

@@ -1,14 +1,14 @@
 //! Keeping: looks at the clocks, and at the local file, once a second, whatever the source does.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use tokio::time::{self, MissedTickBehavior};
 
-use super::Place;
+use super::{BreakGlasses, Place};
 use crate::{
     live::Current,
     model::BreakGlass,
@@ -29,10 +29,7 @@ pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration)
         let glasses = current.break_glass();
         if let Some(path) = file.clone() {
             match outstanding.run(READ_DEADLINE, move || read(&path)).await {
-                Some((documents, problem)) => {
-                    glasses.set_file_problem(problem);
-                    glasses.take(Place::File, documents, time::Instant::now().into_std(), SystemTime::now());
-                }
+                Some(found) => take(glasses, found),
                 // What was read before stays open for as long as it said.
                 None => glasses.set_file_problem(Some("the file system does not answer".to_owned())),
             }
@@ -41,8 +38,18 @@ pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration)
     }
 }
 
+/// Looks at the file once, at the start. Blocks.
+pub fn look(glasses: &BreakGlasses, file: &Path) {
+    take(glasses, read(file));
+}
+
+fn take(glasses: &BreakGlasses, (documents, problem): Found) {
+    glasses.set_file_problem(problem);
+    glasses.take(Place::File, documents, time::Instant::now().into_std(), SystemTime::now());
+}
+
 /// Where somebody else may have written the file, nothing in it opens anything.
-fn read(path: &std::path::Path) -> Found {
+fn read(path: &Path) -> Found {
     let bytes = match guarded::read(path, guarded::our_user()) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return (Vec::new(), None),

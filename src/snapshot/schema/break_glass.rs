@@ -37,6 +37,6 @@ pub struct BreakGlass {
     #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 253)))]
     pub hooks: Option<Vec<String>>,
     /// Who opened it.
-    #[schemars(length(max = 253), regex(pattern = r"^[^\p{Cc}]*$"))]
+    #[schemars(length(max = 1024), regex(pattern = r"^[^\p{Cc}]*$"))]
     pub by: Option<String>,
 }

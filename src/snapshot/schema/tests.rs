@@ -76,6 +76,8 @@ fn the_schema_of_a_break_glass_has_the_keys_that_the_check_knows() {
     let schema = schema(1);
     let in_schema = texts(schema["properties"].as_object().unwrap().keys().map(String::as_str));
     assert_eq!(in_schema, texts(break_glass::KEYS));
+    let required = schema["required"].as_array().unwrap().iter().filter_map(Value::as_str);
+    assert_eq!(texts(required), texts(["opened", "for", "until", "reason"]));
 }
 
 #[test]

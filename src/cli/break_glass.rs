@@ -1,0 +1,238 @@
+//! `break-glass`: opens everything, or hooks by name, for a while.
+
+mod ending;
+mod place;
+
+use std::{
+    io::{self, Write as _},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+
+use self::place::{Place, PlaceArgs};
+use super::{Ending, complain};
+use crate::{
+    model::{BreakGlass, break_glass::LONGEST},
+    snapshot::{self, SourceFile},
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost break-glass --for 15m --reason 'the webhook node is gone' --everything --config /etc/gatepost
+  gatepost break-glass --for 1h --reason INC-4711 --hook no-latest.example.com --config /etc/gatepost
+  gatepost break-glass --end --config /etc/gatepost
+  gatepost break-glass --for 15m --reason 'etcd is down' --everything --file /run/gatepost/break-glass.yaml
+  gatepost break-glass --for 15m --reason INC-4711 --everything --source kubernetes
+  gatepost break-glass --for 15m --reason INC-4711 --everything --source etcd --etcd-endpoint https://etcd.example:2379
+
+What it does:
+  Writes a BreakGlass document, of which every sidecar that reads it takes heed within a second or two, whatever else
+  is wrong with the configuration, and however old it is. It closes by itself. While it is open, every response carries
+  a warning, every audit record names it, and the log says so once a minute.
+
+Who may:
+  Whoever may write the configuration: the permissions of the folder, the role in etcd (readwrite on the prefix), or
+  RBAC (create, patch and delete on breakglasses.gatepost.dev). --file is heeded only where
+  `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.";
+
+/// Open everything, or hooks by name, for a bounded time
+///
+/// For emergencies: requests are let past hooks without being checked, also while the configuration is stale. What
+/// should always be let past is a bypass rule of the configuration.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct BreakGlassCommand {
+    /// How long it stays open, at most 24h
+    #[arg(long = "for", value_name = "DURATION", value_parser = bounded, required_unless_present = "end")]
+    lasts: Option<Duration>,
+
+    /// Why: stands in every warning and audit record
+    #[arg(long, value_name = "TEXT", required_unless_present = "end")]
+    reason: Option<String>,
+
+    /// A hook that is not asked; repeat for more
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["everything", "end"])]
+    hook: Vec<String>,
+
+    /// Ask no hook at all
+    #[arg(long, conflicts_with = "hook")]
+    everything: bool,
+
+    /// Close it now
+    #[arg(long, conflicts_with_all = ["lasts", "reason", "hook", "everything"])]
+    end: bool,
+
+    /// What to call it; opening it again under the same name replaces it
+    #[arg(long, value_name = "NAME", default_value = "break-glass")]
+    name: String,
+
+    /// Who opens it [default: the user's name, as the environment has it]
+    #[arg(long, value_name = "TEXT")]
+    by: Option<String>,
+
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+fn bounded(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(time) if time.subsec_nanos() == 0 && (Duration::from_secs(1)..=LONGEST).contains(&time) => Ok(time),
+        Ok(_) => Err("write a duration in whole seconds from 1s to 24h".to_owned()),
+        Err(error) => Err(format!("{error}; write a duration like 15m or 1h")),
+    }
+}
+
+/// Hours, minutes and seconds; a cluster knows no days.
+fn spelled(lasts: Duration) -> String {
+    let seconds = lasts.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let written = parts.iter().filter(|(number, _)| *number > 0).map(|(number, unit)| format!("{number}{unit}"));
+    written.collect::<Vec<_>>().join(" ")
+}
+
+impl BreakGlassCommand {
+    /// Writes the document, or takes it away, and says how it ends.
+    pub fn run(self) -> Ending {
+        let place = match self.place.clone().open(&self.name) {
+            Ok(place) => place,
+            Err(error) => return complain(&error),
+        };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return complain(&error),
+        };
+        if self.end {
+            return match runtime.block_on(place.remove()) {
+                Ok(()) => {
+                    say(&format!("closed: {place} is removed; sidecars that read it follow within a second or two\n"))
+                }
+                Err(error) => complain(&error),
+            };
+        }
+        let document = self.document(SystemTime::now());
+        let glass = match checked(&document) {
+            Ok(glass) => glass,
+            Err(problem) => return complain(&problem),
+        };
+        match runtime.block_on(place.write(&document)) {
+            Ok(()) => say(&self.told(&glass, &place)),
+            Err(error) => complain(&error),
+        }
+    }
+
+    /// The document, opened at `now`.
+    fn document(&self, now: SystemTime) -> Value {
+        let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let opened = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
+        let lasts = self.lasts.unwrap_or_default();
+        let mut document = json!({
+            "apiVersion": "gatepost.dev/v1alpha1",
+            "kind": "BreakGlass",
+            "metadata": { "name": self.name },
+            "opened": humantime::format_rfc3339_seconds(opened).to_string(),
+            "for": spelled(lasts),
+            "until": humantime::format_rfc3339(opened + lasts).to_string(),
+            "reason": self.reason,
+        });
+        if !self.hook.is_empty() {
+            document["hooks"] = self.hook.clone().into();
+        }
+        let names = ["SUDO_USER", "USER", "LOGNAME"];
+        if let Some(by) = self.by.clone().or_else(|| names.iter().find_map(|name| std::env::var(name).ok())) {
+            document["by"] = by.into();
+        }
+        document
+    }
+
+    fn told(&self, glass: &BreakGlass, place: &Place) -> String {
+        let what = match &*glass.hooks {
+            [] => "EVERYTHING is open: no hook is asked".to_owned(),
+            hooks => format!("open: no longer asked are {}", hooks.join(", ")),
+        };
+        format!(
+            "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {place}\n  end it   {}\n",
+            humantime::format_rfc3339(glass.until()),
+            spelled(glass.lasts),
+            glass.reason,
+            ending::command(std::env::args()),
+        )
+    }
+}
+
+/// The document as every sidecar will read it, or what is wrong with what was asked for.
+fn checked(document: &Value) -> Result<BreakGlass, String> {
+    let files = [SourceFile { name: "break-glass.json".to_owned(), bytes: document.to_string().into() }];
+    let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
+    if let Err(problems) = snapshot::load(&files, &no_file) {
+        return Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    }
+    snapshot::break_glass(&files)
+        .pop()
+        .ok_or_else(|| "the document opens nothing; this is a bug in gatepost".to_owned())
+}
+
+fn say(text: &str) -> Ending {
+    // Where stdout is closed there is nobody to tell, and it is done.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    Ending::Good
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        command: BreakGlassCommand,
+    }
+
+    fn parsed(words: &[&str]) -> Result<BreakGlassCommand, clap::Error> {
+        let always = ["break-glass", "--config", "/etc/gatepost"];
+        Line::try_parse_from(always.iter().chain(words)).map(|line| line.command)
+    }
+
+    #[test]
+    fn everything_has_to_be_said() {
+        assert!(parsed(&["--for", "15m", "--reason", "x"]).is_err(), "neither a hook nor everything");
+        assert!(parsed(&["--for", "15m", "--everything"]).is_err(), "no reason");
+        assert!(parsed(&["--reason", "x", "--everything"]).is_err(), "no end");
+        assert!(parsed(&["--for", "25h", "--reason", "x", "--everything"]).is_err(), "too long");
+        assert!(parsed(&["--for", "15m", "--reason", "x", "--everything", "--hook", "h"]).is_err());
+        assert!(parsed(&["--end", "--everything"]).is_err());
+        assert!(parsed(&["--end"]).is_ok());
+        let nowhere = Line::try_parse_from(["break-glass", "--end"]).map(|line| line.command.place.open("x"));
+        assert!(!matches!(nowhere, Ok(Ok(_))), "{nowhere:?}");
+        assert!(parsed(&["--end", "--file", "x"]).is_err(), "two places");
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_asked_for() {
+        let reason = "tricky: \"quotes\", #comment and - dash";
+        let command = parsed(&["--for", "1h 30m", "--reason", reason, "--hook", "a.example.com", "--by", "ann: #1"]);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
+        let glass = checked(&command.expect("good").document(now)).expect("sound");
+        assert_eq!((&*glass.name, &*glass.reason, &*glass.by), ("break-glass", reason, "ann: #1"));
+        assert_eq!(*glass.hooks, ["a.example.com".into()]);
+        assert_eq!((glass.opened, glass.lasts), (now - Duration::from_millis(123), Duration::from_secs(5400)));
+    }
+
+    #[test]
+    fn times_are_spelled_as_a_cluster_takes_them() {
+        for (seconds, spelt) in [(1, "1s"), (900, "15m"), (5401, "1h 30m 1s"), (86_400, "24h")] {
+            assert_eq!(spelled(Duration::from_secs(seconds)), spelt);
+            assert_eq!(bounded(spelt), Ok(Duration::from_secs(seconds)));
+        }
+        assert!(bounded("1500ms").is_err() && bounded("1day 1s").is_err());
+    }
+
+    #[test]
+    fn what_no_sidecar_would_heed_is_not_written() {
+        let command = parsed(&["--for", "15m", "--reason", "two\nlines", "--everything"]).expect("parsed");
+        let problem = checked(&command.document(SystemTime::now())).expect_err("refused");
+        assert!(problem.contains("reason: holds a line break"), "{problem}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Place: where the document is written.
+
+use std::{
+    fmt,
+    fs::{self, File, Permissions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{
+    cli::{source::SourceArgs, yaml::yaml},
+    etcd::{Access as EtcdAccess, Client as Etcd, EtcdError},
+    kube::{Access as ClusterAccess, Client as Cluster, KubeError},
+    source,
+};
+
+/// Where our own kind is, in a cluster.
+const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
+/// What the command calls it where nobody says.
+pub(super) const NAME: &str = "break-glass";
+
+/// Where the document is written: into the source, or into a local file.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct PlaceArgs {
+    /// The local file that `serve --break-glass-file` reads, which works whatever the source does
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["source", "config"])]
+    file: Option<PathBuf>,
+
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+/// Why it could not be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PlaceError {
+    #[error("{0}; or write a local file with --file PATH")]
+    Source(String),
+    #[error(
+        "{} is no folder; give the folder that `serve --config` reads, or --file PATH where \
+         `serve --break-glass-file PATH` reads it",
+        .0.display()
+    )]
+    NoFolder(PathBuf),
+    #[error("--name {0:?} cannot be the name of a file; use letters, digits, dots and dashes")]
+    Name(String),
+    #[error("{} cannot be written: {cause}; run this as a user who may write there", path.display())]
+    Write { path: PathBuf, cause: io::Error },
+    #[error("the document cannot be written as YAML: {0}; this is a bug in gatepost")]
+    Unwritable(String),
+    #[error("nothing is open by that name: there is no {0}")]
+    Absent(String),
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Etcd(#[from] EtcdError),
+    #[error("{0}; {fix}", fix = .0.fix())]
+    Kube(#[from] KubeError),
+}
+
+/// One file, key or object.
+#[derive(Debug)]
+pub(super) enum Place {
+    File(PathBuf),
+    Etcd { access: EtcdAccess, key: String },
+    Kubernetes { access: ClusterAccess, path: String },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Etcd { access, key } => write!(f, "{key} of etcd at {}", access.endpoints.join(", ")),
+            Self::Kubernetes { access, path } => {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                write!(f, "breakglasses.gatepost.dev {name} in the cluster of {access}")
+            }
+        }
+    }
+}
+
+impl PlaceArgs {
+    /// The place for the document of that name.
+    pub(super) fn open(self, name: &str) -> Result<Place, PlaceError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+        if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+            return Err(PlaceError::Name(name.to_owned()));
+        }
+        if let Some(file) = self.file {
+            return Ok(Place::File(file));
+        }
+        Ok(match self.source.place().map_err(PlaceError::Source)? {
+            source::Place::File(folder) if !folder.is_dir() => return Err(PlaceError::NoFolder(folder)),
+            source::Place::File(folder) => Place::File(folder.join(file_name(name))),
+            source::Place::Etcd(place) => {
+                Place::Etcd { access: place.access, key: format!("{}break-glass/{name}.yaml", place.prefix) }
+            }
+            source::Place::Kubernetes(place) => {
+                Place::Kubernetes { access: place.access, path: format!("{OBJECTS}/{name}") }
+            }
+        })
+    }
+}
+
+fn file_name(name: &str) -> String {
+    if name == NAME { format!("{NAME}.yaml") } else { format!("{NAME}-{name}.yaml") }
+}
+
+impl Place {
+    /// Writes the document as a whole or not at all.
+    pub(super) async fn write(&self, document: &Value) -> Result<(), PlaceError> {
+        match self {
+            Self::File(path) => write_file(path, text(document)?.as_bytes()),
+            Self::Etcd { access, key } => {
+                Etcd::open(access).await?.put(key, text(document)?, None).await?;
+                Ok(())
+            }
+            Self::Kubernetes { access, path } => Ok(Cluster::open(access).await?.apply(path, document).await?),
+        }
+    }
+
+    /// Takes the document away.
+    pub(super) async fn remove(&self) -> Result<(), PlaceError> {
+        let there = match self {
+            Self::File(path) => match fs::remove_file(path) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                    return Err(PlaceError::Write { path: path.clone(), cause });
+                }
+                removed => removed.is_ok(),
+            },
+            Self::Etcd { access, key } => {
+                let client = Etcd::open(access).await?;
+                let below = client.get_prefix(key).await?;
+                let there = below.pairs.iter().any(|pair| pair.key == key.as_bytes());
+                client.delete(key).await?;
+                there
+            }
+            Self::Kubernetes { access, path } => Cluster::open(access).await?.delete(path).await?,
+        };
+        there.then_some(()).ok_or_else(|| PlaceError::Absent(self.to_string()))
+    }
+}
+
+fn text(document: &Value) -> Result<String, PlaceError> {
+    yaml(document).map_err(PlaceError::Unwritable)
+}
+
+/// Nobody but us may write the file, and everybody may read it.
+fn write_file(path: &Path, text: &[u8]) -> Result<(), PlaceError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Hidden: a source passes over names that begin with a dot.
+    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = || {
+        let mut file = File::options().write(true).create_new(true).open(&beside)?;
+        file.write_all(text)?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    written().map_err(|cause| {
+        // Where it cannot be removed either, there is a hidden file more; the cause is what matters.
+        let _ = fs::remove_file(&beside);
+        PlaceError::Write { path: path.to_owned(), cause }
+    })
+}
