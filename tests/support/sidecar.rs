@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use gatepost::{
     app::{Running, Settings, Sidecar},
     live::{LiveHook, Rotation},
+    replicas::StatusPlace,
 };
 use tempfile::TempDir;
 
@@ -25,7 +26,12 @@ impl Configured {
 
     /// The same, as the replica of that name.
     pub fn named(replica: &str, hooks: &[String]) -> Self {
-        Self::start_with(hooks, |settings| Settings { replica: replica.to_owned(), ..settings })
+        Self::telling(replica, StatusPlace::Nowhere, hooks)
+    }
+
+    /// The same, which tells of itself there.
+    pub fn telling(replica: &str, tells: StatusPlace, hooks: &[String]) -> Self {
+        Self::start_with(hooks, |settings| Settings { replica: replica.to_owned(), tells, ..settings })
     }
 
     /// The same with other settings.
