@@ -13,7 +13,7 @@ use cluster::{BREAK_GLASS, CONFIGURATIONS, Cluster, MUTATING, SELF, Say, VALIDAT
 use gatepost::{
     kube::{Access, KubeError},
     model::Revision,
-    rotate::candidate,
+    rotate::{OnHazard, candidate},
     source::{Contents, KubernetesPlace, Place, READ_DEADLINE, ReadError, Source, kubernetes::Objects},
 };
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ async fn every_kind_is_listed_at_the_revision_of_the_first() {
     wanted.push("mutatingwebhookconfigurations/m".to_owned());
     assert_eq!(names(&contents), wanted);
     assert_eq!((&contents.revision, contents.as_of), (&Revision::Store(17), Some(17)));
-    assert_eq!(candidate(&contents).expect("sound").snapshot.hooks.len(), 6);
+    assert_eq!(candidate(&contents, OnHazard::Off).expect("sound").snapshot.hooks.len(), 6);
 
     let exactly = "limit=500&resourceVersion=17&resourceVersionMatch=Exact";
     let asked = [
@@ -118,7 +118,7 @@ async fn no_objects_are_a_configuration_without_hooks_and_said_to_be_one() {
     let (mut source, _folder) = source(&cluster, OURS).await;
     let contents = source.read().await.unwrap();
     assert!(contents.files.is_empty());
-    let candidate = candidate(&contents).expect("sound");
+    let candidate = candidate(&contents, OnHazard::Off).expect("sound");
     let notes = candidate.snapshot.describe()["notes"].to_string();
     assert!(notes.contains("there is no such object: no hook is asked"), "{notes}");
 }

@@ -14,7 +14,7 @@ use gatepost::{
     admit::{Gate, Reasons, decide},
     live::{Current, break_glass::Place, current::STALE_AFTER},
     model::{BreakGlass, Review, Verdict},
-    telemetry::{Audit, Metrics},
+    telemetry::Audit,
     wire::{
         inbound, json_view,
         pb::k8s::io::{

@@ -16,7 +16,7 @@ use gatepost::{
     app::{Running, Settings, Sidecar, StartError},
     front::admin::Admin,
     live::Current,
-    replicas::Replica,
+    replicas::{AdminUrl, Replica},
     telemetry::Metrics,
     tls::{ServerFiles, ServerTls},
 };
@@ -138,4 +138,12 @@ async fn the_admin_pages_are_served_with_the_same_pair_and_without_a_client_cert
     let mut page = String::new();
     timeout(LONG, stream.read_to_string(&mut page)).await.expect("in time").expect("an end");
     assert!(page.starts_with("HTTP/1.1 200 OK") && page.ends_with("ok\n"), "{page}");
+
+    // `gatepost status` asks there, too, and only whom it trusts.
+    let place: AdminUrl = format!("https://localhost:{}", address.port()).parse().expect("an address");
+    let trusting = |authority: &Authority| Arc::<[u8]>::from(authority.pem().into_bytes());
+    let report = place.report(Some(&trusting(&authority)), LONG).await.expect("a report");
+    assert_eq!(report.replica, "a");
+    let stranger = place.report(Some(&trusting(&Authority::new("another"))), LONG).await.expect_err("not trusted");
+    assert!(stranger.starts_with("TLS: invalid peer certificate"), "{stranger}");
 }

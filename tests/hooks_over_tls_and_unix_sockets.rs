@@ -54,16 +54,19 @@ impl Drop for Hook {
     }
 }
 
-/// Writes a CA and two pairs signed by it, `server` (for localhost) and `client`, under this name.
+/// Writes a CA and pairs signed by it, `server` (for localhost), `client` and `ended`, under this name.
 fn certificates(folder: &Path, name: &str) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("key")).expect("CA");
     let write = |file: String, text: String| std::fs::write(folder.join(file), text).expect("written");
     write(format!("{name}-ca.pem"), authority.pem());
-    for who in ["server", "client"] {
+    for who in ["server", "client", "ended"] {
         let key = KeyPair::generate().expect("key");
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        if who == "ended" {
+            params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        }
         let certificate = params.signed_by(&key, &authority).expect("signed");
         write(format!("{name}-{who}.pem"), certificate.pem());
         write(format!("{name}-{who}.key"), key.serialize_pem());
@@ -98,6 +101,8 @@ async fn what_is_trusted_is_asked_and_what_is_not_says_why() {
     let server = ["--listen", "127.0.0.1:0", "--tls-certificate", &chain, "--tls-key", &key];
     let tls = Hook::start(&server);
     let mutual = Hook::start(&[&server[..], &["--client-ca", &ca]].concat());
+    let (old_chain, old_key) = (at("ours-ended.pem"), at("ours-ended.key"));
+    let ended = Hook::start(&["--listen", "127.0.0.1:0", "--tls-certificate", &old_chain, "--tls-key", &old_key]);
     assert!(tls.url.starts_with("grpcs://127.0.0.1:"), "{}", tls.url);
 
     let ours = "caFile: ours-ca.pem, serverName: localhost";
@@ -107,6 +112,7 @@ async fn what_is_trusted_is_asked_and_what_is_not_says_why() {
         (&tls.url, ours.to_owned(), None),
         (&tls.url, "caFile: theirs-ca.pem, serverName: localhost".to_owned(), Some("invalid peer certificate")),
         (&tls.url, "caFile: ours-ca.pem, serverName: elsewhere.example".to_owned(), Some("not valid for name")),
+        (&ended.url, ours.to_owned(), Some("certificate expired")),
         (&mutual.url, format!("{ours}, {pair}"), None),
         (&mutual.url, ours.to_owned(), Some("h.example.com")),
         (&mutual.url, format!("{ours}, {strange}"), Some("h.example.com")),

@@ -87,7 +87,7 @@ fn matching_allocates_nothing() {
         object: None,
         old_object: None,
         options: None,
-        encoding: gatepost::model::Encoding::Grpc,
+        encoding: Encoding::Grpc,
         message: 0..0,
         bytes: Rope::new(Vec::new()),
     };

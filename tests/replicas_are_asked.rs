@@ -11,14 +11,23 @@ use std::{
 };
 
 use front::until;
-use gatepost::replicas::{Report, Standing};
+use gatepost::{
+    etcd,
+    replicas::{Report, Standing, StatusPlace},
+};
+use serde_json::Value;
 use support::{
     gate::{document, hook},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
 };
-use tokio::task::spawn_blocking;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::spawn_blocking,
+    time::timeout,
+};
 
 const HOOK: &str = "h.example.com";
 
@@ -131,6 +140,42 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
     assert!(stderr.contains("none of 1 replica knows other.example.com"), "{stderr}");
 }
 
+/// Nobody is there to be told; that is said, and nothing else suffers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_replica_that_cannot_tell_of_itself_serves_all_the_same() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let access = etcd::Access { endpoints: vec![format!("http://{free}")], ..etcd::Access::default() };
+    let tells = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
+    let h = ScriptedHook::start(Script::Allow).await;
+    let a = Configured::telling("a", tells, &[hook(HOOK, &h.url(), "")]);
+    let told = async || {
+        let mut page = TcpStream::connect(a.running.addresses.admin).await.expect("connects");
+        page.write_all(b"GET /configz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.expect("asks");
+        let mut text = String::new();
+        page.read_to_string(&mut text).await.expect("answers");
+        let (_, page) = text.split_once("\r\n\r\n").expect("a head");
+        serde_json::from_str::<Value>(page).expect("JSON")["telling"].take()
+    };
+    let failing = timeout(front::LONG, async {
+        loop {
+            let telling = told().await;
+            if telling["failure"].is_string() {
+                return telling;
+            }
+        }
+    });
+    let telling = failing.await.expect("it is said");
+    let place = telling["place"].as_str().expect("a place");
+    assert!(place.contains(&free.to_string()) && place.ends_with("key /gatepost/replicas/a"), "{telling}");
+    assert!(telling["told"].is_null() && telling["failure"].as_str().expect("why").contains("cannot reach etcd"));
+
+    let caller = front::caller(a.running.addresses.tcp).await;
+    let verdict = caller.call(front::grpc(front::REVIEW), [message(create_pod("1", 2000))]).await;
+    assert_eq!(verdict.status, Some(0));
+    drop(caller);
+    assert!(spawn_blocking(|| a.running.stop()).await.expect("stops").complete());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn drain_says_when_another_hook_is_asked_at_the_same_endpoint() {
     let h = ScriptedHook::start(Script::Allow).await;
@@ -159,8 +204,5 @@ async fn a_hook_that_is_probed_tells_at_which_step_it_fails() {
         "{table}"
     );
     assert!(table.contains("(step: connect)"), "{table}");
-    tokio::time::timeout(Duration::from_secs(20), spawn_blocking(|| a.running.stop()))
-        .await
-        .expect("stops")
-        .expect("ends");
+    timeout(Duration::from_secs(20), spawn_blocking(|| a.running.stop())).await.expect("stops").expect("ends");
 }

@@ -44,14 +44,18 @@ impl Process {
 
     /// Waits for the line `listening ROLE ADDRESS`.
     pub(crate) fn address(&self, role: &str) -> Fallible<SocketAddr> {
-        let prefix = format!("listening {role} ");
+        Ok(self.line(&format!("listening {role} "))?.parse()?)
+    }
+
+    /// Waits for a line that begins so; the rest of it.
+    pub(crate) fn line(&self, beginning: &str) -> Fallible<String> {
         loop {
             let line = self.lines.recv_timeout(START).map_err(|_| {
                 let said = fs::read_to_string(&self.complaints).unwrap_or_default();
-                format!("{} did not say where it listens ({role}); it said: {said}", self.name)
+                format!("{} did not say {beginning:?}; it said: {said}", self.name)
             })?;
-            if let Some(address) = line.strip_prefix(&prefix) {
-                return Ok(address.trim().parse()?);
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return Ok(rest.trim().to_owned());
             }
         }
     }

@@ -109,11 +109,8 @@ impl<'a> Lookup<'a> {
             return Ok(selector.matches(sent));
         }
         let Some(namespaces) = self.namespaces else {
-            let written = self.generation.snapshot.namespace_labels(namespace);
-            return match written {
-                Some(labels) => Ok(selector.matches(labels)),
-                None => Err(Held::Refused(Box::new(status::namespace_not_found(namespace)))),
-            };
+            let written = self.generation.snapshot.selects_namespace(selector, namespace);
+            return written.ok_or_else(|| Held::Refused(Box::new(status::namespace_not_found(namespace))));
         };
         if let Some(found) = &self.found {
             return Ok(selector.matches(found.as_ref().map_err(Clone::clone)?));

@@ -109,7 +109,7 @@ impl Sidecar {
         let read = finish(&runtime, source.read());
         let emergency = is_open(&current, read.as_ref().ok(), settings.break_glass_file.as_deref());
         let first = match read {
-            Ok(contents) => candidate(&contents).map_err(StartError::Invalid).map(Some),
+            Ok(contents) => candidate(&contents, settings.on_hazard).map_err(StartError::Invalid).map(Some),
             Err(error) => Err(error.into()),
         };
         let first = match first {

@@ -202,7 +202,8 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(&runtime, until))?);
     }
     let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
-    let mut rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
+    let rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
+    let mut rotator = rotator.with_hazards(settings.on_hazard);
     if let Some(first) = first {
         rotator.put_in_force(first);
     }

@@ -12,6 +12,7 @@ use crate::{
     admit::Reasons,
     kube::Access,
     replicas::{Replica, StatusPlace},
+    rotate::OnHazard,
     source::{Place, poll::READ_EVERY},
     tls::ServerFiles,
 };
@@ -66,6 +67,8 @@ pub struct Settings {
     pub break_glass_file: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
+    /// What becomes of a configuration that can take the cluster down.
+    pub on_hazard: OnHazard,
 }
 
 impl Settings {
@@ -107,6 +110,7 @@ impl Settings {
             audit_log: AuditLog::None,
             break_glass_file: None,
             reasons: Reasons::First,
+            on_hazard: OnHazard::Warn,
         }
     }
 

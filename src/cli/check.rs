@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Ending, complain};
+use super::{Ending, complain, hazards, hazards::HazardsArg};
 use crate::{
     model::{FailurePolicy, Hook, HookType, SideEffects},
-    rotate::candidate,
-    snapshot::Snapshot,
+    rotate::{OnHazard, candidate},
+    snapshot::{Snapshot, hazards::Severity},
     source::{FileSource, ReadError},
 };
 
@@ -22,10 +22,19 @@ const EXAMPLES: &str = "\
 Examples:
   gatepost check gatepost.yaml
   gatepost check /etc/gatepost && systemctl restart gatepost
+  gatepost check --hazards deny /etc/gatepost      # in CI
+
+Hazards:
+  What is sound and can take a cluster down all the same is printed after the summary, the worst first, each with an
+  outage that it has caused, and for each hook with the patch that mends its entry.
+    deadlock  once the hook is down, nothing brings it back but a person
+    danger    while the hook is down, so is a part of the cluster that others rest on
+    gap       something passes unseen that the hook surely means, or it cannot be told from the configuration
 
 Exit codes:
   0  no problem: a summary of what would be in force is printed
-  1  problems: one a line (file, place, what is wrong, what to do), then their number";
+  1  problems: one a line (file, place, what is wrong, what to do), then their number; or, with --hazards deny, a
+     deadlock or a danger";
 
 /// Check a configuration: print every problem at once, or what would be in force
 ///
@@ -36,12 +45,16 @@ Exit codes:
 pub struct Check {
     /// A YAML or JSON file, or a folder of them
     path: PathBuf,
+
+    /// What becomes of a configuration that is sound and can take the cluster down
+    #[arg(long, value_enum, default_value = "warn")]
+    hazards: HazardsArg,
 }
 
 impl Check {
     /// Checks and tells.
     pub fn run(&self) -> Ending {
-        match examined(&self.path) {
+        match examined(&self.path, self.hazards.into()) {
             Ok((told, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
                 let _ = io::stdout().write_all(told.as_bytes());
@@ -56,10 +69,17 @@ impl Check {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn examined(path: &Path) -> Result<(String, Ending), ReadError> {
+pub(super) fn examined(path: &Path, on_hazard: OnHazard) -> Result<(String, Ending), ReadError> {
     let contents = FileSource::new(path).read(PATIENCE)?;
-    Ok(match candidate(&contents) {
-        Ok(candidate) => (summary(contents.files.len(), &candidate.snapshot), Ending::Good),
+    // Hazards that are denied are told like those that are not, for their patches; only the end differs.
+    let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
+    Ok(match candidate(&contents, looked) {
+        Ok(candidate) => {
+            let findings = candidate.snapshot.findings();
+            let told = summary(contents.files.len(), &candidate.snapshot) + &hazards::told(findings);
+            let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
+            (told, if bad && on_hazard == OnHazard::Deny { Ending::Failed } else { Ending::Good })
+        }
         Err(problems) => {
             let mut told = String::new();
             for problem in &problems {

@@ -18,7 +18,10 @@ use self::{
     object::{Object, Phase},
 };
 use super::{Ending, check, complain};
-use crate::kube::{Access, Client, KubeError, List};
+use crate::{
+    kube::{Access, Client, KubeError, List},
+    rotate::OnHazard,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -123,7 +126,7 @@ impl Import {
         for object in own {
             let _ = writeln!(told, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
         }
-        let (found, ending) = check::examined(&self.folder).map_err(|error| error.to_string())?;
+        let (found, ending) = check::examined(&self.folder, OnHazard::Warn).map_err(|error| error.to_string())?;
         told.push_str(&found);
         told.push_str(&advice::advice(&self.folder, &objects, ending == Ending::Good));
         Ok((told, ending))

@@ -6,6 +6,7 @@ pub mod check;
 pub mod crd;
 pub mod demo;
 pub mod drain;
+pub mod hazards;
 pub mod health;
 pub mod hook;
 pub mod import;
@@ -13,6 +14,7 @@ pub mod logging;
 pub mod register;
 pub mod replicas;
 pub mod review;
+pub mod runlevels;
 pub mod serve;
 pub mod size;
 mod source;
@@ -103,6 +105,7 @@ enum Command {
     Hook(hook::Hook),
     Import(import::Import),
     Register(register::Register),
+    Runlevels(runlevels::Runlevels),
 }
 
 /// Parses the command line and does what it says.
@@ -121,6 +124,7 @@ pub fn main() -> ExitCode {
         Command::Hook(hook) => hook.run(),
         Command::Import(import) => import.run(),
         Command::Register(register) => register.run(),
+        Command::Runlevels(runlevels) => runlevels.run(),
     };
     ending.into()
 }

@@ -10,7 +10,9 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::{Ending, complain, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs};
+use super::{
+    Ending, complain, hazards::HazardsArg, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs,
+};
 use crate::{
     admit::Reasons,
     app::{Running, Settings, Sidecar, run, settings::AuditLog},
@@ -135,6 +137,12 @@ pub struct Serve {
     #[arg(long, value_enum, default_value = "first")]
     reasons: ReasonsArg,
 
+    /// What becomes of a configuration that is sound and can take the cluster down: told, refused, or not looked for
+    ///
+    /// See `gatepost check --help`. What is told stands in the log once for each change, and on /configz.
+    #[arg(long, value_enum, default_value = "warn")]
+    hazards: HazardsArg,
+
     #[command(flatten)]
     logging: Logging,
 }
@@ -241,6 +249,7 @@ impl Serve {
                 ReasonsArg::First => Reasons::First,
                 ReasonsArg::All => Reasons::All,
             },
+            on_hazard: self.hazards.into(),
             ..Settings::of(source)
         })
     }

@@ -123,7 +123,7 @@ impl EtcdError {
             Self::Login { .. } => "correct the user or the password file; etcd logs failed logins",
             Self::Unknown { .. } => "give a user and a password file, or a client certificate that names a user",
             Self::Denied { .. } => {
-                "let the user's role do this on the prefix: `etcdctl role grant-permission --prefix=true ROLE read PREFIX`"
+                "let the user's role do this on the prefix: `etcdctl role grant-permission --prefix=true ROLE read|readwrite PREFIX`"
             }
             Self::NoLease { .. } => "grant another",
             Self::TooLarge { .. } => "give the prefix that holds the configuration and nothing else",

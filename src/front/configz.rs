@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     live::{Current, Departed, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing},
     replicas::{Replica, Telling},
+    snapshot::hazards::Finding,
 };
 
 /// The page as JSON.
@@ -33,6 +34,7 @@ pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
         "leaving": leaving(current),
+        "hazards": generation.snapshot.findings().iter().map(Finding::describe).collect::<Vec<_>>(),
         "configuration": generation.snapshot.describe(),
     })
 }

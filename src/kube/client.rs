@@ -157,6 +157,14 @@ impl Client {
         }
     }
 
+    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub async fn patch(&self, path: &str, content_type: &str, patch: &Value) -> Result<(), KubeError> {
+        self.write(Method::PATCH, path, Some(content_type), patch.to_string().into_bytes()).await
+    }
+
     async fn write(&self, method: Method, path: &str, form: Option<&str>, body: Vec<u8>) -> Result<(), KubeError> {
         let mut request = Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
         if let Some(form) = form {

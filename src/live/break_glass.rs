@@ -189,14 +189,11 @@ impl Book {
         for gone in before.iter().filter(|open| !holds(after, open)) {
             log(gone, "break-glass has closed");
         }
+        let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN);
         if after.is_empty() {
             self.told = None;
-        } else if self.told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN) {
-            if self.told.replace(now).is_some() {
-                after
-                    .iter()
-                    .for_each(|open| log(open, "break-glass is still open: requests pass without being checked"));
-            }
+        } else if due && self.told.replace(now).is_some() {
+            after.iter().for_each(|open| log(open, "break-glass is still open: requests pass without being checked"));
         }
     }
 }

@@ -4,9 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use rustls::ClientConfig;
 
+use super::OnHazard;
 use crate::{
     model::{
-        BreakGlass, Endpoint, Hook, Revision,
+        BreakGlass, Endpoint, Revision,
         hook::{EndpointTls, Transport},
     },
     snapshot::{self, Problem, Snapshot},
@@ -45,12 +46,13 @@ pub struct Known {
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 
-/// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material.
+/// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material, and
+/// what can go wrong with hooks that are well written.
 ///
 /// # Errors
 /// Every problem there is, not just the first.
-pub fn candidate(contents: &Contents) -> Result<Candidate, Vec<Problem>> {
-    Known::default().candidate(contents)
+pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
+    Known::default().candidate(contents, on_hazard)
 }
 
 impl Known {
@@ -63,13 +65,13 @@ impl Known {
     ///
     /// # Errors
     /// Every problem there is, not just the first.
-    pub fn candidate(&mut self, contents: &Contents) -> Result<Candidate, Vec<Problem>> {
+    pub fn candidate(&mut self, contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
         let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written))?;
         let snapshot = snapshot.noted(&contents.notes);
         let system = tls::SystemRoots::default();
         let mut tls = TlsConfigs::new();
         let mut problems = Vec::new();
-        for hook in &snapshot.hooks {
+        for (index, hook) in (0..).zip(&snapshot.hooks) {
             let Some(wanted) = &hook.endpoint.tls else { continue };
             let key = (wanted.clone(), hook.endpoint.transport);
             if tls.contains_key(&key) {
@@ -79,7 +81,7 @@ impl Known {
             match known.unwrap_or_else(|| tls::client_config(wanted, hook.endpoint.transport, &system)) {
                 Ok(config) => drop(tls.insert(key, config)),
                 Err(error) => problems.push(Problem {
-                    file: file_of(hook, contents),
+                    file: snapshot.origin(index).map_or_else(String::new, |origin| origin.file.clone()),
                     path: format!("hook {:?}, TLS", hook.name),
                     what: error.to_string(),
                     fix: error.fix().to_owned(),
@@ -89,24 +91,15 @@ impl Known {
         if !problems.is_empty() {
             return Err(problems);
         }
+        let findings = on_hazard.judge(&snapshot)?;
         let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
         self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
         Ok(Candidate {
             digest: contents.digest.clone(),
             revision: contents.revision.clone(),
-            snapshot: Arc::new(snapshot),
+            snapshot: Arc::new(snapshot.with_findings(findings)),
             break_glass: self.documents.break_glass(),
             tls,
         })
-    }
-}
-
-/// The file that speaks of the hook, where only one does. (A compiled hook does not know where it was written.)
-fn file_of(hook: &Hook, contents: &Contents) -> String {
-    let speaks = |bytes: &[u8]| str::from_utf8(bytes).is_ok_and(|text| text.contains(&*hook.name));
-    let mut files = contents.files.iter().filter(|file| speaks(&file.bytes));
-    match (files.next(), files.next()) {
-        (Some(only), None) => only.name.clone(),
-        _ => "configuration".to_owned(),
     }
 }

@@ -9,9 +9,11 @@
 
 pub mod candidate;
 pub mod draining;
+pub mod on_hazard;
 pub mod probing;
 pub mod rotator;
 pub mod seating;
 
 pub use candidate::{Candidate, candidate};
+pub use on_hazard::OnHazard;
 pub use rotator::Rotator;

@@ -9,7 +9,7 @@ use std::{
 use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
 
 use super::{
-    Candidate,
+    Candidate, OnHazard,
     candidate::Known,
     draining::Drain,
     probing::{ProbeNews, Probing},
@@ -22,7 +22,7 @@ use crate::{
         Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
     },
     model::{BreakGlass, Endpoint, Hook, Revision},
-    snapshot::{Problem, Snapshot},
+    snapshot::{Problem, Snapshot, hazards::Severity},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
 };
@@ -33,6 +33,7 @@ pub struct Rotator {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
+    on_hazard: OnHazard,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
     known: Known,
@@ -51,6 +52,7 @@ impl Rotator {
             current,
             metrics,
             workers,
+            on_hazard: OnHazard::default(),
             judged: String::new(),
             known: Known::default(),
             probing: HashMap::new(),
@@ -59,6 +61,11 @@ impl Rotator {
             failed_read: None,
             told_stale: false,
         }
+    }
+
+    /// Does this about hazards in what is read from now on.
+    pub fn with_hazards(self, on_hazard: OnHazard) -> Self {
+        Self { on_hazard, ..self }
     }
 
     /// Takes readings until no more can come.
@@ -113,8 +120,9 @@ impl Rotator {
         let revision = contents.revision.clone();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
+        let on_hazard = self.on_hazard;
         let check = move || {
-            let candidate = known.candidate(&contents);
+            let candidate = known.candidate(&contents, on_hazard);
             (candidate.map_err(|problems| (problems, known.break_glass())), known)
         };
         match spawn_blocking(check).await {
@@ -194,6 +202,7 @@ impl Rotator {
             self.rename(&candidate.digest, candidate.revision);
             return;
         }
+        tell_hazards(&candidate.snapshot);
         let hooks = self.seated(&in_force, &candidate);
         let wait: HashSet<_> =
             hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
@@ -324,6 +333,16 @@ impl Rotator {
             self.current.set_failed_read(None);
         }
         self.told_stale = false;
+    }
+}
+
+/// What is found is told once a change, the worst loudest.
+fn tell_hazards(snapshot: &Snapshot) {
+    for finding in snapshot.findings() {
+        match finding.severity {
+            Severity::Deadlock | Severity::Danger => tracing::warn!("hazard: {finding}"),
+            Severity::Gap => tracing::info!("hazard: {finding}"),
+        }
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Entry {
     pub(super) declared_policy: FailurePolicy,
     /// True where it does.
     pub(super) rolling_out: bool,
+    /// The file it stands in, and its place there.
+    pub(super) place: (String, String),
 }
 
 /// Checks one entry; what is wrong is reported.
@@ -104,7 +106,7 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
         namespace_selector,
         object_selector,
     };
-    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some() })
+    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), place: at.place() })
 }
 
 /// The value, where one was written.

@@ -22,6 +22,7 @@ mod describe;
 mod document;
 mod exempt;
 mod form;
+pub mod hazards;
 mod hook;
 mod http_url;
 mod identity;
@@ -94,6 +95,10 @@ pub struct Origin {
     pub declared_policy: FailurePolicy,
     /// True while `rollout.createAs: Ignore` stands in the entry.
     pub rolling_out: bool,
+    /// The file it stands in, named as the source names it.
+    pub file: String,
+    /// Its place there, as in a [`Problem`].
+    pub path: String,
 }
 
 /// A configuration that was checked and compiled. It does not change; a new one takes its place.
@@ -109,6 +114,7 @@ pub struct Snapshot {
     /// Is any hook asked about the configuration of admission?
     static_hooks: bool,
     notes: Vec<Note>,
+    findings: Vec<hazards::Finding>,
 }
 
 /// Checks the files and compiles what they say. No file at all is a configuration without hooks.
@@ -160,11 +166,14 @@ impl Snapshot {
         for configuration in checked.configurations {
             let name: Arc<str> = configuration.name.into();
             for mut entry in configuration.hooks {
+                let (file, path) = entry.place;
                 entry.hook.id = identities.next(configuration.prefix, &name, &entry.hook.name);
                 origins.push(Origin {
                     configuration: name.clone(),
                     declared_policy: entry.declared_policy,
                     rolling_out: entry.rolling_out,
+                    file,
+                    path,
                 });
                 hooks.push(Arc::new(entry.hook));
             }
@@ -180,6 +189,7 @@ impl Snapshot {
             initializers,
             bypasses,
             notes: checked.notes,
+            findings: Vec::new(),
         }
     }
 
@@ -211,6 +221,21 @@ impl Snapshot {
         self.namespaces.get(namespace)
     }
 
+    /// The namespaces that the configuration holds, in no order.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Labels)> {
+        self.namespaces.iter().map(|(name, labels)| (&**name, labels))
+    }
+
+    /// Does this selector match a namespace that the configuration holds? One that asks for nothing but the name needs
+    /// no document: every namespace has that label. `None` where nobody knows.
+    pub fn selects_namespace(&self, selector: &Selector, namespace: &str) -> Option<bool> {
+        if let Some(labels) = self.namespaces.get(namespace) {
+            return Some(selector.matches(labels));
+        }
+        let by_name = selector.0.iter().all(|requirement| requirement.key() == namespace::NAME_LABEL);
+        by_name.then(|| selector.matches(&[(namespace::NAME_LABEL, namespace)].into_iter().collect()))
+    }
+
     /// The same, with notes of whoever has read the files before its own.
     #[must_use]
     pub fn noted(mut self, notes: &[Note]) -> Self {
@@ -221,6 +246,24 @@ impl Snapshot {
     /// What is no problem, and should be known.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// The same, with the labels of these namespaces in the place of what the configuration holds of them.
+    #[must_use]
+    pub fn with_namespaces(mut self, namespaces: impl IntoIterator<Item = (Box<str>, Labels)>) -> Self {
+        self.namespaces.extend(namespaces);
+        self
+    }
+
+    /// The same, with what was found in it.
+    #[must_use]
+    pub fn with_findings(self, findings: Vec<hazards::Finding>) -> Self {
+        Self { findings, ..self }
+    }
+
+    /// What can go wrong with it, as far as that was looked for.
+    pub fn findings(&self) -> &[hazards::Finding] {
+        &self.findings
     }
 
     /// The initializers of each resource, in the order of their configurations.

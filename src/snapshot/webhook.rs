@@ -78,7 +78,7 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
         namespace_selector,
         object_selector,
     };
-    Some(Entry { hook, declared_policy: failure_policy, rolling_out: false })
+    Some(Entry { hook, declared_policy: failure_policy, rolling_out: false, place: at.place() })
 }
 
 fn name<'a>(at: &At<'a>) -> Option<&'a str> {

@@ -87,7 +87,7 @@ impl FileSource {
         if contents.digest != last.digest {
             let known = contents.references.clone();
             let read = |written: &str| self.read_reference(written);
-            contents = references::with_references(contents, &known, &mut last.known, &read);
+            contents = references::with_references(contents, &known, &read, &mut last.known);
             last.digest.clone_from(&contents.digest);
             if !contents.references.keys().eq(&last.references) {
                 // Now we know what to stamp before reading.

@@ -19,7 +19,7 @@ pub(super) const LIMIT: u64 = 64 << 20;
 /// in the folder, and without a folder none is. What cannot be had is no failed read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
-    with_references(contents, &known, &mut snapshot::Known::default(), &|written| within(folder, written))
+    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::Known::default())
 }
 
 /// Are the files that were followed below `folder` as they were? Reads every one of them.
@@ -27,13 +27,13 @@ pub(super) fn unchanged(contents: &Contents, folder: Option<&Path>) -> bool {
     contents.references.iter().all(|(written, known)| within(folder, written) == *known)
 }
 
-/// The same contents with exactly the references they make; `known` ones are not read again, nor are `documents`. Who
-/// knows what a document refers to is its parser.
+/// The same contents with exactly the references they make; `known` ones are not read again, nor are the documents that
+/// `documents` knows. Who knows what a document refers to is its parser.
 pub(super) fn with_references(
     contents: Contents,
     known: &BTreeMap<String, Reference>,
-    documents: &mut snapshot::Known,
     read: &dyn Fn(&str) -> Reference,
+    documents: &mut snapshot::Known,
 ) -> Contents {
     if contents.references.is_empty() && !contents.files.iter().any(may_refer) {
         return contents;

@@ -114,7 +114,8 @@ impl Drop for Audit {
 }
 
 impl Shared {
-    fn run(&self, mut sink: impl Write) {
+    fn run(&self, sink: impl Write) {
+        let mut sink = Sink { sink, failing: false, torn: false };
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             // Read before emptying: what was pushed before `close` is then surely seen by this round.
@@ -127,9 +128,9 @@ impl Shared {
         }
     }
 
-    fn empty(&self, sink: &mut impl Write, batch: &mut Vec<u8>) {
+    fn empty(&self, sink: &mut Sink<impl Write>, batch: &mut Vec<u8>) {
         loop {
-            let mut lines = 0;
+            let mut lines = 0_u64;
             while batch.len() < BATCH {
                 let Some(line) = self.queue.pop() else { break };
                 batch.extend_from_slice(&line);
@@ -139,12 +140,56 @@ impl Shared {
             if lines == 0 {
                 return;
             }
-            if let Err(error) = sink.write_all(batch).and_then(|()| sink.flush()) {
-                self.lost.fetch_add(lines, Ordering::Relaxed);
-                tracing::warn!(%error, lines, "the audit log cannot be written; these lines are lost");
-            }
+            let written = sink.write(batch);
+            self.lost.fetch_add(lines.saturating_sub(written), Ordering::Relaxed);
             batch.clear();
         }
+    }
+}
+
+/// Where lines go. A full disk may take the beginning of one, and is told of once.
+struct Sink<W> {
+    sink: W,
+    failing: bool,
+    /// What was written last is not a whole line.
+    torn: bool,
+}
+
+impl<W: Write> Sink<W> {
+    /// Writes whole lines; how many of them were.
+    fn write(&mut self, lines: &[u8]) -> u64 {
+        let (written, ended) = self.write_out(lines);
+        match &ended {
+            Ok(()) if self.failing => tracing::info!("the audit log can be written again"),
+            Err(error) if !self.failing => {
+                tracing::warn!(%error, "the audit log cannot be written; lines are lost, and counted as gatepost_audit_lost_total");
+            }
+            _ => {}
+        }
+        self.failing = ended.is_err();
+        let written = lines.get(..written).unwrap_or_default();
+        self.torn = written.last().map_or(self.torn, |last| *last != b'\n');
+        written.iter().filter(|byte| **byte == b'\n').count() as u64
+    }
+
+    /// As `write_all`, but tells how far it came. Half a line from before is ended first, so that it spoils no other.
+    fn write_out(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+        if self.torn {
+            if let Err(error) = self.sink.write_all(b"\n") {
+                return (0, Err(error));
+            }
+            self.torn = false;
+        }
+        let mut written = 0;
+        while written < lines.len() {
+            match self.sink.write(&lines[written..]) {
+                Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return (written, Err(error)),
+            }
+        }
+        (written, self.sink.flush())
     }
 }
 
@@ -209,6 +254,36 @@ mod tests {
         (0..3).for_each(|_| audit.push(b"line".to_vec()));
         audit.close();
         assert_eq!(audit.lost(), 3);
+    }
+
+    #[test]
+    fn a_disk_that_was_full_spoils_one_line_and_no_other() {
+        /// Takes so many bytes, then none, until it has room again.
+        struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+        impl Write for Disk {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let (kept, room) = &mut *self.0.lock().unwrap();
+                if *room == 0 {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                let taken = bytes.len().min(*room);
+                kept.extend_from_slice(&bytes[..taken]);
+                *room -= taken;
+                Ok(taken)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let disk = Arc::new(Mutex::new((Vec::new(), 8)));
+        let mut sink = Sink { sink: Disk(Arc::clone(&disk)), failing: false, torn: false };
+        assert_eq!(sink.write(b"one\ntwo two\nthree\n"), 1);
+        assert!(sink.failing);
+        assert_eq!(sink.write(b"four\n"), 0);
+        disk.lock().unwrap().1 = 100;
+        assert_eq!(sink.write(b"five\n"), 1);
+        assert!(!sink.failing);
+        assert_eq!(String::from_utf8(disk.lock().unwrap().0.clone()).unwrap(), "one\ntwo \nfive\n");
     }
 
     #[test]

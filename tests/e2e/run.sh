@@ -18,6 +18,7 @@ source ./changes.sh
 source ./following.sh
 source ./definitions.sh
 source ./sourcing.sh
+source ./runlevels.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -53,6 +54,11 @@ if ((${#modes[@]} == 0)); then
   check "direct: the same requests come to the same once more" "$work/replay-program" compare -expected /dev/null "$work/direct.jsonl" again="$work/again.jsonl"
 fi
 unregister direct
+
+if ((${#modes[@]} > 0)); then
+  echo "======== runlevels"
+  runlevels
+fi
 
 for mode in "${modes[@]}"; do
   echo "======== $mode: kube-apiserver asks Gatepost, registered as $(described "$mode")"

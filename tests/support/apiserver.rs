@@ -1,9 +1,10 @@
-//! A kube-apiserver's face: its namespaces by list, watch and get over plain HTTP/1.1, as the test says.
-#![allow(unreachable_pub, clippy::expect_used, reason = "test support")]
+//! A kube-apiserver's face: its namespaces by list, watch, get and merge patch over plain HTTP/1.1, as the test says.
+#![allow(dead_code, unreachable_pub, clippy::expect_used, reason = "test support")]
 
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -21,6 +22,7 @@ pub enum Asked {
     List,
     Watch,
     Get,
+    Patch,
 }
 
 /// What a watch does next.
@@ -43,6 +45,8 @@ pub struct Apiserver {
 struct State {
     /// Name and value of the label `team`.
     namespaces: BTreeMap<String, String>,
+    /// Labels that a patch has written beside it.
+    patched: BTreeMap<String, Value>,
     revision: u64,
     /// Answered with this status, as often as the number says.
     refused: Vec<(Asked, u16)>,
@@ -76,13 +80,18 @@ impl Apiserver {
     pub async fn client(&self) -> Client {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("kubeconfig");
+        self.write_kubeconfig(&path);
+        let access = Access::Kubeconfig { path: Some(path), context: None };
+        Client::open(&access).await.expect("a client")
+    }
+
+    /// That kubeconfig.
+    pub fn write_kubeconfig(&self, path: &Path) {
         let cluster = json!({"name": "c", "cluster": {"server": format!("http://{}", self.address)}});
         let context = json!({"name": "c", "context": {"cluster": "c", "user": "u"}});
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context],
             "users": [{"name": "u", "user": {"token": "t"}}], "current-context": "c"});
-        std::fs::write(&path, kubeconfig.to_string()).expect("writes");
-        let access = Access::Kubeconfig { path: Some(path), context: None };
-        Client::open(&access).await.expect("a client")
+        std::fs::write(path, kubeconfig.to_string()).expect("writes");
     }
 
     /// From now on there is such a namespace; no watch is told.
@@ -95,6 +104,11 @@ impl Apiserver {
     /// From now on there is none; no watch is told.
     pub fn has_no(&self, name: &str) {
         locked(&self.state).namespaces.remove(name);
+    }
+
+    /// What has been written into that namespace's labels by patches.
+    pub fn written(&self, name: &str) -> Value {
+        locked(&self.state).patched.get(name).cloned().unwrap_or_default()
     }
 
     /// The next question of this kind is answered with this status.
@@ -152,9 +166,23 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read).lines();
     while let Ok(Some(first)) = lines.next_line().await {
-        while lines.next_line().await.is_ok_and(|line| line.is_some_and(|line| !line.is_empty())) {}
+        let (mut length, mut patch) = (0, None);
+        while let Ok(Some(line)) = lines.next_line().await {
+            match line.to_ascii_lowercase().split_once(": ") {
+                Some(("content-length", bytes)) => length = bytes.parse().expect("a length"),
+                Some(("content-type", written)) => patch = Some(written.to_owned()),
+                _ if line.is_empty() => break,
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        lines.get_mut().read_exact(&mut body).await.expect("a body");
         let path = first.split(' ').nth(1).expect("a path").to_owned();
-        let (answer, watch) = answer(&state, &path);
+        let patch = patch.filter(|_| first.starts_with("PATCH ")).map(|written| {
+            assert_eq!(written, "application/merge-patch+json");
+            serde_json::from_slice(&body).expect("JSON")
+        });
+        let (answer, watch) = answer(&state, &path, patch);
         let Some(answer) = answer else {
             // Until the caller has had enough.
             let _ = lines.get_mut().read_u8().await;
@@ -181,10 +209,15 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
 }
 
 /// The answer's head and body; none where silence is the answer. For a watch, what is to come.
-fn answer(state: &Mutex<State>, path: &str) -> (Option<String>, Option<mpsc::UnboundedReceiver<Next>>) {
+fn answer(
+    state: &Mutex<State>,
+    path: &str,
+    patch: Option<Value>,
+) -> (Option<String>, Option<mpsc::UnboundedReceiver<Next>>) {
     let mut state = locked(state);
     let name = path.strip_prefix("/api/v1/namespaces/");
     let asked = match name {
+        Some(_) if patch.is_some() => Asked::Patch,
         Some(_) => Asked::Get,
         None if path.contains("watch=1") => Asked::Watch,
         None => Asked::List,
@@ -197,7 +230,24 @@ fn answer(state: &Mutex<State>, path: &str) -> (Option<String>, Option<mpsc::Unb
         let (_, code) = state.refused.remove(place);
         return (Some(whole(code, &json!({"kind": "Status", "code": code, "message": "not for you"}))), None);
     }
-    let found = |name: &str| state.namespaces.get(name).map(|team| namespace(name, team, state.revision));
+    if let (Some(patch), Some(name)) = (patch, name) {
+        let (name, query) = name.split_once('?').unwrap_or((name, ""));
+        if !query.contains("dryRun=All") {
+            state.revision += 1;
+            let labels = state.patched.entry(name.to_owned()).or_insert_with(|| json!({}));
+            for (key, value) in patch["metadata"]["labels"].as_object().expect("labels") {
+                labels[key] = value.clone();
+            }
+        }
+        return (Some(whole(200, &json!({}))), None);
+    }
+    let found = |name: &str| {
+        let mut found = namespace(name, state.namespaces.get(name)?, state.revision);
+        for (key, value) in state.patched.get(name).and_then(Value::as_object).into_iter().flatten() {
+            found["metadata"]["labels"][key] = value.clone();
+        }
+        Some(found)
+    };
     match (asked, name) {
         (Asked::Get, Some(name)) => {
             (Some(found(name).map_or_else(|| whole(404, &json!({})), |it| whole(200, &it))), None)

@@ -5,6 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use gatepost::{
     app::{Running, Settings, Sidecar},
     live::{LiveHook, Rotation},
+    replicas::StatusPlace,
 };
 use tempfile::TempDir;
 
@@ -25,11 +26,20 @@ impl Configured {
 
     /// The same, as the replica of that name.
     pub fn named(replica: &str, hooks: &[String]) -> Self {
+        Self::telling(replica, StatusPlace::Nowhere, hooks)
+    }
+
+    /// The same, which tells of itself there.
+    pub fn telling(replica: &str, tells: StatusPlace, hooks: &[String]) -> Self {
+        Self::start_with(hooks, |settings| Settings { replica: replica.to_owned(), tells, ..settings })
+    }
+
+    /// The same with other settings.
+    pub fn start_with(hooks: &[String], change: impl FnOnce(Settings) -> Settings) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         replace(folder.path(), &document(hooks));
-        let replica = replica.to_owned();
-        let settings = Settings { read_every: Duration::from_millis(20), replica, ..Settings::local(folder.path()) };
-        Self { running: Sidecar::start(settings).expect("starts"), folder }
+        let settings = Settings { read_every: Duration::from_millis(20), ..Settings::local(folder.path()) };
+        Self { running: Sidecar::start(change(settings)).expect("starts"), folder }
     }
 
     /// Puts this text in the place of the configuration.

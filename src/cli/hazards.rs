@@ -1,0 +1,64 @@
+//! Hazards, as people read them: what was found, and what to write into which entry.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use clap::ValueEnum;
+
+use super::{check::counted, yaml::yaml};
+use crate::{
+    rotate::OnHazard,
+    snapshot::hazards::{Concerned, Finding, Severity},
+};
+
+/// `--hazards`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HazardsArg {
+    /// Tell them.
+    Warn,
+    /// Take deadlocks and dangers for problems; tell gaps.
+    Deny,
+    /// Do not look for them.
+    Off,
+}
+
+impl From<HazardsArg> for OnHazard {
+    fn from(arg: HazardsArg) -> Self {
+        match arg {
+            HazardsArg::Warn => Self::Warn,
+            HazardsArg::Deny => Self::Deny,
+            HazardsArg::Off => Self::Off,
+        }
+    }
+}
+
+/// Every finding, and then for each hook the one patch that mends all of its own; nothing where nothing was found.
+pub(super) fn told(findings: &[Finding]) -> String {
+    let mut told = String::new();
+    if findings.is_empty() {
+        return told;
+    }
+    let numbers = [(Severity::Deadlock, "deadlock"), (Severity::Danger, "danger"), (Severity::Gap, "gap")]
+        .map(|(severity, noun)| (findings.iter().filter(|finding| finding.severity == severity).count(), noun));
+    let numbers: Vec<_> = numbers.into_iter().filter(|(n, _)| *n > 0).map(|(n, noun)| counted(n, noun)).collect();
+    let _ = writeln!(told, "\nhazards: {}", numbers.join(", "));
+    let mut patched: BTreeMap<(&str, &str), &Concerned> = BTreeMap::new();
+    for finding in findings {
+        let _ = writeln!(told, "\n{} {}", finding.severity.as_str(), finding.rule);
+        for concerned in &finding.hooks {
+            let _ = writeln!(told, "  {}: {}", concerned.file, concerned.path);
+            patched.entry((&concerned.file, &concerned.path)).or_insert(concerned);
+        }
+        let _ = writeln!(told, "  {}", finding.what);
+        if !finding.outages.is_empty() {
+            let _ = writeln!(told, "  as in {}", finding.outages.join(", "));
+        }
+    }
+    for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
+        let Concerned { hook, file, path, patch, .. } = concerned;
+        let _ = writeln!(told, "\nto mend hook {hook:?}, merge into its entry ({file}: {path}):");
+        for line in yaml(patch).unwrap_or_else(|_| patch.to_string()).lines() {
+            let _ = writeln!(told, "  {line}");
+        }
+    }
+    told
+}

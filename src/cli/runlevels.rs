@@ -1,0 +1,159 @@
+//! `runlevels`: which namespaces run before which, as labels that hooks select by.
+
+mod cluster;
+mod plan;
+mod text;
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::runtime::Builder;
+
+use self::plan::{Known, Plan, plan};
+use super::{Ending, complain};
+use crate::{
+    kube::{Access, Client, KubeError},
+    snapshot::{self, Snapshot},
+    source::FileSource,
+};
+
+/// Nobody waits for us but a person: a slow mount may take its time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost runlevels --print --config /etc/gatepost            # asks no cluster
+  gatepost runlevels --print --config /etc/gatepost --kubeconfig admin.conf --add-on kube-dns
+  gatepost runlevels --apply --config /etc/gatepost --add-on kube-dns --dry-run
+  gatepost runlevels --apply --config /etc/gatepost --add-on kube-dns
+
+Runlevels, in the label gatepost.dev/runlevel:
+  0   kube-system, kube-public, kube-node-lease
+  1   add-ons that hooks rest on (DNS, the network): name each with --add-on
+  2   the namespaces of hooks, as far as clientConfig names a Service
+  3+  the namespaces of hooks whose pods other hooks must approve: one more than the highest of these
+  Every hook should leave alone its own level and all below it; what it should carry for that is printed.
+  A namespace keeps the level that its label says, unless --force.
+
+Rights:
+  Reading needs the verb list on namespaces, --apply also patch. Whoever may change this label can take a namespace out
+  of every hook's sight: see docs/runlevels.md for how to guard it.
+
+Exit codes:
+  0  printed, or labelled
+  1  not, or not all: why is on stderr, what was done before on stdout";
+
+/// Label the namespaces of a cluster by what has to run before what
+///
+/// Computes the runlevel of each namespace from the hooks of a configuration, and prints the labels or writes them, one
+/// merge patch a namespace that changes only this label. Doing it again changes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["print", "apply"]))]
+pub struct Runlevels {
+    /// Print Namespace documents for kubectl apply --server-side, and what each hook should select
+    #[arg(long)]
+    print: bool,
+
+    /// Write the labels
+    #[arg(long)]
+    apply: bool,
+
+    /// The hooks: a YAML or JSON file, or a folder of them [default: none are known]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+
+    /// The namespace of an add-on that hooks rest on, such as the cluster's DNS; repeat for more
+    #[arg(long, value_name = "NAMESPACE")]
+    add_on: Vec<String>,
+
+    /// The kubeconfig, or "in-cluster" for the Pod's service account [default: as kubectl has it; --print with --config
+    /// asks no cluster unless one is named]
+    #[arg(long, value_name = "FILE|in-cluster")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The context in it [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Replace labels that say another level
+    #[arg(long)]
+    force: bool,
+
+    /// Let the apiserver check everything, and write nothing
+    #[arg(long, requires = "apply")]
+    dry_run: bool,
+}
+
+impl Runlevels {
+    /// Prints or labels.
+    pub fn run(self) -> Ending {
+        let (told, ended) = self.told();
+        // Whoever closed our output (`| head`) has seen enough.
+        let _ = io::stdout().write_all(told.as_bytes());
+        ended.map_or_else(|error| complain(&error), |()| Ending::Good)
+    }
+
+    /// What was done, also where it ended in an error.
+    fn told(self) -> (String, Result<(), String>) {
+        let mut told = String::new();
+        let ended = self.go(&mut told);
+        (told, ended)
+    }
+
+    fn go(self, told: &mut String) -> Result<(), String> {
+        let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), hooks)?;
+        let mut known = Known { cluster: None, add_ons: self.add_on.iter().cloned().collect(), force: self.force };
+        let named = self.kubeconfig.is_some() || self.context.is_some();
+        if self.print && self.config.is_some() && !named {
+            told.push_str(&text::manifest(&plan(hooks, &known)?)?);
+            return Ok(());
+        }
+        let access = match self.kubeconfig {
+            Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
+            path => Access::find(path, self.context),
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        runtime.block_on(async {
+            let client = Client::open(&access).await.map_err(with_fix)?;
+            known.cluster = Some(cluster::read(&client).await.map_err(with_fix)?);
+            let plan = plan(hooks, &known)?;
+            if self.print {
+                told.push_str(&text::manifest(&plan)?);
+                return Ok(());
+            }
+            apply(&client, &plan, self.dry_run, told).await?;
+            told.push_str(&text::advice(&plan.hooks)?);
+            Ok(())
+        })
+    }
+}
+
+/// Labels one namespace after the other; stops at the first that cannot be.
+async fn apply(client: &Client, plan: &Plan, dry: bool, told: &mut String) -> Result<(), String> {
+    if dry {
+        told.push_str("nothing is written; this would be done:\n");
+    }
+    for planned in &plan.namespaces {
+        if planned.changes() {
+            cluster::label(client, planned, dry).await.map_err(with_fix)?;
+        }
+        told.push_str(&text::done(planned));
+    }
+    Ok(())
+}
+
+fn with_fix(error: KubeError) -> String {
+    format!("{error}; {}", error.fix())
+}
+
+/// The hooks of this configuration.
+fn hooks(path: &Path) -> Result<Snapshot, String> {
+    let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
+    let shown = path.display();
+    snapshot::load(&contents.files, &|written| contents.reference(written))
+        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
+}

@@ -1,0 +1,68 @@
+//! A hook over pods that does not see the containers added to a running one.
+
+use super::{
+    finding::{Found, Severity},
+    mend::Mend,
+    requests::POD,
+    view::{Seen, View, by_rules},
+};
+use crate::model::{Operation::Update, Rule, Scope};
+
+/// Any namespace: rules do not look at its name.
+const SOMEWHERE: &str = "default";
+
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.hooks.iter().enumerate() {
+        let sees = |request| by_rules(seen.hook, request, SOMEWHERE);
+        let over_pods = sees(POD) || sees(POD.with(Update));
+        if !over_pods || sees(POD.with(Update).sub("ephemeralcontainers")) {
+            continue;
+        }
+        let mends = vec![(number, Mend::rule(rule()))];
+        found.push(if by_star(seen) {
+            Found {
+                rule: "star-without-subresources",
+                severity: Severity::Gap,
+                what: format!(
+                    "hook {:?} sees \"*\", which is every resource and none of their subresources: containers that \
+                     kubectl debug adds to a running pod (pods/ephemeralcontainers) pass unseen, and so do */scale and \
+                     pods/exec. \"*/*\" would be everything",
+                    seen.hook.name,
+                ),
+                outages: &["kubernetes/kubernetes#113594", "deckhouse/deckhouse#22398"],
+                mends,
+            }
+        } else {
+            Found {
+                rule: "misses-ephemeral-containers",
+                severity: Severity::Gap,
+                what: format!(
+                    "hook {:?} looks at pods and is not asked about pods/ephemeralcontainers: containers that kubectl \
+                     debug adds to a running pod pass unseen",
+                    seen.hook.name,
+                ),
+                outages: &[
+                    "CVE-2023-2727",
+                    "CVE-2023-2728 (kubernetes/kubernetes#118640)",
+                    "deckhouse/deckhouse#22398",
+                ],
+                mends,
+            }
+        });
+    }
+}
+
+/// Does it see pods only because a star does?
+fn by_star(seen: &Seen<'_>) -> bool {
+    !seen.hook.rules.iter().any(|rule| rule.resources.iter().any(|entry| &**entry == "pods"))
+}
+
+fn rule() -> Rule {
+    Rule {
+        operations: vec![Update],
+        api_groups: vec!["".into()],
+        api_versions: vec!["v1".into()],
+        resources: vec!["pods/ephemeralcontainers".into()],
+        scope: Scope::Namespaced,
+    }
+}

@@ -1,0 +1,129 @@
+//! Finding: one thing that can go wrong, in which outage it did, and the patch that mends it.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::{Value, json};
+
+use super::{mend::Mend, view::View};
+
+/// How bad it would be. A worse one goes before a lesser one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Once the hook is down, nothing brings it back but a person.
+    Deadlock,
+    /// While the hook is down, so is a part of the cluster that others rest on.
+    Danger,
+    /// Something passes unseen that the hook surely means, or it cannot be told from here.
+    Gap,
+}
+
+impl Severity {
+    /// In one word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deadlock => "deadlock",
+            Self::Danger => "danger",
+            Self::Gap => "gap",
+        }
+    }
+}
+
+/// A hook that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concerned {
+    /// The hook's name.
+    pub hook: String,
+    /// What tells it from namesakes.
+    pub id: String,
+    /// The file its entry stands in.
+    pub file: String,
+    /// The entry's place there, as in a [`Problem`](crate::snapshot::Problem).
+    pub path: String,
+    /// A JSON merge patch of the entry that mends this and whatever else was found about the hook; null where only
+    /// somebody who knows the hook can.
+    pub patch: Value,
+}
+
+/// One thing that can go wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of finding it is: stable, for scripts.
+    pub rule: &'static str,
+    /// How bad it would be.
+    pub severity: Severity,
+    /// Whom it is about.
+    pub hooks: Vec<Concerned>,
+    /// What would happen.
+    pub what: String,
+    /// Where it did: `owner/repo#number`, or a page.
+    pub outages: &'static [&'static str],
+}
+
+impl Finding {
+    /// For people and programs: `/configz` shows it.
+    pub fn describe(&self) -> Value {
+        let hooks = self.hooks.iter().map(|concerned| {
+            let Concerned { hook, id, file, path, patch } = concerned;
+            json!({ "hook": hook, "id": id, "file": file, "path": path, "patch": patch })
+        });
+        json!({
+            "rule": self.rule,
+            "severity": self.severity.as_str(),
+            "hooks": hooks.collect::<Vec<_>>(),
+            "what": self.what,
+            "outages": self.outages,
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    /// `severity rule: file: path: what (as in ...)`, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: ", self.severity.as_str(), self.rule)?;
+        for concerned in &self.hooks {
+            write!(f, "{}: {}: ", concerned.file, concerned.path)?;
+        }
+        write!(f, "{}", self.what)?;
+        if self.outages.is_empty() { Ok(()) } else { write!(f, " (as in {})", self.outages.join(", ")) }
+    }
+}
+
+/// A finding, hooks by number.
+pub(super) struct Found {
+    pub(super) rule: &'static str,
+    pub(super) severity: Severity,
+    pub(super) what: String,
+    pub(super) outages: &'static [&'static str],
+    /// Whom it is about, and what to do there.
+    pub(super) mends: Vec<(usize, Mend)>,
+}
+
+/// In order, places and patches filled in.
+pub(super) fn finished(view: &View<'_>, mut found: Vec<Found>) -> Vec<Finding> {
+    let first = |found: &Found| found.mends.first().map(|(hook, _)| *hook);
+    found.sort_by_key(|found| (found.severity, first(found)));
+    let mut mends: BTreeMap<usize, Mend> = BTreeMap::new();
+    for (hook, mend) in found.iter_mut().flat_map(|found| &mut found.mends) {
+        mends.entry(*hook).or_default().join(std::mem::take(mend));
+    }
+    let patches: BTreeMap<usize, Value> =
+        mends.into_iter().map(|(hook, mend)| (hook, mend.patch(view.hooks[hook].hook))).collect();
+    let concerned = |hook: usize| {
+        let seen = &view.hooks[hook];
+        Concerned {
+            hook: seen.hook.name.as_ref().into(),
+            id: seen.hook.id.as_ref().into(),
+            file: seen.origin.file.clone(),
+            path: seen.origin.path.clone(),
+            patch: patches.get(&hook).cloned().unwrap_or_default(),
+        }
+    };
+    let finding = |found: Found| Finding {
+        rule: found.rule,
+        severity: found.severity,
+        hooks: found.mends.iter().map(|(hook, _)| concerned(*hook)).collect(),
+        what: found.what,
+        outages: found.outages,
+    };
+    found.into_iter().map(finding).collect()
+}

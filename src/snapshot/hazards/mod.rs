@@ -1,0 +1,60 @@
+//! Hazards: configurations that are sound and can still take a cluster down, or that miss what they surely mean.
+//!
+//! Each finding has a file of its own, which looks at the hooks through a [`View`] and tells what it [`Found`]; here
+//! they are put in order, and each hook's mends are joined into one patch, since a merge patch replaces lists as a
+//! whole. What people do about a finding is in `docs/runlevels.md`.
+
+mod admission_config;
+mod each_other;
+mod ephemeral;
+mod finding;
+mod graph;
+mod kept_away;
+mod mend;
+mod own_pods;
+mod requests;
+mod runlevel;
+mod scale;
+mod system;
+mod updates;
+mod versions;
+mod view;
+mod vital;
+
+use self::{finding::Found, view::View};
+pub use self::{
+    finding::{Concerned, Finding, Severity},
+    runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
+};
+use super::Snapshot;
+
+impl Snapshot {
+    /// What can go wrong with these hooks although nothing is wrong with how they are written: the worst first, then
+    /// in the order of the hooks.
+    ///
+    /// Labels of namespaces are those of the configuration's own documents. Of any other namespace only its name is
+    /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says so.
+    pub fn hazards(&self) -> Vec<Finding> {
+        let view = View::new(self);
+        let mut found: Vec<Found> = Vec::new();
+        for look in [
+            own_pods::look,
+            each_other::look,
+            system::look,
+            vital::look,
+            runlevel::look,
+            admission_config::look,
+            kept_away::look,
+            ephemeral::look,
+            updates::look,
+            versions::look,
+            scale::look,
+        ] {
+            look(&view, &mut found);
+        }
+        finding::finished(&view, found)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Requests that a finding asks about: would this hook be asked?
+
+use bytestring::ByteString;
+
+use crate::model::{Gvr, Operation, Target};
+
+/// A request, as far as rules look at it, in the version that apiservers of today store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) operation: Operation,
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) sub_resource: &'static str,
+}
+
+/// Of a resource itself.
+pub(super) const fn of(
+    operation: Operation,
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+) -> Request {
+    Request { operation, group, version, resource, sub_resource: "" }
+}
+
+impl Request {
+    /// Of its subresource.
+    pub(super) const fn sub(self, sub_resource: &'static str) -> Self {
+        Self { sub_resource, ..self }
+    }
+
+    /// The same with another operation.
+    pub(super) const fn with(self, operation: Operation) -> Self {
+        Self { operation, ..self }
+    }
+
+    pub(super) fn gvr(&self) -> Gvr {
+        let word = ByteString::from_static;
+        Gvr { group: word(self.group), version: word(self.version), resource: word(self.resource) }
+    }
+
+    /// As rules see it; `resource` is its own [`Request::gvr`].
+    pub(super) fn target<'a>(&self, resource: &'a Gvr, namespace: &'a str) -> Target<'a> {
+        Target { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
+    }
+
+    /// As one speaks of it: `pods`, `deployments.apps`, `pods/ephemeralcontainers`.
+    pub(super) fn noun(&self) -> String {
+        let Self { group, resource, sub_resource, .. } = self;
+        let (dot, slash) = (if group.is_empty() { "" } else { "." }, if sub_resource.is_empty() { "" } else { "/" });
+        format!("{resource}{dot}{group}{slash}{sub_resource}")
+    }
+}
+
+/// A new pod.
+pub(super) const POD: Request = of(Operation::Create, "", "v1", "pods");
+
+/// What makes pods, and their templates.
+pub(super) const WORKLOADS: [Request; 4] = [
+    of(Operation::Update, "apps", "v1", "deployments"),
+    of(Operation::Update, "apps", "v1", "daemonsets"),
+    of(Operation::Update, "apps", "v1", "statefulsets"),
+    of(Operation::Create, "apps", "v1", "replicasets"),
+];
+
+/// `a, b and c`.
+pub(super) fn listed(words: impl IntoIterator<Item = String>) -> String {
+    let mut words: Vec<String> = words.into_iter().collect();
+    words.dedup();
+    match words.pop() {
+        None => String::new(),
+        Some(last) if words.is_empty() => last,
+        Some(last) => format!("{} and {last}", words.join(", ")),
+    }
+}

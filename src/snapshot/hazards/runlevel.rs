@@ -1,0 +1,129 @@
+//! Runlevels: which namespaces have to run before which, and hooks that stand in the way of one below their own.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    super::Snapshot,
+    finding::{Found, Severity},
+    graph::groups,
+    mend::{Mend, written_selector},
+    requests::{POD, Request, listed},
+    system::WRITTEN,
+    view::{Seen, Sees, View},
+};
+use crate::model::{Labels, selector::Requirement};
+
+/// The label that says a namespace's runlevel: a number.
+pub const LABEL: &str = "gatepost.dev/runlevel";
+/// The runlevel of hooks that depend on no other hook.
+pub const HOOKS: u32 = 2;
+/// The namespaces of the control plane: runlevel 0.
+pub const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// What a label says, where it is a number.
+fn stated(labels: Option<&Labels>) -> Option<u32> {
+    labels?.get(LABEL)?.parse().ok()
+}
+
+/// `0` to this level, as values of the label.
+pub(super) fn levels_up_to(level: u32) -> Vec<String> {
+    /// More are never in use; a label may say anything.
+    const MOST: u32 = 99;
+    (0..=level.min(MOST)).map(|level| level.to_string()).collect()
+}
+
+/// A hook over a namespace whose label says that it has to run before the hook does. (kube-system is told apart.)
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    let namespaces = view.namespaces();
+    let lower = |own: u32| {
+        namespaces.iter().filter_map(move |(name, labels)| {
+            let level = stated(Some(labels)).filter(|level| *level < own)?;
+            Some((*name, level)).filter(|(name, _)| *name != SYSTEM[0])
+        })
+    };
+    for (number, seen) in view.closed() {
+        let own = seen.home.as_deref().and_then(|home| stated(view.labels(home))).unwrap_or(HOOKS);
+        let asked = |(name, level): (&str, u32)| {
+            let written: Vec<Request> =
+                WRITTEN.into_iter().filter(|request| view.sees(seen, *request, name) != Sees::No).collect();
+            let sees = view.sees_any(seen, &written, name);
+            (sees != Sees::No).then(|| (format!("{name} ({level})"), written, sees))
+        };
+        let asked: Vec<_> = lower(own).filter_map(asked).collect();
+        let Some(surest) = asked.iter().map(|(_, _, sees)| *sees).max() else { continue };
+        let mut nouns: Vec<String> = asked.iter().flat_map(|(_, written, _)| written).map(Request::noun).collect();
+        nouns.sort_unstable();
+        found.push(Found {
+            rule: "guards-lower-runlevel",
+            severity: surest.worth(Severity::Danger),
+            what: format!(
+                "hook {:?}, of runlevel {own}, must approve {} in namespaces of a lower one: {}. While it does not \
+                 answer, what has to run before it cannot start",
+                seen.hook.name,
+                listed(nouns),
+                listed(asked.into_iter().map(|(name, _, _)| name)),
+            ),
+            outages: &["topolvm/topolvm#57", "cozystack/cozystack#3125"],
+            mends: vec![(number, Mend { runlevel: Some(own), ..Mend::default() })],
+        });
+    }
+}
+
+/// The selector that a hook should carry, by what it has now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The hook's name.
+    pub hook: String,
+    /// The file its entry stands in, and its place there.
+    pub place: String,
+    /// The namespace it runs in, where that is known.
+    pub namespace: Option<String>,
+    /// Its runlevel.
+    pub level: u32,
+    /// The entry's `namespaceSelector` with all levels up to its own left out.
+    pub selector: Value,
+}
+
+/// The runlevels of the namespaces that hooks run in, as far as `stated` does not say them already: 2 for hooks that
+/// depend on no other, and one more than the highest hook that must approve their pods for others. Beside them, the
+/// selector that each hook should carry.
+pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTreeMap<String, u32>, Vec<Advice>) {
+    let view = View::new(snapshot);
+    let homes = view.homes();
+    let names: Vec<&str> = homes.keys().copied().collect();
+    let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
+    let approves = |other: usize, at: &str| over_pods[other].iter().any(|seen| view.sees(seen, POD, at) != Sees::No);
+    let needs = |at: &&str| (0..names.len()).filter(|n| names[*n] != *at && approves(*n, at)).collect();
+    let edges: Vec<Vec<usize>> = names.iter().map(needs).collect();
+    let mut levels: BTreeMap<String, u32> = BTreeMap::new();
+    // A group comes after what it needs, whose levels are known by then.
+    for group in groups(&edges) {
+        let needed = group.iter().flat_map(|node| &edges[*node]).filter(|needed| !group.contains(needed));
+        let above = needed.filter_map(|needed| levels.get(names[*needed])).max().map_or(0, |level| level + 1);
+        for node in group {
+            levels.insert(names[node].to_owned(), stated(names[node]).unwrap_or(above.max(HOOKS)));
+        }
+    }
+    // Hooks that fail open hold nobody up, and have to run as well.
+    for home in view.hooks.iter().filter_map(|seen| seen.home.as_deref()) {
+        levels.entry(home.to_owned()).or_insert_with(|| stated(home).unwrap_or(HOOKS));
+    }
+    let advice = |seen: &Seen<'_>| {
+        let level = seen.home.as_deref().and_then(|home| levels.get(home)).copied().unwrap_or(HOOKS);
+        let mut requirements = seen.hook.namespace_selector.0.clone();
+        requirements.retain(|requirement| !matches!(requirement, Requirement::NotIn(key, _) if **key == *LABEL));
+        let values = levels_up_to(level).into_iter().map(String::into_boxed_str).collect();
+        requirements.push(Requirement::NotIn(LABEL.into(), values));
+        Advice {
+            hook: seen.hook.name.as_ref().into(),
+            place: format!("{}: {}", seen.origin.file, seen.origin.path),
+            namespace: seen.home.as_deref().map(Into::into),
+            level,
+            selector: written_selector(&requirements),
+        }
+    };
+    let advice = view.hooks.iter().map(advice).collect();
+    (levels, advice)
+}

@@ -1,0 +1,53 @@
+//! A hook that sees some workloads being scaled, and not others that it names.
+
+use super::{
+    finding::{Found, Severity},
+    mend::Mend,
+    requests::{Request, listed, of},
+    view::{View, by_rules},
+};
+use crate::model::{Operation::Update, Rule, Scope};
+
+/// What can be scaled by its subresource `scale`.
+const SCALED: [Request; 4] = [
+    of(Update, "apps", "v1", "deployments"),
+    of(Update, "apps", "v1", "statefulsets"),
+    of(Update, "apps", "v1", "replicasets"),
+    of(Update, "", "v1", "replicationcontrollers"),
+];
+
+/// Only a hook that names one `scale` surely means the others.
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.hooks.iter().enumerate() {
+        let sees = |request: Request| by_rules(seen.hook, request, "default");
+        let scale = |request: &Request| sees(request.sub("scale"));
+        let missed: Vec<&Request> = SCALED.iter().filter(|request| sees(**request) && !scale(request)).collect();
+        if missed.is_empty() || !SCALED.iter().any(scale) {
+            continue;
+        }
+        let mut mend = Mend::default();
+        missed.iter().for_each(|request| mend.join(Mend::rule(rule(request))));
+        found.push(Found {
+            rule: "misses-scale",
+            severity: Severity::Gap,
+            what: format!(
+                "hook {:?} is asked when some workloads are scaled, and not when {} are: kubectl scale and autoscalers \
+                 change these unseen",
+                seen.hook.name,
+                listed(missed.iter().map(|request| request.noun())),
+            ),
+            outages: &["open-policy-agent/gatekeeper#1837", "kyverno/kyverno#3118"],
+            mends: vec![(number, mend)],
+        });
+    }
+}
+
+fn rule(request: &Request) -> Rule {
+    Rule {
+        operations: vec![Update],
+        api_groups: vec![request.group.into()],
+        api_versions: vec![request.version.into()],
+        resources: vec![format!("{}/scale", request.resource).into()],
+        scope: Scope::Namespaced,
+    }
+}

@@ -1,0 +1,52 @@
+//! A hook that what the cluster itself is made of must pass.
+
+use super::{
+    finding::{Found, Severity},
+    mend::Mend,
+    requests::{POD, Request, WORKLOADS, listed, of},
+    view::{Sees, View},
+};
+use crate::model::Operation::{Create, Update};
+
+/// Where the cluster keeps its own pods.
+const NAMESPACE: &str = "kube-system";
+
+/// What components write, or cannot start without, while nobody looks on.
+pub(super) const WRITTEN: [Request; 9] = [
+    POD,
+    WORKLOADS[0],
+    WORKLOADS[1],
+    WORKLOADS[3],
+    of(Update, "", "v1", "configmaps"),
+    of(Create, "", "v1", "secrets"),
+    of(Create, "", "v1", "serviceaccounts"),
+    of(Create, "", "v1", "serviceaccounts").sub("token"),
+    of(Update, "", "v1", "services"),
+];
+
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.closed() {
+        let written: Vec<_> = WRITTEN.into_iter().filter(|r| view.sees(seen, *r, NAMESPACE) != Sees::No).collect();
+        let sees = view.sees_any(seen, &written, NAMESPACE);
+        if sees == Sees::No {
+            continue;
+        }
+        found.push(Found {
+            rule: "guards-kube-system",
+            severity: sees.worth(Severity::Danger),
+            what: format!(
+                "hook {:?} must approve {} in {NAMESPACE}. While it does not answer, the cluster's own parts (network, \
+                 DNS, controllers) cannot start or be replaced, on which the hook itself may rest{}",
+                seen.hook.name,
+                listed(written.iter().map(Request::noun)),
+                sees.unless(),
+            ),
+            outages: &[
+                "https://blog.jetstack.io/blog/gke-webhook-outage/",
+                "topolvm/topolvm#57",
+                "kyverno/kyverno#16177",
+            ],
+            mends: vec![(number, Mend::namespaces([NAMESPACE]))],
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! A hook that sees what is made, and not what it is changed into.
+
+use super::{
+    finding::{Found, Severity},
+    mend::Mend,
+    requests::{POD, Request, listed, of},
+    view::{View, by_rules},
+};
+use crate::model::{
+    Operation::{Create, Update},
+    Rule,
+};
+
+/// What runs containers, and can be given other images afterwards.
+const RUNS: [Request; 6] = [
+    POD,
+    of(Create, "apps", "v1", "deployments"),
+    of(Create, "apps", "v1", "daemonsets"),
+    of(Create, "apps", "v1", "statefulsets"),
+    of(Create, "apps", "v1", "replicasets"),
+    of(Create, "batch", "v1", "cronjobs"),
+];
+
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.hooks.iter().enumerate() {
+        let sees = |request| by_rules(seen.hook, request, "default");
+        let missed = |request: &&Request| sees(**request) && !sees(request.with(Update));
+        let missed: Vec<&Request> = RUNS.iter().filter(missed).collect();
+        if missed.is_empty() {
+            continue;
+        }
+        let mut mend = Mend::default();
+        missed.iter().for_each(|request| mend.join(Mend::rule(rule(request))));
+        found.push(Found {
+            rule: "misses-updates",
+            severity: Severity::Gap,
+            what: format!(
+                "hook {:?} is asked when {} are made and not when they are changed: another image can be put into one \
+                 that has passed",
+                seen.hook.name,
+                listed(missed.iter().map(|request| request.noun())),
+            ),
+            outages: &[
+                "https://github.com/kubernetes/sig-security/tree/main/sig-security-docs/papers/admission-control",
+            ],
+            mends: vec![(number, mend)],
+        });
+    }
+}
+
+fn rule(request: &Request) -> Rule {
+    Rule {
+        operations: vec![Update],
+        api_groups: vec![request.group.into()],
+        api_versions: vec![request.version.into()],
+        resources: vec![request.resource.into()],
+        scope: crate::model::Scope::Namespaced,
+    }
+}

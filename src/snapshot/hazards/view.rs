@@ -1,0 +1,187 @@
+//! View: who would be asked about what, as far as a configuration shows it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::{Origin, Snapshot, namespace::NAME_LABEL},
+    finding::Severity,
+    requests::{POD, Request},
+};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Selector, hook::Address, selector::Requirement};
+
+/// Is a hook asked? A later one is surer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sees {
+    No,
+    /// Unless labels keep it away that the configuration does not show.
+    Perhaps,
+    Yes,
+}
+
+impl Sees {
+    /// As bad as that; and where it is not sure, a gap.
+    pub(super) fn worth(self, severity: Severity) -> Severity {
+        if self == Self::Yes { severity } else { Severity::Gap }
+    }
+
+    /// What is to be added to a sentence where it is not sure.
+    pub(super) fn unless(self) -> &'static str {
+        match self {
+            Self::Yes | Self::No => "",
+            Self::Perhaps => {
+                ", unless labels that the configuration does not show keep it away, or a bypass lets all who write it \
+                 past: write the Namespace document into the configuration, or exclude the namespace by its name"
+            }
+        }
+    }
+}
+
+/// All hooks of a snapshot.
+pub(super) struct View<'a> {
+    pub(super) hooks: Vec<Seen<'a>>,
+    snapshot: &'a Snapshot,
+}
+
+/// One hook.
+pub(super) struct Seen<'a> {
+    pub(super) hook: &'a Hook,
+    pub(super) origin: &'a Origin,
+    /// Does a call that fails reject the request, now or once the hook is rolled out?
+    pub(super) closed: bool,
+    /// The namespace its pods are in, where it is named by a Service.
+    pub(super) home: Option<Box<str>>,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
+        let seen = snapshot.hooks.iter().zip(&snapshot.origins).map(|(hook, origin)| Seen {
+            hook,
+            origin,
+            closed: origin.declared_policy != FailurePolicy::Ignore,
+            home: home(&hook.endpoint.address),
+        });
+        Self { hooks: seen.collect(), snapshot }
+    }
+
+    /// Every hook whose failures reject, with its number.
+    pub(super) fn closed(&self) -> impl Iterator<Item = (usize, &Seen<'a>)> {
+        self.hooks.iter().enumerate().filter(|(_, seen)| seen.closed)
+    }
+
+    /// The closed hooks by the namespace that their pods are in.
+    pub(super) fn homes(&self) -> BTreeMap<&str, Vec<usize>> {
+        let mut homes: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (number, seen) in self.closed() {
+            if let Some(home) = &seen.home {
+                homes.entry(home).or_default().push(number);
+            }
+        }
+        homes
+    }
+
+    /// Those of these hooks that any new pod may concern.
+    pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&Seen<'a>> {
+        hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen.hook, POD, "default")).collect()
+    }
+
+    /// The labels of a namespace, where the configuration has them.
+    pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
+        self.snapshot.namespaces.get(namespace)
+    }
+
+    /// The namespaces that the configuration has, by name.
+    pub(super) fn namespaces(&self) -> BTreeMap<&str, &Labels> {
+        self.snapshot.namespaces.iter().map(|(name, labels)| (&**name, labels)).collect()
+    }
+
+    /// Is the hook asked about such a request in that namespace? "" for objects outside of any.
+    pub(super) fn sees(&self, seen: &Seen<'_>, request: Request, namespace: &str) -> Sees {
+        if !by_rules(seen.hook, request, namespace) {
+            return Sees::No;
+        }
+        let by_namespace = match namespace {
+            "" => Sees::Yes,
+            _ => self.by_namespace(&seen.hook.namespace_selector, namespace),
+        };
+        let selected = by_namespace.min(by_object(&seen.hook.object_selector));
+        if selected == Sees::No { selected } else { selected.min(self.past_bypasses(seen.hook, request, namespace)) }
+    }
+
+    /// Is a failed call held against such a request, whoever makes it? Perhaps, where a bypass is for some.
+    fn past_bypasses(&self, hook: &Hook, request: Request, namespace: &str) -> Sees {
+        let resource = request.gvr();
+        let target = request.target(&resource, namespace);
+        let applies = |bypass: &Bypass| {
+            let here = bypass.namespaces.is_empty() || bypass.namespaces.iter().any(|named| **named == *namespace);
+            let this = bypass.resources.is_empty() || bypass.resources.iter().any(|rule| rule.matches(&target));
+            bypass.is_about(&hook.name) && here && this
+        };
+        let for_anybody = |bypass: &Bypass| bypass.who.users.is_empty() && bypass.who.groups.is_empty();
+        let bypasses = self.snapshot.bypasses.iter().filter(|bypass| applies(bypass));
+        bypasses.map(|it| if for_anybody(it) { Sees::No } else { Sees::Perhaps }).min().unwrap_or(Sees::Yes)
+    }
+
+    /// The surest of several.
+    pub(super) fn sees_any(&self, seen: &Seen<'_>, requests: &[Request], namespace: &str) -> Sees {
+        requests.iter().map(|request| self.sees(seen, *request, namespace)).max().unwrap_or(Sees::No)
+    }
+
+    fn by_namespace(&self, selector: &Selector, namespace: &str) -> Sees {
+        if let Some(known) = self.labels(namespace) {
+            return if selector.matches(known) { Sees::Yes } else { Sees::No };
+        }
+        let assumed: Labels = [(NAME_LABEL, namespace)].into_iter().collect();
+        let open = |requirement: &Requirement| {
+            requirement.key() != NAME_LABEL
+                && matches!(requirement, Requirement::NotIn(..) | Requirement::DoesNotExist(_))
+        };
+        match selector.matches(&assumed) {
+            false => Sees::No,
+            true if selector.0.iter().any(open) => Sees::Perhaps,
+            true => Sees::Yes,
+        }
+    }
+}
+
+/// Would a rule see it? One that names the resource in other versions counts: what it means is then a failed call.
+pub(super) fn by_rules(hook: &Hook, request: Request, namespace: &str) -> bool {
+    let resource = request.gvr();
+    let target = request.target(&resource, namespace);
+    let equivalent = hook.match_policy == MatchPolicy::Equivalent;
+    hook.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.names_another_version(&target))
+}
+
+/// An object nobody has labelled for the hook's sake. A selector that it meets may still be one to opt out by.
+fn by_object(selector: &Selector) -> Sees {
+    match selector.matches(&Labels::default()) {
+        false => Sees::No,
+        true if selector.is_empty() => Sees::Yes,
+        true => Sees::Perhaps,
+    }
+}
+
+/// The namespace in a Service's name: `name.namespace.svc`, with or without the cluster's domain after it.
+fn home(address: &Address) -> Option<Box<str>> {
+    let Address::Tcp { host, .. } = address else { return None };
+    let host = host.to_ascii_lowercase();
+    let parts: Vec<&str> = host.split('.').collect();
+    let svc = parts.iter().position(|part| *part == "svc").filter(|place| *place >= 2)?;
+    Some(parts[svc - 1].into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_tells_its_namespace_however_it_is_named() {
+        let home_of = |host: &str| home(&Address::Tcp { host: host.into(), port: 443 });
+        for host in ["a.ns.svc", "a.ns.svc.cluster.local", "A.NS.SVC.example", "pod-0.a.ns.svc"] {
+            assert_eq!(home_of(host).as_deref(), Some("ns"), "{host}");
+        }
+        for host in ["127.0.0.1", "hook.example.com", "ns.svc", "svc", "a.ns"] {
+            assert_eq!(home_of(host), None, "{host}");
+        }
+        assert_eq!(home(&Address::Unix("/a.ns.svc".into())), None);
+    }
+}
