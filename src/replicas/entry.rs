@@ -20,7 +20,7 @@ pub(super) const LIVE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Shares<'a> {
     report: &'a Report,
-    /// Every configuration object that there is.
+    /// The objects that stay; all of them, where all are being deleted.
     names: BTreeSet<&'a str>,
     /// The object that holds what belongs to none.
     first: Option<&'a str>,
@@ -40,9 +40,10 @@ pub(super) struct About<'a> {
 impl<'a> Shares<'a> {
     /// Of this report, for these objects: the name of each, and whether it is being deleted.
     pub(super) fn new(report: &'a Report, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
-        let names: BTreeSet<_> = objects.clone().map(|(name, _)| name).collect();
-        let staying = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).min();
-        let first = staying.or_else(|| names.first().copied());
+        let all = objects.clone().map(|(name, _)| name);
+        let staying: BTreeSet<_> = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).collect();
+        let names = if staying.is_empty() { all.collect() } else { staying };
+        let first = names.first().copied();
         Self { report, names, first }
     }
 
@@ -50,6 +51,7 @@ impl<'a> Shares<'a> {
     pub(super) fn entry(&self, about: About<'_>) -> Replica {
         let (report, first) = (self.report, self.first == Some(about.name));
         let own: Vec<_> = report.hooks.iter().filter(|hook| hook.configuration == about.name).collect();
+        // Those of an object that is being deleted stand there before it goes, so that they are told of all the time.
         let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
         let others: Vec<_> = others.filter_map(|hook| status(hook, Some(&hook.configuration))).collect();
         let rejected = report.rejected.as_ref();
@@ -150,10 +152,17 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
     let live: Vec<_> = live.collect();
     let oldest = live.iter().min_by(|one, other| one.renewed.cmp(&other.renewed))?;
     let missing = objects.iter().filter(|object| !entries.iter().any(|(there, _)| name(there) == name(object)));
-    let told = entries.iter().flat_map(|(object, entry)| {
-        let all = entry.hooks.iter().flatten().chain(entry.others.iter().flatten());
-        all.map(|hook| hook_report(hook, name(object)))
-    });
+    let own = |(object, entry): &(&Value, Replica)| {
+        entry.hooks.iter().flatten().map(|hook| hook_report(hook, name(object))).collect::<Vec<_>>()
+    };
+    let mut told: Vec<_> = entries.iter().flat_map(own).collect();
+    for (object, entry) in entries {
+        for other in entry.others.iter().flatten().map(|hook| hook_report(hook, name(object))) {
+            if !told.contains(&other) {
+                told.push(other);
+            }
+        }
+    }
     let rejecting: Vec<_> = live.iter().filter(|entry| entry.rejected.is_some()).collect();
     let problems: Vec<_> = rejecting.iter().flat_map(|entry| entry.rejected.iter().flatten().cloned()).collect();
     let rejected = rejecting.first().map(|entry| Rejected {
@@ -176,7 +185,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         stopping: live.iter().any(|entry| entry.stopping == Some(true)),
         rejected,
         read_failure: None,
-        hooks: told.collect(),
+        hooks: told,
         hooks_left_out: missing.map(hooks).sum(),
         published: oldest.renewed.clone().unwrap_or_default(),
     })

@@ -20,7 +20,7 @@ sourced_token() {
 begin_sourced() {
   sed "s|user: {token: .*}|user: {tokenFile: $work/sourced.token}|" "$work/cluster/kubeconfig" >"$work/sourced.kubeconfig"
   start sourced "$gatepost" serve --source kubernetes --kubeconfig "$work/sourced.kubeconfig" \
-    --kube-objects configurations,webhooks --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+    --kube-objects configurations,webhooks --no-drain-finalizer --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
   admin="$(told sourced 'listening admin (.*)')"
   front="$(told sourced 'listening tcp (.*)')"

@@ -79,6 +79,22 @@ fn the_shares_of_all_objects_are_the_report() {
 }
 
 #[test]
+fn hooks_of_an_object_that_goes_are_told_of_in_one_that_stays() {
+    let told = report(&[("one", "a.example.com", Standing::Draining), ("two", "b.example.com", Standing::Active)]);
+    let shares = Shares::new(&told, [("one", true), ("two", false)].into_iter());
+    let entry = |name| shares.entry(About { name, generation: None, left: true });
+    let object = |name: &str, entry: Replica| json!({"metadata": {"name": name}, "status": {"replicas": [entry]}});
+    let both = [object("one", entry("one")), object("two", entry("two"))];
+    let hooks = |objects: &[Value]| {
+        let mut hooks = seen(objects, now()).reports.remove(0).hooks;
+        hooks.sort_by(|one, other| one.name.cmp(&other.name));
+        hooks
+    };
+    assert_eq!(hooks(&both), told.hooks, "and once");
+    assert_eq!(hooks(&both[1..]), told.hooks, "also when it is gone");
+}
+
+#[test]
 fn a_replica_lives_as_long_as_it_renews_what_it_says() {
     let mut told = report(&[("one", "a.example.com", Standing::Active)]);
     let alive = |told: &Report| seen(&objects(told, &["one"]), now()).reports.len();

@@ -83,7 +83,7 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<HookStatus>>,
-    /// In the first object: the hooks of no object of this kind, such as those of objects that are gone.
+    /// In the first object: the hooks of no object of this kind, such as those of objects that go or are gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub others: Option<Vec<HookStatus>>,
