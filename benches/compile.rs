@@ -9,7 +9,7 @@
 
 use std::{hint::black_box, io};
 
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gatepost::snapshot::{Snapshot, SourceFile, load};
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn compile(c: &mut Criterion) {
         ("yaml, a file each", each(yaml, "yaml")),
     ] {
         let bytes: usize = files.iter().map(|file| file.bytes.len()).sum();
-        eprintln!("{form}: {bytes} bytes");
+        group.throughput(Throughput::Bytes(bytes as u64));
         group.bench_function(form, |b| b.iter_with_large_drop(|| compiled(black_box(&files))));
     }
     let files = one(Value::to_string, "json");
