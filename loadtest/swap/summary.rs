@@ -37,7 +37,8 @@ pub(super) fn write(
         let _ = writeln!(table, "| {figure} | {quiet:.2} | {swapping:.2} | {ratio:.3} |");
         let _ = writeln!(csv, "{figure},{quiet:.3},{swapping:.3},{ratio:.4}");
     };
-    let figures: [(&str, fn(&Report) -> f64); 4] = [
+    type Figure = (&'static str, fn(&Report) -> f64);
+    let figures: [Figure; 4] = [
         ("p50_us", |report| report.p50() / 1e3),
         ("p99_us", |report| report.p99() / 1e3),
         ("cpu_us_per_review", |report| report.cpu_us_per_review.unwrap_or(f64::NAN)),

@@ -102,7 +102,7 @@ impl Sidecar {
         let tcp = listeners::tcp(settings.listen, tls.is_some())?;
         let admin = listeners::tcp(settings.admin, tls.is_some())?;
         let audit = open_audit(&settings.audit_log)?;
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = control_runtime()?;
         let mut source = finish(&runtime, settings.source.open())?;
         let current = Arc::new(Current::new(Instant::now()));
         let read_at = Moment::now(slept);
@@ -161,6 +161,18 @@ fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) 
     !glasses.open(Instant::now()).is_empty()
 }
 
+/// The control plane's runtime. What it does on threads beside its own, reading and checking the configuration above
+/// all, gives way to reviews: a large configuration keeps a core busy for longer than a review takes.
+fn control_runtime() -> io::Result<Runtime> {
+    /// A quarter of a core's time while a worker wants all of it: enough for a read to keep its deadline.
+    const NICENESS: i32 = 5;
+    let gives_way = || {
+        // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+    };
+    Builder::new_current_thread().enable_all().on_thread_start(gives_way).build()
+}
+
 /// Waits for the future. On a thread of its own, as whoever starts us may be a runtime's thread.
 fn finish<T: Send>(runtime: &Runtime, future: impl Future<Output = T> + Send) -> T {
     let ended = thread::scope(|scope| scope.spawn(|| runtime.block_on(future)).join());
@@ -174,4 +186,19 @@ fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
         AuditLog::File(path) => path.as_path(),
     };
     Audit::to_path(path).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpriority_process;
+
+    use super::*;
+
+    #[test]
+    fn what_is_checked_beside_the_control_plane_gives_way_to_reviews() {
+        let runtime = control_runtime().unwrap();
+        let ours = getpriority_process(None).unwrap();
+        let beside = runtime.block_on(runtime.spawn_blocking(|| getpriority_process(None).unwrap())).unwrap();
+        assert_eq!((getpriority_process(None).unwrap(), beside), (ours, 5.max(ours)));
+    }
 }

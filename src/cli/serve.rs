@@ -206,7 +206,10 @@ impl Serve {
         }
         let settings = match self.settings() {
             Ok(settings) => settings,
-            Err(error) => return complain(&error),
+            Err(error) => {
+                complain(&format_args!("{error}; see `gatepost serve --help`"));
+                return Ending::Misused;
+            }
         };
         let running = match Sidecar::start(settings) {
             Ok(running) => running,

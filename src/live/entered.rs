@@ -22,6 +22,7 @@ use super::Generation;
 /// The generation that one request goes through. The outer count belongs to the thread that entered, the inner one is
 /// everybody's and rests.
 #[derive(Clone, Debug)]
+#[allow(clippy::redundant_allocation, reason = "two counts are the point")]
 pub struct Entered(Arc<Arc<Generation>>);
 
 impl Deref for Entered {

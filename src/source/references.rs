@@ -124,6 +124,22 @@ mod tests {
     }
 
     #[test]
+    fn a_reference_is_found_however_its_key_is_spelt() {
+        let text = |key: &str| {
+            format!(
+                "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
+                     externalAdmissionHooks:\n- name: a.example.com\n  rules: []\n  \
+                     clientConfig: {{url: 'grpcs://a.example.com:1', {key}: ca.pem}}\n"
+            )
+        };
+        for key in ["caFile", r#""caFile""#, r#""ca\u0046ile""#, r#""ca\x46ile""#] {
+            let file = SourceFile { name: "a.yaml".to_owned(), bytes: Bytes::from(text(key)) };
+            let found = follow(Contents::new(vec![file], BTreeMap::new()), None).references;
+            assert_eq!(found.keys().collect::<Vec<_>>(), ["ca.pem"], "{key}");
+        }
+    }
+
+    #[test]
     fn the_store_s_revision_stays_and_the_digest_counts_what_was_followed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
