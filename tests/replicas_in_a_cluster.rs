@@ -132,6 +132,8 @@ async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
     assert_eq!(trial.entries()[0]["name"], "two");
     trial.cluster.has_no(CONFIGURATIONS, "main");
     assert!(trial.seen().await.unwrap_err().contains("--admin"), "no object, no status");
+    trial.cluster.forgets(CONFIGURATIONS);
+    assert!(trial.seen().await.unwrap_err().contains("gatepost crd"), "nor the kind");
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ impl<'a> Shares<'a> {
         let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
         let others: Vec<_> = others.filter_map(|hook| status(hook, Some(&hook.configuration))).collect();
         let rejected = report.rejected.as_ref();
+        // One whose namesake hides it may ask what the other does not.
+        let unclear = report.hooks_left_out > 0 || report.stale || report.contested;
         let used = own.iter().any(|hook| hook.state != Standing::Gone);
         Replica {
             name: report.replica.clone(),
@@ -74,7 +76,7 @@ impl<'a> Shares<'a> {
             rejected_revision: rejected.map(|rejected| rejected.revision.clone()),
             rejected_since: rejected.map(|rejected| rejected.since.clone()),
             draining: Some(own.iter().any(|hook| hook.state == Standing::Draining)),
-            drained: Some(about.left && !used && report.hooks_left_out == 0 && !report.stale),
+            drained: Some(about.left && !used && !unclear),
             hooks: Some(own.iter().filter_map(|hook| status(hook, None)).collect()),
             others: Some(others).filter(|others| !others.is_empty()),
         }

@@ -1,15 +1,18 @@
 //! Objects: the status of configuration objects, where a replica tells of itself, and the finalizer that keeps an object
 //! until its hooks have drained.
 
+mod object;
+
 use std::{
     collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
+pub use self::object::FINALIZER;
+use self::object::{Head, apply, hold, manager, release};
 use super::{
     Report,
     entry::{self, About, LIVE, Shares},
@@ -21,17 +24,12 @@ use crate::{
     source::kubernetes::configurations,
 };
 
-/// Keeps an object that is deleted until its hooks have drained everywhere.
-pub const FINALIZER: &str = "gatepost.dev/drain";
 /// While something is under way, looked at again so soon.
 const SOON: Duration = Duration::from_secs(1);
 /// All that is told at a time has to be told within this.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a replica has said that died so long ago is taken away.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// A field manager's name is no longer than 128 bytes.
-const LONGEST_NAME: usize = 100;
-
 /// The status of configuration objects: an entry of ours in each.
 #[derive(Debug)]
 pub struct Objects {
@@ -56,17 +54,6 @@ struct Known {
     /// The generation in force here.
     adopted: Option<i64>,
     written: Option<(Replica, Instant)>,
-}
-
-/// What of an object's metadata is of use here.
-#[derive(Clone, Debug)]
-struct Head<'a> {
-    name: &'a str,
-    uid: &'a str,
-    generation: i64,
-    revision: &'a str,
-    deleted: bool,
-    finalizers: Vec<&'a str>,
 }
 
 impl Objects {
@@ -284,30 +271,6 @@ impl Objects {
     }
 }
 
-impl<'a> Head<'a> {
-    fn of(object: &'a Value) -> Option<Self> {
-        let metadata = object.get("metadata")?;
-        let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        let finalizers = metadata.get("finalizers").and_then(Value::as_array);
-        Some(Self {
-            name: text("name")?,
-            uid: text("uid")?,
-            generation: metadata.get("generation").and_then(Value::as_i64).unwrap_or_default(),
-            revision: text("resourceVersion").unwrap_or_default(),
-            deleted: text("deletionTimestamp").is_some(),
-            finalizers: finalizers.into_iter().flatten().filter_map(Value::as_str).collect(),
-        })
-    }
-
-    fn is_held(&self) -> bool {
-        self.finalizers.contains(&FINALIZER)
-    }
-
-    fn path(&self) -> String {
-        format!("{}/{}", configurations(), self.name)
-    }
-}
-
 /// What is to be said of an object of that generation, where that is clear.
 fn judged(
     entries: &BTreeMap<String, Option<Replica>>,
@@ -331,54 +294,6 @@ fn says_the_same(one: &Replica, other: &Replica) -> bool {
     timeless(one) == timeless(other)
 }
 
-/// Whose words an entry is. Names may be longer than an apiserver takes.
-fn manager(replica: &str) -> String {
-    match replica.len() <= LONGEST_NAME {
-        true => format!("gatepost-{replica}"),
-        false => format!("gatepost-{}", hex(&Sha256::digest(replica))),
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Makes that our share of the object's status, as this field manager.
-async fn apply(client: &Client, manager: &str, name: &str, status: &Value) -> Result<(), KubeError> {
-    let path = format!("{}/{name}/status", configurations());
-    let object = json!({
-        "apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
-        "metadata": { "name": name }, "status": status,
-    });
-    passed_over(client.apply_as(manager, &path, &object).await, &[404, 409])
-}
-
-/// Sets the finalizer, if the object is still as it was read.
-async fn hold(client: &Client, head: &Head<'_>) -> Result<(), KubeError> {
-    let finalizers: Vec<_> = head.finalizers.iter().copied().chain([FINALIZER]).collect();
-    let patch = json!({ "metadata": { "resourceVersion": head.revision, "finalizers": finalizers } });
-    passed_over(client.patch(&head.path(), "application/merge-patch+json", &patch).await, &[404, 409])
-}
-
-/// Takes the finalizer away, if the object is still as it was read.
-async fn release(client: &Client, head: &Head<'_>) -> Result<(), KubeError> {
-    let finalizers: Vec<_> = head.finalizers.iter().copied().filter(|one| *one != FINALIZER).collect();
-    let patch = json!([
-        { "op": "test", "path": "/metadata/resourceVersion", "value": head.revision },
-        { "op": "replace", "path": "/metadata/finalizers", "value": finalizers },
-    ]);
-    // 422: a test has failed.
-    passed_over(client.patch(&head.path(), "application/json-patch+json", &patch).await, &[404, 409, 422])
-}
-
-/// What says that the object is gone, or was changed meanwhile, is no failure: the next turn sees what there is.
-fn passed_over(outcome: Result<(), KubeError>, codes: &[u16]) -> Result<(), KubeError> {
-    match outcome {
-        Err(KubeError::Unwritten { code, .. }) if codes.contains(&code) => Ok(()),
-        other => other,
-    }
-}
-
 fn unfinalized(error: &KubeError) -> String {
     format!(
         "the finalizer {FINALIZER}: {}; or serve with --no-drain-finalizer, and objects go as soon as they are deleted",
@@ -386,6 +301,12 @@ fn unfinalized(error: &KubeError) -> String {
     )
 }
 
-fn told(error: &KubeError) -> String {
-    format!("{error}; {}", error.fix())
+/// What failed, and what to do. That nobody knows the resource is no wrong address here.
+pub(super) fn told(error: &KubeError) -> String {
+    match error {
+        KubeError::Refused { code: 404, .. } => {
+            format!("{error}; install our kinds: gatepost crd | kubectl apply -f -")
+        }
+        _ => format!("{error}; {}", error.fix()),
+    }
 }

@@ -131,6 +131,10 @@ fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_use
     assert_eq!(drained(Gone, true, false), Some(true));
     assert_eq!(drained(Gone, false, false), Some(false));
     assert_eq!(drained(Gone, true, true), Some(false), "what it has may be outdated");
+    let twin = Report { contested: true, ..report(&[]) };
+    let shares = Shares::new(&twin, [("one", true)].into_iter());
+    let hidden = shares.entry(About { name: "one", generation: None, left: true });
+    assert_eq!(hidden.drained, Some(false), "a namesake may still ask");
     for state in [Probing, Active, Draining] {
         assert_eq!(drained(state, true, false), Some(false), "{state:?}");
     }
