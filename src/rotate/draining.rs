@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     live::{Departed, Event, Generation, LiveHook, Rotation},
@@ -35,7 +35,8 @@ pub(super) struct Drain {
 #[derive(Debug)]
 struct Former {
     generation: Weak<Generation>,
-    /// Held until its generation has ended, so that it is freed here: on the worker whose request was the last, a
+    number: u64,
+    /// Held until its generation has ended, so that it is freed beside us: on the worker whose request was the last, a
     /// thousand hooks would hold up all others.
     _snapshot: Arc<Snapshot>,
 }
@@ -55,7 +56,8 @@ impl Drain {
 
     /// `old` is about to be replaced by `new`.
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
-        self.former.push(Former { generation: Arc::downgrade(old), _snapshot: Arc::clone(&old.snapshot) });
+        let (generation, number) = (Arc::downgrade(old), old.number);
+        self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
         let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.channel.endpoint())).collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
         let is_back = |departed: &Departed| is_there(&departed.hook.id, &departed.endpoint);
@@ -95,12 +97,13 @@ impl Drain {
     /// Sees what has drained meanwhile, and tells the log. Gives every hook that is Draining or Gone where that has
     /// changed since the last time.
     pub(super) fn sweep(&mut self) -> Option<Vec<Departed>> {
-        let mut oldest = u64::MAX;
-        self.former.retain(|former| {
-            let alive = former.generation.upgrade();
-            oldest = alive.as_ref().map_or(oldest, |former| oldest.min(former.number));
-            alive.is_some()
-        });
+        let ended = self.former.extract_if(.., |former| former.generation.strong_count() == 0).collect::<Vec<_>>();
+        if let Ok(runtime) = Handle::try_current()
+            && !ended.is_empty()
+        {
+            drop(runtime.spawn_blocking(move || drop(ended)));
+        }
+        let oldest = self.former.iter().map(|former| former.number).min().unwrap_or(u64::MAX);
         let now = Instant::now();
         let ended = self.leaving.extract_if(.., |leaving| oldest > leaving.last || leaving.until <= now);
         for Leaving { departed, last, .. } in ended.collect::<Vec<_>>() {
