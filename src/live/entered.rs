@@ -22,14 +22,17 @@ use super::Generation;
 /// The generation that one request goes through. The outer count belongs to the thread that entered, the inner one is
 /// everybody's and rests.
 #[derive(Clone, Debug)]
-#[allow(clippy::redundant_allocation, reason = "two counts are the point")]
-pub struct Entered(Arc<Arc<Generation>>);
+pub struct Entered(Arc<Own>);
+
+/// What the thread's own count is about.
+#[derive(Debug)]
+struct Own(Arc<Generation>);
 
 impl Deref for Entered {
     type Target = Generation;
 
     fn deref(&self) -> &Generation {
-        &self.0
+        &self.0.0
     }
 }
 
@@ -66,13 +69,13 @@ impl Newest {
             {
                 return entered.clone();
             }
-            let entered = Entered(Arc::new(load()));
+            let entered = Entered(Arc::new(Own(load())));
             // The former is dropped when it is no longer borrowed: with it may go the last of a generation.
             let _former = last.replace(Some((newest, entered.clone())));
             entered
         });
         // A thread that is ending keeps nothing.
-        entered.unwrap_or_else(|_| Entered(Arc::new(load())))
+        entered.unwrap_or_else(|_| Entered(Arc::new(Own(load()))))
     }
 }
 
