@@ -1,8 +1,8 @@
 //! Reading what is in force, while it is being swapped.
 //!
-//! Hypothesis: `enter`, what a request does, takes less than 20 ns, and no more under a hundred swaps a second, nor beside
-//! a second reader than beside a thread that reads something else. Beside it `load_full`, which counts in one place for all threads, and the same behind an `RwLock`.
-//! Unit: time per read, and drop of what was read.
+//! Hypothesis: `enter`, what a request does, takes less than 20 ns, and no more under a hundred swaps a second, nor
+//! beside a second reader than beside a thread that reads something else. Beside it `load_full`, which counts in one
+//! place for all threads, and the same behind an `RwLock`. Unit: time per read, and drop of what was read.
 
 use std::{
     hint::black_box,

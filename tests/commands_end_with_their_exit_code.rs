@@ -138,6 +138,14 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
         let (code, ..) = ended(gatepost(&arguments, folder.path()));
         assert_eq!(code, Some(2), "{unclear:?}");
     }
+    for (source, missing) in
+        [(&[][..], "--config"), (&["--source=file"], "--config"), (&["--source=etcd"], "-endpoint")]
+    {
+        let arguments = [&["serve", "--plaintext"], source, &["--uds"]].concat();
+        let (code, _, stderr) = ended(gatepost(&arguments, folder.path()));
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains(missing), "{stderr}");
+    }
 }
 
 #[test]

@@ -14,9 +14,6 @@ use crate::{
 /// p99 while the configuration is swapped may be so many times that of a quiet phase.
 const TARGET: f64 = 1.10;
 
-/// A figure of one phase: its name, and how it is read.
-type Figure = (&'static str, fn(&Report) -> f64);
-
 /// One repetition, for whoever watches.
 pub(super) fn line(number: usize, Repetition { quiet, swapping }: &Repetition) -> String {
     let one = |phase: &Phase| {
@@ -40,6 +37,7 @@ pub(super) fn write(
         let _ = writeln!(table, "| {figure} | {quiet:.2} | {swapping:.2} | {ratio:.3} |");
         let _ = writeln!(csv, "{figure},{quiet:.3},{swapping:.3},{ratio:.4}");
     };
+    type Figure = (&'static str, fn(&Report) -> f64);
     let figures: [Figure; 4] = [
         ("p50_us", |report| report.p50() / 1e3),
         ("p99_us", |report| report.p99() / 1e3),

@@ -123,7 +123,7 @@ impl Sidecar {
         };
         let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
-        let publisher = finish(&runtime, settings.tells.open(&replica)).map_err(ReadError::from)?;
+        let publisher = finish(&runtime, settings.tells.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
         if first.is_some() {

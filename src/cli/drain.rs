@@ -14,6 +14,7 @@ Examples:
       Is that hook gone from the sidecar on this machine, at 127.0.0.1:9441?
   gatepost drain images.example.com --admin 10.0.0.1:9441 --admin 10.0.0.2:9441 --timeout 2m
   gatepost drain images.example.com --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
+  gatepost drain images.example.com --source kubernetes --kubeconfig kubeconfig --expect 3
   gatepost drain grpcs://10.1.0.7:9001
       After a hook has moved: does any replica still ask the old endpoint?
 

@@ -27,13 +27,14 @@ use clap::{Parser, Subcommand};
 
 /// What the process says to whoever started it.
 ///
-/// Usage errors end with clap's own code, 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Everything asked for was done.
     Good,
     /// It was not: the message is on stderr, or the problems on stdout.
     Failed,
+    /// The command line is not understood, in a way that clap does not know of; as clap ends, too.
+    Misused,
     /// Asked to stop, and reviews were still under way when time was up.
     NotDrained,
     /// Asked to stop twice.
@@ -47,6 +48,7 @@ impl From<Ending> for ExitCode {
         Self::from(match ending {
             Ending::Good => 0,
             Ending::Failed => 1,
+            Ending::Misused => 2,
             Ending::NotDrained => 3,
             Ending::Aborted => 4,
             Ending::Denied => 5,

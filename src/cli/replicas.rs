@@ -4,15 +4,20 @@ use std::{
     io::Write as _,
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
-use tokio::{runtime::Builder, time::sleep};
+use tokio::{
+    runtime::Builder,
+    time::{sleep, timeout},
+};
 
 use super::{Ending, complain, source::SourceArgs};
 use crate::{
     etcd::Client,
+    kube,
     replicas::{AdminUrl, Progress, Seen, StatusPlace, ask, read},
+    source::Place,
 };
 
 /// How long one replica may take to answer.
@@ -28,7 +33,7 @@ pub(super) struct StatusPrefix {
     pub(super) etcd_status_prefix: String,
 }
 
-/// Whom to ask: replicas at their admin addresses, or the etcd where they tell of themselves.
+/// Whom to ask: replicas at their admin addresses, or the store where they tell of themselves.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReplicaArgs {
     /// A replica's admin address: host:port, http://host:port or https://host:port; repeat for more [default:
@@ -59,15 +64,24 @@ enum Replicas {
     Admin { places: Vec<AdminUrl>, ca: Option<Arc<[u8]>> },
     /// In keys of etcd that begin so.
     Etcd { client: Client, prefix: String },
+    /// In the status of a cluster's configuration objects.
+    Kubernetes(kube::Client),
 }
 
 impl ReplicaArgs {
     /// Gets ready to ask.
     async fn open(self) -> Result<Replicas, String> {
-        if let Some(place) = self.source.replicas()? {
-            let client = Client::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
-            StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
-            return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
+        match self.source.replicas()? {
+            Some(Place::Etcd(place)) => {
+                let client = Client::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
+                StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
+                return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
+            }
+            Some(Place::Kubernetes(place)) => {
+                let client = kube::Client::open(&place.access).await;
+                return client.map(Replicas::Kubernetes).map_err(|error| format!("{error}; {}", error.fix()));
+            }
+            Some(Place::File(_)) | None => {}
         }
         let ca = self.ca.as_deref().map(ask::authorities).transpose()?;
         let mut places = self.admin;
@@ -86,6 +100,10 @@ impl Replicas {
             Self::Etcd { client, prefix } => {
                 let seen = read::all(&client.within(within.min(ANSWER)), prefix).await;
                 seen.map_err(|error| format!("{error}; {}", error.fix()))
+            }
+            Self::Kubernetes(client) => {
+                let looking = timeout(within.min(ANSWER), read::objects(client, SystemTime::now())).await;
+                looking.unwrap_or_else(|_| Err(format!("the apiserver {} gives no answer", client.server())))
             }
         }
     }

@@ -123,6 +123,12 @@ pub struct Serve {
     #[command(flatten)]
     status: StatusPrefix,
 
+    /// kubernetes: let configurations that are deleted go at once, not when their hooks have drained on all replicas
+    ///
+    /// Otherwise objects that hold hooks get the finalizer gatepost.dev/drain, for which the user needs the verb patch.
+    #[arg(long)]
+    no_drain_finalizer: bool,
+
     /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -200,7 +206,10 @@ impl Serve {
         }
         let settings = match self.settings() {
             Ok(settings) => settings,
-            Err(error) => return complain(&error),
+            Err(error) => {
+                complain(&format_args!("{error}; see `gatepost serve --help`"));
+                return Ending::Misused;
+            }
         };
         let running = match Sidecar::start(settings) {
             Ok(running) => running,
@@ -218,6 +227,10 @@ impl Serve {
         let source = self.source.place()?;
         let tells = match &source {
             Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
+            // Where only Kubernetes' own kinds are read, there is nothing of ours to write into.
+            Place::Kubernetes(place) if place.objects.configurations => {
+                StatusPlace::Kubernetes { access: place.access.clone(), finalizer: !self.no_drain_finalizer }
+            }
             Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
         };
         let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {

@@ -98,17 +98,14 @@ impl SourceArgs {
         }
     }
 
-    /// The etcd that these flags name, where they name one: replicas tell of themselves beside the configuration.
+    /// The place these flags name, where replicas tell of themselves beside the configuration; `None` for files.
     ///
     /// # Errors
-    /// What is missing; or that replicas are not found in this source.
-    pub(super) fn replicas(self) -> Result<Option<EtcdPlace>, String> {
+    /// What is missing.
+    pub(super) fn replicas(self) -> Result<Option<Place>, String> {
         match self.source {
             SourceArg::File => Ok(None),
-            SourceArg::Kubernetes => {
-                Err("replicas do not tell of themselves in a cluster: ask them, with --admin URL".to_owned())
-            }
-            SourceArg::Etcd => self.etcd().map(Some),
+            SourceArg::Kubernetes | SourceArg::Etcd => self.place().map(Some),
         }
     }
 

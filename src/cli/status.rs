@@ -20,6 +20,8 @@ Examples:
   gatepost status --admin https://10.0.0.1:9441 --admin https://10.0.0.2:9441 --ca ca.crt --json
   gatepost status --wait 4711 --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
       Ends when all live replicas, three at least, have the revision at which something was put.
+  gatepost status --source kubernetes --kubeconfig kubeconfig --expect 3
+      Those that tell of themselves in the status of the cluster's configuration objects.
   gatepost status --wait sha256:0f3a --admin 10.0.0.1:9441 --admin 10.0.0.2:9441
       Ends when both have it in force. A digest may be cut short.
 

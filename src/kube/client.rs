@@ -139,7 +139,16 @@ impl Client {
     /// # Errors
     /// [`KubeError::Unwritten`] where the apiserver says no, or why it could not be told.
     pub async fn apply(&self, path: &str, object: &Value) -> Result<(), KubeError> {
-        let query = format!("{path}?fieldManager=gatepost&force=true&fieldValidation=Strict");
+        self.apply_as("gatepost", path, object).await
+    }
+
+    /// The same in the name of that field manager: each keeps its own share of an object, and only that.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub async fn apply_as(&self, manager: &str, path: &str, object: &Value) -> Result<(), KubeError> {
+        let manager = percent_encoded(manager);
+        let query = format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict");
         let body = serde_json::to_vec(object).map_err(|error| self.nonsense(path, error.to_string()))?;
         // JSON is YAML, too; apiservers before 1.32 know no other name for it.
         self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await

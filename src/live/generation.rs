@@ -52,7 +52,7 @@ pub struct Generation {
     pub number: u64,
     /// Digest of the source it came from (hex), or "" when there was none.
     pub digest: String,
-    /// What the source calls that state: the same on every replica.
+    /// What the source calls that state; see [`Revision`] for what replicas share of it.
     pub revision: Revision,
     /// When it was put in force.
     pub published: SystemTime,

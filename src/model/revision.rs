@@ -1,8 +1,12 @@
-//! Revision: the name of one state of the configuration, the same on every replica that has read it.
+//! Revision: the name of one state of the configuration.
 
 use std::{fmt, sync::Arc};
 
-/// The name of one state of the configuration, the same on every replica that has read it.
+/// The name of one state of the configuration.
+///
+/// A digest is the same on every replica. A store's number is the one at which a replica first read that state: between
+/// two changes of the configuration a store counts other writes, too, so replicas may show different numbers for one
+/// state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revision {
     /// A store's own number (etcd's revision, an apiserver's resourceVersion); later states have larger ones.

@@ -3,10 +3,13 @@
 //! ```text
 //! Current ──> Report ──> /configz                          asked by `status` and `drain` --admin
 //!               └──────> Publisher (etcd lease key) ─────> read by `status` and `drain` --source etcd
+//!                        Publisher (objects' status) ────> read by `status` and `drain` --source kubernetes
 //! Reports ──> wait: has every live replica that revision? may that endpoint be switched off?
 //! ```
 
 pub mod ask;
+mod entry;
+pub mod objects;
 pub mod place;
 pub mod publisher;
 pub mod publishing;
@@ -16,6 +19,7 @@ pub mod report;
 pub mod wait;
 
 pub use ask::AdminUrl;
+pub use objects::Objects;
 pub use place::StatusPlace;
 pub use publisher::Publisher;
 pub use publishing::Publishing;

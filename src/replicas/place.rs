@@ -1,9 +1,10 @@
 //! StatusPlace: where replicas tell of themselves, as told at the start.
 
-use super::{Publisher, Replica, publisher::LeaseKey};
+use super::{Objects, Publisher, Replica, publisher::LeaseKey};
 use crate::{
-    etcd::{Access, Client, EtcdError},
-    source::EtcdPlace,
+    etcd::{Access, Client},
+    kube::{self, Connection},
+    source::{EtcdPlace, ReadError},
 };
 
 /// Where replicas tell of themselves, beside their admin addresses.
@@ -18,6 +19,13 @@ pub enum StatusPlace {
         access: Access,
         /// What the keys begin with.
         prefix: String,
+    },
+    /// In a cluster: the status of each configuration object.
+    Kubernetes {
+        /// The apiserver, and as whom it is asked.
+        access: kube::Access,
+        /// Are objects that hold hooks kept, when they are deleted, until the hooks have drained?
+        finalizer: bool,
     },
 }
 
@@ -48,11 +56,15 @@ impl StatusPlace {
     ///
     /// # Errors
     /// Files or settings that cannot be used.
-    pub async fn open(&self, replica: &Replica) -> Result<Publisher, EtcdError> {
+    pub async fn open(&self, replica: &Replica) -> Result<Publisher, ReadError> {
         Ok(match self {
             Self::Nowhere => Publisher::Nowhere,
             Self::Etcd { access, prefix } => {
                 Publisher::Etcd(LeaseKey::new(&Client::open(access).await?, prefix, replica))
+            }
+            Self::Kubernetes { access, finalizer } => {
+                let connection = Connection::new(access.clone()).await?;
+                Publisher::Kubernetes(Box::new(Objects::new(connection, replica.name(), *finalizer)))
             }
         })
     }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Replica, Report};
+use super::{Objects, Replica, Report};
 use crate::etcd::{Client, EtcdError};
 
 /// A replica that says nothing for so long is taken to be dead. One that cannot reach etcd, where its configuration
 /// comes from, refuses every review long before that.
 pub const TTL: Duration = Duration::from_secs(15);
+/// Told at least so often.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Hooks told of in one report. An etcd takes values of 1.5 MiB.
+const MOST_HOOKS: usize = 1500;
 /// How long etcd may take for one call.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -18,6 +22,8 @@ pub enum Publisher {
     Nowhere,
     /// As a key of etcd, under a lease.
     Etcd(LeaseKey),
+    /// In the status of configuration objects.
+    Kubernetes(Box<Objects>),
 }
 
 impl Publisher {
@@ -26,6 +32,32 @@ impl Publisher {
         match self {
             Self::Nowhere => None,
             Self::Etcd(etcd) => Some(format!("etcd {}, key {}", etcd.client, etcd.key)),
+            Self::Kubernetes(_) => Some("the status of AdmissionControlConfiguration objects".to_owned()),
+        }
+    }
+
+    /// Told at least so often: age and the store's revision are news that change all the time.
+    pub fn heartbeat(&self) -> Duration {
+        match self {
+            Self::Nowhere | Self::Etcd(_) => HEARTBEAT,
+            Self::Kubernetes(objects) => objects.heartbeat(),
+        }
+    }
+
+    /// After a failure, tried again so much later.
+    pub fn again(&self) -> Duration {
+        match self {
+            Self::Nowhere | Self::Etcd(_) => Duration::from_secs(1),
+            Self::Kubernetes(_) => Duration::from_secs(5),
+        }
+    }
+
+    /// How many hooks there is room for.
+    pub fn most_hooks(&self) -> usize {
+        match self {
+            Self::Nowhere | Self::Etcd(_) => MOST_HOOKS,
+            // An object has room for what becomes of its own hooks.
+            Self::Kubernetes(_) => usize::MAX,
         }
     }
 
@@ -37,6 +69,7 @@ impl Publisher {
         match self {
             Self::Nowhere => Ok(()),
             Self::Etcd(etcd) => etcd.publish(report.clone()).await,
+            Self::Kubernetes(objects) => objects.publish(report).await,
         }
     }
 
@@ -46,7 +79,7 @@ impl Publisher {
     /// As [`Publisher::publish`].
     pub async fn keep_alive(&mut self) -> Result<(), String> {
         match self {
-            Self::Nowhere => Ok(()),
+            Self::Nowhere | Self::Kubernetes(_) => Ok(()),
             Self::Etcd(etcd) => etcd.keep_alive().await.map_err(|error| told(&error)),
         }
     }
@@ -59,6 +92,7 @@ impl Publisher {
         match self {
             Self::Nowhere => Ok(()),
             Self::Etcd(etcd) => etcd.leave().await.map_err(|error| told(&error)),
+            Self::Kubernetes(objects) => objects.leave().await,
         }
     }
 }

@@ -12,16 +12,10 @@ use crate::live::{Current, Departed, Rejection};
 
 /// How soon a change is seen.
 const LOOK: Duration = Duration::from_millis(200);
-/// Told at least so often: age and the store's revision are news that change all the time.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Between two signs of life.
 const ALIVE: Duration = Duration::from_secs(5);
-/// After a failure, tried again.
-const AGAIN: Duration = Duration::from_secs(1);
 /// How long taking leave may take: the process wants to end.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Hooks told of in one report. An etcd takes values of 1.5 MiB.
-const MOST_HOOKS: usize = 1500;
 
 /// Tells of this replica, wherever its publisher puts it.
 #[derive(Debug)]
@@ -51,16 +45,17 @@ impl Publishing {
         let (mut alive, mut failed) = (Instant::now(), None::<Instant>);
         loop {
             ticks.tick().await;
-            if failed.is_some_and(|at| at.elapsed() < AGAIN) {
+            if failed.is_some_and(|at| at.elapsed() < self.publisher.again()) {
                 continue;
             }
             let mark = Mark::of(&self.current);
-            let known = told.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < HEARTBEAT);
+            let known =
+                told.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < self.publisher.heartbeat());
             let outcome = match (known, alive.elapsed() < ALIVE) {
                 (true, true) => continue,
                 (true, false) => self.publisher.keep_alive().await,
                 (false, _) => {
-                    let report = self.replica.report(&self.current, MOST_HOOKS);
+                    let report = self.replica.report(&self.current, self.publisher.most_hooks());
                     self.publisher.publish(&report).await
                 }
             };

@@ -1,7 +1,13 @@
-//! Reading what replicas tell of themselves in etcd.
+//! Reading what replicas tell of themselves in etcd, and in the objects of a cluster.
 
-use super::{Report, Seen, Silent};
-use crate::etcd::{Client, EtcdError};
+use std::time::SystemTime;
+
+use super::{Report, Seen, Silent, entry, objects::told};
+use crate::{
+    etcd::{Client, EtcdError},
+    kube,
+    source::kubernetes::configurations,
+};
 
 /// Every replica whose key is there: the live ones, and those that died less than [`TTL`](super::publisher::TTL) ago.
 ///
@@ -20,4 +26,20 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
     }
     seen.reports.sort_by(|one: &Report, other| one.replica.cmp(&other.replica));
     Ok(seen)
+}
+
+/// Every replica that configuration objects tell of, and that has renewed that lately.
+///
+/// # Errors
+/// Why that cannot be known, and what to do.
+pub async fn objects(client: &kube::Client, now: SystemTime) -> Result<Seen, String> {
+    let objects = client.list(&configurations()).await.map_err(|error| told(&error))?.items;
+    match objects.is_empty() {
+        true => {
+            Err("the cluster has no AdmissionControlConfiguration, in whose status replicas tell of themselves: ask \
+                     them, with --admin URL"
+                .to_owned())
+        }
+        false => Ok(entry::seen(&objects, now)),
+    }
 }

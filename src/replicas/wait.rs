@@ -44,7 +44,8 @@ pub fn adopted(seen: &Seen, wanted: &Revision, expect: usize) -> Progress {
     }
     if missing.is_empty() {
         let count = replicas(seen.reports.len());
-        return Progress::Done(format!("{count} have revision {wanted} in force: {}", names(&seen.reports)));
+        let has = if seen.reports.len() == 1 { "has" } else { "have" };
+        return Progress::Done(format!("{count} {has} revision {wanted} in force: {}", names(&seen.reports)));
     }
     Progress::Waiting(missing)
 }

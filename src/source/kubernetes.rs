@@ -18,6 +18,16 @@ use crate::{
     snapshot::{Note, SourceFile},
 };
 
+/// Where the API has the objects of our own kind of configuration.
+pub fn configurations() -> String {
+    Kind::Configuration.path()
+}
+
+/// What the problems of the configuration object of that name call it.
+pub fn configuration_file(name: &str) -> String {
+    format!("{}/{name}", Kind::Configuration.resource())
+}
+
 /// Whose uid stands for the whole cluster, as is the custom: every cluster has this namespace as long as it lives.
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";
 /// No configuration is this large.

@@ -11,7 +11,7 @@ said() {
   else
     failed+=("$1")
     echo "FAILED  $1"
-    [[ ! -s "$work/said" ]] || sed 's/^/        /' "$work/said" | head -n 30
+    [[ ! -s "$work/said" ]] || sed -n '1,30s/^/        /p' "$work/said"
   fi
 }
 

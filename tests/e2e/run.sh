@@ -6,6 +6,7 @@
 #   tests/e2e/run.sh --direct-only       only the hooks registered directly: is the trial itself sound?
 #   tests/e2e/run.sh --definitions-only  only what kube-apiserver makes of `gatepost crd`
 #   tests/e2e/run.sh --source-only       only Gatepost with its configuration in the cluster
+#   tests/e2e/run.sh --replicas-only     only two of those, and what they tell of themselves there
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
 # the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
@@ -18,6 +19,7 @@ source ./changes.sh
 source ./following.sh
 source ./definitions.sh
 source ./sourcing.sh
+source ./replicas.sh
 source ./runlevels.sh
 
 modes=(api static)
@@ -41,6 +43,7 @@ begin_hooks
 begin_cluster
 
 [[ "${1:-}" != --source-only ]] || { sourcing; summary; exit; }
+[[ "${1:-}" != --replicas-only ]] || { replicated; summary; exit; }
 ((${#modes[@]} == 0)) || definitions
 [[ "${1:-}" != --definitions-only ]] || { summary; exit; }
 
@@ -78,7 +81,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || sourcing
+((${#modes[@]} == 0)) || { sourcing; replicated; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

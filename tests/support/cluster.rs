@@ -144,8 +144,25 @@ impl Cluster {
     pub fn has(&self, kind: &'static str, object: Value) {
         let mut state = self.state();
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        state.objects.entry(kind).or_default().insert(name, object);
         state.revision += 1;
+        let mut object = object;
+        if object["metadata"]["resourceVersion"].is_null() {
+            object["metadata"]["resourceVersion"] = json!(state.revision.to_string());
+        }
+        state.objects.entry(kind).or_default().insert(name, object);
+    }
+
+    /// Somebody deletes that object, which a finalizer holds or not.
+    pub fn deletes(&self, kind: &'static str, name: &str) {
+        let mut state = self.state();
+        let mut object = state.objects[kind][name].clone();
+        object["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
+        state.stores(kind, name, object);
+    }
+
+    /// That object as it is stored; `None` where there is none.
+    pub fn stored(&self, kind: &'static str, name: &str) -> Option<Value> {
+        self.state().objects[kind].get(name).cloned()
     }
 
     /// From now on there is none of that name.
@@ -199,6 +216,58 @@ impl Cluster {
     }
 }
 
+impl State {
+    /// Stores that at the next revision; what is deleted and held by nobody goes.
+    fn stores(&mut self, kind: &'static str, name: &str, mut object: Value) {
+        self.revision += 1;
+        let metadata = &mut object["metadata"];
+        metadata["resourceVersion"] = json!(self.revision.to_string());
+        let held = metadata["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+        let objects = self.objects.get_mut(kind).unwrap();
+        match metadata["deletionTimestamp"].is_null() || held {
+            true => drop(objects.insert(name.to_owned(), object)),
+            false => drop(objects.remove(name)),
+        }
+    }
+
+    /// What an apiserver makes of the three patches that Gatepost sends to configurations; the status it answers with.
+    fn patch(&mut self, path: &str, form: &str, patch: &Value) -> u16 {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let name = path.trim_start_matches(CONFIGURATIONS).trim_matches('/');
+        let (name, of_status) = name.strip_suffix("/status").map_or((name, false), |name| (name, true));
+        let Some(mut object) = self.objects.get(CONFIGURATIONS).and_then(|all| all.get(name)).cloned() else {
+            return 404;
+        };
+        let revision = object["metadata"]["resourceVersion"].clone();
+        match (form, of_status) {
+            ("application/apply-patch+yaml", true) => {
+                let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).expect("a manager");
+                apply(&mut object["status"], manager, &patch["status"]);
+            }
+            ("application/merge-patch+json", false) if patch["metadata"]["resourceVersion"] != revision => return 409,
+            ("application/merge-patch+json", false) => {
+                object["metadata"]["finalizers"] = patch["metadata"]["finalizers"].clone();
+            }
+            ("application/json-patch+json", false) if patch[0]["value"] != revision => return 422,
+            ("application/json-patch+json", false) => object["metadata"]["finalizers"] = patch[1]["value"].clone(),
+            other => panic!("{other:?}"),
+        }
+        self.stores(CONFIGURATIONS, name, object);
+        200
+    }
+}
+
+/// Each replica owns the entry of its name, and `gatepost` the conditions.
+fn apply(status: &mut Value, manager: &str, applied: &Value) {
+    let Some(replica) = manager.strip_prefix("gatepost-") else {
+        status["conditions"] = applied["conditions"].clone();
+        return;
+    };
+    let entries = |status: &Value| status["replicas"].as_array().cloned().unwrap_or_default();
+    let others = entries(status).into_iter().filter(|entry| entry["name"] != replica);
+    status["replicas"] = others.chain(entries(applied)).collect();
+}
+
 /// A kubeconfig in that folder.
 pub fn kubeconfig(folder: &Path, server: &str, user: Value, authority: Option<&Authority>) -> PathBuf {
     let mut cluster = json!({"server": server});
@@ -224,16 +293,26 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, certificate: String
     let mut lines = BufReader::new(read).lines();
     while let Ok(Some(first)) = lines.next_line().await {
         let mut credentials = certificate.clone();
+        let (mut form, mut length) = (String::new(), 0);
         while let Ok(Some(line)) = lines.next_line().await {
             if line.is_empty() {
                 break;
             }
             if let Some(token) = line.strip_prefix("authorization: Bearer ") {
                 credentials = token.trim().to_owned();
+            } else if let Some(value) = line.strip_prefix("content-type: ") {
+                value.trim().clone_into(&mut form);
+            } else if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse().expect("a length");
             }
         }
+        let mut sent = vec![0; length];
+        if lines.get_mut().read_exact(&mut sent).await.is_err() {
+            return;
+        }
+        let patch = first.starts_with("PATCH ").then(|| (form, serde_json::from_slice(&sent).expect("JSON")));
         let path = first.split(' ').nth(1).expect("a path").to_owned();
-        let Some((code, mut body, cut)) = answer(&state, path, credentials) else {
+        let Some((code, mut body, cut)) = answer(&state, path, credentials, patch) else {
             // Until the caller has had enough.
             let _ = lines.get_mut().read_u8().await;
             return;
@@ -251,7 +330,12 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, certificate: String
 }
 
 /// Status, body, and whether it breaks off; none where silence is the answer.
-fn answer(state: &Mutex<State>, path: String, credentials: String) -> Option<(u16, String, bool)> {
+fn answer(
+    state: &Mutex<State>,
+    path: String,
+    credentials: String,
+    patch: Option<(String, Value)>,
+) -> Option<(u16, String, bool)> {
     let mut state = state.lock().unwrap();
     state.asked.push((path.clone(), credentials.clone()));
     let status = |code: u16, message: &str| {
@@ -261,6 +345,15 @@ fn answer(state: &Mutex<State>, path: String, credentials: String) -> Option<(u1
         return status(401, "Unauthorized");
     }
     let instead = state.instead.clone().filter(|(start, _)| path.starts_with(start)).map(|(_, say)| say);
+    if let Some((form, patch)) = patch {
+        return match instead {
+            Some(Say::Status(code)) => status(code, "scripted"),
+            _ => match state.patch(&path, &form, &patch) {
+                200 => Some((200, "{}".to_owned(), false)),
+                code => status(code, "no"),
+            },
+        };
+    }
     let (truth, code) = truth(&state, &path);
     let mut body = truth;
     match instead {

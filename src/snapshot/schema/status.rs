@@ -25,6 +25,12 @@ pub struct Replica {
     /// The replica's name, unique among the replicas.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+    /// What tells this run of it from every other, also from a namesake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// True where another replica goes by the same name, and one hides the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contested: Option<bool>,
     /// The version of Gatepost that it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -53,19 +59,34 @@ pub struct Replica {
     /// True while that is too old, and every review is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale: Option<bool>,
-    /// Why this object is not in force as it stands: every problem that there is.
+    /// True once it has been told to stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<bool>,
+    /// Why the newest configuration is not in force: the first problems of this object. Problems of no object of this
+    /// kind stand in the first object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Vec<String>>,
+    /// The revision that was rejected, as the source names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_revision: Option<String>,
+    /// Since when the newest configuration is rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub rejected_since: Option<String>,
     /// True while reviews under way still use hooks that this object no longer names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining: Option<bool>,
-    /// True when no review uses such a hook any more.
+    /// True once this object is being deleted, that was read, and no review uses a hook of it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<bool>,
-    /// Where each hook of this object stands.
+    /// Where each hook of this object stands. A hook that has moved is there twice: with its new endpoint and its old.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<HookStatus>>,
+    /// In the first object: the hooks of no object of this kind, such as those of objects that go or are gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub others: Option<Vec<HookStatus>>,
 }
 
 /// Where a hook stands in one replica.
@@ -75,6 +96,18 @@ pub struct HookStatus {
     /// The hook's name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+    /// What tells it from every other hook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The configuration that holds it, or held it, where that is not this object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
+    /// Where it is asked, would be, or was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Where it moves to, once that has been seen to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves_to: Option<String>,
     /// Where it stands.
     pub state: HookState,
     /// Since when.

@@ -109,7 +109,6 @@ fn lists_are_merged_by_the_keys_by_which_their_entries_are_unique() {
         ("bypass", &["name"]),
         ("resourceInitializers", &["apiGroup", "resource"]),
         ("status.replicas", &["name"]),
-        ("status.replicas[].hooks", &["name"]),
         ("status.conditions", &["type"]),
     ] {
         let list = at(&schema, path);

@@ -25,6 +25,7 @@ var changing = []struct {
 	{regexp.MustCompile(`\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
 	{regexp.MustCompile(`gatepost/\d+\.\d+\.\d+`), "gatepost/VERSION"},
 	{regexp.MustCompile(`stream ID \d+`), "stream ID N"},
+	{regexp.MustCompile(`\bsha256:[0-9a-f]{16}\b`), "sha256:DIGEST"},
 }
 
 func stable(text string) string {

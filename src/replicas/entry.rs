@@ -1,0 +1,221 @@
+//! Entry: a report as it stands in the status of configuration objects, a share in each; both ways.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::Value;
+
+use super::{HookReport, Report, Seen, Silent, Standing, report::Rejected};
+use crate::{
+    snapshot::schema::status::{HookState, HookStatus, Replica},
+    source::kubernetes::configuration_file,
+};
+
+/// A replica whose entries were all renewed longer ago is taken to be dead.
+pub(super) const LIVE: Duration = Duration::from_secs(30);
+
+/// What every entry of one report is made of.
+#[derive(Debug)]
+pub(super) struct Shares<'a> {
+    report: &'a Report,
+    /// The objects that stay; all of them, where all are being deleted.
+    names: BTreeSet<&'a str>,
+    /// The object that holds what belongs to none.
+    first: Option<&'a str>,
+}
+
+/// What is known of the object that an entry is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'a> {
+    /// Its name.
+    pub(super) name: &'a str,
+    /// The generation of it that is in force, where known.
+    pub(super) generation: Option<i64>,
+    /// It is being deleted, and that was read.
+    pub(super) left: bool,
+}
+
+impl<'a> Shares<'a> {
+    /// Of this report, for these objects: the name of each, and whether it is being deleted.
+    pub(super) fn new(report: &'a Report, objects: impl Iterator<Item = (&'a str, bool)> + Clone) -> Self {
+        let all = objects.clone().map(|(name, _)| name);
+        let staying: BTreeSet<_> = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).collect();
+        let names = if staying.is_empty() { all.collect() } else { staying };
+        let first = names.first().copied();
+        Self { report, names, first }
+    }
+
+    /// The entry for this object.
+    pub(super) fn entry(&self, about: About<'_>) -> Replica {
+        let (report, first) = (self.report, self.first == Some(about.name));
+        let own: Vec<_> = report.hooks.iter().filter(|hook| hook.configuration == about.name).collect();
+        // Those of an object that is being deleted stand there before it goes, so that they are told of all the time.
+        let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
+        let others: Vec<_> = others.filter_map(|hook| status(hook, Some(&hook.configuration))).collect();
+        let rejected = report.rejected.as_ref();
+        // One whose namesake hides it may ask what the other does not.
+        let unclear = report.hooks_left_out > 0 || report.stale || report.contested;
+        let used = own.iter().any(|hook| hook.state != Standing::Gone);
+        Replica {
+            name: report.replica.clone(),
+            instance: Some(report.instance.clone()),
+            contested: report.contested.then_some(true),
+            version: Some(report.version.clone()),
+            generation: Some(report.generation),
+            observed_generation: about.generation,
+            revision: Some(report.revision.clone()),
+            digest: Some(report.digest.clone()),
+            observed: report.observed.and_then(|observed| observed.try_into().ok()),
+            renewed: Some(report.published.clone()),
+            age_seconds: report.age_seconds,
+            stale: Some(report.stale),
+            stopping: report.stopping.then_some(true),
+            rejected: rejected.map(|rejected| self.problems(rejected, about.name)),
+            rejected_revision: rejected.map(|rejected| rejected.revision.clone()),
+            rejected_since: rejected.map(|rejected| rejected.since.clone()),
+            draining: Some(own.iter().any(|hook| hook.state == Standing::Draining)),
+            drained: Some(about.left && !used && !unclear),
+            hooks: Some(own.iter().filter_map(|hook| status(hook, None)).collect()),
+            others: Some(others).filter(|others| !others.is_empty()),
+        }
+    }
+
+    /// The problems of this object; where it is the first, also those of no object.
+    fn problems(&self, rejected: &Rejected, name: &str) -> Vec<String> {
+        let of = |problem: &str, name: &str| problem.starts_with(&format!("{}: ", configuration_file(name)));
+        let nobody_s = |problem: &str| !self.names.iter().any(|name| of(problem, name));
+        let first = self.first == Some(name);
+        let problems = rejected.problems.iter().filter(|problem| of(problem, name) || first && nobody_s(problem));
+        problems.cloned().collect()
+    }
+}
+
+fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> {
+    Some(HookStatus {
+        name: hook.name.clone(),
+        id: Some(hook.id.clone()),
+        configuration: configuration.map(str::to_owned),
+        endpoint: Some(hook.endpoint.clone()),
+        moves_to: hook.moves_to.clone(),
+        state: match hook.state {
+            Standing::Probing => HookState::Probing,
+            Standing::Active => HookState::Active,
+            Standing::Draining => HookState::Draining,
+            Standing::Gone => HookState::Gone,
+            // Only others' words are unknown.
+            Standing::Unknown => return None,
+        },
+        since: Some(hook.since.clone()),
+        reason: hook.reason.clone(),
+    })
+}
+
+/// What lies in the status of an object, as far as it can be understood.
+pub(super) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, String>> {
+    let entries = object.pointer("/status/replicas").and_then(Value::as_array);
+    entries.into_iter().flatten().map(|entry| {
+        let read = serde_json::from_value(entry.clone());
+        read.map_err(|error| format!("an entry of its status is no report of a replica: {error}"))
+    })
+}
+
+pub(super) fn name(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(super) fn hooks(object: &Value) -> usize {
+    object.get("externalAdmissionHooks").and_then(Value::as_array).map_or(0, Vec::len)
+}
+
+/// The live replicas that these objects tell of at this time.
+///
+/// A replica renews its entries one after the other. What it says of itself is taken from the oldest of those that are
+/// not too old, so that it is told only once it stands in every object; the hooks of all are put together. An object with
+/// hooks that does not tell of the replica holds hooks left out.
+pub(super) fn seen(objects: &[Value], now: SystemTime) -> Seen {
+    let (mut replicas, mut silent) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
+    for object in objects {
+        for entry in entries(object) {
+            match entry {
+                Ok(entry) => replicas.entry(entry.name.clone()).or_default().push((object, entry)),
+                Err(why) => silent.push(Silent { place: configuration_file(name(object)), why }),
+            }
+        }
+    }
+    let reports = replicas.into_values().filter_map(|entries| report(objects, &entries, now)).collect();
+    Seen { reports, silent }
+}
+
+/// The whole of a replica's shares; `None` where it is dead.
+fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> Option<Report> {
+    let live = entries.iter().map(|(_, entry)| entry).filter(|entry| is_live(entry, now));
+    let live: Vec<_> = live.collect();
+    let oldest = live.iter().min_by(|one, other| one.renewed.cmp(&other.renewed))?;
+    let missing = objects.iter().filter(|object| !entries.iter().any(|(there, _)| name(there) == name(object)));
+    let own = |(object, entry): &(&Value, Replica)| {
+        entry.hooks.iter().flatten().map(|hook| hook_report(hook, name(object))).collect::<Vec<_>>()
+    };
+    let mut told: Vec<_> = entries.iter().flat_map(own).collect();
+    for (object, entry) in entries {
+        for other in entry.others.iter().flatten().map(|hook| hook_report(hook, name(object))) {
+            if !told.contains(&other) {
+                told.push(other);
+            }
+        }
+    }
+    let rejecting: Vec<_> = live.iter().filter(|entry| entry.rejected.is_some()).collect();
+    let problems: Vec<_> = rejecting.iter().flat_map(|entry| entry.rejected.iter().flatten().cloned()).collect();
+    let rejected = rejecting.first().map(|entry| Rejected {
+        revision: entry.rejected_revision.clone().unwrap_or_default(),
+        since: entry.rejected_since.clone().unwrap_or_default(),
+        count: problems.len(),
+        problems,
+    });
+    Some(Report {
+        replica: oldest.name.clone(),
+        instance: oldest.instance.clone().unwrap_or_default(),
+        contested: live.iter().any(|entry| entry.contested == Some(true)),
+        version: oldest.version.clone().unwrap_or_default(),
+        generation: oldest.generation.unwrap_or_default(),
+        revision: oldest.revision.clone().unwrap_or_default(),
+        digest: oldest.digest.clone().unwrap_or_default(),
+        observed: oldest.observed.and_then(|observed| observed.try_into().ok()),
+        age_seconds: oldest.age_seconds,
+        stale: live.iter().any(|entry| entry.stale != Some(false)),
+        stopping: live.iter().any(|entry| entry.stopping == Some(true)),
+        rejected,
+        read_failure: None,
+        hooks: told,
+        hooks_left_out: missing.map(hooks).sum(),
+        published: oldest.renewed.clone().unwrap_or_default(),
+    })
+}
+
+fn is_live(entry: &Replica, now: SystemTime) -> bool {
+    let renewed = entry.renewed.as_deref().and_then(|renewed| humantime::parse_rfc3339(renewed).ok());
+    // A clock that is ahead is not dead.
+    renewed.is_some_and(|renewed| now.duration_since(renewed).unwrap_or_default() <= LIVE)
+}
+
+fn hook_report(hook: &HookStatus, object: &str) -> HookReport {
+    HookReport {
+        name: hook.name.clone(),
+        id: hook.id.clone().unwrap_or_default(),
+        configuration: hook.configuration.clone().unwrap_or_else(|| object.to_owned()),
+        endpoint: hook.endpoint.clone().unwrap_or_default(),
+        moves_to: hook.moves_to.clone(),
+        state: match hook.state {
+            HookState::Probing => Standing::Probing,
+            HookState::Active => Standing::Active,
+            HookState::Draining => Standing::Draining,
+            HookState::Gone => Standing::Gone,
+        },
+        since: hook.since.clone().unwrap_or_default(),
+        reason: hook.reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+use serde_json::json;
+
+use super::*;
+
+const NOW: &str = "2026-01-01T00:01:00Z";
+
+fn now() -> SystemTime {
+    humantime::parse_rfc3339(NOW).unwrap()
+}
+
+fn hook(configuration: &str, name: &str, state: Standing) -> HookReport {
+    HookReport {
+        name: name.to_owned(),
+        id: format!("{configuration}/{name}/0"),
+        configuration: configuration.to_owned(),
+        endpoint: format!("grpc://{name}:1"),
+        moves_to: None,
+        state,
+        since: NOW.to_owned(),
+        reason: None,
+    }
+}
+
+fn report(hooks: &[(&str, &str, Standing)]) -> Report {
+    Report {
+        replica: "a".to_owned(),
+        instance: "i".to_owned(),
+        contested: false,
+        version: "1".to_owned(),
+        generation: 3,
+        revision: "7".to_owned(),
+        digest: "ab".to_owned(),
+        observed: Some(9),
+        age_seconds: Some(0.5),
+        stale: false,
+        stopping: false,
+        rejected: None,
+        read_failure: None,
+        hooks: hooks.iter().map(|(configuration, name, state)| hook(configuration, name, *state)).collect(),
+        hooks_left_out: 0,
+        published: NOW.to_owned(),
+    }
+}
+
+/// The objects of these names, each with the entry that this report has for it.
+fn objects(report: &Report, names: &[&str]) -> Vec<Value> {
+    let shares = Shares::new(report, names.iter().map(|name| (*name, false)));
+    let object = |name: &&str| {
+        let entry = shares.entry(About { name, generation: Some(1), left: false });
+        json!({"metadata": {"name": name}, "externalAdmissionHooks": [{}], "status": {"replicas": [entry]}})
+    };
+    names.iter().map(object).collect()
+}
+
+#[test]
+fn the_shares_of_all_objects_are_the_report() {
+    let mut told = report(&[
+        ("one", "a.example.com", Standing::Active),
+        ("one", "a.example.com", Standing::Gone),
+        ("two", "b.example.com", Standing::Draining),
+        ("went", "c.example.com", Standing::Gone),
+    ]);
+    let problem = |file: &str| format!("admissioncontrolconfigurations/{file}: x: is wrong");
+    let problems = vec![problem("two"), problem("onerous")];
+    told.rejected = Some(Rejected { revision: "8".to_owned(), since: NOW.to_owned(), problems, count: 2 });
+    let objects = objects(&told, &["one", "two"]);
+    let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
+    assert_eq!(entry(0).hooks.unwrap().len(), 2, "a hook that has moved");
+    assert_eq!(entry(0).others.unwrap()[0].configuration.as_deref(), Some("went"));
+    assert_eq!((entry(1).draining, entry(1).others), (Some(true), None));
+    assert_eq!(entry(1).rejected, Some(vec![problem("two")]));
+
+    let mut seen = seen(&objects, now());
+    let read = &mut seen.reports[0];
+    let order = |hook: &HookReport| (hook.name.clone(), hook.state);
+    read.hooks.sort_by_key(order);
+    read.rejected.as_mut().unwrap().problems.reverse();
+    assert_eq!(*read, told);
+}
+
+#[test]
+fn hooks_of_an_object_that_goes_are_told_of_in_one_that_stays() {
+    let told = report(&[("one", "a.example.com", Standing::Draining), ("two", "b.example.com", Standing::Active)]);
+    let shares = Shares::new(&told, [("one", true), ("two", false)].into_iter());
+    let entry = |name| shares.entry(About { name, generation: None, left: true });
+    let object = |name: &str, entry: Replica| json!({"metadata": {"name": name}, "status": {"replicas": [entry]}});
+    let both = [object("one", entry("one")), object("two", entry("two"))];
+    let hooks = |objects: &[Value]| {
+        let mut hooks = seen(objects, now()).reports.remove(0).hooks;
+        hooks.sort_by(|one, other| one.name.cmp(&other.name));
+        hooks
+    };
+    assert_eq!(hooks(&both), told.hooks, "and once");
+    assert_eq!(hooks(&both[1..]), told.hooks, "also when it is gone");
+}
+
+#[test]
+fn a_replica_lives_as_long_as_it_renews_what_it_says() {
+    let mut told = report(&[("one", "a.example.com", Standing::Active)]);
+    let alive = |told: &Report| seen(&objects(told, &["one"]), now()).reports.len();
+    for (renewed, count) in [("00:00:30Z", 1), ("00:00:29Z", 0), ("01:00:00Z", 1), ("never", 0)] {
+        told.published = format!("2026-01-01T{renewed}");
+        assert_eq!(alive(&told), count, "{renewed}");
+    }
+}
+
+#[test]
+fn what_does_not_stand_in_every_object_is_not_told_yet() {
+    let hooks = [("one", "a.example.com", Standing::Active), ("two", "b.example.com", Standing::Active)];
+    let before = objects(&Report { published: "2026-01-01T00:00:50Z".to_owned(), ..report(&hooks) }, &["one", "two"]);
+    let after = objects(&Report { revision: "8".to_owned(), ..report(&hooks) }, &["one", "two"]);
+    let half = [after[0].clone(), before[1].clone()];
+    assert_eq!(seen(&half, now()).reports[0].revision, "7");
+    assert_eq!(seen(&after, now()).reports[0].revision, "8");
+
+    let mut silent = after;
+    silent[1]["status"] = json!({});
+    assert_eq!(seen(&silent, now()).reports[0].hooks_left_out, 1, "an object does not tell of the replica");
+    silent[1]["status"] = json!({"replicas": [{"name": "b", "hooks": 1}]});
+    assert_eq!(seen(&silent, now()).silent[0].place, "admissioncontrolconfigurations/two");
+}
+
+#[test]
+fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_used() {
+    use Standing::{Active, Draining, Gone, Probing};
+    let drained = |state, left, stale| {
+        let told = Report { stale, ..report(&[("one", "a.example.com", state), ("two", "b.example.com", Active)]) };
+        let names = [("one", left), ("two", false)];
+        Shares::new(&told, names.into_iter()).entry(About { name: "one", generation: None, left }).drained
+    };
+    assert_eq!(drained(Gone, true, false), Some(true));
+    assert_eq!(drained(Gone, false, false), Some(false));
+    assert_eq!(drained(Gone, true, true), Some(false), "what it has may be outdated");
+    let twin = Report { contested: true, ..report(&[]) };
+    let shares = Shares::new(&twin, [("one", true)].into_iter());
+    let hidden = shares.entry(About { name: "one", generation: None, left: true });
+    assert_eq!(hidden.drained, Some(false), "a namesake may still ask");
+    for state in [Probing, Active, Draining] {
+        assert_eq!(drained(state, true, false), Some(false), "{state:?}");
+    }
+}

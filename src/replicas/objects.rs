@@ -1,0 +1,312 @@
+//! Objects: the status of configuration objects, where a replica tells of itself, and the finalizer that keeps an object
+//! until its hooks have drained.
+
+mod object;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+pub use self::object::FINALIZER;
+use self::object::{Head, apply, hold, manager, release};
+use super::{
+    Report,
+    entry::{self, About, LIVE, Shares},
+    publisher::HEARTBEAT,
+};
+use crate::{
+    kube::{Client, Connection, KubeError},
+    snapshot::schema::status::{Condition, ConditionStatus, Replica},
+    source::kubernetes::configurations,
+};
+
+/// While something is under way, looked at again so soon.
+const SOON: Duration = Duration::from_secs(1);
+/// All that is told at a time has to be told within this.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What a replica has said that died so long ago is taken away.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+/// The status of configuration objects: an entry of ours in each.
+#[derive(Debug)]
+pub struct Objects {
+    connection: Connection,
+    replica: String,
+    finalizer: bool,
+    /// By uid.
+    known: HashMap<String, Known>,
+    /// When each replica last was seen to say something new, by our own clock: others' may be wrong.
+    heard: BTreeMap<String, (String, Instant)>,
+    /// Something is under way.
+    busy: bool,
+}
+
+/// What is known of one object.
+#[derive(Debug)]
+struct Known {
+    name: String,
+    /// Its newest generation, and the revision of the store at which that was first seen: whoever has read the store as
+    /// of then has read this generation.
+    generation: (i64, u64),
+    /// The generation in force here.
+    adopted: Option<i64>,
+    written: Option<(Replica, Instant)>,
+}
+
+impl Objects {
+    /// Nothing is told yet.
+    pub fn new(connection: Connection, replica: &str, finalizer: bool) -> Self {
+        let (known, heard) = (HashMap::new(), BTreeMap::new());
+        Self { connection, replica: replica.to_owned(), finalizer, known, heard, busy: false }
+    }
+
+    pub(super) fn heartbeat(&self) -> Duration {
+        if self.busy { SOON } else { HEARTBEAT }
+    }
+
+    /// Tells that in every object, and does what has become possible: sets finalizers, takes them away, forgets the dead.
+    ///
+    /// # Errors
+    /// What failed first, and what to do. The rest was done.
+    pub async fn publish(&mut self, report: &Report) -> Result<(), String> {
+        let late = |_| Err(format!("the apiserver took longer than {}", humantime::format_duration(PATIENCE)));
+        timeout(PATIENCE, self.turn(report)).await.unwrap_or_else(late)
+    }
+
+    async fn turn(&mut self, report: &Report) -> Result<(), String> {
+        let client = self.connection.client().await.map_err(|error| told(&error))?;
+        let listed = client.list(&configurations()).await;
+        let objects = listed.map_err(|error| self.failed(&error))?.items;
+        self.hear(&objects);
+        let mut report = report.clone();
+        report.contested = self.is_contested(&objects, &report.instance);
+        let heads: Vec<_> = objects.iter().filter_map(Head::of).collect();
+        self.known.retain(|uid, _| heads.iter().any(|head| head.uid == uid));
+        self.busy = false;
+        let shares = Shares::new(&report, heads.iter().map(|head| (head.name, head.deleted)));
+        let mut failure = None;
+        for (object, head) in objects.iter().filter_map(|object| Some((object, Head::of(object)?))) {
+            if let Err(why) = self.tend(&client, object, &head, &shares, &report).await {
+                failure.get_or_insert(why);
+            }
+        }
+        if report.contested {
+            let namesake =
+                format!("another replica goes by the name {:?}, too: give each its own --replica", self.replica);
+            failure.get_or_insert(namesake);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn tend(
+        &mut self,
+        client: &Client,
+        object: &Value,
+        head: &Head<'_>,
+        shares: &Shares<'_>,
+        report: &Report,
+    ) -> Result<(), String> {
+        let finalized = match self.finalizer && !head.deleted && entry::hooks(object) > 0 && !head.is_held() {
+            true => hold(client, head).await,
+            false => Ok(()),
+        };
+        let own = self.entry(head, shares, report);
+        let wrote = self.write(client, object, head, &own).await.map_err(|error| self.failed(&error))?;
+        let entries = self.entries(object, &own);
+        if !head.deleted {
+            self.judge(client, object, head, &entries, report).await.map_err(|error| self.failed(&error))?;
+        } else if head.is_held() {
+            // What we wrote has moved the object on: its revision is known at the next turn.
+            self.busy = true;
+            if !wrote && self.has_drained(&entries) {
+                release(client, head).await.map_err(|error| unfinalized(&error))?;
+                tracing::info!(object = head.name, "its hooks have drained everywhere: the object may go");
+            }
+        }
+        self.forget_the_dead(client, object, head).await.map_err(|error| self.failed(&error))?;
+        finalized.map_err(|error| unfinalized(&error))
+    }
+
+    /// What there is to say of this object.
+    fn entry(&mut self, head: &Head<'_>, shares: &Shares<'_>, report: &Report) -> Replica {
+        let revision = head.revision.parse().unwrap_or(u64::MAX);
+        let fresh = || Known {
+            name: head.name.to_owned(),
+            generation: (head.generation, revision),
+            adopted: None,
+            written: None,
+        };
+        let known = self.known.entry(head.uid.to_owned()).or_insert_with(fresh);
+        if known.generation.0 != head.generation {
+            known.generation = (head.generation, revision);
+        }
+        let read = report.observed.is_some_and(|observed| observed >= known.generation.1);
+        if read && report.rejected.is_none() && report.generation > 0 {
+            known.adopted = Some(head.generation);
+        }
+        self.busy |= !read;
+        shares.entry(About { name: head.name, generation: known.adopted, left: head.deleted && read })
+    }
+
+    /// Writes it, where it says something new or is due; true where it did.
+    async fn write(
+        &mut self,
+        client: &Client,
+        object: &Value,
+        head: &Head<'_>,
+        own: &Replica,
+    ) -> Result<bool, KubeError> {
+        let Some(known) = self.known.get_mut(head.uid) else { return Ok(false) };
+        let there =
+            entry::entries(object).flatten().any(|entry| entry.name == own.name && entry.instance == own.instance);
+        let due = |at: &Instant| at.elapsed() + SOON >= HEARTBEAT;
+        if there && known.written.as_ref().is_some_and(|(last, at)| says_the_same(last, own) && !due(at)) {
+            return Ok(false);
+        }
+        let status = json!({ "replicas": [own] });
+        apply(client, &manager(&self.replica), head.name, &status).await?;
+        known.written = Some((own.clone(), Instant::now()));
+        Ok(true)
+    }
+
+    /// What the live replicas say of this object, ourselves as of now.
+    fn entries(&self, object: &Value, own: &Replica) -> BTreeMap<String, Option<Replica>> {
+        let live = self.heard.iter().filter(|(_, (_, at))| at.elapsed() <= LIVE).map(|(name, _)| (name.clone(), None));
+        let mut entries: BTreeMap<_, _> = live.collect();
+        for entry in entry::entries(object).flatten() {
+            if let Some(place) = entries.get_mut(&entry.name) {
+                *place = Some(entry);
+            }
+        }
+        entries.insert(own.name.clone(), Some(own.clone()));
+        entries
+    }
+
+    /// Does every live replica say that no hook of the object is used any more? One that says nothing of it does not.
+    fn has_drained(&self, entries: &BTreeMap<String, Option<Replica>>) -> bool {
+        entries.values().all(|entry| entry.as_ref().is_some_and(|entry| entry.drained == Some(true)))
+    }
+
+    /// Writes the condition `Accepted`, where every live replica has the object in force or one has rejected it, and
+    /// that is not what stands there. Whoever sees it first writes it; all see the same.
+    async fn judge(
+        &self,
+        client: &Client,
+        object: &Value,
+        head: &Head<'_>,
+        entries: &BTreeMap<String, Option<Replica>>,
+        report: &Report,
+    ) -> Result<(), KubeError> {
+        let Some((status, reason, message)) = judged(entries, head.generation) else { return Ok(()) };
+        let conditions = object.pointer("/status/conditions").cloned().unwrap_or_default();
+        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
+        let last = conditions.into_iter().find(|condition| condition.condition_type == "Accepted");
+        let unchanged = last.as_ref().filter(|last| last.status == status);
+        let condition = Condition {
+            condition_type: "Accepted".to_owned(),
+            status,
+            observed_generation: Some(head.generation),
+            last_transition_time: unchanged.map_or(&report.published, |last| &last.last_transition_time).clone(),
+            reason: reason.to_owned(),
+            message,
+        };
+        if last.as_ref() == Some(&condition) {
+            return Ok(());
+        }
+        apply(client, "gatepost", head.name, &json!({ "conditions": [condition] })).await
+    }
+
+    async fn forget_the_dead(&self, client: &Client, object: &Value, head: &Head<'_>) -> Result<(), KubeError> {
+        for entry in entry::entries(object).flatten() {
+            if self.heard.get(&entry.name).is_some_and(|(_, at)| at.elapsed() > FORGOTTEN) {
+                apply(client, &manager(&entry.name), head.name, &json!({})).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes our entries away.
+    ///
+    /// # Errors
+    /// Why we will seem alive for a while.
+    pub async fn leave(&mut self) -> Result<(), String> {
+        let client = self.connection.client().await.map_err(|error| told(&error))?;
+        for known in self.known.values().filter(|known| known.written.is_some()) {
+            apply(&client, &manager(&self.replica), &known.name, &json!({})).await.map_err(|error| told(&error))?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, objects: &[Value]) {
+        let mut newest = BTreeMap::<String, String>::new();
+        for entry in objects.iter().flat_map(|object| entry::entries(object).flatten()) {
+            let renewed = newest.entry(entry.name).or_default();
+            *renewed = entry.renewed.unwrap_or_default().max(std::mem::take(renewed));
+        }
+        self.heard.retain(|name, _| newest.contains_key(name));
+        for (name, renewed) in newest {
+            let heard = self.heard.entry(name).or_insert_with(|| (renewed.clone(), Instant::now()));
+            if heard.0 != renewed {
+                *heard = (renewed, Instant::now());
+            }
+        }
+    }
+
+    /// What we have written may be written over by a namesake, never by the dead.
+    fn is_contested(&self, objects: &[Value], instance: &str) -> bool {
+        let ours = objects.iter().filter(|object| {
+            let known = Head::of(object).and_then(|head| self.known.get(head.uid));
+            known.is_some_and(|known| known.written.is_some())
+        });
+        let mut entries = ours.flat_map(|object| entry::entries(object).flatten());
+        entries.any(|entry| entry.name == self.replica && entry.instance.is_some_and(|other| other != instance))
+    }
+
+    fn failed(&mut self, error: &KubeError) -> String {
+        self.connection.failed(error);
+        told(error)
+    }
+}
+
+/// What is to be said of an object of that generation, where that is clear.
+fn judged(
+    entries: &BTreeMap<String, Option<Replica>>,
+    generation: i64,
+) -> Option<(ConditionStatus, &'static str, String)> {
+    for (name, entry) in entries {
+        let problems = entry.as_ref().and_then(|entry| entry.rejected.as_ref());
+        if let Some(problem) = problems.and_then(|problems| problems.first()) {
+            return Some((ConditionStatus::False, "Rejected", format!("{name}: {problem}")));
+        }
+    }
+    let adopted =
+        |entry: &Option<Replica>| entry.as_ref().and_then(|entry| entry.observed_generation) == Some(generation);
+    let all = entries.values().all(adopted);
+    all.then(|| (ConditionStatus::True, "InForce", "every live replica has it in force".to_owned()))
+}
+
+/// Does one say what the other says, but for when?
+fn says_the_same(one: &Replica, other: &Replica) -> bool {
+    let timeless = |entry: &Replica| Replica { renewed: None, age_seconds: None, observed: None, ..entry.clone() };
+    timeless(one) == timeless(other)
+}
+
+fn unfinalized(error: &KubeError) -> String {
+    format!(
+        "the finalizer {FINALIZER}: {}; or serve with --no-drain-finalizer, and objects go as soon as they are deleted",
+        told(error)
+    )
+}
+
+/// What failed, and what to do. That nobody knows the resource is no wrong address here.
+pub(super) fn told(error: &KubeError) -> String {
+    match error {
+        KubeError::Refused { code: 404, .. } => {
+            format!("{error}; install our kinds: gatepost crd | kubectl apply -f -")
+        }
+        _ => format!("{error}; {}", error.fix()),
+    }
+}
