@@ -36,7 +36,7 @@ impl Configuration {
             written.put("all", &written.whole(None))?;
         } else {
             for number in 0..written.addresses.len() {
-                written.put(&format!("team-{number}"), &written.object(number, "10s").to_string())?;
+                written.put(&format!("team-{number}"), &written.object(number, None).to_string())?;
             }
         }
         Ok(written)
@@ -47,22 +47,21 @@ impl Configuration {
         &self.folder
     }
 
-    /// Gives the first hook of the next object another time-out, by rename as everybody should.
+    /// Gives the first hook of the next object another time-out and another rule, by rename as everybody should.
     pub(super) fn change(&self) -> Fallible<()> {
         let change = self.changes.get();
         self.changes.set(change + 1);
         let number = change % self.addresses.len();
-        let timeout = format!("{}ms", 9_000 + change % 1_000);
         if self.one_file {
-            self.put("all", &self.whole(Some((number, &timeout))))
+            self.put("all", &self.whole(Some((number, change))))
         } else {
-            self.put(&format!("team-{number}"), &self.object(number, &timeout).to_string())
+            self.put(&format!("team-{number}"), &self.object(number, Some(change)).to_string())
         }
     }
 
-    fn whole(&self, changed: Option<(usize, &str)>) -> String {
-        let timeout = |number| changed.filter(|(changed, _)| *changed == number).map_or("10s", |(_, timeout)| timeout);
-        (0..self.addresses.len()).map(|number| format!("{}\n", self.object(number, timeout(number)))).collect()
+    fn whole(&self, changed: Option<(usize, usize)>) -> String {
+        let change = |number| changed.filter(|(changed, _)| *changed == number).map(|(_, change)| change);
+        (0..self.addresses.len()).map(|number| format!("{}\n", self.object(number, change(number)))).collect()
     }
 
     fn put(&self, name: &str, text: &str) -> Fallible<()> {
@@ -71,17 +70,22 @@ impl Configuration {
         Ok(fs::rename(beside, self.folder.join(format!("{name}.json")))?)
     }
 
-    fn object(&self, number: usize, timeout: &str) -> Value {
+    /// The object, its first hook with a change of that number.
+    fn object(&self, number: usize, change: Option<usize>) -> Value {
         let hook = |index: usize| {
             // One object's first hook, then the next one's: those that are matched have different addresses.
             let matched = index == 0 && number < self.matched;
-            let rules: Vec<_> = (0..RULES).map(|rule| self::rule(number, index, rule, matched)).collect();
+            let mut rules: Vec<_> = (0..RULES).map(|rule| self::rule(number, index, rule, matched)).collect();
+            let change = change.filter(|_| index == 0);
+            if let Some(change) = change {
+                rules[0]["resources"][0] = format!("changed{change}").into();
+            }
             json!({
                 "name": format!("hook-{index}.team-{number}.example.com"),
                 "clientConfig": {"url": format!("grpc://{}", self.addresses[number])},
                 "rules": rules,
                 "failurePolicy": "Fail",
-                "timeout": if index == 0 { timeout } else { "10s" },
+                "timeout": change.map_or("10s".to_owned(), |change| format!("{}ms", 9_000 + change % 1_000)),
                 "sideEffects": "None",
             })
         };

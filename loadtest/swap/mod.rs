@@ -1,9 +1,9 @@
 //! `swap`: what a swap of the configuration does to the requests under way.
 //!
 //! One `gatepost serve` with many hooks, of which each review concerns one. The generator sends at a fixed rate (open
-//! loop); in every second phase one hook's time-out is changed once a second, so that all is read, checked, compiled and
-//! put in force anew. Quiet phases, in which the same files are read once a second and found unchanged, take turns with
-//! them; the order alternates.
+//! loop); in every second phase one hook gets another time-out and another rule once a second, so that all is read,
+//! compiled and put in force anew. Quiet phases, in which the same files are read once a second and found unchanged,
+//! take turns with them; the order alternates.
 
 mod configuration;
 mod served;

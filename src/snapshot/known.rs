@@ -5,13 +5,18 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents, part::Part};
+use super::{
+    Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents, matcher::Former, part::Part,
+};
 use crate::model::BreakGlass;
 
 /// What the files hold that were loaded last: one that comes again with the same content is not read again, nor
 /// checked, and its hooks are the same ones. Needs some times as much memory as the files.
 #[derive(Debug, Default)]
-pub struct Known(HashMap<String, KnownFile>);
+pub struct Known {
+    files: HashMap<String, KnownFile>,
+    former: Former,
+}
 
 #[derive(Debug)]
 struct KnownFile {
@@ -33,7 +38,7 @@ impl Known {
     /// # Errors
     /// Every problem that there is, in the order of the files and of what is written in them.
     pub fn load(&mut self, files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-        let mut former = std::mem::take(&mut self.0);
+        let mut former = std::mem::take(&mut self.files);
         for file in files {
             let known = former.remove(&file.name).filter(|known| known.bytes == file.bytes);
             let mut known = known.unwrap_or_else(|| KnownFile::read(file));
@@ -41,20 +46,23 @@ impl Known {
                 Some(part) if part.refers_to_the_same(read) => Some(part),
                 _ => Part::of(&file.name, &known.documents, read).map(Arc::new),
             };
-            self.0.insert(file.name.clone(), known);
+            self.files.insert(file.name.clone(), known);
         }
-        let known = files.iter().map(|file| (&*file.name, &self.0[&file.name]));
+        let known = files.iter().map(|file| (&*file.name, &self.files[&file.name]));
         let parts: Option<Vec<_>> = known.clone().map(|(_, known)| known.part.as_deref()).collect();
-        if let Some(checked) = parts.and_then(|parts| Part::joined(&parts)) {
-            return Ok(Snapshot::compile(checked));
-        }
-        // Something is wrong, in a file or between two: everything that is, is told in one go and in order.
-        check::check(known.map(|(name, known)| (name, &*known.documents)), read).map(Snapshot::compile)
+        let checked = match parts.and_then(|parts| Part::joined(&parts)) {
+            Some(checked) => checked,
+            // Something is wrong, in a file or between two: everything that is, is told in one go and in order.
+            None => check::check(known.map(|(name, known)| (name, &*known.documents)), read)?,
+        };
+        let snapshot = Snapshot::compile(checked, &self.former);
+        self.former = Former { hooks: snapshot.hooks.clone(), matcher: snapshot.matcher.clone() };
+        Ok(snapshot)
     }
 
     /// Every sound `BreakGlass` document of what was loaded last, whatever else was wrong with it.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
-        let mut files: Vec<_> = self.0.iter().collect();
+        let mut files: Vec<_> = self.files.iter().collect();
         files.sort_by_key(|(name, _)| *name);
         files.into_iter().flat_map(|(name, known)| break_glass::sound(name, &known.documents)).collect()
     }
@@ -89,7 +97,7 @@ mod tests {
             vec![file("a", "one")],
         ] {
             assert_eq!(told(known.load(&files, no_file)), told(super::super::load(&files, no_file)), "{files:?}");
-            assert_eq!(known.0.len(), files.len(), "nothing is kept that has gone");
+            assert_eq!(known.files.len(), files.len(), "nothing is kept that has gone");
         }
     }
 
@@ -116,7 +124,7 @@ mod tests {
     fn an_unchanged_file_is_not_read_again_and_keeps_its_hooks() {
         let mut known = Known::default();
         let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
-        let read = |known: &Known, name: &str| Arc::as_ptr(&known.0[name].documents);
+        let read = |known: &Known, name: &str| Arc::as_ptr(&known.files[name].documents);
         let before = known.load(&[file("a", "one"), file("b", "two")], no_file).unwrap();
         let documents = [read(&known, "a.yaml"), read(&known, "b.yaml")];
         let after = known.load(&[file("a", "one"), file("b", "three")], no_file).unwrap();

@@ -61,7 +61,7 @@ use self::{
     check::Checked,
     form::Form,
     identity::Identities,
-    matcher::Matcher,
+    matcher::{Former, Matcher},
 };
 pub use self::{
     break_glass::break_glass,
@@ -152,10 +152,11 @@ pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -
 impl Snapshot {
     /// A configuration without hooks.
     pub fn empty() -> Self {
-        Self::compile(Checked::default())
+        Self::compile(Checked::default(), &Former::default())
     }
 
-    fn compile(checked: Checked) -> Self {
+    /// Rules are filed sooner where they were among the former ones.
+    fn compile(checked: Checked, former: &Former) -> Self {
         let checked = checked.finished();
         let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // Configurations of two kinds may share a name; their hooks are then counted together.
@@ -177,7 +178,7 @@ impl Snapshot {
             }
         }
         Self {
-            matcher: Matcher::new(&hooks),
+            matcher: Matcher::after(former, &hooks),
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             hooks,
             origins,

@@ -3,8 +3,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::*;
 use crate::{
     model::{
-        Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Protocol, Rope, Selector, SideEffects,
-        Transport, hook::Address,
+        Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Rope, Rule, Scope,
+        Selector, SideEffects, Target, Transport, hook::Address,
     },
     snapshot::{How, Wanted},
 };
@@ -157,16 +157,55 @@ proptest! {
     }
 
     #[test]
+    fn an_index_carried_over_is_the_one_made_anew(
+        hooks in vec(any_hooks().prop_filter("some", |hooks| !hooks.is_empty()), 1..12),
+        changes in vec((any::<prop::sample::Index>(), any_hooks()), 0..4),
+    ) {
+        let before: Vec<_> = hooks.concat();
+        let mut after = before.clone();
+        for (place, changed) in changes {
+            let place = place.index(after.len());
+            after.splice(place..=place, changed.into_iter().take(1));
+        }
+        let carried_over = Index::new(&before).carried_over(&before, &after);
+        if let Some(index) = carried_over {
+            prop_assert_eq!(index, Index::new(&after));
+        }
+    }
+
+    #[test]
     fn a_rule_filed_coarsely_is_still_found(rule in any_rule(), reviews in vec(any_review(), 1..12), limit in 1usize..4) {
-        prop_assert!(keys(&rule, limit).count() <= limit);
+        prop_assert!(index::keys(&rule, limit).len() <= limit);
         let hooks = [hook_of(vec![rule; 1], MatchPolicy::Equivalent, false)];
-        let matcher = Matcher::within(&hooks, limit);
+        let matcher = Matcher { index: Arc::new(Index::within(&hooks, limit)) };
         let mut found = HookSet::new();
         for review in reviews {
             matcher.matching(&hooks, &review, &mut found);
             prop_assert_eq!(&found[..], &one_after_the_other(&hooks, &review)[..]);
         }
     }
+}
+
+#[test]
+fn an_index_is_carried_over_where_little_has_changed() {
+    let about = |resource: &str| {
+        let rule = Rule {
+            operations: vec![Operation::Create],
+            api_groups: vec!["g".into()],
+            api_versions: vec!["v1".into()],
+            resources: vec![resource.into()],
+            scope: Scope::Any,
+        };
+        hook(vec![rule])
+    };
+    let before: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "*"].map(about).into();
+    let mut after = before.clone();
+    (after[0], after[9]) = (about("b"), about("k"));
+    let index = Index::new(&before).carried_over(&before, &after).expect("carried over");
+    assert_eq!(index, Index::new(&after));
+    assert_ne!(index, Index::new(&before));
+    after.pop();
+    assert!(Index::new(&before).carried_over(&before, &after).is_none(), "every number may have changed");
 }
 
 /// How a hook with one rule for `things` in these versions sees a request made in one version and sent in another.
@@ -305,7 +344,7 @@ fn a_huge_rule_takes_bounded_room() {
         resources: many("r"),
         scope: Scope::Any,
     };
-    assert!(keys(&rule, MOST_KEYS).count() <= MOST_KEYS);
+    assert!(index::keys(&rule, index::MOST_KEYS).len() <= index::MOST_KEYS);
     let hooks = [hook(vec![rule])];
     let matcher = Matcher::new(&hooks);
     let mut found = HookSet::new();
