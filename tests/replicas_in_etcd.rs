@@ -108,6 +108,13 @@ fn listed(cluster: &Cluster) -> Vec<Report> {
     serde_json::from_str(&gatepost(cluster, &["status", "--json"]).1).unwrap_or_default()
 }
 
+/// The number by which a replica calls the state it has in force.
+fn shown_by(cluster: &Cluster, name: &str) -> u64 {
+    let listed = listed(cluster);
+    let report = listed.iter().find(|report| report.replica == name).expect("it is alive");
+    report.revision.parse().expect("a number of the store")
+}
+
 fn names(cluster: &Cluster) -> Vec<String> {
     listed(cluster).into_iter().map(|report| report.replica).collect()
 }
@@ -125,25 +132,32 @@ fn three(cluster: &Cluster) -> [Replica; 3] {
 
 fn status_waits_until_all_three_have_the_revision(program: &Path) {
     let cluster = Cluster::start(program, 1);
-    let first = cluster.put(KEY, &configuration(1)).to_string();
-    let [_a, _b, c] = three(&cluster);
+    let first = cluster.put(KEY, &configuration(1));
+    let _two = ["a", "b"].map(|name| Replica::start(&cluster, name));
+    wait("two replicas", || (names(&cluster) == ["a", "b"]).then_some(()));
+    // These have told of themselves in the same store and so moved its number on: the third one reads what was put at the
+    // first number at a later one, and calls it by that.
+    let c = Replica::start(&cluster, "c");
     let waited = |revision: &str, within: &str| {
         gatepost(&cluster, &["status", "--wait", revision, "--timeout", within, "--expect", "3"])
     };
-    let (code, stdout, stderr) = waited(&first, "60s");
+    let (code, stdout, stderr) = waited(&first.to_string(), "60s");
     assert_eq!(
         (code, &*stdout),
         (Some(0), &*format!("3 replicas have revision {first} in force: a, b, c\n")),
         "{stderr}"
     );
+    let shown = shown_by(&cluster, "c");
 
     // One that stands still has what it had, until it is taken to be dead.
     c.signal("STOP");
-    let second = cluster.put(KEY, &configuration(2)).to_string();
+    let second = cluster.put(KEY, &configuration(2));
+    assert!(first < shown && shown < second, "c shows {shown} for what was put at {first}, before {second}");
+    let second = second.to_string();
     let (code, stdout, stderr) = waited(&second, "4s");
     assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
     let last = stderr.lines().last().unwrap();
-    assert_eq!(last, format!("gatepost: not within 4s: c is at revision {first}"), "{stderr}");
+    assert_eq!(last, format!("gatepost: not within 4s: c is at revision {shown}"), "{stderr}");
     c.signal("CONT");
     let (code, _, stderr) = waited(&second, "60s");
     assert_eq!(code, Some(0), "{stderr}");
