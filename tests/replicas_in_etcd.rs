@@ -10,23 +10,22 @@
     reason = "a test stops where its own setup is wrong"
 )]
 
+#[path = "support/cases.rs"]
+mod cases;
 #[path = "support/etcd.rs"]
 mod etcd;
 mod support;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process::{Child, Command, ExitCode, Output, Stdio},
     time::{Duration, Instant},
 };
 
+use cases::Case;
 use etcd::{Cluster, wait};
 use gatepost::replicas::{Report, publisher::TTL};
 use support::gate::{document, hook};
-
-/// A behaviour and what tries it, given the program.
-type Case = (&'static str, fn(&Path));
 
 const CASES: [Case; 4] = [
     ("status_waits_until_all_three_have_the_revision", status_waits_until_all_three_have_the_revision),
@@ -39,31 +38,7 @@ const KEY: &str = "/gatepost/config/all.yaml";
 const HOOK: &str = "h.example.com";
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--list") {
-        println!("replicas_in_etcd: test");
-        return ExitCode::SUCCESS;
-    }
-    let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let Some(program) = etcd::find() else {
-        println!(
-            "################ NOT RUN: replicas_in_etcd: {} behaviours need etcd, which is not here; install it (Debian: \
-             etcd-server), or name it with ETCD=/path/to/etcd",
-            CASES.len()
-        );
-        return ExitCode::SUCCESS;
-    };
-    println!("etcd: {}", program.display());
-    let chosen = |(name, _): &&Case| words.is_empty() || words.iter().any(|word| name.contains(&***word));
-    let mut failed = 0;
-    for (name, case) in CASES.iter().filter(chosen) {
-        let began = Instant::now();
-        let passed = catch_unwind(AssertUnwindSafe(|| case(&program))).is_ok();
-        failed += usize::from(!passed);
-        let word = if passed { "ok" } else { "FAILED" };
-        println!("{name} ... {word} ({:.1} s)", began.elapsed().as_secs_f64());
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    cases::run(&CASES)
 }
 
 /// A sidecar as a process of its own. It is killed when this is dropped.
