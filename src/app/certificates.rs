@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     live::Current,
-    telemetry::{Metrics, metrics::TlsReload},
+    telemetry::{Metrics, TlsReload},
     tls::{Expiry, Looked, Reminder, ServerTls, expiry},
 };
 
