@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use rustc_hash::FxHashMap;
 use tokio::{
     task::spawn_blocking,
     time::{MissedTickBehavior, interval},
@@ -12,6 +13,7 @@ use tokio::{
 
 use crate::{
     live::Current,
+    model::Hook,
     telemetry::{Metrics, TlsReload},
     tls::{Expiry, Looked, Reminder, ServerTls, expiry},
 };
@@ -23,8 +25,8 @@ pub(super) struct Certificates {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     reminder: Reminder,
-    /// Those of the hooks of one generation, and its number.
-    hooks: (Option<u64>, Vec<Expiry>),
+    /// Hooks of one generation with what ends first of theirs, and its number.
+    hooks: (Option<u64>, Vec<(Arc<Hook>, Option<Expiry>)>),
 }
 
 impl Certificates {
@@ -66,11 +68,16 @@ impl Certificates {
     fn remind(&mut self, now: SystemTime) {
         let generation = self.current.load();
         if self.hooks.0 != Some(generation.number) {
-            let hooks = generation.hooks.iter().filter_map(|live| expiry::of_hook(&live.hook)).collect();
+            // Reading certificates takes a while, and most hooks are the same as before.
+            let before: FxHashMap<_, _> = self.hooks.1.iter().map(|(hook, end)| (Arc::as_ptr(hook), end)).collect();
+            let known = |hook: &Arc<Hook>| before.get(&Arc::as_ptr(hook)).copied().cloned();
+            let secured = generation.hooks.iter().map(|live| &live.hook).filter(|hook| hook.endpoint.tls.is_some());
+            let end = |hook: &Arc<Hook>| known(hook).unwrap_or_else(|| expiry::of_hook(hook));
+            let hooks = secured.map(|hook| (Arc::clone(hook), end(hook))).collect();
             self.hooks = (Some(generation.number), hooks);
         }
         let own = self.tls.as_deref().map(ServerTls::expiries).unwrap_or_default();
-        let all: Vec<Expiry> = own.into_iter().chain(self.hooks.1.iter().cloned()).collect();
+        let all: Vec<Expiry> = own.into_iter().chain(self.hooks.1.iter().filter_map(|(_, end)| end.clone())).collect();
         for expiry in self.reminder.due(&all, now) {
             let end = humantime::format_rfc3339_seconds(expiry.end);
             if expiry.left(now) > 0.0 {

@@ -96,7 +96,7 @@ pub enum Address {
 pub type Pem = Arc<[u8]>;
 
 /// The TLS material of an endpoint, as PEM text read when the configuration was read.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct EndpointTls {
     /// Name the server's certificate must carry.
     pub server_name: Box<str>,
@@ -104,6 +104,16 @@ pub struct EndpointTls {
     pub ca_pem: Option<Pem>,
     /// Our certificate chain and private key (PEM), where the hook wants to know who asks.
     pub client_pem: Option<(Pem, Pem)>,
+}
+
+impl std::hash::Hash for EndpointTls {
+    /// Of the name and of how long the texts are: kilobytes of PEM need not be gone through to tell most apart.
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let len = |pem: &Pem| pem.len();
+        self.server_name.hash(state);
+        self.ca_pem.as_ref().map(len).hash(state);
+        self.client_pem.as_ref().map(|(chain, key)| (len(chain), len(key))).hash(state);
+    }
 }
 
 impl std::fmt::Debug for EndpointTls {

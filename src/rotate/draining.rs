@@ -1,11 +1,12 @@
 //! Draining: which hooks are no longer asked anew but still hold requests that began before, and which are gone.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
+use rustc_hash::FxHashMap;
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
@@ -58,7 +59,7 @@ impl Drain {
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
         let (generation, number) = (Arc::downgrade(old), old.number);
         self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
-        let places: HashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.channel.endpoint())).collect();
+        let places: FxHashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.channel.endpoint())).collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
         let is_back = |departed: &Departed| is_there(&departed.hook.id, &departed.endpoint);
         let before = self.leaving.len() + self.gone.len();

@@ -1,5 +1,7 @@
 //! OnHazard: what becomes of a configuration that is sound and can still take the cluster down.
 
+use std::collections::HashSet;
+
 use crate::snapshot::{
     Problem, Snapshot,
     hazards::{Finding, Severity},
@@ -40,4 +42,42 @@ fn problems(finding: &Finding) -> impl Iterator<Item = Problem> {
         what: format!("{} {}: {}", finding.severity.as_str(), finding.rule, finding.what),
         fix: format!("merge into the entry: {}", concerned.patch),
     })
+}
+
+/// What is found is told once, when it is new, the worst loudest.
+pub(super) fn tell(findings: &[Finding], before: &[Finding]) {
+    for finding in news(findings, before) {
+        match finding.severity {
+            Severity::Deadlock | Severity::Danger => tracing::warn!("hazard: {finding}"),
+            Severity::Gap => tracing::info!("hazard: {finding}"),
+        }
+    }
+}
+
+/// Places and patches change with the file around them: what is said is what tells two findings apart.
+fn news<'a>(findings: &'a [Finding], before: &[Finding]) -> Vec<&'a Finding> {
+    let told: HashSet<_> = before.iter().map(|told| (told.rule, told.severity, &*told.what)).collect();
+    findings.iter().filter(|it| !told.contains(&(it.rule, it.severity, &*it.what))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_of_is_not_told_of_at_the_next_change() {
+        let finding = |severity: Severity, what: &str| Finding {
+            rule: "guards-leases",
+            severity,
+            hooks: Vec::new(),
+            what: what.into(),
+            outages: &[],
+        };
+        let (danger, gap) = (Severity::Danger, Severity::Gap);
+        let before = [finding(danger, "a"), finding(gap, "b")];
+        assert!(news(&before, &before).is_empty());
+        assert_eq!(news(&before, &[]).len(), 2);
+        let after = [finding(danger, "a"), finding(danger, "b"), finding(gap, "c")];
+        assert_eq!(news(&after, &before), [&after[1], &after[2]]);
+    }
 }

@@ -12,6 +12,7 @@ use super::{
     Candidate, OnHazard,
     candidate::Known,
     draining::Drain,
+    on_hazard,
     probing::{ProbeNews, Probing},
     seating::{Seat, Seated, seat},
 };
@@ -22,7 +23,7 @@ use crate::{
         Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
     },
     model::{BreakGlass, Endpoint, Hook, Revision},
-    snapshot::{Problem, Snapshot, hazards::Severity},
+    snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
 };
@@ -202,7 +203,7 @@ impl Rotator {
             self.rename(&candidate.digest, candidate.revision);
             return;
         }
-        tell_hazards(&candidate.snapshot);
+        on_hazard::tell(candidate.snapshot.findings(), in_force.snapshot.findings());
         let hooks = self.seated(&in_force, &candidate);
         let wait: HashSet<_> =
             hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
@@ -217,27 +218,38 @@ impl Rotator {
         let mut opened = HashMap::new();
         let mut hooks = Vec::with_capacity(seats.len());
         for (hook, seat) in candidate.snapshot.hooks.iter().zip(seats) {
-            let (channel, rotation, replacing) = match seat {
+            // Looking the counters up takes a lock and compares names.
+            let metrics = |old: &LiveHook| match old.hook.name == hook.name {
+                true => Arc::clone(&old.metrics),
+                false => self.metrics.hook(&hook.name),
+            };
+            let (channel, rotation, replacing, metrics) = match seat {
                 Seat::First => {
                     let open = || Channel::open(hook.endpoint.clone(), candidate.tls(&hook.endpoint), &self.workers);
                     let channel = opened.entry(&hook.endpoint).or_insert_with(open);
-                    (Arc::clone(channel), Rotation::Active { since: SystemTime::now() }, None)
+                    (
+                        Arc::clone(channel),
+                        Rotation::Active { since: SystemTime::now() },
+                        None,
+                        self.metrics.hook(&hook.name),
+                    )
                 }
                 Seat::Proven(place) => {
                     let old = &in_force.hooks[place];
-                    (Arc::clone(&old.channel), old.rotation.clone(), None)
+                    (Arc::clone(&old.channel), old.rotation.clone(), None, metrics(old))
                 }
                 Seat::Unproven => {
+                    let metrics = self.metrics.hook(&hook.name);
                     let probing = self.probing(hook, candidate);
-                    (Arc::clone(&probing.channel), probing.rotation(), None)
+                    (Arc::clone(&probing.channel), probing.rotation(), None, metrics)
                 }
                 Seat::Moving(place) => {
                     let old = &in_force.hooks[place];
+                    let metrics = metrics(old);
                     let replacement = self.probing(hook, candidate).replacement();
-                    (Arc::clone(&old.channel), old.rotation.clone(), Some(replacement))
+                    (Arc::clone(&old.channel), old.rotation.clone(), Some(replacement), metrics)
                 }
             };
-            let metrics = self.metrics.hook(&hook.name);
             hooks.push(LiveHook { hook: Arc::clone(hook), channel, rotation, replacing, metrics });
         }
         hooks
@@ -333,16 +345,6 @@ impl Rotator {
             self.current.set_failed_read(None);
         }
         self.told_stale = false;
-    }
-}
-
-/// What is found is told once a change, the worst loudest.
-fn tell_hazards(snapshot: &Snapshot) {
-    for finding in snapshot.findings() {
-        match finding.severity {
-            Severity::Deadlock | Severity::Danger => tracing::warn!("hazard: {finding}"),
-            Severity::Gap => tracing::info!("hazard: {finding}"),
-        }
     }
 }
 

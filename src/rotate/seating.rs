@@ -1,6 +1,6 @@
 //! Seating: which hooks of a new snapshot are asked at once, and which must first be seen to answer. Pure.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::model::Endpoint;
 
@@ -32,7 +32,7 @@ pub enum Seat {
 /// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
 pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a str, &'a Endpoint)>) -> Vec<Seat> {
     let Some(in_force) = in_force else { return new.map(|_| Seat::First).collect() };
-    let (mut by_id, mut by_endpoint) = (HashMap::new(), HashMap::new());
+    let (mut by_id, mut by_endpoint) = (FxHashMap::default(), FxHashMap::default());
     for (place, old) in in_force.iter().enumerate().filter(|(_, old)| old.asked) {
         by_id.entry(old.id).or_insert(place);
         by_endpoint.entry(old.endpoint).or_insert(place);

@@ -1,27 +1,27 @@
 //! Check: documents to what they mean, and every problem on the way.
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     Note, ReadFile,
     at::{At, Report},
     break_glass,
-    configuration::{self, Configuration, Used},
+    configuration::{self, Configuration},
     document::Documents,
     kind::Kind,
     namespace,
     problem::{Problem, quoted},
-    used::first_use,
+    used::{Used, first_use},
     value::Value,
     webhooks,
 };
 use crate::model::{BreakGlass, HookType};
 
-/// Everything the files say, without a problem.
-#[derive(Default)]
+/// Everything that some files say.
+#[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// Those of validating hooks: static ones first, each by name.
-    pub(super) configurations: Vec<Configuration>,
+    /// Those of validating hooks, in the order written.
+    pub(super) configurations: Vec<Arc<Configuration>>,
     pub(super) namespaces: Vec<namespace::Named>,
     /// Each with the file, and the place of its hooks in it.
     pub(super) glasses: Vec<(BreakGlass, (String, String))>,
@@ -34,44 +34,69 @@ pub(super) fn check<'a>(
     read: ReadFile<'_>,
 ) -> Result<Checked, Vec<Problem>> {
     let report = Report::default();
-    let mut checked = Checked::default();
-    let (mut objects, mut used) = (HashMap::new(), Used::default());
-    for (name, documents) in files {
-        documents.report(name, &report);
-        documents.each(name, &report, |document, listed| {
+    let (mut checked, mut used) = (Checked::default(), Used::default());
+    files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used));
+    match report.into_problems() {
+        none if none.is_empty() => Ok(checked),
+        problems => Err(problems),
+    }
+}
+
+impl Checked {
+    /// Adds what one file says; what is wrong with it is reported.
+    pub(super) fn add(
+        &mut self,
+        file: &str,
+        documents: &Documents,
+        read: ReadFile<'_>,
+        report: &Report,
+        used: &mut Used,
+    ) {
+        documents.report(file, report);
+        documents.each(file, report, |document, listed| {
             let Some(kind) = kind_of(document, listed) else { return };
             let metadata = document.key("metadata");
             let place = metadata.key("name");
             if let Value::Text(name) = place.value {
-                first_use(&mut objects, (kind, name.clone()), &place, kind.noun(), name);
+                first_use(&mut used.objects, (kind, name.clone()), &place, kind.noun(), name);
             }
             match kind {
                 Kind::Configuration => {
-                    checked.configurations.extend(configuration::check(document, read, &mut used));
+                    self.configurations.extend(configuration::check(document, read, used).map(Arc::new));
                 }
                 Kind::Webhooks(HookType::Validating) => {
-                    checked.configurations.extend(webhooks::check(document, HookType::Validating, read));
+                    let checked = webhooks::check(document, HookType::Validating, read);
+                    self.configurations.extend(checked.map(Arc::new));
                 }
                 Kind::Webhooks(HookType::Mutating) => {
                     let hooks = webhooks::check(document, HookType::Mutating, read).map_or(0, |c| c.hooks.len());
                     if hooks > 0 {
                         let (file, path) = document.key("webhooks").place();
-                        checked.notes.push(Note { file, path, text: webhooks::not_served(hooks) });
+                        self.notes.push(Note { file, path, text: webhooks::not_served(hooks) });
                     }
                 }
                 Kind::BreakGlass => {
                     let glass = break_glass::check(document);
-                    checked.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
+                    self.glasses.extend(glass.map(|glass| (glass, document.key("hooks").place())));
                 }
-                Kind::Namespace => checked.namespaces.extend(namespace::check(document)),
+                Kind::Namespace => self.namespaces.extend(namespace::check(document)),
             }
         });
     }
-    checked.configurations.sort_by(|a, b| (a.prefix.is_empty(), &a.name).cmp(&(b.prefix.is_empty(), &b.name)));
-    checked.notes.extend(names_of_no_hook(&checked));
-    match report.into_problems() {
-        none if none.is_empty() => Ok(checked),
-        problems => Err(problems),
+
+    /// Adds what other files say.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.configurations.extend_from_slice(&other.configurations);
+        self.namespaces.extend_from_slice(&other.namespaces);
+        self.glasses.extend_from_slice(&other.glasses);
+        self.notes.extend_from_slice(&other.notes);
+    }
+
+    /// With configurations in order, static ones first, each by name; and with notes of what stands in several of them.
+    pub(super) fn finished(mut self) -> Self {
+        self.configurations.sort_by(|a, b| (a.prefix.is_empty(), &a.name).cmp(&(b.prefix.is_empty(), &b.name)));
+        self.notes.extend(names_of_no_hook(&self));
+        self
     }
 }
 
@@ -79,12 +104,16 @@ pub(super) fn check<'a>(
 /// a slip.
 fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     let configurations = &checked.configurations;
-    let hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|entry| &*entry.hook.name).collect();
     let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);
     let bypasses = bypasses.map(|(bypass, place)| ("bypass", &bypass.name, &bypass.hooks, place));
     let glasses = checked.glasses.iter().map(|(glass, place)| ("break-glass", &glass.name, &glass.hooks, place));
+    let naming: Vec<_> = bypasses.chain(glasses).filter(|(_, _, named, _)| !named.is_empty()).collect();
+    if naming.is_empty() {
+        return Vec::new();
+    }
+    let hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|(hook, _)| &*hook.name).collect();
     let mut notes = Vec::new();
-    for (what, name, named, (file, path)) in bypasses.chain(glasses) {
+    for (what, name, named, (file, path)) in naming {
         for hook in named.iter().filter(|hook| !hooks.contains(&***hook)) {
             let text = format!("no hook is called {}: the {what} {name} does nothing for it", quoted(hook));
             notes.push(Note { file: file.clone(), path: path.clone(), text });

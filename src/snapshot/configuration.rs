@@ -1,41 +1,50 @@
 //! Configuration: one document with hooks; and how our own kind of it is checked.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{
-    ReadFile,
+    Origin, ReadFile,
     at::At,
     bypass,
     hook::{self, Entry},
+    identity::Identities,
     initializers,
     metadata::metadata_name,
     names,
-    used::first_use,
+    used::{Used, first_use},
     value::Value,
 };
-use crate::model::{Bypass, ResourceInitializers};
+use crate::model::{Bypass, Hook, ResourceInitializers};
 
 /// The document's keys. What a cluster says in `status` is not part of the configuration.
 pub(super) const KEYS: [&str; 7] =
     ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 
 /// One document with hooks, without a problem.
+#[derive(Debug)]
 pub(super) struct Configuration {
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     /// Goes before the name in the hooks' ids: tells static configurations from others.
     pub(super) prefix: &'static str,
-    pub(super) hooks: Vec<Entry>,
+    /// Each with where it comes from.
+    pub(super) hooks: Vec<(Arc<Hook>, Arc<Origin>)>,
     pub(super) initializers: Vec<ResourceInitializers>,
     /// Each with the file, and the place of its hooks in it.
-    pub(super) bypasses: Vec<(Bypass, (String, String))>,
+    pub(super) bypasses: Vec<(Arc<Bypass>, (String, String))>,
 }
 
-/// Names that must be unique among all documents of our kind, and where they were first used.
-#[derive(Default)]
-pub(super) struct Used {
-    hooks: HashMap<Box<str>, String>,
-    resources: HashMap<(Box<str>, Box<str>), String>,
-    bypasses: HashMap<Box<str>, String>,
+impl Configuration {
+    /// One that holds these hooks, each of which gets its id.
+    pub(super) fn of(name: &str, prefix: &'static str, entries: Vec<Entry>) -> Self {
+        let (name, mut identities) = (Arc::<str>::from(name), Identities::default());
+        let placed = |Entry { mut hook, declared_policy, rolling_out, place: (file, path) }: Entry| {
+            hook.id = identities.next(prefix, &name, &hook.name);
+            let origin = Origin { configuration: Arc::clone(&name), declared_policy, rolling_out, file, path };
+            (Arc::new(hook), Arc::new(origin))
+        };
+        let hooks = entries.into_iter().map(placed).collect();
+        Self { name, prefix, hooks, initializers: Vec::new(), bypasses: Vec::new() }
+    }
 }
 
 /// Checks an `AdmissionControlConfiguration`; what is wrong is reported.
@@ -74,8 +83,8 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<
             if let Value::Text(name) = place.value {
                 first_use(&mut used.bypasses, name.clone(), &place, "the bypass", name);
             }
-            bypasses.extend(bypass::check(&item).map(|bypass| (bypass, item.key("hooks").place())));
+            bypasses.extend(bypass::check(&item).map(|bypass| (Arc::new(bypass), item.key("hooks").place())));
         }
     }
-    Some(Configuration { name: name?.into(), prefix: "", hooks, initializers, bypasses })
+    Some(Configuration { initializers, bypasses, ..Configuration::of(name?, "", hooks) })
 }

@@ -1,16 +1,31 @@
-//! Known: documents that were read before. Reading is most of what a change costs, and most changes touch one file.
+//! Known: files that were loaded before. Reading and checking them is most of what a change costs, and most changes
+//! touch one file.
 
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents};
+use super::{Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents, part::Part};
 use crate::model::BreakGlass;
 
-/// The documents of the files that were loaded last: a file that comes again with the same content is not read again.
-/// Needs some times as much memory as the files.
+/// What the files hold that were loaded last: one that comes again with the same content is not read again, nor
+/// checked, and its hooks are the same ones. Needs some times as much memory as the files.
 #[derive(Debug, Default)]
-pub struct Known(HashMap<String, (Bytes, Arc<Documents>)>);
+pub struct Known(HashMap<String, KnownFile>);
+
+#[derive(Debug)]
+struct KnownFile {
+    bytes: Bytes,
+    documents: Arc<Documents>,
+    /// What it says, where nothing in it is wrong.
+    part: Option<Arc<Part>>,
+}
+
+impl KnownFile {
+    fn read(file: &SourceFile) -> Self {
+        Self { bytes: file.bytes.clone(), documents: Arc::new(Documents::read(file)), part: None }
+    }
+}
 
 impl Known {
     /// As [`load`](super::load), and sooner where these files, or some of them, were loaded last.
@@ -19,24 +34,29 @@ impl Known {
     /// Every problem that there is, in the order of the files and of what is written in them.
     pub fn load(&mut self, files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
         let mut former = std::mem::take(&mut self.0);
-        let documents: Vec<_> = files
-            .iter()
-            .map(|file| match former.remove(&file.name) {
-                Some((bytes, documents)) if bytes == file.bytes => documents,
-                _ => Arc::new(Documents::read(file)),
-            })
-            .collect();
-        let known = files.iter().zip(&documents);
-        self.0 = known.map(|(file, read)| (file.name.clone(), (file.bytes.clone(), Arc::clone(read)))).collect();
-        let named = files.iter().map(|file| &*file.name).zip(documents.iter().map(|documents| &**documents));
-        check::check(named, read).map(Snapshot::compile)
+        for file in files {
+            let known = former.remove(&file.name).filter(|known| known.bytes == file.bytes);
+            let mut known = known.unwrap_or_else(|| KnownFile::read(file));
+            known.part = match known.part.take() {
+                Some(part) if part.refers_to_the_same(read) => Some(part),
+                _ => Part::of(&file.name, &known.documents, read).map(Arc::new),
+            };
+            self.0.insert(file.name.clone(), known);
+        }
+        let known = files.iter().map(|file| (&*file.name, &self.0[&file.name]));
+        let parts: Option<Vec<_>> = known.clone().map(|(_, known)| known.part.as_deref()).collect();
+        if let Some(checked) = parts.and_then(|parts| Part::joined(&parts)) {
+            return Ok(Snapshot::compile(checked));
+        }
+        // Something is wrong, in a file or between two: everything that is, is told in one go and in order.
+        check::check(known.map(|(name, known)| (name, &*known.documents)), read).map(Snapshot::compile)
     }
 
     /// Every sound `BreakGlass` document of what was loaded last, whatever else was wrong with it.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         let mut files: Vec<_> = self.0.iter().collect();
         files.sort_by_key(|(name, _)| *name);
-        files.into_iter().flat_map(|(name, (_, documents))| break_glass::sound(name, documents)).collect()
+        files.into_iter().flat_map(|(name, known)| break_glass::sound(name, &known.documents)).collect()
     }
 }
 
@@ -74,13 +94,59 @@ mod tests {
     }
 
     #[test]
-    fn an_unchanged_file_is_not_read_again() {
+    fn namesakes_of_two_kinds_keep_ids_of_their_own() {
+        let name = "a.b.c";
+        let webhooks = format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {{name: a}}\n\
+             webhooks: [{{name: {name}, clientConfig: {{url: 'https://h/'}}, sideEffects: None, \
+             admissionReviewVersions: [v1]}}]\n"
+        );
+        let files = [file("a", name), SourceFile { name: "b.yaml".into(), bytes: webhooks.into() }];
+        let (mut known, no_file): (_, ReadFile<'_>) = (Known::default(), &|_| Err(std::io::ErrorKind::NotFound.into()));
+        for _ in 0..2 {
+            let snapshot = known.load(&files, no_file).unwrap();
+            let ids: Vec<_> = snapshot.hooks.iter().map(|hook| &*hook.id).collect();
+            assert_eq!(ids, ["a/a.b.c/0", "a/a.b.c/1"]);
+        }
+        let alone = known.load(&files[1..], no_file).unwrap();
+        assert_eq!(&*alone.hooks[0].id, "a/a.b.c/0");
+    }
+
+    #[test]
+    fn an_unchanged_file_is_not_read_again_and_keeps_its_hooks() {
         let mut known = Known::default();
         let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
-        let read = |known: &Known, name: &str| Arc::as_ptr(&known.0[name].1);
-        known.load(&[file("a", "one"), file("b", "two")], no_file).unwrap();
-        let before = [read(&known, "a.yaml"), read(&known, "b.yaml")];
-        known.load(&[file("a", "one"), file("b", "three")], no_file).unwrap();
-        assert_eq!(read(&known, "a.yaml"), before[0]);
+        let read = |known: &Known, name: &str| Arc::as_ptr(&known.0[name].documents);
+        let before = known.load(&[file("a", "one"), file("b", "two")], no_file).unwrap();
+        let documents = [read(&known, "a.yaml"), read(&known, "b.yaml")];
+        let after = known.load(&[file("a", "one"), file("b", "three")], no_file).unwrap();
+        assert_eq!(read(&known, "a.yaml"), documents[0]);
+        assert!(Arc::ptr_eq(&before.hooks[0], &after.hooks[0]));
+        assert!(!Arc::ptr_eq(&before.hooks[1], &after.hooks[1]));
+    }
+
+    #[test]
+    fn a_file_is_checked_anew_where_what_it_refers_to_has_changed() {
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                    externalAdmissionHooks: [{name: one, rules: [], clientConfig: {url: 'grpcs://127.0.0.1:1', caFile: ca.pem}}]\n";
+        let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
+        let mut known = Known::default();
+        let authority = |content: &str| {
+            let content = content.as_bytes().to_vec();
+            move |_: &str| Ok(content.clone())
+        };
+        let certificate = || rcgen::generate_simple_self_signed(["one".to_owned()]).unwrap().cert.pem();
+        let (one, other) = (certificate(), certificate());
+        let used = |snapshot: &Snapshot| snapshot.hooks[0].endpoint.tls.as_ref().unwrap().ca_pem.clone().unwrap();
+        let first = known.load(&files, &authority(&one)).unwrap();
+        let again = known.load(&files, &authority(&one)).unwrap();
+        assert!(Arc::ptr_eq(&first.hooks[0], &again.hooks[0]));
+        let renewed = known.load(&files, &authority(&other)).unwrap();
+        assert_eq!([&*used(&first), &*used(&renewed)], [one.as_bytes(), other.as_bytes()]);
+        let problems = known.load(&files, &authority("no certificate")).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let gone = known.load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap_err();
+        assert!(gone[0].what.contains("cannot be read"), "{gone:?}");
+        assert_eq!(*used(&known.load(&files, &authority(&one)).unwrap()), *one.as_bytes());
     }
 }

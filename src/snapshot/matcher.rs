@@ -1,10 +1,10 @@
 //! Matcher: which hooks mean this request, at a cost that does not grow with the hooks that do not.
 //!
-//! There are eight tables, one for each operation and scope. A table files every rule under a hash of its group,
-//! resource and subresource, each of them a word or "any"; a rule that lists several is filed under each combination.
-//! A request then looks up its own three words once for every pattern of "any" that occurs in the table: at most eight
-//! look-ups, in practice two or three. Versions are left out: a resource has few, and a rule that names another one
-//! may mean the request all the same.
+//! Every rule is filed under a hash of its group, resource and subresource, each of them a word or "any"; a rule that
+//! lists several is filed under each combination. A request then looks up its own three words once for every pattern of
+//! "any" that rules for its operation and scope have: at most eight look-ups, in practice two or three. What is found
+//! there says in a byte which operations and scopes it is for. Versions are left out: a resource has few, and a rule
+//! that names another one may mean the request all the same.
 //!
 //! A look-up only nominates. [`Request::seen_by`] decides, so neither a hash collision nor a rule filed under "any" to
 //! save room can make a wrong match.
@@ -12,6 +12,7 @@
 use std::{hash::Hasher as _, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     exempt,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::model::{Hook, Operation, Review, Rule, Scope, Target};
 
-/// Entries that all rules together may take in one table; what one rule may take follows from it.
+/// Entries that all rules together may take; what one rule may take follows from it.
 const ROOM: usize = 1 << 20;
 /// The most combinations under which one rule is filed, however few rules there are.
 const MOST_KEYS: usize = 4_096;
@@ -32,43 +33,67 @@ type Parts = [Option<u64>; 3];
 /// Which of the three parts are "any", one bit each.
 type Pattern = u8;
 
+/// An operation and a scope, one of eight; a set of them has one bit each.
+type Kind = usize;
+type Kinds = u8;
+
 /// The compiled rules of all hooks.
 #[derive(Debug)]
 pub(super) struct Matcher {
-    tables: [Table; 8],
-}
-
-/// The rules for one operation and scope.
-#[derive(Debug, Default)]
-struct Table {
-    /// The patterns that occur.
-    patterns: Vec<Pattern>,
+    /// The patterns that rules for each operation and scope have, one bit each.
+    patterns: [u8; 8],
     /// Where in `candidates` the rules of a key are.
     places: FxHashMap<u64, (u32, u32)>,
-    /// Hook and rule, those of one key together and ascending.
-    candidates: Vec<(u32, u32)>,
+    /// Those of one key together and ascending.
+    candidates: Vec<Candidate>,
+}
+
+/// A rule, and which operations and scopes it is for.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    hook: u32,
+    rule: u32,
+    kinds: Kinds,
 }
 
 impl Matcher {
     /// Files every rule of every hook.
     pub(super) fn new(hooks: &[Arc<Hook>]) -> Self {
         let rules: usize = hooks.iter().map(|hook| hook.rules.len()).sum();
-        let limit = (ROOM / rules.max(1)).clamp(FEWEST_KEYS, MOST_KEYS);
-        let mut filed: [Vec<(u64, u32, u32)>; 8] = Default::default();
-        let mut patterns = [0u8; 8];
+        Self::within(hooks, (ROOM / rules.max(1)).clamp(FEWEST_KEYS, MOST_KEYS))
+    }
+
+    /// The same, each rule under so many keys at most.
+    fn within(hooks: &[Arc<Hook>], limit: usize) -> Self {
+        let mut filed: Vec<(u64, u32, u32)> = Vec::new();
+        let mut patterns = [0; 8];
         for (h, hook) in (0..).zip(hooks) {
             for (r, rule) in (0..).zip(&hook.rules) {
-                let keys = keys(rule, limit);
-                for table in tables_of(rule) {
-                    for parts in &keys {
-                        patterns[table] |= 1 << pattern_of(parts);
-                        filed[table].push((key_of(parts), h, r));
-                    }
+                let mut seen = 0;
+                for parts in keys(rule, limit) {
+                    seen |= 1 << pattern_of(&parts);
+                    filed.push((key_of(&parts), h, r));
                 }
+                kinds_of(rule).for_each(|kind| patterns[kind] |= seen);
             }
         }
-        let mut patterns = patterns.into_iter();
-        Self { tables: filed.map(|filed| Table::new(filed, patterns.next().unwrap_or_default())) }
+        filed.sort_unstable();
+        filed.dedup();
+        let same_key = |a: &(u64, u32, u32), b: &(u64, u32, u32)| a.0 == b.0;
+        let mut matcher = Self {
+            patterns,
+            places: FxHashMap::with_capacity_and_hasher(filed.chunk_by(same_key).count(), Default::default()),
+            candidates: Vec::with_capacity(filed.len()),
+        };
+        for filed in filed.chunk_by(same_key) {
+            let start = matcher.candidates.len() as u32;
+            matcher.candidates.extend(filed.iter().map(|&(_, hook, rule)| {
+                let kinds = kinds_of(&hooks[hook as usize].rules[rule as usize]);
+                Candidate { hook, rule, kinds: kinds.fold(0, |kinds, kind| kinds | 1 << kind) }
+            }));
+            matcher.places.insert(filed[0].0, (start, matcher.candidates.len() as u32));
+        }
+        matcher
     }
 
     /// Puts the hooks that mean this request into `out`, ascending, each once. Allocates nothing while `out` has room.
@@ -91,20 +116,22 @@ impl Matcher {
 
     /// Shows every rule that may see this, in whatever version: hook and rule.
     fn nominate(&self, target: &Target<'_>, mut show: impl FnMut(u32, u32)) {
-        let table = &self.tables[table_index(target.operation, target.is_namespaced())];
-        if table.patterns.is_empty() {
+        let kind = kind_of(target.operation, target.is_namespaced());
+        let patterns = self.patterns[kind];
+        if patterns == 0 {
             return;
         }
         let words = [&*target.resource.group, &*target.resource.resource, target.sub_resource].map(hash_of);
-        for pattern in &table.patterns {
+        for pattern in (0..8).filter(|pattern| patterns & (1 << pattern) != 0) {
             let mut part = 0;
             let parts = words.map(|word| {
                 part += 1;
                 (pattern & (1 << (part - 1)) == 0).then_some(word)
             });
-            let Some((start, end)) = table.places.get(&key_of(&parts)) else { continue };
-            for &(hook, rule) in &table.candidates[*start as usize..*end as usize] {
-                show(hook, rule);
+            let Some((start, end)) = self.places.get(&key_of(&parts)) else { continue };
+            let found = &self.candidates[*start as usize..*end as usize];
+            for candidate in found.iter().filter(|candidate| candidate.kinds & (1 << kind) != 0) {
+                show(candidate.hook, candidate.rule);
             }
         }
     }
@@ -127,54 +154,36 @@ fn consider(hooks: &[Arc<Hook>], request: &Request<'_>, hook: u32, rule: u32, ou
     }
 }
 
-impl Table {
-    fn new(mut filed: Vec<(u64, u32, u32)>, patterns: u8) -> Self {
-        filed.sort_unstable();
-        filed.dedup();
-        let mut table = Self {
-            patterns: (0..8).filter(|pattern| patterns & (1 << pattern) != 0).collect(),
-            places: FxHashMap::default(),
-            candidates: Vec::with_capacity(filed.len()),
-        };
-        for same_key in filed.chunk_by(|a, b| a.0 == b.0) {
-            let start = table.candidates.len() as u32;
-            table.candidates.extend(same_key.iter().map(|(_, hook, rule)| (*hook, *rule)));
-            table.places.insert(same_key[0].0, (start, table.candidates.len() as u32));
-        }
-        table
-    }
-}
-
-fn table_index(operation: Operation, namespaced: bool) -> usize {
+fn kind_of(operation: Operation, namespaced: bool) -> Kind {
     operation.index() * 2 + usize::from(namespaced)
 }
 
-/// The tables in which a rule stands.
-fn tables_of(rule: &Rule) -> impl Iterator<Item = usize> {
+/// What a rule is for.
+fn kinds_of(rule: &Rule) -> impl Iterator<Item = Kind> {
     let scopes: &[bool] = match rule.scope {
         Scope::Any => &[false, true],
         Scope::Namespaced => &[true],
         Scope::Cluster => &[false],
     };
-    rule.operations.iter().flat_map(|operation| scopes.iter().map(|scope| table_index(*operation, *scope)))
+    rule.operations.iter().flat_map(|operation| scopes.iter().map(|scope| kind_of(*operation, *scope)))
 }
 
 /// Every combination under which a rule is filed; where that is more than `limit`, its longest list becomes "any".
-fn keys(rule: &Rule, limit: usize) -> Vec<Parts> {
+fn keys(rule: &Rule, limit: usize) -> impl Iterator<Item = Parts> {
     let word = |word: &str| (word != "*").then(|| hash_of(word));
-    let mut groups: Vec<_> = rule.api_groups.iter().map(|group| word(group)).collect();
-    let mut resources: Vec<_> = rule
-        .resources
-        .iter()
-        .map(|entry| {
-            let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
-            (word(resource), word(sub))
-        })
-        .collect();
+    let mut groups: SmallVec<[_; 4]> = rule.api_groups.iter().map(|group| word(group)).collect();
+    let entry = |entry: &str| {
+        let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));
+        (word(resource), word(sub))
+    };
+    let mut resources: SmallVec<[_; 8]> = rule.resources.iter().map(|resource| entry(resource)).collect();
     while groups.len().saturating_mul(resources.len()) > limit {
-        if resources.len() >= groups.len() { resources = vec![(None, None)] } else { groups = vec![None] }
+        if resources.len() >= groups.len() { resources = smallvec![(None, None)] } else { groups = smallvec![None] }
     }
-    groups.iter().flat_map(|group| resources.iter().map(|(resource, sub)| [*group, *resource, *sub])).collect()
+    groups.into_iter().flat_map(move |group| {
+        let resources = resources.clone();
+        resources.into_iter().map(move |(resource, sub)| [group, resource, sub])
+    })
 }
 
 fn pattern_of(parts: &Parts) -> Pattern {

@@ -36,6 +36,7 @@ mod metadata;
 mod names;
 mod namespace;
 mod note;
+mod part;
 mod pem;
 mod problem;
 mod protocol;
@@ -106,9 +107,9 @@ pub struct Origin {
 pub struct Snapshot {
     /// Every hook, in order.
     pub hooks: Vec<Arc<Hook>>,
-    origins: Vec<Origin>,
+    origins: Vec<Arc<Origin>>,
     matcher: Matcher,
-    namespaces: FxHashMap<Box<str>, Labels>,
+    namespaces: FxHashMap<Arc<str>, Arc<Labels>>,
     initializers: Vec<ResourceInitializers>,
     bypasses: Vec<Arc<Bypass>>,
     /// Is any hook asked about the configuration of admission?
@@ -145,13 +146,7 @@ pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Sele
 /// Every problem that there is.
 pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -> Result<Vec<Hook>, Vec<Problem>> {
     let configuration = check::webhook_configuration(name, &value::Value::from(document))?;
-    let mut identities = Identities::default();
-    let (prefix, name) = (configuration.prefix, &configuration.name);
-    let named = |mut hook: Hook| {
-        hook.id = identities.next(prefix, name, &hook.name);
-        hook
-    };
-    Ok(configuration.hooks.into_iter().map(|entry| entry.hook).map(named).collect())
+    Ok(configuration.hooks.into_iter().map(|(hook, _)| Arc::unwrap_or_clone(hook)).collect())
 }
 
 impl Snapshot {
@@ -161,24 +156,25 @@ impl Snapshot {
     }
 
     fn compile(checked: Checked) -> Self {
+        let checked = checked.finished();
         let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut identities = Identities::default();
-        for configuration in checked.configurations {
-            let name: Arc<str> = configuration.name.into();
-            for mut entry in configuration.hooks {
-                let (file, path) = entry.place;
-                entry.hook.id = identities.next(configuration.prefix, &name, &entry.hook.name);
-                origins.push(Origin {
-                    configuration: name.clone(),
-                    declared_policy: entry.declared_policy,
-                    rolling_out: entry.rolling_out,
-                    file,
-                    path,
-                });
-                hooks.push(Arc::new(entry.hook));
+        // Configurations of two kinds may share a name; their hooks are then counted together.
+        for namesakes in checked.configurations.chunk_by(|a, b| (a.prefix, &a.name) == (b.prefix, &b.name)) {
+            let mut identities = Identities::default();
+            for configuration in namesakes {
+                for (hook, origin) in &configuration.hooks {
+                    hooks.push(match namesakes {
+                        [_] => Arc::clone(hook),
+                        _ => {
+                            let id = identities.next(configuration.prefix, &configuration.name, &hook.name);
+                            Arc::new(Hook { id, ..Hook::clone(hook) })
+                        }
+                    });
+                    origins.push(Arc::clone(origin));
+                }
+                initializers.extend_from_slice(&configuration.initializers);
+                bypasses.extend(configuration.bypasses.iter().map(|(bypass, _)| Arc::clone(bypass)));
             }
-            initializers.extend(configuration.initializers);
-            bypasses.extend(configuration.bypasses.into_iter().map(|(bypass, _)| Arc::new(bypass)));
         }
         Self {
             matcher: Matcher::new(&hooks),
@@ -213,17 +209,17 @@ impl Snapshot {
 
     /// Where hook number `index` comes from.
     pub fn origin(&self, index: u32) -> Option<&Origin> {
-        self.origins.get(index as usize)
+        self.origins.get(index as usize).map(|origin| &**origin)
     }
 
     /// The labels of a namespace that the configuration holds, `kubernetes.io/metadata.name` among them.
     pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
-        self.namespaces.get(namespace)
+        self.namespaces.get(namespace).map(|labels| &**labels)
     }
 
     /// The namespaces that the configuration holds, in no order.
     pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Labels)> {
-        self.namespaces.iter().map(|(name, labels)| (&**name, labels))
+        self.namespaces.iter().map(|(name, labels)| (&**name, &**labels))
     }
 
     /// Does this selector match a namespace that the configuration holds? One that asks for nothing but the name needs
@@ -251,7 +247,7 @@ impl Snapshot {
     /// The same, with the labels of these namespaces in the place of what the configuration holds of them.
     #[must_use]
     pub fn with_namespaces(mut self, namespaces: impl IntoIterator<Item = (Box<str>, Labels)>) -> Self {
-        self.namespaces.extend(namespaces);
+        self.namespaces.extend(namespaces.into_iter().map(|(name, labels)| (name.into(), labels.into())));
         self
     }
 

@@ -1,5 +1,7 @@
 //! A `Namespace`: its name and labels; the rest is not looked at.
 
+use std::sync::Arc;
+
 use super::{at::At, metadata::metadata_name, names, problem::quoted, selector};
 use crate::model::Labels;
 
@@ -7,7 +9,7 @@ use crate::model::Labels;
 pub(super) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A namespace's name and labels.
-pub(super) type Named = (Box<str>, Labels);
+pub(super) type Named = (Arc<str>, Arc<Labels>);
 
 /// Checks a namespace; what is wrong is reported.
 pub(super) fn check(at: &At<'_>) -> Option<Named> {
@@ -22,5 +24,6 @@ pub(super) fn check(at: &At<'_>) -> Option<Named> {
             "remove it; it is implied",
         );
     }
-    Some((name.into(), written.into_iter().chain([(NAME_LABEL, name)]).collect()))
+    let labels: Labels = written.into_iter().chain([(NAME_LABEL, name)]).collect();
+    Some((name.into(), labels.into()))
 }

@@ -51,7 +51,7 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
         entry.hook.sees_admission_config = is_static;
     }
     let prefix = if is_static { "manifest/" } else { "" };
-    Some(Configuration { name: name?.into(), prefix, hooks, initializers: Vec::new(), bypasses: Vec::new() })
+    Some(Configuration::of(name?, prefix, hooks))
 }
 
 /// What is said of mutating hooks, which are checked and not served.

@@ -4,7 +4,7 @@ use super::{
     finding::{Found, Severity},
     mend::Mend,
     requests::{Request, listed, of},
-    view::{Sees, View, by_rules},
+    view::{Seen, Sees, View, by_rules},
 };
 use crate::model::{
     Hook,
@@ -43,13 +43,13 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
 
 /// A hook that names what it is never asked about.
 fn unasked(view: &View<'_>, found: &mut Vec<Found>) {
-    let named = |hook: &Hook, request: &Request| {
-        let mut entries = hook.rules.iter().flat_map(|rule| &rule.resources);
-        entries.any(|entry| **entry == *request.resource) && by_rules(hook, *request, "")
+    let named = |seen: &Seen<'_>, request: &Request| {
+        let mut entries = seen.hook.rules.iter().flat_map(|rule| &rule.resources);
+        by_rules(seen, *request, "") && entries.any(|entry| **entry == *request.resource)
     };
     for (number, seen) in view.hooks.iter().enumerate() {
         let upstream = UPSTREAM.iter().filter(|_| !seen.hook.sees_admission_config);
-        let named: Vec<&Request> = upstream.chain([&OURS]).filter(|request| named(seen.hook, request)).collect();
+        let named: Vec<&Request> = upstream.chain([&OURS]).filter(|request| named(seen, request)).collect();
         if named.is_empty() {
             continue;
         }

@@ -15,7 +15,7 @@ const ADDED: Request = POD.with(Update).sub("ephemeralcontainers");
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
-        let sees = |request| by_rules(seen.hook, request, SOMEWHERE);
+        let sees = |request| by_rules(seen, request, SOMEWHERE);
         let over_pods = sees(POD) || sees(POD.with(Update));
         if !over_pods || sees(ADDED) {
             continue;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{mend::Mend, view::View};
 
 /// How bad it would be. A worse one goes before a lesser one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Once the hook is down, nothing brings it back but a person.
     Deadlock,

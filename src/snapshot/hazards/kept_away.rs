@@ -24,7 +24,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             entries.any(|entry| **entry == *request.resource)
         };
         let local = |request: &Request| if request.resource.starts_with("local") { "default" } else { "" };
-        let asked = |request: &&Request| named(request) && by_rules(seen.hook, **request, local(request));
+        let asked = |request: &&Request| by_rules(seen, **request, local(request)) && named(request);
         let named: Vec<&Request> = REVIEWS.iter().filter(asked).collect();
         if named.is_empty() {
             continue;

@@ -11,7 +11,7 @@ use super::{
     mend::{Mend, written_selector},
     requests::{POD, Request, listed},
     system::WRITTEN,
-    view::{Seen, Sees, View},
+    view::{Seen, Sees, View, by_rules},
 };
 use crate::model::{Labels, selector::Requirement};
 
@@ -36,14 +36,15 @@ pub(super) fn levels_up_to(level: u32) -> Vec<String> {
 
 /// A hook over a namespace whose label says that it has to run before the hook does. (kube-system is told apart.)
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
-    let namespaces = view.namespaces();
-    let lower = |own: u32| {
-        namespaces.iter().filter_map(move |(name, labels)| {
-            let level = stated(Some(labels)).filter(|level| *level < own)?;
-            Some((*name, level)).filter(|(name, _)| *name != SYSTEM[0])
-        })
-    };
+    let namespaces = view.namespaces().into_iter().filter(|(name, _)| *name != SYSTEM[0]);
+    let levels = namespaces.filter_map(|(name, labels)| Some((name, stated(Some(labels))?)));
+    let levels: Vec<(&str, u32)> = levels.collect();
+    let lower = |own: u32| levels.iter().copied().filter(move |(_, level)| *level < own);
     for (number, seen) in view.closed() {
+        // Rules do not look at a namespace's name, and there may be thousands of namespaces.
+        if !WRITTEN.iter().any(|request| by_rules(seen, *request, SYSTEM[0])) {
+            continue;
+        }
         let own = seen.home.as_deref().and_then(|home| stated(view.labels(home))).unwrap_or(HOOKS);
         let asked = |(name, level): (&str, u32)| {
             let written: Vec<Request> =

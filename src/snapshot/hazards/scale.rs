@@ -19,7 +19,7 @@ const SCALED: [Request; 4] = [
 /// Only a hook that names one `scale` surely means the others.
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
-        let sees = |request: Request| by_rules(seen.hook, request, "default");
+        let sees = |request: Request| by_rules(seen, request, "default");
         let scale = |request: &Request| sees(request.sub("scale"));
         let missed: Vec<&Request> = SCALED.iter().filter(|request| sees(**request) && !scale(request)).collect();
         if missed.is_empty() || !SCALED.iter().any(scale) {

@@ -20,7 +20,7 @@ const RUNS: [Request; 6] = [
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
-        let sees = |request| by_rules(seen.hook, request, "default");
+        let sees = |request| by_rules(seen, request, "default");
         let missed = |request: &&Request| sees(**request) && !sees(request.with(Update));
         let missed: Vec<&Request> = RUNS.iter().filter(missed).collect();
         if missed.is_empty() {

@@ -4,10 +4,10 @@ use super::{
     finding::{Found, Severity},
     mend::Mend,
     requests::{Request, listed, of},
-    view::{View, by_rules},
+    view::{Seen, View, by_rules},
 };
 use crate::model::{
-    Hook, MatchPolicy,
+    MatchPolicy,
     Operation::{self, Create},
 };
 
@@ -44,7 +44,7 @@ const SERVED: [Request; 25] = [
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     let exact = view.hooks.iter().enumerate().filter(|(_, seen)| seen.hook.match_policy == MatchPolicy::Exact);
     for (number, seen) in exact {
-        let missed: Vec<&Request> = SERVED.iter().filter(|request| misses(seen.hook, request)).collect();
+        let missed: Vec<&Request> = SERVED.iter().filter(|request| misses(seen, request)).collect();
         if missed.is_empty() {
             continue;
         }
@@ -68,13 +68,13 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
 }
 
 /// Does a rule name that very resource in other versions, and none in this one?
-fn misses(hook: &Hook, request: &Request) -> bool {
+fn misses(seen: &Seen<'_>, request: &Request) -> bool {
     let named = |operation: Operation, namespace: &str| {
-        hook.rules.iter().any(|rule| {
+        seen.hook.rules.iter().any(|rule| {
             rule.operations.contains(&operation)
                 && rule.api_groups.iter().any(|group| **group == *request.group)
                 && rule.resources.iter().any(|entry| **entry == *request.resource)
-        }) && !by_rules(hook, request.with(operation), namespace)
+        }) && !by_rules(seen, request.with(operation), namespace)
     };
     // A rule may want objects in namespaces only, or others only: it misses what it sees in neither.
     let anywhere = |operation| named(operation, "default") && named(operation, "");

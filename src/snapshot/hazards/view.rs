@@ -7,7 +7,9 @@ use super::{
     finding::Severity,
     requests::{POD, Request},
 };
-use crate::model::{Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Selector, hook::Address, selector::Requirement};
+use crate::model::{
+    Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Rule, Selector, hook::Address, selector::Requirement,
+};
 
 /// Is a hook asked? A later one is surer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,8 @@ pub(super) struct View<'a> {
 pub(super) struct Seen<'a> {
     pub(super) hook: &'a Hook,
     pub(super) origin: &'a Origin,
+    /// Those of its rules that may see anything that is asked about here.
+    rules: Vec<&'a Rule>,
     /// Does a call that fails reject the request, now or once the hook is rolled out?
     pub(super) closed: bool,
     /// The namespace its pods are in, where it is named by a Service.
@@ -57,6 +61,7 @@ impl<'a> View<'a> {
         let seen = snapshot.hooks.iter().zip(&snapshot.origins).map(|(hook, origin)| Seen {
             hook,
             origin,
+            rules: hook.rules.iter().filter(|rule| rule.api_groups.iter().any(|group| is_looked_for(group))).collect(),
             closed: origin.declared_policy != FailurePolicy::Ignore,
             home: home(&hook.endpoint.address),
         });
@@ -81,22 +86,22 @@ impl<'a> View<'a> {
 
     /// Those of these hooks that any new pod may concern.
     pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&Seen<'a>> {
-        hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen.hook, POD, "default")).collect()
+        hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen, POD, "default")).collect()
     }
 
     /// The labels of a namespace, where the configuration has them.
     pub(super) fn labels(&self, namespace: &str) -> Option<&Labels> {
-        self.snapshot.namespaces.get(namespace)
+        self.snapshot.namespace_labels(namespace)
     }
 
     /// The namespaces that the configuration has, by name.
     pub(super) fn namespaces(&self) -> BTreeMap<&str, &Labels> {
-        self.snapshot.namespaces.iter().map(|(name, labels)| (&**name, labels)).collect()
+        self.snapshot.namespaces().collect()
     }
 
     /// Is the hook asked about such a request in that namespace? "" for objects outside of any.
     pub(super) fn sees(&self, seen: &Seen<'_>, request: Request, namespace: &str) -> Sees {
-        if !by_rules(seen.hook, request, namespace) {
+        if !by_rules(seen, request, namespace) {
             return Sees::No;
         }
         let by_namespace = match namespace {
@@ -144,11 +149,18 @@ impl<'a> View<'a> {
 }
 
 /// Would a rule see it? One that names the resource in other versions counts: what it means is then a failed call.
-pub(super) fn by_rules(hook: &Hook, request: Request, namespace: &str) -> bool {
+pub(super) fn by_rules(seen: &Seen<'_>, request: Request, namespace: &str) -> bool {
+    debug_assert!(is_looked_for(request.group), "{request:?} is not looked for");
     let resource = request.gvr();
     let target = request.target(&resource, namespace);
-    let equivalent = hook.match_policy == MatchPolicy::Equivalent;
-    hook.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.names_another_version(&target))
+    let equivalent = seen.hook.match_policy == MatchPolicy::Equivalent;
+    seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.names_another_version(&target))
+}
+
+/// Can this, in a rule, be a group that anything here asks about: Kubernetes' own, or ours? Most rules of many hooks are
+/// about other ones.
+fn is_looked_for(group: &str) -> bool {
+    !group.contains('.') || group.ends_with(".k8s.io") || group == "gatepost.dev"
 }
 
 /// An object nobody has labelled for the hook's sake. A selector that it meets may still be one to opt out by.

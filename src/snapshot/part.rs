@@ -1,0 +1,49 @@
+//! Part: what one file says by itself, without a problem.
+
+use std::cell::RefCell;
+
+use super::{ReadFile, at::Report, check::Checked, document::Documents, used::Used};
+
+/// What one file says by itself, without a problem.
+#[derive(Debug)]
+pub(super) struct Part {
+    said: Checked,
+    /// Names that no other file may use.
+    used: Used,
+    /// The files that it refers to, and what they held.
+    references: Vec<(String, Vec<u8>)>,
+}
+
+impl Part {
+    /// What this file says; `None` where anything is wrong with it.
+    pub(super) fn of(file: &str, documents: &Documents, read: ReadFile<'_>) -> Option<Self> {
+        let (mut said, mut used, report) = (Checked::default(), Used::default(), Report::default());
+        let references = RefCell::new(Vec::<(String, Vec<u8>)>::new());
+        let noted: ReadFile<'_> = &|path| {
+            let content = read(path)?;
+            let mut references = references.borrow_mut();
+            if references.iter().all(|(known, _)| known != path) {
+                references.push((path.to_owned(), content.clone()));
+            }
+            Ok(content)
+        };
+        said.add(file, documents, noted, &report, &mut used);
+        let references = references.into_inner();
+        report.into_problems().is_empty().then_some(Self { said, used, references })
+    }
+
+    /// Do the files that it refers to still hold what they held?
+    pub(super) fn refers_to_the_same(&self, read: ReadFile<'_>) -> bool {
+        self.references.iter().all(|(path, before)| read(path).is_ok_and(|now| now == *before))
+    }
+
+    /// What all of them say; `None` where two use a name that only one may.
+    pub(super) fn joined(parts: &[&Self]) -> Option<Checked> {
+        if !Used::once(parts.iter().map(|part| &part.used)) {
+            return None;
+        }
+        let mut all = Checked::default();
+        parts.iter().for_each(|part| all.join(&part.said));
+        Some(all)
+    }
+}
