@@ -25,13 +25,15 @@ pub(super) struct Certificates {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     reminder: Reminder,
-    /// Hooks of one generation with what ends first of theirs, and its number.
-    hooks: (Option<u64>, Vec<(Arc<Hook>, Option<Expiry>)>),
+    /// The generation whose hooks are known.
+    generation: Option<u64>,
+    /// Those that are asked over TLS, with what ends first of theirs.
+    hooks: Vec<(Arc<Hook>, Option<Expiry>)>,
 }
 
 impl Certificates {
     pub(super) fn new(tls: Option<Arc<ServerTls>>, current: Arc<Current>, metrics: Arc<Metrics>) -> Self {
-        Self { tls, current, metrics, reminder: Reminder::default(), hooks: (None, Vec::new()) }
+        Self { tls, current, metrics, reminder: Reminder::default(), generation: None, hooks: Vec::new() }
     }
 
     /// Looks every `every` until nobody polls this any more.
@@ -67,17 +69,17 @@ impl Certificates {
 
     fn remind(&mut self, now: SystemTime) {
         let generation = self.current.load();
-        if self.hooks.0 != Some(generation.number) {
+        if self.generation != Some(generation.number) {
             // Reading certificates takes a while, and most hooks are the same as before.
-            let before: FxHashMap<_, _> = self.hooks.1.iter().map(|(hook, end)| (Arc::as_ptr(hook), end)).collect();
+            let before: FxHashMap<_, _> = self.hooks.iter().map(|(hook, end)| (Arc::as_ptr(hook), end)).collect();
             let known = |hook: &Arc<Hook>| before.get(&Arc::as_ptr(hook)).copied().cloned();
             let secured = generation.hooks.iter().map(|live| &live.hook).filter(|hook| hook.endpoint.tls.is_some());
             let end = |hook: &Arc<Hook>| known(hook).unwrap_or_else(|| expiry::of_hook(hook));
-            let hooks = secured.map(|hook| (Arc::clone(hook), end(hook))).collect();
-            self.hooks = (Some(generation.number), hooks);
+            self.hooks = secured.map(|hook| (Arc::clone(hook), end(hook))).collect();
+            self.generation = Some(generation.number);
         }
         let own = self.tls.as_deref().map(ServerTls::expiries).unwrap_or_default();
-        let all: Vec<Expiry> = own.into_iter().chain(self.hooks.1.iter().filter_map(|(_, end)| end.clone())).collect();
+        let all: Vec<Expiry> = own.into_iter().chain(self.hooks.iter().filter_map(|(_, end)| end.clone())).collect();
         for expiry in self.reminder.due(&all, now) {
             let end = humantime::format_rfc3339_seconds(expiry.end);
             if expiry.left(now) > 0.0 {
