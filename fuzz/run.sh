@@ -21,6 +21,21 @@ if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope confi
 declare -A dictionary=(
   [json_view]=json [protobuf_view]=protobuf [envelope]=protobuf [configuration]=yaml [hook_answer]=json
 )
+# tell_crash LOG: what matters of it, which the stack below would push out of sight: the panic with its place, libFuzzer's
+# word for it, and the input in full, as its file may go with the machine.
+tell_crash() {
+  local input
+  awk '
+    /panicked at / { left = 20 }
+    /^(note: |stack backtrace:|==[0-9]+==)/ { left = 0 }
+    left-- > 0 || /^==[0-9]+== ?ERROR: / || /^SUMMARY: / || /Test unit written to / { print substr($0, 1, 2000) }
+  ' "$1"
+  sed -n 's/.*Test unit written to //p' "$1" | while read -r input; do
+    # libFuzzer says this of small ones only.
+    echo "Base64: $(base64 <"$input" | tr -d '\n')"
+  done
+}
+
 failed=()
 for target in "${targets[@]}"; do
   corpus="corpus/$target"
@@ -33,6 +48,8 @@ for target in "${targets[@]}"; do
     "-max_total_time=$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
     "-dict=dictionaries/${dictionary[$target]}.dict" >"$corpus.log" 2>&1; then
     failed+=("$target")
+    tell_crash "$corpus.log"
+    echo "---- the end of $corpus.log"
     tail -n 40 "$corpus.log"
   fi
   grep -E '^stat::(number_of_executed_units|average_exec_per_sec|peak_rss_mb)' "$corpus.log" || true

@@ -10,23 +10,22 @@
     reason = "a test stops where its own setup is wrong"
 )]
 
+#[path = "support/cases.rs"]
+mod cases;
 #[path = "support/etcd.rs"]
 mod etcd;
 mod support;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process::{Child, Command, ExitCode, Output, Stdio},
     time::{Duration, Instant},
 };
 
+use cases::Case;
 use etcd::{Cluster, wait};
 use gatepost::replicas::{Report, publisher::TTL};
 use support::gate::{document, hook};
-
-/// A behaviour and what tries it, given the program.
-type Case = (&'static str, fn(&Path));
 
 const CASES: [Case; 4] = [
     ("status_waits_until_all_three_have_the_revision", status_waits_until_all_three_have_the_revision),
@@ -39,31 +38,7 @@ const KEY: &str = "/gatepost/config/all.yaml";
 const HOOK: &str = "h.example.com";
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--list") {
-        println!("replicas_in_etcd: test");
-        return ExitCode::SUCCESS;
-    }
-    let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let Some(program) = etcd::find() else {
-        println!(
-            "################ NOT RUN: replicas_in_etcd: {} behaviours need etcd, which is not here; install it (Debian: \
-             etcd-server), or name it with ETCD=/path/to/etcd",
-            CASES.len()
-        );
-        return ExitCode::SUCCESS;
-    };
-    println!("etcd: {}", program.display());
-    let chosen = |(name, _): &&Case| words.is_empty() || words.iter().any(|word| name.contains(&***word));
-    let mut failed = 0;
-    for (name, case) in CASES.iter().filter(chosen) {
-        let began = Instant::now();
-        let passed = catch_unwind(AssertUnwindSafe(|| case(&program))).is_ok();
-        failed += usize::from(!passed);
-        let word = if passed { "ok" } else { "FAILED" };
-        println!("{name} ... {word} ({:.1} s)", began.elapsed().as_secs_f64());
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    cases::run(&CASES)
 }
 
 /// A sidecar as a process of its own. It is killed when this is dropped.
@@ -108,6 +83,13 @@ fn listed(cluster: &Cluster) -> Vec<Report> {
     serde_json::from_str(&gatepost(cluster, &["status", "--json"]).1).unwrap_or_default()
 }
 
+/// The number by which a replica calls the state it has in force.
+fn shown_by(cluster: &Cluster, name: &str) -> u64 {
+    let listed = listed(cluster);
+    let report = listed.iter().find(|report| report.replica == name).expect("it is alive");
+    report.revision.parse().expect("a number of the store")
+}
+
 fn names(cluster: &Cluster) -> Vec<String> {
     listed(cluster).into_iter().map(|report| report.replica).collect()
 }
@@ -125,25 +107,32 @@ fn three(cluster: &Cluster) -> [Replica; 3] {
 
 fn status_waits_until_all_three_have_the_revision(program: &Path) {
     let cluster = Cluster::start(program, 1);
-    let first = cluster.put(KEY, &configuration(1)).to_string();
-    let [_a, _b, c] = three(&cluster);
+    let first = cluster.put(KEY, &configuration(1));
+    let _two = ["a", "b"].map(|name| Replica::start(&cluster, name));
+    wait("two replicas", || (names(&cluster) == ["a", "b"]).then_some(()));
+    // These have told of themselves in the same store and so moved its number on: the third one reads what was put at the
+    // first number at a later one, and calls it by that.
+    let c = Replica::start(&cluster, "c");
     let waited = |revision: &str, within: &str| {
         gatepost(&cluster, &["status", "--wait", revision, "--timeout", within, "--expect", "3"])
     };
-    let (code, stdout, stderr) = waited(&first, "60s");
+    let (code, stdout, stderr) = waited(&first.to_string(), "60s");
     assert_eq!(
         (code, &*stdout),
         (Some(0), &*format!("3 replicas have revision {first} in force: a, b, c\n")),
         "{stderr}"
     );
+    let shown = shown_by(&cluster, "c");
 
     // One that stands still has what it had, until it is taken to be dead.
     c.signal("STOP");
-    let second = cluster.put(KEY, &configuration(2)).to_string();
+    let second = cluster.put(KEY, &configuration(2));
+    assert!(first < shown && shown < second, "c shows {shown} for what was put at {first}, before {second}");
+    let second = second.to_string();
     let (code, stdout, stderr) = waited(&second, "4s");
     assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
     let last = stderr.lines().last().unwrap();
-    assert_eq!(last, format!("gatepost: not within 4s: c is at revision {first}"), "{stderr}");
+    assert_eq!(last, format!("gatepost: not within 4s: c is at revision {shown}"), "{stderr}");
     c.signal("CONT");
     let (code, _, stderr) = waited(&second, "60s");
     assert_eq!(code, Some(0), "{stderr}");

@@ -14,7 +14,7 @@ use tokio::{
 use crate::{
     live::Current,
     model::Hook,
-    telemetry::{Metrics, metrics::TlsReload},
+    telemetry::{Metrics, TlsReload},
     tls::{Expiry, Looked, Reminder, ServerTls, expiry},
 };
 
@@ -25,9 +25,9 @@ pub(super) struct Certificates {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     reminder: Reminder,
-    /// The number of the generation that `hooks` are of.
+    /// The generation whose hooks are known.
     generation: Option<u64>,
-    /// Each with the first of its certificates to end.
+    /// Those that are asked over TLS, with what ends first of theirs.
     hooks: Vec<(Arc<Hook>, Option<Expiry>)>,
 }
 

@@ -2,10 +2,13 @@
 
 pub mod build;
 mod certificates;
+mod control;
 pub mod listeners;
-pub mod run;
+mod run;
+mod running;
 pub mod settings;
+pub mod signals;
 
 pub use build::{Sidecar, StartError};
-pub use run::{Addresses, Drained, Running};
+pub use running::{Addresses, Drained, Running};
 pub use settings::Settings;

@@ -1,13 +1,11 @@
-//! Threads, signals and the bounded drain.
+//! Threads: what a sidecar's are, and how they begin.
 //!
-//! N worker threads serve reviews, each on a runtime of its own. One more thread, the control plane, accepts
-//! connections and hands them out, reads the configuration, rotates it, and serves the admin pages.
+//! N worker threads serve reviews, each on a runtime of its own. One more thread is the [control plane](super::control).
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
+    net::TcpListener,
     os::unix::net::UnixListener,
-    path::PathBuf,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -15,137 +13,24 @@ use std::{
 
 use tokio::{
     runtime::{Builder, Runtime},
-    signal::unix::{SignalKind, signal},
-    sync::{mpsc, oneshot, watch},
+    sync::{oneshot, watch},
 };
 
-use super::{Settings, certificates::Certificates, listeners};
+use super::{Addresses, Running, Settings, certificates::Certificates, control::Control, listeners};
 use crate::{
     admit::Gate,
-    front::{self, Bound, Front, Limits, Worker, admin::Admin},
+    front::{Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
-    live::{Current, break_glass::keeping::keep, following::Following},
+    live::{Current, following::Following},
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
-    source::{self, Source},
+    source::Source,
     telemetry::{Audit, Metrics},
     tls::ServerTls,
 };
 
 /// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
 const MARGIN: Duration = Duration::from_secs(1);
-
-/// Where a sidecar is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// gRPC and plain HTTP over TCP.
-    pub tcp: SocketAddr,
-    /// The same over a unix socket.
-    pub uds: Option<PathBuf>,
-    /// The admin pages.
-    pub admin: SocketAddr,
-}
-
-/// How a sidecar ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drained {
-    /// Connections that still had reviews under way when time was up; `None` when the control plane broke.
-    pub cut: Option<usize>,
-}
-
-impl Drained {
-    /// Was every review under way finished?
-    pub fn complete(self) -> bool {
-        self.cut == Some(0)
-    }
-}
-
-/// A sidecar that serves. Dropping it stops it and waits, as [`Running::stop`] does.
-#[derive(Debug)]
-pub struct Running {
-    /// Where it is reached.
-    pub addresses: Addresses,
-    /// What is in force.
-    pub current: Arc<Current>,
-    /// Its counters.
-    pub metrics: Arc<Metrics>,
-    stop: watch::Sender<bool>,
-    ended: oneshot::Receiver<Drained>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Running {
-    /// Turns readiness red, takes nothing new, lets reviews under way finish for a bounded time, and ends every thread.
-    /// Blocks meanwhile.
-    pub fn stop(mut self) -> Drained {
-        self.begin_to_stop();
-        self.join();
-        self.ended.try_recv().unwrap_or(Drained { cut: None })
-    }
-
-    fn begin_to_stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    fn join(&mut self) {
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has said so on stderr.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.begin_to_stop();
-        self.join();
-    }
-}
-
-/// How often a sidecar was told to stop before it had ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// Once: it drained.
-    Once(Drained),
-    /// Twice: the process should end now.
-    Twice,
-}
-
-/// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a second signal does not
-/// wait for that.
-///
-/// # Errors
-/// Signals cannot be listened to, or the control plane ended by itself.
-pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
-    let runtime = Builder::new_current_thread().enable_io().build()?;
-    let told = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        announce(&running);
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
-        }
-        tracing::info!("told to stop: draining; a second signal stops at once");
-        running.begin_to_stop();
-        tokio::select! {
-            biased;
-            drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
-            _ = terminate.recv() => Ok(Told::Twice),
-            _ = interrupt.recv() => Ok(Told::Twice),
-        }
-    });
-    match told {
-        Ok(Told::Twice) => {
-            tracing::warn!("told to stop twice: reviews under way are cut");
-            // The process ends with the main thread; its other threads are not waited for.
-            std::mem::forget(running);
-        }
-        Ok(Told::Once(_)) | Err(_) => drop(running),
-    }
-    told
-}
 
 /// What a sidecar is made of before it runs.
 pub(super) struct Parts {
@@ -268,54 +153,4 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 /// Runs what is spawned on the runtime until told that it is over, or nobody is left to tell.
 fn until_true(runtime: &Runtime, mut over: watch::Receiver<bool>) {
     let _ = runtime.block_on(over.wait_for(|over| *over));
-}
-
-/// The control plane.
-struct Control {
-    front: Arc<Front>,
-    sockets: Vec<Bound>,
-    pages: Admin,
-    admin: tokio::net::TcpListener,
-    certificates: Certificates,
-    workers: Vec<Arc<Worker>>,
-    rotator: Rotator,
-    source: Source,
-    following: Option<Following>,
-    publishing: Publishing,
-    break_glass_file: Option<PathBuf>,
-    told: watch::Receiver<bool>,
-}
-
-impl Control {
-    /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
-    async fn run(self, read_every: Duration) -> Drained {
-        let (mut told, mut publishing) = (self.told, self.publishing);
-        let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
-        let (readings, read) = mpsc::channel(1);
-        let current = Arc::clone(&self.pages.current);
-        let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
-        let following = async {
-            match self.following {
-                Some(following) => following.run().await,
-                None => std::future::pending().await,
-            }
-        };
-        let beside = async {
-            tokio::join!(
-                source::poll(self.source, read_every, readings),
-                self.rotator.run(read),
-                self.certificates.watch(read_every),
-                following,
-                publishing.run(),
-                keep(current, self.break_glass_file, read_every),
-                self.pages.serve(self.admin, std::future::pending()),
-            )
-        };
-        let drained = tokio::select! {
-            drained = serving => Drained { cut: Some(drained.cut) },
-            _ = beside => Drained { cut: None },
-        };
-        publishing.leave().await;
-        drained
-    }
 }

@@ -15,7 +15,11 @@ use super::{
 };
 use crate::{
     admit::Reasons,
-    app::{Running, Settings, Sidecar, run, settings::AuditLog},
+    app::{
+        Running, Settings, Sidecar,
+        settings::AuditLog,
+        signals::{self, Told},
+    },
     kube::Access,
     replicas::{Replica, StatusPlace},
     source::Place,
@@ -215,10 +219,10 @@ impl Serve {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
-        match run::until_told(running, announce) {
-            Ok(run::Told::Once(drained)) if drained.complete() => Ending::Good,
-            Ok(run::Told::Once(_)) => Ending::NotDrained,
-            Ok(run::Told::Twice) => Ending::Aborted,
+        match signals::until_told(running, announce) {
+            Ok(Told::Once(drained)) if drained.complete() => Ending::Good,
+            Ok(Told::Once(_)) => Ending::NotDrained,
+            Ok(Told::Twice) => Ending::Aborted,
             Err(error) => complain(&error),
         }
     }

@@ -104,7 +104,7 @@ impl Client {
     /// # Errors
     /// As [`Client::put`].
     pub async fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64, EtcdError> {
-        let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()), range_end: Bytes::new() };
+        let message = DeleteRangeRequest { key: Bytes::copy_from_slice(key.as_ref()) };
         let asked =
             self.members.ask(Kind::Write, self.patience, |asked, endpoint| {
                 let message = message.clone();
@@ -122,7 +122,7 @@ impl Client {
     pub async fn grant(&self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let asked = self.members.ask(Kind::Write, self.patience, |asked, endpoint| async move {
-            let message = LeaseGrantRequest { ttl: seconds, id: 0 };
+            let message = LeaseGrantRequest { ttl: seconds };
             let granted = lease(&asked).lease_grant(asked.request(message)).await?.into_inner();
             match granted.id {
                 0 => Err(EtcdError::nonsense(&endpoint, "it has granted a lease without a number").into()),

@@ -1,26 +1,29 @@
 //! Objects: the status of configuration objects, where a replica tells of itself, and the finalizer that keeps an object
 //! until its hooks have drained.
 
+mod heard;
 mod object;
+mod said;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 pub use self::object::FINALIZER;
-use self::object::{Head, apply, hold, manager, release};
+use self::{
+    heard::Heard,
+    object::{Head, apply, hold, manager, release},
+    said::Said,
+};
 use super::{
     Report,
-    entry::{self, About, LIVE, Shares},
+    entry::{self, About, Shares},
     publisher::HEARTBEAT,
 };
 use crate::{
     kube::{Client, Connection, KubeError},
-    snapshot::schema::status::{Condition, ConditionStatus, Replica},
+    snapshot::schema::status::Replica,
     source::kubernetes::configurations,
 };
 
@@ -28,8 +31,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(1);
 /// All that is told at a time has to be told within this.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a replica has said that died so long ago is taken away.
-const FORGOTTEN: Duration = Duration::from_secs(600);
+
 /// The status of configuration objects: an entry of ours in each.
 #[derive(Debug)]
 pub struct Objects {
@@ -38,8 +40,7 @@ pub struct Objects {
     finalizer: bool,
     /// By uid.
     known: HashMap<String, Known>,
-    /// When each replica last was seen to say something new, by our own clock: others' may be wrong.
-    heard: BTreeMap<String, (String, Instant)>,
+    heard: Heard,
     /// Something is under way.
     busy: bool,
 }
@@ -59,7 +60,7 @@ struct Known {
 impl Objects {
     /// Nothing is told yet.
     pub fn new(connection: Connection, replica: &str, finalizer: bool) -> Self {
-        let (known, heard) = (HashMap::new(), BTreeMap::new());
+        let (known, heard) = (HashMap::new(), Heard::default());
         Self { connection, replica: replica.to_owned(), finalizer, known, heard, busy: false }
     }
 
@@ -80,7 +81,7 @@ impl Objects {
         let client = self.connection.client().await.map_err(|error| told(&error))?;
         let listed = client.list(&configurations()).await;
         let objects = listed.map_err(|error| self.failed(&error))?.items;
-        self.hear(&objects);
+        self.heard.hear(&objects);
         let mut report = report.clone();
         report.contested = self.is_contested(&objects, &report.instance);
         let heads: Vec<_> = objects.iter().filter_map(Head::of).collect();
@@ -115,13 +116,18 @@ impl Objects {
         };
         let own = self.entry(head, shares, report);
         let wrote = self.write(client, object, head, &own).await.map_err(|error| self.failed(&error))?;
-        let entries = self.entries(object, &own);
+        let said = Said::of(self.heard.live(), object, &own);
         if !head.deleted {
-            self.judge(client, object, head, &entries, report).await.map_err(|error| self.failed(&error))?;
+            // Whoever sees it first writes it.
+            if let Some(condition) = said.accepted(object, head.generation, &report.published) {
+                let status = json!({ "conditions": [condition] });
+                let judged = apply(client, "gatepost", head.name, &status).await;
+                judged.map_err(|error| self.failed(&error))?;
+            }
         } else if head.is_held() {
             // What we wrote has moved the object on: its revision is known at the next turn.
             self.busy = true;
-            if !wrote && self.has_drained(&entries) {
+            if !wrote && said.has_drained() {
                 release(client, head).await.map_err(|error| unfinalized(&error))?;
                 tracing::info!(object = head.name, "its hooks have drained everywhere: the object may go");
             }
@@ -172,56 +178,9 @@ impl Objects {
         Ok(true)
     }
 
-    /// What the live replicas say of this object, ourselves as of now.
-    fn entries(&self, object: &Value, own: &Replica) -> BTreeMap<String, Option<Replica>> {
-        let live = self.heard.iter().filter(|(_, (_, at))| at.elapsed() <= LIVE).map(|(name, _)| (name.clone(), None));
-        let mut entries: BTreeMap<_, _> = live.collect();
-        for entry in entry::entries(object).flatten() {
-            if let Some(place) = entries.get_mut(&entry.name) {
-                *place = Some(entry);
-            }
-        }
-        entries.insert(own.name.clone(), Some(own.clone()));
-        entries
-    }
-
-    /// Does every live replica say that no hook of the object is used any more? One that says nothing of it does not.
-    fn has_drained(&self, entries: &BTreeMap<String, Option<Replica>>) -> bool {
-        entries.values().all(|entry| entry.as_ref().is_some_and(|entry| entry.drained == Some(true)))
-    }
-
-    /// Writes the condition `Accepted`, where every live replica has the object in force or one has rejected it, and
-    /// that is not what stands there. Whoever sees it first writes it; all see the same.
-    async fn judge(
-        &self,
-        client: &Client,
-        object: &Value,
-        head: &Head<'_>,
-        entries: &BTreeMap<String, Option<Replica>>,
-        report: &Report,
-    ) -> Result<(), KubeError> {
-        let Some((status, reason, message)) = judged(entries, head.generation) else { return Ok(()) };
-        let conditions = object.pointer("/status/conditions").cloned().unwrap_or_default();
-        let conditions: Vec<Condition> = serde_json::from_value(conditions).unwrap_or_default();
-        let last = conditions.into_iter().find(|condition| condition.condition_type == "Accepted");
-        let unchanged = last.as_ref().filter(|last| last.status == status);
-        let condition = Condition {
-            condition_type: "Accepted".to_owned(),
-            status,
-            observed_generation: Some(head.generation),
-            last_transition_time: unchanged.map_or(&report.published, |last| &last.last_transition_time).clone(),
-            reason: reason.to_owned(),
-            message,
-        };
-        if last.as_ref() == Some(&condition) {
-            return Ok(());
-        }
-        apply(client, "gatepost", head.name, &json!({ "conditions": [condition] })).await
-    }
-
     async fn forget_the_dead(&self, client: &Client, object: &Value, head: &Head<'_>) -> Result<(), KubeError> {
         for entry in entry::entries(object).flatten() {
-            if self.heard.get(&entry.name).is_some_and(|(_, at)| at.elapsed() > FORGOTTEN) {
+            if self.heard.is_forgotten(&entry.name) {
                 apply(client, &manager(&entry.name), head.name, &json!({})).await?;
             }
         }
@@ -240,21 +199,6 @@ impl Objects {
         Ok(())
     }
 
-    fn hear(&mut self, objects: &[Value]) {
-        let mut newest = BTreeMap::<String, String>::new();
-        for entry in objects.iter().flat_map(|object| entry::entries(object).flatten()) {
-            let renewed = newest.entry(entry.name).or_default();
-            *renewed = entry.renewed.unwrap_or_default().max(std::mem::take(renewed));
-        }
-        self.heard.retain(|name, _| newest.contains_key(name));
-        for (name, renewed) in newest {
-            let heard = self.heard.entry(name).or_insert_with(|| (renewed.clone(), Instant::now()));
-            if heard.0 != renewed {
-                *heard = (renewed, Instant::now());
-            }
-        }
-    }
-
     /// What we have written may be written over by a namesake, never by the dead.
     fn is_contested(&self, objects: &[Value], instance: &str) -> bool {
         let ours = objects.iter().filter(|object| {
@@ -269,23 +213,6 @@ impl Objects {
         self.connection.failed(error);
         told(error)
     }
-}
-
-/// What is to be said of an object of that generation, where that is clear.
-fn judged(
-    entries: &BTreeMap<String, Option<Replica>>,
-    generation: i64,
-) -> Option<(ConditionStatus, &'static str, String)> {
-    for (name, entry) in entries {
-        let problems = entry.as_ref().and_then(|entry| entry.rejected.as_ref());
-        if let Some(problem) = problems.and_then(|problems| problems.first()) {
-            return Some((ConditionStatus::False, "Rejected", format!("{name}: {problem}")));
-        }
-    }
-    let adopted =
-        |entry: &Option<Replica>| entry.as_ref().and_then(|entry| entry.observed_generation) == Some(generation);
-    let all = entries.values().all(adopted);
-    all.then(|| (ConditionStatus::True, "InForce", "every live replica has it in force".to_owned()))
 }
 
 /// Does one say what the other says, but for when?

@@ -14,9 +14,9 @@ use prometheus_client::{
 };
 
 use super::{
-    HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome,
+    HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
-    metrics::{FAILURE_KINDS, TlsReload},
+    hook::FAILURE_KINDS,
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
 

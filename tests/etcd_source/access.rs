@@ -10,10 +10,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    Case,
-    etcd::{Cluster, range_of},
+    cases::Case,
+    etcd::Cluster,
     setting::{PREFIX, Reader, configuration, of, place, runtime, write},
     tls::{Authority, Pair},
+    users,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -100,24 +101,7 @@ fn an_expired_server_certificate_is_named(program: &Path) {
 fn a_user_reads_the_prefix_and_no_more(program: &Path) {
     let mut cluster = Cluster::start(program, 1);
     cluster.put(&format!("{PREFIX}a"), &configuration("one.example.com"));
-    let (key, range_end) = range_of(PREFIX);
-    let read = json!({ "permType": "READ", "key": key, "range_end": range_end });
-    for (path, question) in [
-        ("user/add", json!({ "name": "root", "password": "hunter2-root" })),
-        ("user/grant", json!({ "user": "root", "role": "root" })),
-        ("role/add", json!({ "name": "gatepost-read" })),
-        ("role/grant", json!({ "name": "gatepost-read", "perm": read })),
-        ("user/add", json!({ "name": "gatepost", "password": "hunter2" })),
-        ("user/grant", json!({ "user": "gatepost", "role": "gatepost-read" })),
-        ("user/add", json!({ "name": "nobody", "password": "hunter2" })),
-        ("enable", json!({})),
-    ] {
-        // From 3.5 on, etcd has made the role root by itself.
-        if path == "user/grant" && question["user"] == "root" {
-            let _ = cluster.post("/v3/auth/role/add", &json!({ "name": "root" }));
-        }
-        cluster.post(&format!("/v3/auth/{path}"), &question).unwrap_or_else(|error| panic!("{path}: {error}"));
-    }
+    users::ask_who(&cluster);
     let folder = tempfile::tempdir().unwrap();
     let right = write(folder.path(), "right", "hunter2\n");
     let wrong = write(folder.path(), "wrong", "hunter22\n");

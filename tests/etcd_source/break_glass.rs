@@ -7,12 +7,12 @@ use std::{
 };
 
 use gatepost::app::Running;
-use serde_json::json;
 
 use crate::{
-    Case,
-    etcd::{Cluster, range_of, wait},
+    cases::Case,
+    etcd::{Cluster, wait},
     setting::{PREFIX, configuration, place, sidecar, until_hook, write},
+    users,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -60,23 +60,7 @@ fn in_every_replica(program: &Path) {
 
 fn a_user_who_may_only_read(program: &Path) {
     let cluster = Cluster::start(program, 1);
-    let (key, range_end) = range_of(PREFIX);
-    let read = json!({ "permType": "READ", "key": key, "range_end": range_end });
-    for (path, question) in [
-        ("role/add", json!({ "name": "root" })),
-        ("user/add", json!({ "name": "root", "password": "hunter2-root" })),
-        ("user/grant", json!({ "user": "root", "role": "root" })),
-        ("role/add", json!({ "name": "gatepost-read" })),
-        ("role/grant", json!({ "name": "gatepost-read", "perm": read })),
-        ("user/add", json!({ "name": "gatepost", "password": "hunter2" })),
-        ("user/grant", json!({ "user": "gatepost", "role": "gatepost-read" })),
-        ("auth/enable", json!({})),
-    ] {
-        let path = path.strip_prefix("auth/").unwrap_or(path);
-        let done = cluster.post(&format!("/v3/auth/{path}"), &question);
-        // From 3.5 on, etcd has made the role root by itself.
-        assert!(done.is_ok() || question["name"] == "root", "{path}: {done:?}");
-    }
+    users::ask_who(&cluster);
     let folder = tempfile::tempdir().unwrap();
     let password = write(folder.path(), "password", "hunter2\n").display().to_string();
     let login = ["--etcd-user", "gatepost", "--etcd-password-file", &password];

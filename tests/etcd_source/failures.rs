@@ -18,7 +18,7 @@ use gatepost::{
 };
 
 use crate::{
-    Case,
+    cases::Case,
     etcd::{Cluster, wait},
     setting::{PREFIX, Reader, configuration, hooks, place, sidecar, until_hook},
 };

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use gatepost::etcd::{Client, EtcdError};
 
 use crate::{
-    Case,
+    cases::Case,
     etcd::Cluster,
     setting::{place, runtime},
 };

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use gatepost::{model::Revision, source::EtcdPlace};
 
 use crate::{
-    Case,
+    cases::Case,
     etcd::{Cluster, wait},
     proxy::Proxy,
     setting::{PREFIX, Reader, configuration, hooks, names, place, sidecar, until_hook},

@@ -6,6 +6,7 @@ use crate::{
     plan::Plan,
     results::{Results, Row},
     rig::{Load, Pair, Rig, Setting, Shape, Workshop},
+    size::Size,
     targets,
 };
 
@@ -16,11 +17,7 @@ pub(crate) fn plain(plan: &Plan, workshop: &Workshop, results: &mut Results) -> 
     for hooks in plan.hooks(&[1, 4, 16]) {
         let rig = Rig::start(workshop, Setting { hooks, ..Setting::default() })?;
         for size in plan.sizes() {
-            let pairs: Vec<_> = rig
-                .interleaved(plan.reps, &Load::new(Shape::Closed(IN_FLIGHT), size, plan.window()))?
-                .into_iter()
-                .map(Pair::slim)
-                .collect();
+            let pairs = closed_loop(plan, &rig, size)?;
             results.keep(&format!("cpu-{size}-{hooks}"), &pairs)?;
             let cpu = medians(&pairs, cpu_us, naive_over_ours);
             results.row(Row::of_ratio("cpu_per_review_us", (size, hooks), cpu, targets::cpu(size, hooks)))?;
@@ -37,17 +34,19 @@ pub(crate) fn mutual_tls(plan: &Plan, workshop: &Workshop, results: &mut Results
     for hooks in plan.hooks(&[4]) {
         let rig = Rig::start(workshop, Setting { hooks, tls: true, ..Setting::default() })?;
         for size in plan.sizes() {
-            let pairs: Vec<_> = rig
-                .interleaved(plan.reps, &Load::new(Shape::Closed(IN_FLIGHT), size, plan.window()))?
-                .into_iter()
-                .map(Pair::slim)
-                .collect();
+            let pairs = closed_loop(plan, &rig, size)?;
             results.keep(&format!("mtls-{size}-{hooks}"), &pairs)?;
             let cpu = medians(&pairs, cpu_us, naive_over_ours);
             results.row(Row::of_ratio("mtls_cpu_per_review_us", (size, hooks), cpu, targets::mtls(size, hooks)))?;
         }
     }
     Ok(())
+}
+
+/// Pairs of runs in a closed loop.
+fn closed_loop(plan: &Plan, rig: &Rig, size: Size) -> Fallible<Vec<Pair>> {
+    let load = Load::new(Shape::Closed(IN_FLIGHT), size, plan.window());
+    Ok(rig.interleaved(plan.reps, &load)?.into_iter().map(Pair::slim).collect())
 }
 
 fn cpu_us(report: &crate::generate::Report) -> f64 {

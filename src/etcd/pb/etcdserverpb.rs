@@ -3,14 +3,13 @@
 pub struct ResponseHeader {
     #[prost(uint64, tag = "1")]
     pub cluster_id: u64,
-    #[prost(uint64, tag = "2")]
-    pub member_id: u64,
     /// The store's revision when the request was applied.
     #[prost(int64, tag = "3")]
     pub revision: i64,
     #[prost(uint64, tag = "4")]
     pub raft_term: u64,
 }
+/// Without `serializable`, which lets one member answer from its own state: reads are linearizable.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RangeRequest {
     /// The range is \[key, range_end); all keys with a prefix are those up to the prefix plus one.
@@ -21,20 +20,12 @@ pub struct RangeRequest {
     /// 0 is no limit.
     #[prost(int64, tag = "3")]
     pub limit: i64,
-    /// 0 is the newest.
-    #[prost(int64, tag = "4")]
-    pub revision: i64,
     #[prost(enumeration = "range_request::SortOrder", tag = "5")]
     pub sort_order: i32,
     #[prost(enumeration = "range_request::SortTarget", tag = "6")]
     pub sort_target: i32,
-    /// Answered from one member's own state, which may be old. Gatepost never sets it: reads are linearizable.
-    #[prost(bool, tag = "7")]
-    pub serializable: bool,
     #[prost(bool, tag = "8")]
     pub keys_only: bool,
-    #[prost(bool, tag = "9")]
-    pub count_only: bool,
 }
 /// Nested message and enum types in `RangeRequest`.
 pub mod range_request {
@@ -52,7 +43,6 @@ pub mod range_request {
     #[repr(i32)]
     pub enum SortOrder {
         None = 0,
-        Ascend = 1,
         Descend = 2,
     }
     impl SortOrder {
@@ -63,7 +53,6 @@ pub mod range_request {
         pub fn as_str_name(&self) -> &'static str {
             match self {
                 Self::None => "NONE",
-                Self::Ascend => "ASCEND",
                 Self::Descend => "DESCEND",
             }
         }
@@ -71,7 +60,6 @@ pub mod range_request {
         pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
             match value {
                 "NONE" => Some(Self::None),
-                "ASCEND" => Some(Self::Ascend),
                 "DESCEND" => Some(Self::Descend),
                 _ => None,
             }
@@ -91,10 +79,7 @@ pub mod range_request {
     #[repr(i32)]
     pub enum SortTarget {
         Key = 0,
-        Version = 1,
-        Create = 2,
         Mod = 3,
-        Value = 4,
     }
     impl SortTarget {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -104,20 +89,14 @@ pub mod range_request {
         pub fn as_str_name(&self) -> &'static str {
             match self {
                 Self::Key => "KEY",
-                Self::Version => "VERSION",
-                Self::Create => "CREATE",
                 Self::Mod => "MOD",
-                Self::Value => "VALUE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
         pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
             match value {
                 "KEY" => Some(Self::Key),
-                "VERSION" => Some(Self::Version),
-                "CREATE" => Some(Self::Create),
                 "MOD" => Some(Self::Mod),
-                "VALUE" => Some(Self::Value),
                 _ => None,
             }
         }
@@ -151,205 +130,28 @@ pub struct PutResponse {
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
 }
+/// Without `range_end`: of that key only.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteRangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub range_end: ::prost::bytes::Bytes,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteRangeResponse {
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
-    #[prost(int64, tag = "2")]
-    pub deleted: i64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RequestOp {
-    #[prost(oneof = "request_op::Request", tags = "1, 2, 3")]
-    pub request: ::core::option::Option<request_op::Request>,
-}
-/// Nested message and enum types in `RequestOp`.
-pub mod request_op {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Request {
-        #[prost(message, tag = "1")]
-        RequestRange(super::RangeRequest),
-        #[prost(message, tag = "2")]
-        RequestPut(super::PutRequest),
-        #[prost(message, tag = "3")]
-        RequestDeleteRange(super::DeleteRangeRequest),
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ResponseOp {
-    #[prost(oneof = "response_op::Response", tags = "1, 2, 3")]
-    pub response: ::core::option::Option<response_op::Response>,
-}
-/// Nested message and enum types in `ResponseOp`.
-pub mod response_op {
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Response {
-        #[prost(message, tag = "1")]
-        ResponseRange(super::RangeResponse),
-        #[prost(message, tag = "2")]
-        ResponsePut(super::PutResponse),
-        #[prost(message, tag = "3")]
-        ResponseDeleteRange(super::DeleteRangeResponse),
-    }
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Compare {
-    #[prost(enumeration = "compare::CompareResult", tag = "1")]
-    pub result: i32,
-    #[prost(enumeration = "compare::CompareTarget", tag = "2")]
-    pub target: i32,
-    #[prost(bytes = "bytes", tag = "3")]
-    pub key: ::prost::bytes::Bytes,
-    #[prost(oneof = "compare::TargetUnion", tags = "4, 5, 6, 7, 8")]
-    pub target_union: ::core::option::Option<compare::TargetUnion>,
-}
-/// Nested message and enum types in `Compare`.
-pub mod compare {
-    #[derive(
-        Clone,
-        Copy,
-        Debug,
-        PartialEq,
-        Eq,
-        Hash,
-        PartialOrd,
-        Ord,
-        ::prost::Enumeration
-    )]
-    #[repr(i32)]
-    pub enum CompareResult {
-        Equal = 0,
-        Greater = 1,
-        Less = 2,
-        NotEqual = 3,
-    }
-    impl CompareResult {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Equal => "EQUAL",
-                Self::Greater => "GREATER",
-                Self::Less => "LESS",
-                Self::NotEqual => "NOT_EQUAL",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "EQUAL" => Some(Self::Equal),
-                "GREATER" => Some(Self::Greater),
-                "LESS" => Some(Self::Less),
-                "NOT_EQUAL" => Some(Self::NotEqual),
-                _ => None,
-            }
-        }
-    }
-    #[derive(
-        Clone,
-        Copy,
-        Debug,
-        PartialEq,
-        Eq,
-        Hash,
-        PartialOrd,
-        Ord,
-        ::prost::Enumeration
-    )]
-    #[repr(i32)]
-    pub enum CompareTarget {
-        Version = 0,
-        Create = 1,
-        Mod = 2,
-        Value = 3,
-        Lease = 4,
-    }
-    impl CompareTarget {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Version => "VERSION",
-                Self::Create => "CREATE",
-                Self::Mod => "MOD",
-                Self::Value => "VALUE",
-                Self::Lease => "LEASE",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "VERSION" => Some(Self::Version),
-                "CREATE" => Some(Self::Create),
-                "MOD" => Some(Self::Mod),
-                "VALUE" => Some(Self::Value),
-                "LEASE" => Some(Self::Lease),
-                _ => None,
-            }
-        }
-    }
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum TargetUnion {
-        #[prost(int64, tag = "4")]
-        Version(i64),
-        #[prost(int64, tag = "5")]
-        CreateRevision(i64),
-        #[prost(int64, tag = "6")]
-        ModRevision(i64),
-        #[prost(bytes, tag = "7")]
-        Value(::prost::bytes::Bytes),
-        #[prost(int64, tag = "8")]
-        Lease(i64),
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct TxnRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub compare: ::prost::alloc::vec::Vec<Compare>,
-    #[prost(message, repeated, tag = "2")]
-    pub success: ::prost::alloc::vec::Vec<RequestOp>,
-    #[prost(message, repeated, tag = "3")]
-    pub failure: ::prost::alloc::vec::Vec<RequestOp>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct TxnResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ResponseHeader>,
-    #[prost(bool, tag = "2")]
-    pub succeeded: bool,
-    #[prost(message, repeated, tag = "3")]
-    pub responses: ::prost::alloc::vec::Vec<ResponseOp>,
-}
+/// Without `ID`: etcd chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseGrantRequest {
     /// Seconds.
     #[prost(int64, tag = "1")]
     pub ttl: i64,
-    /// 0 lets etcd choose.
-    #[prost(int64, tag = "2")]
-    pub id: i64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseGrantResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub id: i64,
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
-    #[prost(string, tag = "4")]
-    pub error: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseRevokeRequest {
@@ -357,10 +159,7 @@ pub struct LeaseRevokeRequest {
     pub id: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LeaseRevokeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ResponseHeader>,
-}
+pub struct LeaseRevokeResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseKeepAliveRequest {
     #[prost(int64, tag = "1")]
@@ -368,10 +167,6 @@ pub struct LeaseKeepAliveRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseKeepAliveResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ResponseHeader>,
-    #[prost(int64, tag = "2")]
-    pub id: i64,
     /// Seconds that are left; 0 or less where there is no such lease.
     #[prost(int64, tag = "3")]
     pub ttl: i64,
@@ -385,8 +180,6 @@ pub struct AuthenticateRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AuthenticateResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: ::core::option::Option<ResponseHeader>,
     #[prost(string, tag = "2")]
     pub token: ::prost::alloc::string::String,
 }
@@ -528,25 +321,6 @@ pub mod kv_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("etcdserverpb.KV", "DeleteRange"));
-            self.inner.unary(req, path, codec).await
-        }
-        /// All of one transaction happens at one revision, or nothing of it does.
-        pub async fn txn(
-            &mut self,
-            request: impl tonic::IntoRequest<super::TxnRequest>,
-        ) -> std::result::Result<tonic::Response<super::TxnResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Txn");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Txn"));
             self.inner.unary(req, path, codec).await
         }
     }

@@ -3,15 +3,9 @@
 pub struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::prost::bytes::Bytes,
-    #[prost(int64, tag = "2")]
-    pub create_revision: i64,
     /// The revision of the last change of this key.
     #[prost(int64, tag = "3")]
     pub mod_revision: i64,
-    #[prost(int64, tag = "4")]
-    pub version: i64,
     #[prost(bytes = "bytes", tag = "5")]
     pub value: ::prost::bytes::Bytes,
-    #[prost(int64, tag = "6")]
-    pub lease: i64,
 }

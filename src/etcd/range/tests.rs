@@ -13,7 +13,7 @@ fn answer(revision: i64, count: i64, keys: &[(&str, i64)]) -> RangeResponse {
         mod_revision: *mod_revision,
         ..KeyValue::default()
     };
-    let header = ResponseHeader { cluster_id: 1, revision, raft_term: 2, ..ResponseHeader::default() };
+    let header = ResponseHeader { cluster_id: 1, revision, raft_term: 2 };
     RangeResponse { header: Some(header), kvs: keys.iter().map(pair).collect(), more: false, count }
 }
 

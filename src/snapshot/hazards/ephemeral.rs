@@ -3,22 +3,24 @@
 use super::{
     finding::{Found, Severity},
     mend::Mend,
-    requests::POD,
+    requests::{POD, Request},
     view::{Seen, View, by_rules},
 };
-use crate::model::{Operation::Update, Rule, Scope};
+use crate::model::Operation::Update;
 
 /// Any namespace: rules do not look at its name.
 const SOMEWHERE: &str = "default";
+/// How a container is added.
+const ADDED: Request = POD.with(Update).sub("ephemeralcontainers");
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
         let sees = |request| by_rules(seen, request, SOMEWHERE);
         let over_pods = sees(POD) || sees(POD.with(Update));
-        if !over_pods || sees(POD.with(Update).sub("ephemeralcontainers")) {
+        if !over_pods || sees(ADDED) {
             continue;
         }
-        let mends = vec![(number, Mend::rule(rule()))];
+        let mends = vec![(number, Mend::updates([ADDED]))];
         found.push(if by_star(seen) {
             Found {
                 rule: "star-without-subresources",
@@ -55,14 +57,4 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
 /// Does it see pods only because a star does?
 fn by_star(seen: &Seen<'_>) -> bool {
     !seen.hook.rules.iter().any(|rule| rule.resources.iter().any(|entry| &**entry == "pods"))
-}
-
-fn rule() -> Rule {
-    Rule {
-        operations: vec![Update],
-        api_groups: vec!["".into()],
-        api_versions: vec!["v1".into()],
-        resources: vec!["pods/ephemeralcontainers".into()],
-        scope: Scope::Namespaced,
-    }
 }

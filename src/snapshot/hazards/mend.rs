@@ -9,7 +9,7 @@ use super::{
     requests::Request,
     runlevel::{LABEL, levels_up_to},
 };
-use crate::model::{Hook, Rule, Scope, selector::Requirement};
+use crate::model::{Hook, Operation, Rule, Scope, selector::Requirement};
 
 /// What to change in a hook's entry. Several are joined into one, as a merge patch replaces lists as a whole.
 #[derive(Default)]
@@ -44,9 +44,16 @@ impl Mend {
         }
     }
 
-    /// Adds a rule.
-    pub(super) fn rule(rule: Rule) -> Self {
-        Self { rules: vec![rule], ..Self::default() }
+    /// Adds rules that see these updated.
+    pub(super) fn updates(requests: impl IntoIterator<Item = Request>) -> Self {
+        let rule = |request: Request| Rule {
+            operations: vec![Operation::Update],
+            api_groups: vec![request.group.into()],
+            api_versions: vec![request.version.into()],
+            resources: vec![request.entry().into()],
+            scope: Scope::Namespaced,
+        };
+        Self { rules: requests.into_iter().map(rule).collect(), ..Self::default() }
     }
 
     pub(super) fn join(&mut self, other: Self) {

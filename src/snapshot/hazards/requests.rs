@@ -45,6 +45,14 @@ impl Request {
         Target { operation: self.operation, resource, sub_resource: self.sub_resource, namespace }
     }
 
+    /// As rules name it: `pods`, `pods/ephemeralcontainers`.
+    pub(super) fn entry(&self) -> String {
+        match self.sub_resource {
+            "" => self.resource.to_owned(),
+            sub_resource => format!("{}/{sub_resource}", self.resource),
+        }
+    }
+
     /// As one speaks of it: `pods`, `deployments.apps`, `pods/ephemeralcontainers`.
     pub(super) fn noun(&self) -> String {
         let Self { group, resource, sub_resource, .. } = self;

@@ -6,7 +6,7 @@ use super::{
     requests::{Request, listed, of},
     view::{View, by_rules},
 };
-use crate::model::{Operation::Update, Rule, Scope};
+use crate::model::Operation::Update;
 
 /// What can be scaled by its subresource `scale`.
 const SCALED: [Request; 4] = [
@@ -25,8 +25,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
         if missed.is_empty() || !SCALED.iter().any(scale) {
             continue;
         }
-        let mut mend = Mend::default();
-        missed.iter().for_each(|request| mend.join(Mend::rule(rule(request))));
+        let mend = Mend::updates(missed.iter().map(|request| request.sub("scale")));
         found.push(Found {
             rule: "misses-scale",
             severity: Severity::Gap,
@@ -39,15 +38,5 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             outages: &["open-policy-agent/gatekeeper#1837", "kyverno/kyverno#3118"],
             mends: vec![(number, mend)],
         });
-    }
-}
-
-fn rule(request: &Request) -> Rule {
-    Rule {
-        operations: vec![Update],
-        api_groups: vec![request.group.into()],
-        api_versions: vec![request.version.into()],
-        resources: vec![format!("{}/scale", request.resource).into()],
-        scope: Scope::Namespaced,
     }
 }

@@ -6,10 +6,7 @@ use super::{
     requests::{POD, Request, listed, of},
     view::{View, by_rules},
 };
-use crate::model::{
-    Operation::{Create, Update},
-    Rule,
-};
+use crate::model::Operation::{Create, Update};
 
 /// What runs containers, and can be given other images afterwards.
 const RUNS: [Request; 6] = [
@@ -29,8 +26,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
         if missed.is_empty() {
             continue;
         }
-        let mut mend = Mend::default();
-        missed.iter().for_each(|request| mend.join(Mend::rule(rule(request))));
+        let mend = Mend::updates(missed.iter().map(|request| **request));
         found.push(Found {
             rule: "misses-updates",
             severity: Severity::Gap,
@@ -45,15 +41,5 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             ],
             mends: vec![(number, mend)],
         });
-    }
-}
-
-fn rule(request: &Request) -> Rule {
-    Rule {
-        operations: vec![Update],
-        api_groups: vec![request.group.into()],
-        api_versions: vec![request.version.into()],
-        resources: vec![request.resource.into()],
-        scope: crate::model::Scope::Namespaced,
     }
 }

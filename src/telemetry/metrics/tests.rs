@@ -3,10 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::{
-    model::{CallFailure, Step, Unreachable},
-    telemetry::table,
-};
+use crate::telemetry::{HookOutcome, table};
 
 fn value(text: &str, sample: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(sample)?.strip_prefix(' ')?.to_owned()))
@@ -86,37 +83,6 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         .collect();
     let table: Vec<&str> = table::ALL.iter().map(|family| family.name).collect();
     assert_eq!(exposed, table);
-}
-
-#[test]
-fn every_kind_of_call_failure_has_its_label() {
-    let failures = [
-        CallFailure::Timeout(Duration::ZERO),
-        CallFailure::Connect(Unreachable::at(Step::Connect, "")),
-        CallFailure::Connection(String::new()),
-        CallFailure::Grpc { code: "", message: String::new() },
-        CallFailure::NotGrpc(String::new()),
-        CallFailure::TooLarge { limit: 0 },
-        CallFailure::Undecodable(String::new()),
-        CallFailure::NoResponse,
-        CallFailure::WrongUid { expected: String::new(), got: String::new() },
-        CallFailure::PatchFromValidating("patch"),
-        CallFailure::SideEffectsUndeclared,
-    ];
-    for failure in failures {
-        assert!(FAILURE_KINDS.contains(&failure.kind()), "{}", failure.kind());
-    }
-}
-
-#[test]
-fn names_nobody_holds_are_forgotten_when_there_are_too_many() {
-    let metrics = Metrics::new(1);
-    let held = metrics.hook(&"held".into());
-    for n in 0..HOOKS_KEPT {
-        metrics.hook(&format!("{n}").into());
-    }
-    assert!(metrics.hooks().len() < 10, "{}", metrics.hooks().len());
-    assert!(Arc::ptr_eq(&held, &metrics.hook(&"held".into())));
 }
 
 /// `cargo test --release -- --ignored --nocapture record_costs` prints the price of one record.

@@ -1,0 +1,68 @@
+//! Control: what runs beside the workers. It accepts connections and hands them out, reads the configuration, rotates it,
+//! and serves the admin pages.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+};
+
+use super::{Drained, certificates::Certificates};
+use crate::{
+    front::{self, Bound, Front, Worker, admin::Admin},
+    live::{break_glass::keeping::keep, following::Following},
+    replicas::Publishing,
+    rotate::Rotator,
+    source::{self, Source},
+};
+
+/// The control plane.
+pub(super) struct Control {
+    pub(super) front: Arc<Front>,
+    pub(super) sockets: Vec<Bound>,
+    pub(super) pages: Admin,
+    pub(super) admin: TcpListener,
+    pub(super) certificates: Certificates,
+    pub(super) workers: Vec<Arc<Worker>>,
+    pub(super) rotator: Rotator,
+    pub(super) source: Source,
+    pub(super) following: Option<Following>,
+    pub(super) publishing: Publishing,
+    pub(super) break_glass_file: Option<PathBuf>,
+    pub(super) told: watch::Receiver<bool>,
+}
+
+impl Control {
+    /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
+    pub(super) async fn run(self, read_every: Duration) -> Drained {
+        let (mut told, mut publishing) = (self.told, self.publishing);
+        let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
+        let (readings, read) = mpsc::channel(1);
+        let current = Arc::clone(&self.pages.current);
+        let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
+        let following = async {
+            match self.following {
+                Some(following) => following.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        let beside = async {
+            tokio::join!(
+                source::poll(self.source, read_every, readings),
+                self.rotator.run(read),
+                self.certificates.watch(read_every),
+                following,
+                publishing.run(),
+                keep(current, self.break_glass_file, read_every),
+                self.pages.serve(self.admin, std::future::pending()),
+            )
+        };
+        let drained = tokio::select! {
+            drained = serving => Drained { cut: Some(drained.cut) },
+            _ = beside => Drained { cut: None },
+        };
+        publishing.leave().await;
+        drained
+    }
+}

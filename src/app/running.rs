@@ -1,0 +1,74 @@
+//! Running: a sidecar that serves, and how it ends.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread::JoinHandle};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::{live::Current, telemetry::Metrics};
+
+/// Where a sidecar is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC and plain HTTP over TCP.
+    pub tcp: SocketAddr,
+    /// The same over a unix socket.
+    pub uds: Option<PathBuf>,
+    /// The admin pages.
+    pub admin: SocketAddr,
+}
+
+/// How a sidecar ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that still had reviews under way when time was up; `None` when the control plane broke.
+    pub cut: Option<usize>,
+}
+
+impl Drained {
+    /// Was every review under way finished?
+    pub fn complete(self) -> bool {
+        self.cut == Some(0)
+    }
+}
+
+/// A sidecar that serves. Dropping it stops it and waits, as [`Running::stop`] does.
+#[derive(Debug)]
+pub struct Running {
+    /// Where it is reached.
+    pub addresses: Addresses,
+    /// What is in force.
+    pub current: Arc<Current>,
+    /// Its counters.
+    pub metrics: Arc<Metrics>,
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) ended: oneshot::Receiver<Drained>,
+    pub(super) threads: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Turns readiness red, takes nothing new, lets reviews under way finish for a bounded time, and ends every thread.
+    /// Blocks meanwhile.
+    pub fn stop(mut self) -> Drained {
+        self.begin_to_stop();
+        self.join();
+        self.ended.try_recv().unwrap_or(Drained { cut: None })
+    }
+
+    pub(super) fn begin_to_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.begin_to_stop();
+        self.join();
+    }
+}

@@ -1,0 +1,131 @@
+//! What comes of a read: good, unsound, failed, or the same as before.
+
+use std::io;
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
+    let mut rotator = started(&[("a", 1)]).await;
+    tokio::time::advance(Duration::from_secs(4)).await;
+    read(&mut rotator, written("kind: Nonsense")).await;
+    let now = tokio::time::Instant::now().into_std();
+    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
+    assert_eq!(rotator.current.age(now), Some(Duration::ZERO));
+    let rejection = rotator.current.rejected().expect("rejected");
+    assert!(!rejection.problems.is_empty());
+
+    read(&mut rotator, written("kind: [")).await;
+    let other = rotator.current.rejected().expect("still rejected");
+    assert_ne!(other.problems, rejection.problems);
+    assert_eq!(other.since, rejection.since, "since the first of them");
+
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((number(&rotator), rotator.current.rejected()), (1, None), "back to what is in force");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
+    let mut rotator = rotator();
+    read(&mut rotator, written("kind: Nonsense")).await;
+    let now = tokio::time::Instant::now().into_std();
+    assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (0, false));
+    assert!(rotator.current.rejected().is_some());
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (1, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_once_more_unchanged_bears_the_newer_revision() {
+    let mut rotator = rotator();
+    read(&mut rotator, contents(&[("a", 1)]).at(7)).await;
+    let request = rotator.current.load();
+    read(&mut rotator, contents(&[("a", 1)]).at(8)).await;
+    let renamed = rotator.current.load();
+    assert_eq!((renamed.number, &renamed.revision), (2, &Revision::Store(8)));
+    assert!(Arc::ptr_eq(&request.hooks[0].channel, &renamed.hooks[0].channel));
+    read(&mut rotator, written("kind: Nonsense").at(9)).await;
+    read(&mut rotator, contents(&[("a", 1)]).at(10)).await;
+    assert_eq!(rotator.current.load().revision, Revision::Store(10), "also on the way back from an unsound one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_read_changes_nothing_but_the_age() {
+    let mut rotator = started(&[("a", 1)]).await;
+    tokio::time::advance(STALE_AFTER).await;
+    let now = tokio::time::Instant::now().into_std();
+    let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
+    rotator.take(reading(Err(error.clone()))).await;
+    rotator.take(reading(Err(error))).await;
+    let failed = rotator.current.failed_read().expect("told");
+    assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
+    assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
+    assert!(!rotator.current.is_fresh(now));
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert!(rotator.current.is_fresh(now));
+    assert_eq!(rotator.current.failed_read(), None);
+    assert_eq!(number(&rotator), 1, "the same contents are judged once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_read_is_counted_by_what_came_of_it() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    read(&mut rotator, written("kind: Nonsense")).await;
+    rotator.take(reading(Err(ReadError::Hung(STALE_AFTER)))).await;
+    let text = rotator.metrics.render().unwrap();
+    for outcome in ["changed", "unchanged", "rejected", "failed_hung"] {
+        let sample = format!("gatepost_config_reads_total{{outcome=\"{outcome}\"}} 1\n");
+        assert!(text.contains(&sample), "{outcome} in\n{text}");
+    }
+}
+
+#[test]
+fn what_is_in_force_is_not_fresh_because_something_else_was_found() {
+    // One thread for what blocks, and it is taken: the change is found, and cannot be judged yet.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut rotator = started(&[("a", 1)]).await;
+        let current = Arc::clone(&rotator.current);
+        let age = || current.age(tokio::time::Instant::now().into_std());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let (free, taken) = std::sync::mpsc::channel::<()>();
+        let blocking = spawn_blocking(move || taken.recv().is_err());
+        {
+            let mut change = std::pin::pin!(read(&mut rotator, contents(&[("b", 2)])));
+            tokio::select! {
+                biased;
+                () = &mut change => panic!("it was judged"),
+                () = std::future::ready(()) => {}
+            }
+            assert_eq!((current.load().number, age()), (1, Some(Duration::from_secs(3))));
+            drop(free);
+            change.await;
+        }
+        assert!(blocking.await.unwrap());
+        assert_eq!((number(&rotator), age()), (2, Some(Duration::ZERO)));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_rejected_and_what_the_last_read_saw_have_revisions() {
+    let mut rotator = started(&[]).await;
+    read(&mut rotator, written("kind: Nonsense").at(7)).await;
+    let rejected = |rotator: &Rotator| rotator.current.rejected().map(|rejected| rejected.revision.clone());
+    assert_eq!((rejected(&rotator), rotator.current.observed()), (Some(Revision::Store(7)), Some(7)));
+    read(&mut rotator, Contents { as_of: Some(9), ..written("kind: Nonsense").at(7) }).await;
+    assert_eq!((rejected(&rotator), rotator.current.observed()), (Some(Revision::Store(7)), Some(9)));
+    read(&mut rotator, written("kind: Nonsense # again").at(10)).await;
+    assert_eq!(rejected(&rotator), Some(Revision::Store(10)), "the same problems, written anew");
+    let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
+    rotator.take(reading(Err(error.clone()))).await;
+    assert_eq!(rotator.current.failed_read().map(|failed| failed.error.clone()), Some(error.to_string()));
+    assert_eq!(rotator.current.observed(), Some(10), "a failed read has seen nothing");
+    read(&mut rotator, contents(&[]).at(11)).await;
+    assert_eq!((rotator.current.failed_read(), rejected(&rotator)), (None, None));
+}

@@ -1,0 +1,114 @@
+//! Which hooks are asked, and where: at once, or once they have been seen to answer.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() {
+    let mut rotator = started(&[("a", 1)]).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
+
+    read(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0), stands("b", 0, 0)]));
+
+    let channel = probed(&rotator);
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    let generation = rotator.current.load();
+    let Rotation::Probing { last_failure, .. } = &generation.hooks[1].rotation else { panic!("it is being probed") };
+    assert_eq!((number(&rotator), last_failure), (3, &Some(refused())));
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    assert_eq!(number(&rotator), 3, "the same failure again is no news");
+
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Ok(()) });
+    assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
+    assert!(Arc::ptr_eq(&rotator.current.load().hooks[1].channel, &channel), "the probed connection is the one used");
+    assert!(rotator.probing.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn namesakes_of_two_configurations_keep_their_own_seats() {
+    let mut rotator = rotator();
+    read(&mut rotator, namesakes(&[("a", 1), ("b", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("same", 1, 0), stands("same", 2, 0)]);
+    // The second moves: it stays at its own old place until the new one is proven, not at its namesake's.
+    read(&mut rotator, namesakes(&[("a", 1), ("b", 3)])).await;
+    assert_eq!(standing(&rotator), [stands("same", 1, 0), stands("same", 2, 3)]);
+    let _request = rotator.current.load();
+    read(&mut rotator, namesakes(&[("b", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("same", 2, 0)]);
+    let leaving = rotator.current.leaving();
+    assert_eq!(leaving.len(), 1, "the first drains although its namesake stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_survive_a_change_that_does_not_concern_them() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    let before = rotator.current.load();
+    read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
+    let after = rotator.current.load();
+    assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
+    assert!(Arc::ptr_eq(&before.hooks[1].channel, &after.hooks[0].channel));
+    assert!(Arc::ptr_eq(&before.hooks[0].channel, &after.hooks[1].channel));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("a", 1, 2)]);
+    let channel = probed(&rotator);
+
+    read(&mut rotator, contents(&[("a", 2), ("b", 3)])).await;
+    assert_eq!(standing(&rotator)[0], stands("a", 1, 2), "another change does not begin it anew");
+    assert!(Arc::ptr_eq(&rotator.probing[channel.endpoint()].channel, &channel));
+
+    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    let generation = rotator.current.load();
+    assert_eq!(generation.hooks[0].replacing.as_ref().unwrap().last_failure, Some(refused()));
+
+    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    assert_eq!(standing(&rotator), [stands("a", 2, 0), stands("b", 0, 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_place_that_is_no_longer_wanted_is_no_news() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    let former = probed(&rotator);
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((standing(&rotator), rotator.probing.len()), (vec![stands("a", 1, 0)], 0), "the move is called off");
+    read(&mut rotator, contents(&[("a", 2)])).await;
+    rotator.hear(ProbeNews { channel: former, outcome: Ok(()) });
+    assert_eq!(standing(&rotator), [stands("a", 1, 2)], "it was said of another connection");
+}
+
+/// One hook of that failure policy, with a further line.
+fn one_hook(policy: &str, more: &str) -> Contents {
+    written(&format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
+         externalAdmissionHooks:\n- name: a.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  rules: []\n  \
+         failurePolicy: {policy}\n{more}"
+    ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_it_is_active() {
+    use crate::model::FailurePolicy;
+    let mut rotator = started(&[]).await;
+    let policy = |rotator: &Rotator| rotator.current.load().hooks[0].effective_policy();
+    read(&mut rotator, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
+    let channel = probed(&rotator);
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    read(&mut rotator, one_hook("Fail", "")).await;
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
+    assert!(Arc::ptr_eq(&probed(&rotator), &channel), "an update does not begin the probe anew");
+    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+
+    // A restart enforces that at once, whether the hook answers or not.
+    let mut restarted = self::rotator();
+    read(&mut restarted, one_hook("Fail", "")).await;
+    assert_eq!((standing(&restarted), policy(&restarted)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
+    let mut rolling_out = self::rotator();
+    read(&mut rolling_out, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
+    assert_eq!((standing(&rolling_out), policy(&rolling_out)), (vec![stands("a", 1, 0)], FailurePolicy::Ignore));
+}

@@ -1,0 +1,148 @@
+//! Outcome: how something ended, each the label of one counter.
+
+/// How one request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// The write may happen.
+    Allowed,
+    /// A hook said no.
+    Denied,
+    /// A CallFailure under Fail, or a held error of matching, rejected it.
+    Failed,
+    /// Refused unasked: stale configuration.
+    Stale,
+    /// Our fault.
+    Internal,
+    /// Allowed without asking a hook, as a bypass says so.
+    Bypassed,
+}
+
+impl RequestOutcome {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 6] = ["allowed", "denied", "failed", "stale", "internal", "bypassed"];
+}
+
+/// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
+    Protocol,
+    /// The TLS handshake failed.
+    TlsHandshake,
+    /// No TLS where TLS is spoken.
+    NotTls,
+    /// Another method than POST.
+    Method,
+    /// Neither gRPC nor a review by its content type.
+    ContentType,
+    /// Nothing is served at this path.
+    UnknownPath,
+    /// No such method or service.
+    UnknownMethod,
+    /// A compressed message.
+    Compressed,
+    /// An unreadable `grpc-timeout` or `?timeout=`.
+    Timeout,
+    /// Unreadable namespace labels.
+    NamespaceLabels,
+    /// Not exactly one whole gRPC message, or no body.
+    Framing,
+    /// A message beyond the limit.
+    TooLarge,
+    /// No room in the memory budget.
+    Overloaded,
+    /// The deadline passed before the message had arrived.
+    Deadline,
+    /// The message is not a review.
+    NotAReview,
+    /// The caller went away before the verdict.
+    Cancelled,
+    /// Too many connections.
+    Connections,
+}
+
+impl Refused {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 17] = [
+        "protocol",
+        "tls_handshake",
+        "not_tls",
+        "method",
+        "content_type",
+        "unknown_path",
+        "unknown_method",
+        "compressed",
+        "timeout",
+        "namespace_labels",
+        "framing",
+        "too_large",
+        "overloaded",
+        "deadline",
+        "not_a_review",
+        "cancelled",
+        "connections",
+    ];
+}
+
+/// How one read of the configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// It is as it was.
+    Unchanged,
+    /// It has changed and is in force.
+    Changed,
+    /// It has changed and is invalid: what was in force stays.
+    Rejected,
+    /// It could not be read; why, as the source's error names it.
+    Failed(&'static str),
+}
+
+impl ReadOutcome {
+    /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
+    pub(super) const LABELS: [&'static str; 15] = [
+        "unchanged",
+        "changed",
+        "rejected",
+        "failed_unreadable",
+        "failed_not_a_file",
+        "failed_too_large",
+        "failed_unsettled",
+        "failed_hung",
+        "failed_unreachable",
+        "failed_refused",
+        "failed_garbled",
+        "failed_not_installed",
+        "failed_went_back",
+        "failed_other_store",
+        "failed_other",
+    ];
+    /// How many of them are good reads.
+    pub(super) const GOOD: usize = 3;
+
+    /// Of its label.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::Unchanged => 0,
+            Self::Changed => 1,
+            Self::Rejected => 2,
+            Self::Failed(why) => {
+                let failed = Self::LABELS.iter().position(|label| label.strip_prefix("failed_") == Some(why));
+                failed.unwrap_or(Self::LABELS.len() - 1)
+            }
+        }
+    }
+}
+
+/// What became of a change of the TLS files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsReload {
+    /// In force for new connections.
+    Replaced,
+    /// Unusable.
+    Rejected,
+}
+
+impl TlsReload {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 2] = ["replaced", "rejected"];
+}

@@ -1,0 +1,50 @@
+//! Readings: values that others own, and that are read when the metrics are.
+
+use std::sync::{Mutex, PoisonError};
+
+/// A value that somebody else owns and that is read when the metrics are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Reviews being read or decided.
+    InflightRequests,
+    /// Their declared size.
+    InflightBytes,
+    /// Callers' connections.
+    OpenConnections,
+    /// Age of the configuration in seconds.
+    ConfigAge,
+    /// Number of the configuration.
+    ConfigGeneration,
+    /// 1 while the newest configuration is invalid.
+    ConfigRejected,
+    /// Audit lines not written.
+    AuditLost,
+    /// Namespaces whose labels are known.
+    Namespaces,
+    /// Time since the apiserver last spoke of them, in seconds.
+    NamespacesAge,
+    /// Break-glass documents that are open.
+    BreakGlassOpen,
+}
+
+/// How many there are.
+const READINGS: usize = 10;
+
+/// Reads a value; `None` leaves the metric out.
+type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
+
+/// Who knows which value.
+#[derive(Default)]
+pub(super) struct Readings(Mutex<[Option<Read>; READINGS]>);
+
+impl Readings {
+    /// Who knows a value; the last one to say so counts.
+    pub(super) fn set(&self, reading: Reading, read: impl Fn() -> Option<f64> + Send + Sync + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize] = Some(Box::new(read));
+    }
+
+    /// The value, where somebody knows it.
+    pub(super) fn get(&self, reading: Reading) -> Option<f64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize].as_ref().and_then(|read| read())
+    }
+}
