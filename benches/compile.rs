@@ -10,7 +10,10 @@
 use std::{hint::black_box, io};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use gatepost::snapshot::{Known, Problem, Snapshot, SourceFile, load};
+use gatepost::{
+    model::Labels,
+    snapshot::{Known, Problem, Snapshot, SourceFile, load},
+};
 use serde_json::{Value, json};
 
 const OBJECTS: usize = 100;
@@ -47,6 +50,26 @@ fn object(number: usize, timeout: &str) -> Value {
         "metadata": {"name": format!("team-{number}")},
         "externalAdmissionHooks": (0..HOOKS).map(hook).collect::<Vec<_>>(),
     })
+}
+
+/// What takes longest to look through: every hook must approve every other one's pods, and runs in its own namespace.
+fn over_pods(number: usize) -> Value {
+    let mut object = object(number, "1s");
+    for (hook, entry) in object["externalAdmissionHooks"].as_array_mut().into_iter().flatten().enumerate() {
+        entry["failurePolicy"] = "Fail".into();
+        entry["clientConfig"]["url"] = format!("grpc://hook.team-{}.svc:443", number * HOOKS + hook).into();
+        for rule in entry["rules"].as_array_mut().into_iter().flatten() {
+            (rule["apiGroups"], rule["resources"]) = (json!([""]), json!(["pods"]));
+        }
+    }
+    object
+}
+
+/// A tenth of them are those that the hooks run in; each says its runlevel.
+fn namespace(number: usize) -> (Box<str>, Labels) {
+    let (name, level) = (format!("team-{number}"), (number % 5).to_string());
+    let labels = [("kubernetes.io/metadata.name", &*name), ("gatepost.dev/runlevel", &*level)];
+    (name.as_str().into(), labels.into_iter().collect())
 }
 
 fn yaml(object: &Value) -> String {
@@ -115,6 +138,11 @@ fn compile(c: &mut Criterion) {
     });
     let snapshot = compiled(&files);
     group.bench_function("hazards", |b| b.iter(|| black_box(&snapshot).hazards().len()));
+    let worst = compiled(&[file("all.json", (0..OBJECTS).map(|n| over_pods(n).to_string()).collect())]);
+    let worst = worst.with_namespaces((0..OBJECTS * HOOKS * 10).map(namespace));
+    group.bench_function("hazards, each hook over pods and in a namespace of its own", |b| {
+        b.iter(|| black_box(&worst).hazards().len());
+    });
     group.bench_function("drop", |b| b.iter_batched(|| compiled(&files), drop, BatchSize::LargeInput));
     group.finish();
 }
