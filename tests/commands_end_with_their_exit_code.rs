@@ -138,6 +138,10 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
         let (code, ..) = ended(gatepost(&arguments, folder.path()));
         assert_eq!(code, Some(2), "{unclear:?}");
     }
+    let unclear = ["serve", "--plaintext", "--log-level", "gatepost=loud", "--config"];
+    let (code, stdout, stderr) = ended(gatepost(&unclear, folder.path()));
+    assert_eq!((code, &*stdout), (Some(1), ""));
+    assert!(stderr.contains("--log-level \"gatepost=loud\" is not understood"), "{stderr}");
     for (source, missing) in
         [(&[][..], "--config"), (&["--source=file"], "--config"), (&["--source=etcd"], "-endpoint")]
     {

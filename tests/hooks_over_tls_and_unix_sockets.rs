@@ -2,6 +2,8 @@
 //! failure that says why.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
+#[path = "support/front.rs"]
+mod front;
 mod support;
 
 use std::{
@@ -11,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use front::until;
 use gatepost::{
     app::{Running, Settings, Sidecar},
     cli::ask::ask,
@@ -22,6 +25,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use support::{
     gate::{document, hook},
     reviews::{create_pod, review},
+    sidecar::Configured,
 };
 
 /// A `gatepost hook` process that ends with its handle.
@@ -130,6 +134,39 @@ async fn what_is_trusted_is_asked_and_what_is_not_says_why() {
         }
         tokio::task::spawn_blocking(move || sidecar.stop()).await.expect("stops");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_is_added_and_not_trusted_does_not_pass_its_probe() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    certificates(folder, "ours");
+    certificates(folder, "theirs");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let tls = Hook::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--tls-certificate",
+        &at("ours-server.pem"),
+        "--tls-key",
+        &at("ours-server.key"),
+    ]);
+    let configured = Configured::start(&["  []\n".to_owned()]);
+    let trusting =
+        |ca: &str, name: &str| document(&[tls_hook(&tls.url, &format!("caFile: {}, serverName: {name}", at(ca)))]);
+    for (ca, name, why) in [
+        ("theirs-ca.pem", "localhost", "invalid peer certificate"),
+        ("ours-ca.pem", "elsewhere.example", "not valid for name"),
+    ] {
+        configured.write(&trusting(ca, name));
+        let told = || configured.hook("h.example.com").and_then(|live| live.rotation.reason());
+        until("its probe has failed for that", || told().is_some_and(|told| told.contains(why))).await;
+        assert!(told().is_some_and(|told| told.ends_with("(step: TLS)")), "{:?}", told());
+        assert!(!configured.asks("h.example.com"));
+    }
+    configured.write(&trusting("ours-ca.pem", "localhost"));
+    until("it is asked", || configured.asks("h.example.com")).await;
+    tokio::task::spawn_blocking(move || configured.running.stop()).await.expect("stops");
 }
 
 #[tokio::test(flavor = "multi_thread")]

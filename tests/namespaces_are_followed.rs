@@ -139,6 +139,24 @@ async fn a_refused_list_is_asked_for_again_and_what_is_known_stays() {
     team_is(&namespaces, "shop", Some("b")).await;
 }
 
+/// Or a cluster that says nothing but no would be taken for known.
+#[tokio::test]
+async fn a_refused_list_is_no_sign_of_life() {
+    let apiserver = Apiserver::start(&[("shop", "a")]).await;
+    let namespaces = followed(&apiserver).await;
+    apiserver.tells("MODIFIED", namespace("shop", "b", 20));
+    team_is(&namespaces, "shop", Some("b")).await;
+    let age = || namespaces.age(Instant::now()).expect("it was listed");
+    // What was told is stamped right after it is taken up, on this very thread: the next look comes after that.
+    let before = Instant::now();
+    for _ in 0..8 {
+        apiserver.refuses(Asked::List, 403);
+    }
+    apiserver.breaks();
+    until("two lists are refused, and a third is asked for", || apiserver.times(Asked::List) == 4).await;
+    assert!(age() >= before.elapsed(), "{:?} {:?}", age(), before.elapsed());
+}
+
 /// A gate whose only hook says no to what is in a namespace of team a, and asks the cluster which those are.
 async fn gate_of(namespaces: &Arc<Namespaces>, no: &ScriptedHook) -> Gate {
     let team_a = hook("h.example.com", &no.url(), "namespaceSelector: {matchLabels: {team: a}}");

@@ -99,6 +99,11 @@ async fn status_waits_until_every_replica_has_the_revision_or_one_rejects_it() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.starts_with("2 replicas have revision sha256:") && stdout.ends_with("in force: a, b\n"), "{stdout}");
 
+    let three = ["status", "--wait", &wanted, "--expect", "3", "--timeout", "200ms"];
+    let (code, _, stderr) = gatepost(&three, &both).await;
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");
+
     b.write("kind: Nonsense");
     until("b rejects it", || b.running.current.rejected().is_some()).await;
     let rejected = b.running.current.rejected().map(|rejected| rejected.revision.to_string()).expect("rejected");
@@ -129,6 +134,10 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
         assert!(stderr.contains("draining on a since "), "{stderr}");
 
         h.release.notify_one();
+        until("it has drained", || [&a, &b].iter().all(|one| one.running.current.leaving().is_empty())).await;
+        let (code, _, stderr) = gatepost(&["drain", HOOK, "--expect", "3", "--timeout", "100ms"], &[&a, &b]).await;
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");
         let (code, stdout, stderr) = gatepost(&["drain", HOOK, "--timeout", "20s"], &[&a, &b]).await;
         let done = format!("{HOOK} is gone on 2 replicas: its endpoint may be switched off\n");
         assert_eq!((code, stdout), (Some(0), done), "{stderr}");

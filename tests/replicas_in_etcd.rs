@@ -27,9 +27,10 @@ use etcd::{Cluster, wait};
 use gatepost::replicas::{Report, publisher::TTL};
 use support::gate::{document, hook};
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 5] = [
     ("status_waits_until_all_three_have_the_revision", status_waits_until_all_three_have_the_revision),
     ("a_replica_that_dies_is_not_listed_for_long", a_replica_that_dies_is_not_listed_for_long),
+    ("a_replica_that_lives_lets_its_lease_begin_anew", a_replica_that_lives_lets_its_lease_begin_anew),
     ("drain_ends_when_the_hook_is_gone_everywhere", drain_ends_when_the_hook_is_gone_everywhere),
     ("namesakes_are_told_of", namesakes_are_told_of),
 ];
@@ -167,6 +168,18 @@ fn a_replica_that_dies_is_not_listed_for_long(program: &Path) {
     assert!(killed.elapsed() < TTL + Duration::from_secs(10), "{:?}", killed.elapsed());
     let (code, _, stderr) = gatepost(&cluster, &["status", "--expect", "2"]);
     assert_eq!((code, &*stderr), (Some(1), "gatepost: 1 replicas are alive; expected: 2\n"));
+}
+
+/// Or it would be away for seconds again and again, and a hook that it asks might be taken for gone.
+fn a_replica_that_lives_lets_its_lease_begin_anew(program: &Path) {
+    let cluster = Cluster::start(program, 1);
+    cluster.put(KEY, &configuration(1));
+    let _one = Replica::start(&cluster, "a");
+    wait("the replica", || (names(&cluster) == ["a"]).then_some(()));
+    let renewed = || cluster.counted("grpc_server_started_total{grpc_method=\"LeaseKeepAlive\"");
+    let before = renewed();
+    wait("a lease that begins anew, twice", || (renewed() >= before + 2.0).then_some(()));
+    assert_eq!(cluster.counted("grpc_server_started_total{grpc_method=\"LeaseGrant\""), 1.0, "it is the same one");
 }
 
 fn drain_ends_when_the_hook_is_gone_everywhere(program: &Path) {

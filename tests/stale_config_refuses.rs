@@ -15,8 +15,8 @@ use std::{
 
 use gatepost::{
     admit::{Gate, Reasons},
-    live::{Current, current::STALE_AFTER},
-    model::Verdict,
+    live::{Current, Generation, current::STALE_AFTER},
+    model::{Revision, Verdict, verdict::REVISION},
     rotate::Rotator,
     snapshot::SourceFile,
     source::{
@@ -274,4 +274,35 @@ async fn a_stale_configuration_refuses_and_asks_nobody() {
         stale.current.stamp(Instant::now());
         assert!(ask(&stale, create_pod("2", 100)).await.allowed(), "the first good read ends it");
     }
+}
+
+thread_local! {
+    /// What is put in force while a review asks how old the configuration is.
+    static NEXT: RefCell<Option<(Arc<Current>, Arc<Generation>)>> = const { RefCell::new(None) };
+}
+
+/// Tells the age by a clock that is looked at just when a change is put in force.
+fn slept_meanwhile() -> Duration {
+    if let Some((current, next)) = NEXT.take() {
+        current.publish(next);
+    }
+    Duration::ZERO
+}
+
+/// What was taken before would be older than what the age was told of.
+#[tokio::test]
+async fn the_generation_is_taken_after_its_age_was_asked() {
+    let mut gate = Arc::into_inner(gate(&document(&["  []\n".to_owned()]), Reasons::First)).unwrap();
+    let (first, now) = (gate.current.load(), Instant::now());
+    let current = Arc::new(Current::by(slept_meanwhile, now));
+    current.publish(Arc::clone(&first));
+    current.stamp(now);
+    gate.current = Arc::clone(&current);
+    let (digest, snapshot) = (String::new(), Arc::clone(&first.snapshot));
+    let (hooks, bypassed, published) = (Vec::new(), Vec::new(), first.published);
+    let next = Generation { number: 2, digest, revision: Revision::Store(2), published, snapshot, hooks, bypassed };
+    NEXT.set(Some((current, Arc::new(next))));
+    let verdict = ask(&gate, create_pod("1", 100)).await;
+    assert_eq!(verdict.audit_annotations, [(REVISION.to_owned(), "2".to_owned())]);
+    assert!(NEXT.take().is_none(), "its age was asked");
 }

@@ -70,6 +70,18 @@ async fn whatever_it_is() {
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let asked = |line: &Value| -> Vec<(String, String, Option<String>)> {
+        let text = |hook: &Value, key: &str| hook[key].as_str().map(str::to_owned);
+        let hooks = line["hooks"].as_array().unwrap().iter();
+        hooks.map(|hook| (text(hook, "hook").unwrap(), text(hook, "outcome").unwrap(), text(hook, "failure"))).collect()
+    };
+    let outcomes = [("allowed", None), ("denied", None), ("failed_closed", Some("timeout")), ("allowed", None)];
+    for (line, (outcome, failure)) in lines.iter().zip(outcomes) {
+        let both = [("a.example.com", "allowed", None), ("gatepost.dev", outcome, failure)];
+        let both = both.map(|(hook, outcome, why)| (hook.to_owned(), outcome.to_owned(), why.map(str::to_owned)));
+        assert_eq!(asked(line), both, "in the order of the configuration: {line}");
+    }
+    assert!(lines[4..].iter().all(|line| asked(line).is_empty()), "nobody was asked: {lines:?}");
     let age = |line: &Value| line.get("config_age_ms").map(|age| age.as_u64().unwrap());
     assert_eq!(lines.len(), 6);
     assert!(lines[..5].iter().all(|line| line["revision"] == "1"), "{lines:?}");

@@ -150,6 +150,18 @@ mod tests {
 
     use super::*;
 
+    /// As the manual has them.
+    #[test]
+    fn each_ending_has_a_number_of_its_own() {
+        let endings =
+            [Ending::Good, Ending::Failed, Ending::Misused, Ending::NotDrained, Ending::Aborted, Ending::Denied];
+        for (number, ending) in (0_u8..).zip(endings) {
+            // An `ExitCode` can be looked at in no other way.
+            assert_eq!(format!("{:?}", ExitCode::from(ending)), format!("{:?}", ExitCode::from(number)), "{ending:?}");
+            assert!(MANUAL.contains(&format!("\n  {number}  ")), "{number}");
+        }
+    }
+
     #[test]
     fn the_command_line_is_well_formed_and_its_manual_complete() {
         let mut command = CommandLine::command();

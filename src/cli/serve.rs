@@ -202,6 +202,16 @@ fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
     })
 }
 
+impl From<Told> for Ending {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Once(drained) if drained.complete() => Self::Good,
+            Told::Once(_) => Self::NotDrained,
+            Told::Twice => Self::Aborted,
+        }
+    }
+}
+
 impl Serve {
     /// Serves until told to stop.
     pub fn run(self) -> Ending {
@@ -220,9 +230,7 @@ impl Serve {
             Err(error) => return complain(&error),
         };
         match signals::until_told(running, announce) {
-            Ok(Told::Once(drained)) if drained.complete() => Ending::Good,
-            Ok(Told::Once(_)) => Ending::NotDrained,
-            Ok(Told::Twice) => Ending::Aborted,
+            Ok(told) => told.into(),
             Err(error) => complain(&error),
         }
     }
@@ -287,4 +295,20 @@ fn announce(running: &Running) {
     let mut stdout = io::stdout().lock();
     // A closed stdout is no reason not to serve.
     let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::Drained;
+
+    #[test]
+    fn only_a_shutdown_that_cut_nothing_ends_well() {
+        let after = |cut| Ending::from(Told::Once(Drained { cut }));
+        assert_eq!(
+            (after(Some(0)), after(Some(1)), after(None)),
+            (Ending::Good, Ending::NotDrained, Ending::NotDrained)
+        );
+        assert_eq!(Ending::from(Told::Twice), Ending::Aborted);
+    }
 }

@@ -215,3 +215,17 @@ impl Done {
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_goes_to_another_member_only_where_the_first_has_certainly_not_seen_it() {
+        for (done, read, write) in
+            [(Done::No, false, false), (Done::Perhaps, false, true), (Done::Answered, true, true)]
+        {
+            assert_eq!((done.ends(Kind::Read), done.ends(Kind::Write)), (read, write), "{done:?}");
+        }
+    }
+}

@@ -199,3 +199,18 @@ fn canned_review() -> AdmissionReview {
         response: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_hook_that_says_it_serves_is_taken_to() {
+        // source: grpc.health.v1, UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN; and one that nobody knows.
+        for (status, serves) in [(0, false), (1, true), (2, false), (3, false), (9, false)] {
+            let reply = HealthCheckResponse { status }.encode_to_vec();
+            assert_eq!(serving(reply.into()).is_ok(), serves, "{status}");
+        }
+        assert!(serving(Bytes::from_static(&[0xff])).is_err(), "no answer at all");
+    }
+}

@@ -130,6 +130,18 @@ mod tests {
         assert_eq!(read(&path, owner + 1), Err(GuardError::Owner { path: path.display().to_string(), owner }));
     }
 
+    /// What cannot be looked at may well be there.
+    #[test]
+    fn only_a_file_that_is_not_there_is_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, ring) = (folder.path().join("file"), folder.path().join("ring"));
+        fs::write(&file, "kind: x").unwrap();
+        std::os::unix::fs::symlink(&ring, &ring).unwrap();
+        for path in [file.join("below-a-file.yaml"), ring] {
+            assert!(matches!(read(&path, our_user()), Err(GuardError::Unreadable { .. })), "{}", path.display());
+        }
+    }
+
     #[test]
     fn what_is_no_small_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -3,8 +3,8 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -21,12 +21,23 @@ use crate::{
 /// What has come back from one sidecar.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    /// All of them.
-    pub(crate) count: AtomicUsize,
-    /// Those that do not say which revision decided.
-    pub(crate) unnamed: AtomicUsize,
+    /// Which revision each says has decided, where it says so, by the number of its review.
+    named: Mutex<Vec<Option<u64>>>,
     /// The latest revision named.
     pub(crate) revision: AtomicU64,
+}
+
+impl Answers {
+    /// The next review was answered so.
+    fn add(&self, named: Option<u64>) {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).push(named);
+        self.revision.fetch_max(named.unwrap_or(0), Relaxed);
+    }
+
+    /// Which revision each says has decided, by the number of its review.
+    pub(crate) fn named(&self) -> Vec<Option<u64>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Asks until told that it is enough; an error where an answer does not come.
@@ -39,18 +50,15 @@ pub(crate) async fn ask(
     let mut client = AdmissionClient::new(Endpoint::from_shared(format!("http://{address}"))?.connect().await?);
     let mut ticks = interval(Duration::from_secs_f64(1.0 / a_second));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut number = 0_u64;
     while !enough.load(Relaxed) {
         ticks.tick().await;
-        let uid = answers.count.load(Relaxed).to_string();
-        let mut request = tonic::Request::new(review(create_pod(&uid, 500)));
+        let mut request = tonic::Request::new(review(create_pod(&number.to_string(), 500)));
         request.set_timeout(Duration::from_secs(20));
         let answer = client.review(request).await?.into_inner();
-        answers.count.fetch_add(1, Relaxed);
+        number += 1;
         let annotations = answer.response.unwrap_or_default().audit_annotations;
-        match annotations.get(REVISION).and_then(|revision| revision.parse().ok()) {
-            Some(revision) => drop(answers.revision.fetch_max(revision, Relaxed)),
-            None => drop(answers.unnamed.fetch_add(1, Relaxed)),
-        }
+        answers.add(annotations.get(REVISION).and_then(|revision| revision.parse().ok()));
     }
     Ok(())
 }

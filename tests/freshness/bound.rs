@@ -2,9 +2,10 @@
 //!
 //! A change counts from when its writer knew that it was stored. A verdict that began more than [`BOUND`] later must not
 //! rest on what was before. Which configuration it rests on is told twice: by the revision in the record, and by the name
-//! of the hook that was asked, which each change gives a new one. The older of the two counts.
+//! of the hook that was asked, which each change gives a new one. The older of the two counts. What the answer has told
+//! its caller must be what the record says.
 
-use std::{fmt, time::Duration};
+use std::{collections::HashMap, fmt, time::Duration};
 
 use crate::records::{Basis, Record};
 
@@ -49,6 +50,8 @@ pub(crate) struct Findings {
     pub(crate) slowest: u64,
     /// Audit lines that are missing, or answers without their revision.
     pub(crate) lost: usize,
+    /// Answers that name another revision than their audit line.
+    pub(crate) otherwise: usize,
 }
 
 /// Judges every verdict. `changes` in their order; `stopped`: when etcd was stopped and went on.
@@ -79,6 +82,20 @@ pub(crate) fn judge(changes: &[Change], records: &[Record], sidecars: usize, sto
         adoption(changes, records.iter().filter(|record| record.sidecar == sidecar), &mut found);
     }
     found
+}
+
+impl Findings {
+    /// Holds what one sidecar has answered, the revision that each answer names, against its audit log. The log is what
+    /// is judged, and the answer is what its caller goes by: both must say the same.
+    pub(crate) fn compare(&mut self, answers: &[Option<u64>], records: &[Record]) {
+        let lines: HashMap<_, _> = records.iter().map(|record| (record.review, record.named)).collect();
+        for (number, answer) in answers.iter().enumerate() {
+            match (answer, lines.get(&number)) {
+                (None, _) | (_, None) => self.lost += 1,
+                (Some(_), Some(named)) => self.otherwise += usize::from(named != answer),
+            }
+        }
+    }
 }
 
 /// The last change for which it holds; it holds for all before.
@@ -114,7 +131,7 @@ fn adoption<'a>(changes: &[Change], records: impl Iterator<Item = &'a Record>, f
 impl Findings {
     /// Is the bound kept, and was enough seen to say so?
     pub(crate) fn passed(&self) -> bool {
-        let broken = self.older + self.lies + self.unread + self.missed + self.lost;
+        let broken = self.older + self.lies + self.unread + self.missed + self.lost + self.otherwise;
         broken == 0 && self.verdicts > 0 && self.stopped != Some(0)
     }
 }
@@ -129,6 +146,7 @@ impl fmt::Display for Findings {
         writeln!(f, "revision and hook do not belong together: {}", self.lies)?;
         writeln!(f, "changes missed by a sidecar: {}", self.missed)?;
         writeln!(f, "answers without their revision or their audit line: {}", self.lost)?;
+        writeln!(f, "answers that name another revision than their audit line: {}", self.otherwise)?;
         let slowest = self.slowest.div_ceil(1000);
         writeln!(f, "verdicts {}, older than the bound {}, slowest adoption {slowest} ms", self.verdicts, self.older)
     }

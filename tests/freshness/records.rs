@@ -15,6 +15,10 @@ pub(crate) fn hook(change: usize) -> String {
 pub(crate) struct Record {
     /// Which sidecar.
     pub(crate) sidecar: usize,
+    /// Which of the reviews that it was asked.
+    pub(crate) review: usize,
+    /// The revision that the line names, where that is a store's.
+    pub(crate) named: Option<u64>,
     /// When the decision began.
     pub(crate) began: u64,
     /// When it was reached.
@@ -41,6 +45,7 @@ pub(crate) enum Basis {
 struct Line {
     time_us: u64,
     took_us: u64,
+    uid: String,
     revision: String,
     reason: Option<String>,
     hooks: Vec<Hook>,
@@ -63,7 +68,9 @@ fn record(sidecar: usize, line: &str) -> Fallible<Record> {
         (_, [only]) => Basis::Used { revision: line.revision.parse()?, change: change(&only.hook)? },
         (_, hooks) => return Err(format!("{} hooks were asked, and every change has one", hooks.len()).into()),
     };
-    Ok(Record { sidecar, began: line.time_us.saturating_sub(line.took_us), ended: line.time_us, basis })
+    let (review, named) = (line.uid.parse()?, line.revision.parse().ok());
+    let began = line.time_us.saturating_sub(line.took_us);
+    Ok(Record { sidecar, review, named, began, ended: line.time_us, basis })
 }
 
 fn change(hook: &str) -> Fallible<usize> {
@@ -89,8 +96,8 @@ mod tests {
         assert_eq!(
             read(2, log).unwrap(),
             [
-                Record { sidecar: 2, began: 4200, ended: 5000, basis: used },
-                Record { sidecar: 2, began: 5999, ended: 6000, basis: Basis::Refused },
+                Record { sidecar: 2, review: 1, named: Some(17), began: 4200, ended: 5000, basis: used },
+                Record { sidecar: 2, review: 2, named: Some(17), began: 5999, ended: 6000, basis: Basis::Refused },
             ]
         );
     }
@@ -98,7 +105,9 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_not_passed_over() {
         let line = |revision: &str, reason: &str, hooks: &str| {
-            format!(r#"{{"time_us":1,"took_us":1,"revision":"{revision}","reason":"{reason}","hooks":[{hooks}]}}"#)
+            format!(
+                r#"{{"time_us":1,"took_us":1,"uid":"1","revision":"{revision}","reason":"{reason}","hooks":[{hooks}]}}"#
+            )
         };
         let asked = r#"{"hook":"change-1.example.com"}"#;
         assert!(read(0, &line("1", "", asked)).is_ok());
@@ -108,6 +117,7 @@ mod tests {
             line("1", "LoadingConfiguration", asked).replace("change-1", "change-x"),
             line("1", "", &format!("{asked},{asked}")),
             line("1", "", r#"{"hook":"other.example.com"}"#),
+            line("1", "", asked).replace(r#""uid":"1""#, r#""uid":"x""#),
             "{\"time_us\":1".to_owned(),
         ] {
             assert!(read(0, &wrong).is_err(), "{wrong}");

@@ -83,14 +83,15 @@ pub(crate) fn run(plan: &Plan, etcd: &Path) -> Fallible<Findings> {
 
     let count = sidecars.len();
     let mut verdicts = Vec::new();
-    let mut lost = 0;
+    let mut told = Findings::default();
     for (number, (sidecar, answers)) in sidecars.into_iter().zip(&answers).enumerate() {
         let read = records::read(number, &sidecar.stop()?)?;
-        lost += answers.count.load(Relaxed).saturating_sub(read.len()) + answers.unnamed.load(Relaxed);
+        told.compare(&answers.named(), &read);
         verdicts.extend(read);
     }
     fs::write(folder.join("changes.jsonl"), log(&writer)?)?;
-    Ok(Findings { lost, ..judge(&writer.changes, &verdicts, count, stopped) })
+    let Findings { lost, otherwise, .. } = told;
+    Ok(Findings { lost, otherwise, ..judge(&writer.changes, &verdicts, count, stopped) })
 }
 
 /// Makes every change, and breaks etcd in between as the plan says; when it was stopped and went on.

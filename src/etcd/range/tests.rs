@@ -29,6 +29,24 @@ fn a_prefix_is_the_range_up_to_itself_plus_one() {
     }
 }
 
+/// The newest key of all; what a question could say of another revision or of a member alone is not in our protocol.
+#[test]
+fn a_glance_is_at_the_key_put_last() {
+    let (all, last) = (whole(b"/a/"), newest(b"/a/"));
+    assert_eq!((all.limit, all.keys_only), (0, false));
+    assert_eq!((last.limit, last.keys_only), (1, true));
+    assert_eq!((last.sort_target(), last.sort_order()), (SortTarget::Mod, SortOrder::Descend));
+    assert_eq!((last.key, last.range_end), (all.key, all.range_end));
+}
+
+#[test]
+fn a_glance_at_another_store_or_after_another_choice_of_leader_is_never_the_same() {
+    let glance = Glance { cluster_id: 1, raft_term: 2, revision: 9, newest_mod: 9, count: 2 };
+    assert!(glance.holds_the_same_as(&Glance { revision: 12, ..glance }), "other keys have moved");
+    assert!(!glance.holds_the_same_as(&Glance { cluster_id: 3, ..glance }));
+    assert!(!glance.holds_the_same_as(&Glance { raft_term: 3, ..glance }), "it may come from a backup");
+}
+
 #[test]
 fn sound_answers_are_read() {
     let read = ranged(AT, b"/a/", answer(9, 2, &[("/a/y", 9), ("/a/x", 3)])).unwrap();

@@ -131,6 +131,10 @@ fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_use
     assert_eq!(drained(Gone, true, false), Some(true));
     assert_eq!(drained(Gone, false, false), Some(false));
     assert_eq!(drained(Gone, true, true), Some(false), "what it has may be outdated");
+    let cut = Report { hooks_left_out: 1, ..report(&[]) };
+    let shares = Shares::new(&cut, [("one", true)].into_iter());
+    let left_out = shares.entry(About { name: "one", generation: None, left: true });
+    assert_eq!(left_out.drained, Some(false), "one that it does not tell of may be its own");
     let twin = Report { contested: true, ..report(&[]) };
     let shares = Shares::new(&twin, [("one", true)].into_iter());
     let hidden = shares.entry(About { name: "one", generation: None, left: true });

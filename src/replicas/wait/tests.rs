@@ -73,6 +73,8 @@ fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
     let one_short = seen(vec![replica("a", 7, 7), replica("b", 6, 6)]);
     assert_eq!(waiting(adopted(&one_short, &WANTED, 0)), "b is at revision 6");
     assert_eq!(waiting(adopted(&all, &WANTED, 3)), "2 of 3 replicas are alive: a, b");
+    let two_of_three = seen(vec![replica("a", 7, 7), replica("b", 7, 7), replica("c", 6, 6)]);
+    assert_eq!(waiting(adopted(&two_of_three, &WANTED, 0)), "c is at revision 6", "most are not all");
     assert_eq!(waiting(adopted(&seen(Vec::new()), &WANTED, 0)), "no replica is alive", "nobody is never everybody");
     let silent = Silent { place: "http://c:1".to_owned(), why: "refused".to_owned() };
     let unheard = Seen { silent: vec![silent], ..all };
@@ -129,6 +131,11 @@ fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
         |a, b| seen(vec![with(replica("a", 7, 7), &[(HOOK, 1, a)]), with(replica("b", 7, 7), &[(HOOK, 1, b)])]);
     let done = Progress::Done(format!("{HOOK} is gone on 2 replicas: its endpoint may be switched off"));
     assert_eq!(drained(&states(Standing::Gone, Standing::Gone), HOOK, 0), done);
+    assert_eq!(
+        waiting(drained(&states(Standing::Gone, Standing::Gone), HOOK, 3)),
+        "2 of 3 replicas are alive: a, b",
+        "who is not heard may ask it still"
+    );
     assert_eq!(
         waiting(drained(&states(Standing::Gone, Standing::Draining), HOOK, 0)),
         "draining on b since 2026-01-01T00:00:00Z"

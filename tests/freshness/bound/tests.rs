@@ -13,7 +13,8 @@ fn changes(known: &[u64]) -> Vec<Change> {
 /// A verdict of that sidecar, so many milliseconds after the start.
 fn used(sidecar: usize, millis: u64, revision: u64, change: usize) -> Record {
     let began = START + millis * 1000;
-    Record { sidecar, began, ended: began + 100, basis: Basis::Used { revision, change } }
+    let basis = Basis::Used { revision, change };
+    Record { sidecar, review: 0, named: Some(revision), began, ended: began + 100, basis }
 }
 
 fn refused(sidecar: usize, millis: u64) -> Record {
@@ -91,8 +92,16 @@ fn a_stopped_store_must_be_refused_on_after_five_seconds_and_is_looked_at() {
 }
 
 #[test]
-fn answers_that_are_in_no_log_fail_it() {
-    let found = judged(&changes(&[0]), &[used(0, 900, 10, 0)]);
-    assert!(found.passed());
-    assert!(!Findings { lost: 1, ..found }.passed());
+fn answers_that_are_in_no_log_or_otherwise_fail_it() {
+    let records = [Record { review: 1, ..used(0, 900, 11, 0) }, used(0, 900, 10, 0)];
+    let found = |answers: &[Option<u64>]| {
+        let mut found = judged(&changes(&[0]), &[used(0, 900, 10, 0)]);
+        assert!(found.passed());
+        found.compare(answers, &records);
+        (found.lost, found.otherwise, found.passed())
+    };
+    assert_eq!(found(&[Some(10), Some(11)]), (0, 0, true));
+    assert_eq!(found(&[Some(10), Some(11), Some(11)]), (1, 0, false), "a line is missing");
+    assert_eq!(found(&[Some(10), None]), (1, 0, false), "it does not say by which");
+    assert_eq!(found(&[Some(10), Some(10)]), (0, 1, false), "it says by the one before");
 }

@@ -112,6 +112,33 @@ fn what_is_in_force_is_not_fresh_because_something_else_was_found() {
     });
 }
 
+/// A sound configuration with one break-glass document, or none.
+fn with_glass(glass: bool) -> Contents {
+    let now = SystemTime::now();
+    let [opened, until] = [now, now + Duration::from_secs(15 * 60)].map(humantime::format_rfc3339_seconds);
+    let glass = match glass {
+        true => format!(
+            "---\napiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: night}}\nreason: told so\n\
+             opened: {opened}\nfor: 15m\nuntil: {until}\n"
+        ),
+        false => String::new(),
+    };
+    written(&format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\n\
+         externalAdmissionHooks: []\n{glass}"
+    ))
+}
+
+#[tokio::test(start_paused = true)]
+async fn break_glass_opens_and_closes_with_a_sound_configuration() {
+    let mut rotator = started(&[]).await;
+    let open = |rotator: &Rotator| rotator.current.break_glass().open(tokio::time::Instant::now().into_std()).len();
+    for glass in [true, false] {
+        read(&mut rotator, with_glass(glass)).await;
+        assert_eq!((rotator.current.rejected(), open(&rotator)), (None, usize::from(glass)));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_rejected_and_what_the_last_read_saw_have_revisions() {
     let mut rotator = started(&[]).await;
