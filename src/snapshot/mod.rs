@@ -37,6 +37,7 @@ mod names;
 mod namespace;
 mod note;
 mod pem;
+mod plain;
 mod problem;
 mod protocol;
 mod rules;
