@@ -133,25 +133,20 @@ impl<'a> Lines<'a> {
     /// line below that is indented further would belong to it: the caller then gives up.
     fn scalar(&mut self, column: usize, depth: usize) -> Option<Value> {
         let (value, rest) = match self.line.as_bytes().first()? {
-            b'|' => {
-                self.count()?;
-                return self.literal(column);
-            }
+            b'|' => return self.literal(column),
             b'[' | b'{' | b'"' | b'\'' => self.inline(self.line, depth)?,
             _ => {
                 self.count()?;
-                let text = match self.line.split_once(" #") {
-                    Some((text, _)) => text,
-                    None => self.line,
-                };
-                let text = text.trim_end_matches(' ');
+                let text = self.line.split_once(" #").map_or(self.line, |(text, _)| text).trim_end_matches(' ');
                 if text.contains(": ") || text.ends_with(':') {
                     return None;
                 }
                 (resolved(text)?, "")
             }
         };
-        if !rest.trim_start_matches(' ').is_empty() && !(rest.starts_with(' ') && rest.trim_start().starts_with('#')) {
+        let comment = rest.trim_start_matches(' ');
+        // A comment is parted from what it stands behind.
+        if !(comment.is_empty() || comment.starts_with('#') && comment.len() < rest.len()) {
             return None;
         }
         self.advance();
@@ -160,6 +155,7 @@ impl<'a> Lines<'a> {
 
     /// A block whose lines are taken as they stand, but for their common indentation.
     fn literal(&mut self, column: usize) -> Option<Value> {
+        self.count()?;
         let chomped = match self.line {
             "|" => false,
             "|-" => true,
