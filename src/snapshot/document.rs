@@ -6,6 +6,7 @@ use super::{
     SourceFile,
     at::{At, Report},
     kind::Kind,
+    plain,
     problem::Problem,
     value::Value,
 };
@@ -69,6 +70,23 @@ impl Documents {
     }
 
     fn read_yaml(&mut self, text: &str) {
+        match plain::read(text) {
+            Some(values) => {
+                debug_assert_eq!(Self::of_yaml(text), (values.clone(), 0), "what is plain means something else");
+                self.values = values;
+            }
+            None => self.read_any_yaml(text),
+        }
+    }
+
+    /// What serde-saphyr makes of a text, and how much of it cannot be read.
+    pub(super) fn of_yaml(text: &str) -> (Vec<Value>, usize) {
+        let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false };
+        documents.read_any_yaml(text);
+        (documents.values, documents.unreadable.len())
+    }
+
+    fn read_any_yaml(&mut self, text: &str) {
         for document in serde_saphyr::read_with_options::<_, Value>(&mut text.as_bytes(), yaml_options()) {
             match document {
                 Ok(Value::Null) => {}

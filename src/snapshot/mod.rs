@@ -38,6 +38,7 @@ mod namespace;
 mod note;
 mod part;
 mod pem;
+mod plain;
 mod problem;
 mod protocol;
 mod rules;
