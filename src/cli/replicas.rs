@@ -69,6 +69,15 @@ enum Replicas {
 }
 
 impl ReplicaArgs {
+    /// What is wrong with these flags, beyond what clap knows of.
+    pub(super) fn misuse(&self) -> Option<String> {
+        match self.source.clone().replicas() {
+            Ok(Some(Place::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
+            Ok(_) => None,
+            Err(why) => Some(why),
+        }
+    }
+
     /// Gets ready to ask.
     async fn open(self) -> Result<Replicas, String> {
         match self.source.replicas()? {

@@ -11,7 +11,8 @@ use std::{
 use clap::ValueEnum;
 
 use super::{
-    Ending, complain, hazards::HazardsArg, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs,
+    Ending, complain, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
+    source::SourceArgs,
 };
 use crate::{
     admit::Reasons,
@@ -206,10 +207,7 @@ impl Serve {
         }
         let settings = match self.settings() {
             Ok(settings) => settings,
-            Err(error) => {
-                complain(&format_args!("{error}; see `gatepost serve --help`"));
-                return Ending::Misused;
-            }
+            Err(error) => return misused("serve", &error),
         };
         let running = match Sidecar::start(settings) {
             Ok(running) => running,

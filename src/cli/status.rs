@@ -3,7 +3,7 @@
 use std::{io::Write as _, time::Duration};
 
 use super::{
-    Ending, complain,
+    Ending, complain, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::{
@@ -64,6 +64,9 @@ fn revision(text: &str) -> Result<Revision, &'static str> {
 impl Status {
     /// Asks and tells.
     pub fn run(self) -> Ending {
+        if let Some(why) = self.replicas.misuse() {
+            return misused("status", &why);
+        }
         let expect = self.replicas.expect.max(1);
         if let Some(wanted) = &self.wait {
             return replicas::wait(self.replicas, self.timeout, |seen| wait::adopted(seen, wanted, expect));

@@ -33,7 +33,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// It took too long.
-    #[error("etcd gave no answer within {}; asked {asked}", humantime::format_duration(*.patience))]
+    #[error("etcd gave no answer within {}; asked {asked}", rounded(*.patience))]
     Late {
         /// The time it had.
         patience: Duration,
@@ -117,7 +117,10 @@ impl EtcdError {
         match self {
             Self::Access { .. } => "correct it",
             Self::Tls(error) => error.fix(),
-            Self::Unreachable { .. } => "see that it runs, and that address, port and authority are right",
+            Self::Unreachable { .. } => {
+                "see that etcd and nothing else listens there, with TLS where the endpoint is https:// and without where it \
+                 is http://, and that its certificate is of the authority you trust"
+            }
             Self::Late { .. } => "see whether its members run, can reach each other, and are not overloaded",
             Self::NoLeader { .. } => "see that more than half of its members run and can reach each other",
             Self::Login { .. } => "correct the user or the password file; etcd logs failed logins",
@@ -152,6 +155,12 @@ impl EtcdError {
             _ => Self::All(errors),
         }
     }
+}
+
+/// Fit to be told: what was left of a longer time has nanoseconds.
+fn rounded(patience: Duration) -> humantime::FormattedDuration {
+    let tenths = patience.as_millis().div_ceil(100).max(1);
+    humantime::format_duration(Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX)))
 }
 
 pub(super) fn listed(errors: &[EtcdError]) -> String {
@@ -197,7 +206,8 @@ impl Failure {
         }
         let cause = shortened(status.message());
         let says = |words: &str| cause.contains(words);
-        let user = || user.map_or("the nameless user".to_owned(), |user| format!("the user {user:?}"));
+        let user =
+            || user.map_or("whoever our certificate names, or nobody,".to_owned(), |user| format!("the user {user:?}"));
         match status.code() {
             Code::Unavailable if says("no leader") => {
                 Self { error: EtcdError::NoLeader { endpoint, cause }, done: Done::No }

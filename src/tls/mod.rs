@@ -5,6 +5,7 @@ mod clients;
 pub mod expiry;
 pub mod files;
 pub mod pem;
+pub mod regular;
 pub mod server;
 pub mod serving;
 mod x509;
