@@ -12,6 +12,7 @@ use kube::{
 };
 
 use super::plugin::Broken;
+use crate::tls;
 
 /// Why nothing could be had from an apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -191,7 +192,7 @@ fn innermost(error: &Error) -> String {
         told = inner.to_string();
         cause = inner.source();
     }
-    told
+    tls::told::told(&told).to_owned()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod pem;
 pub mod regular;
 pub mod server;
 pub mod serving;
+pub mod told;
 mod x509;
 
 use std::sync::Arc;
