@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::{
-    Ending, misused,
+    Ending, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::replicas::wait;
@@ -44,7 +44,7 @@ pub struct Drain {
     replicas: ReplicaArgs,
 
     /// How long to wait
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     timeout: Duration,
 }
 

@@ -22,7 +22,7 @@ mod source;
 pub mod status;
 pub mod yaml;
 
-use std::{io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 
@@ -146,6 +146,11 @@ pub fn main() -> ExitCode {
 fn tell_place_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     let _ = writeln!(std::io::stderr(), "gatepost: panic at {place}; this is a bug in gatepost, please report it");
+}
+
+/// A duration as people write it.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write a duration like 10s or 500ms"))
 }
 
 /// Tells on stderr why a command could not do its work.

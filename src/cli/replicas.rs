@@ -40,6 +40,7 @@ pub(super) struct ReplicaArgs {
     /// 127.0.0.1:9441]
     ///
     /// Each is asked for /configz, and each has to answer: an address that does not may be a replica that still decides.
+    /// Or say by --source etcd or kubernetes, and the flags of that source, where replicas tell of themselves.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     admin: Vec<AdminUrl>,
 

@@ -11,7 +11,7 @@ use std::{
 use clap::ValueEnum;
 
 use super::{
-    Ending, complain, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
+    Ending, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
     source::SourceArgs,
 };
 use crate::{
@@ -169,10 +169,9 @@ enum TlsMin {
 }
 
 fn positive(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("a deadline of nothing refuses everything".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write a duration like 10s or 500ms")),
+    match duration(text)? {
+        Duration::ZERO => Err("a deadline of nothing refuses everything".to_owned()),
+        duration => Ok(duration),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{io::Write as _, time::Duration};
 
 use super::{
-    Ending, complain, misused,
+    Ending, complain, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub struct Status {
     wait: Option<Revision>,
 
     /// How long to wait for that
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     timeout: Duration,
 }
 
