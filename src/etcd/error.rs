@@ -148,8 +148,9 @@ impl EtcdError {
         Self::Nonsense { endpoint: endpoint.to_owned(), cause: cause.to_owned() }
     }
 
-    /// The causes of several endpoints as one error.
+    /// The causes of several endpoints as one error. In whatever order they were asked, it is the same cause.
     pub(super) fn all(mut errors: Vec<Self>) -> Self {
+        errors.sort_by_cached_key(ToString::to_string);
         match errors.len() {
             1 => errors.remove(0),
             _ => Self::All(errors),
@@ -245,4 +246,27 @@ fn never_answered(status: &Status) -> Option<(bool, String)> {
 
 fn shortened(message: &str) -> String {
     message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_causes_are_the_same_error_in_whatever_order_they_came() {
+        let unreachable =
+            |endpoint: &str| EtcdError::Unreachable { endpoint: endpoint.into(), cause: "refused".into() };
+        let [one, other] = ["https://a.example", "https://b.example"].map(unreachable);
+        let all = EtcdError::all(vec![one.clone(), other.clone()]);
+        assert_eq!(EtcdError::all(vec![other, one.clone()]), all);
+        assert_eq!(EtcdError::all(vec![one.clone()]), one);
+    }
+
+    #[test]
+    fn what_was_left_of_a_time_is_told_in_tenths() {
+        let late = |nanos| EtcdError::Late { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
+        assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; asked x");
+        assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; asked x");
+        assert_eq!(late(1), "etcd gave no answer within 100ms; asked x");
+    }
 }
