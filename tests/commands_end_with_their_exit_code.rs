@@ -281,3 +281,35 @@ async fn a_second_signal_does_not_wait_for_reviews_under_way() {
     };
     tokio::select! { _ = call => panic!("the review ended"), () = stop => {} }
 }
+
+#[test]
+fn what_belongs_to_another_source_is_a_misused_command_line() {
+    let folder = tempfile::tempdir().expect("folder");
+    for line in [
+        "serve --plaintext --etcd-endpoint http://127.0.0.1:1 --config",
+        "status --etcd-endpoint http://127.0.0.1:1 --config",
+        "drain a.example.com --source etcd --etcd-endpoint http://127.0.0.1:1 --config",
+        "break-glass --end --source kubernetes --config",
+        "break-glass --for 1m --everything --reason  --config",
+    ] {
+        let (code, stdout, stderr) = ended(gatepost(&line.split(' ').collect::<Vec<_>>(), folder.path()));
+        assert_eq!((code, &*stdout), (Some(2), ""), "{line}: {stderr}");
+        assert!(stderr.contains("--help`") && stderr.lines().count() == 1, "{line}: {stderr}");
+    }
+}
+
+#[test]
+fn a_plugin_that_prints_without_end_is_ended() {
+    let folder = tempfile::tempdir().expect("folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let plugin = "{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: /bin/sh, args: [-c, \
+                  'exec tr \"\\0\" a </dev/zero']}";
+    let text = format!(
+        "{{current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], clusters: [{{name: c, cluster: \
+         {{server: 'http://127.0.0.1:1'}}}}], users: [{{name: u, user: {{exec: {plugin}}}}}]}}"
+    );
+    fs::write(&kubeconfig, text).expect("written");
+    let (code, stdout, stderr) = ended(gatepost(&["status", "--source", "kubernetes", "--kubeconfig"], &kubeconfig));
+    assert_eq!((code, &*stdout), (Some(1), ""), "{stderr}");
+    assert!(stderr.contains("the exec plugin printed more than 1048576 bytes, and was ended"), "{stderr}");
+}

@@ -167,8 +167,11 @@ fn control_runtime() -> io::Result<Runtime> {
     /// A quarter of a core's time while a worker wants all of it: enough for a read to keep its deadline.
     const NICENESS: i32 = 5;
     let gives_way = || {
-        // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer.
-        let _ = rustix::process::setpriority_process(None, NICENESS);
+        // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer. Where all of us
+        // is nicer already, root would be let put these threads before the reviews.
+        if rustix::process::getpriority_process(None).is_ok_and(|now| now < NICENESS) {
+            let _ = rustix::process::setpriority_process(None, NICENESS);
+        }
     };
     Builder::new_current_thread().enable_all().on_thread_start(gives_way).build()
 }

@@ -10,11 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-use self::place::{Place, PlaceArgs};
-use super::{Ending, complain};
+use self::place::{Place, PlaceArgs, PlaceError};
+use super::{Ending, complain, misused};
 use crate::{
     model::{BreakGlass, break_glass::LONGEST},
-    snapshot::{self, SourceFile},
+    snapshot::{self, Problem, SourceFile},
 };
 
 const EXAMPLES: &str = "\
@@ -34,7 +34,12 @@ What it does:
 Who may:
   Whoever may write the configuration: the permissions of the folder, the role in etcd (readwrite on the prefix), or
   RBAC (create, patch and delete on breakglasses.gatepost.dev). --file is heeded only where
-  `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.";
+  `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.
+
+Exit codes:
+  0  open, or closed
+  1  not: why is on stderr
+  2  the command line is not understood, or asks for what no sidecar would heed";
 
 /// Open everything, or hooks by name, for a bounded time
 ///
@@ -96,7 +101,8 @@ impl BreakGlassCommand {
     pub fn run(self) -> Ending {
         let place = match self.place.clone().open(&self.name) {
             Ok(place) => place,
-            Err(error) => return complain(&error),
+            Err(error @ PlaceError::NoFolder(_)) => return complain(&error),
+            Err(error) => return misused("break-glass", &error),
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -113,7 +119,7 @@ impl BreakGlassCommand {
         let document = self.document(SystemTime::now());
         let glass = match checked(&document) {
             Ok(glass) => glass,
-            Err(problem) => return complain(&problem),
+            Err(problem) => return misused("break-glass", &problem),
         };
         match runtime.block_on(place.write(&document)) {
             Ok(()) => say(&self.told(&glass, &place)),
@@ -148,7 +154,10 @@ impl BreakGlassCommand {
     fn told(&self, glass: &BreakGlass, place: &Place) -> String {
         let what = match &*glass.hooks {
             [] => "EVERYTHING is open: no hook is asked".to_owned(),
-            hooks => format!("open: no longer asked are {}", hooks.join(", ")),
+            hooks => format!(
+                "open: no longer asked are {}\n  look     at `notes` on /configz: a name that no hook has opens nothing",
+                hooks.join(", ")
+            ),
         };
         format!(
             "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {place}\n  end it   {}\n",
@@ -165,7 +174,9 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
     let files = [SourceFile { name: "break-glass.json".to_owned(), bytes: document.to_string().into() }];
     let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
     if let Err(problems) = snapshot::load(&files, &no_file) {
-        return Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+        // It is no file yet, and nobody knows it by that name.
+        let told = |problem: Problem| Problem { file: "what was asked for".to_owned(), ..problem }.to_string();
+        return Err(problems.into_iter().map(told).collect::<Vec<_>>().join("\n"));
     }
     snapshot::break_glass(&files)
         .pop()

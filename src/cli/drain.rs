@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
+
 use super::{
-    Ending,
+    Ending, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::replicas::wait;
@@ -35,20 +37,23 @@ Exit codes:
 #[command(after_long_help = EXAMPLES)]
 pub struct Drain {
     /// Its name, its id, or an endpoint as /configz writes it
-    #[arg(value_name = "HOOK")]
+    #[arg(value_name = "HOOK", value_parser = NonEmptyStringValueParser::new())]
     hook: String,
 
     #[command(flatten)]
     replicas: ReplicaArgs,
 
     /// How long to wait
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     timeout: Duration,
 }
 
 impl Drain {
     /// Asks until it is so, and tells.
     pub fn run(self) -> Ending {
+        if let Some(why) = self.replicas.misuse() {
+            return misused("drain", &why);
+        }
         let expect = self.replicas.expect;
         replicas::wait(self.replicas, self.timeout, |seen| wait::drained(seen, &self.hook, expect))
     }

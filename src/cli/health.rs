@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Ending, complain};
+use super::{Ending, complain, duration};
 
 /// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
 const LONGEST_ANSWER: u64 = 16 << 10;
@@ -34,7 +34,7 @@ pub struct Health {
     admin: SocketAddr,
 
     /// How long connecting and answering may take together
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 }
 

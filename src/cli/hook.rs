@@ -13,7 +13,7 @@ use self::{
     listen::Door,
     service::{Behaviour, Service},
 };
-use super::{Ending, complain};
+use super::{Ending, complain, duration};
 use crate::{tls::server_config, wire::pb::gatepost::v1::admission_server::AdmissionServer};
 
 const EXAMPLES: &str = "\
@@ -54,7 +54,7 @@ pub struct Hook {
     #[arg(long, value_name = "CONDITION")]
     deny_if: Vec<DenyIf>,
     /// Take so long over each answer
-    #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = duration)]
     delay: Duration,
     /// Fail this share of the calls with status UNAVAILABLE, evenly spread
     #[arg(long, value_name = "0..1", default_value_t = 0.0, value_parser = share)]

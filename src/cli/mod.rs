@@ -6,6 +6,7 @@ pub mod check;
 pub mod crd;
 pub mod demo;
 pub mod drain;
+pub mod exec_plugin;
 pub mod hazards;
 pub mod health;
 pub mod hook;
@@ -21,9 +22,11 @@ mod source;
 pub mod status;
 pub mod yaml;
 
-use std::{io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
+
+use crate::kube::plugin;
 
 /// What the process says to whoever started it.
 ///
@@ -41,6 +44,8 @@ pub enum Ending {
     Aborted,
     /// The verdict that was asked for is no.
     Denied,
+    /// A plugin was ended, or has failed, with this code; only the package hears of it.
+    Plugin(u8),
 }
 
 impl From<Ending> for ExitCode {
@@ -52,6 +57,7 @@ impl From<Ending> for ExitCode {
             Ending::NotDrained => 3,
             Ending::Aborted => 4,
             Ending::Denied => 5,
+            Ending::Plugin(code) => code,
         })
     }
 }
@@ -102,6 +108,8 @@ enum Command {
     Demo(demo::Demo),
     Status(status::Status),
     Drain(drain::Drain),
+    #[command(name = plugin::COMMAND, hide = true)]
+    ExecPlugin(exec_plugin::ExecPlugin),
     Health(health::Health),
     Review(review::Review),
     Hook(hook::Hook),
@@ -113,6 +121,8 @@ enum Command {
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(tell_place_of_panic));
+    // On Linux a process that replaces itself by this path is this very program, also where its file was replaced.
+    plugin::kept_by("/proc/self/exe".into());
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
@@ -121,6 +131,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Status(status) => status.run(),
         Command::Drain(drain) => drain.run(),
+        Command::ExecPlugin(plugin) => plugin.run(),
         Command::Health(health) => health.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
@@ -137,11 +148,22 @@ fn tell_place_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let _ = writeln!(std::io::stderr(), "gatepost: panic at {place}; this is a bug in gatepost, please report it");
 }
 
+/// A duration as people write it.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write a duration like 10s or 500ms"))
+}
+
 /// Tells on stderr why a command could not do its work.
 fn complain(what: &dyn std::fmt::Display) -> Ending {
     // Where stderr is closed there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "gatepost: {what}");
     Ending::Failed
+}
+
+/// The same of flags that do not go together, in a way that clap does not know of.
+fn misused(command: &str, what: &dyn std::fmt::Display) -> Ending {
+    complain(&format_args!("{what}; see `gatepost {command} --help`"));
+    Ending::Misused
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ pub(super) struct ReplicaArgs {
     /// 127.0.0.1:9441]
     ///
     /// Each is asked for /configz, and each has to answer: an address that does not may be a replica that still decides.
+    /// Or say by --source etcd or kubernetes, and the flags of that source, where replicas tell of themselves.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     admin: Vec<AdminUrl>,
 
@@ -69,6 +70,15 @@ enum Replicas {
 }
 
 impl ReplicaArgs {
+    /// What is wrong with these flags, beyond what clap knows of.
+    pub(super) fn misuse(&self) -> Option<String> {
+        match self.source.clone().replicas() {
+            Ok(Some(Place::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
+            Ok(_) => None,
+            Err(why) => Some(why),
+        }
+    }
+
     /// Gets ready to ask.
     async fn open(self) -> Result<Replicas, String> {
         match self.source.replicas()? {

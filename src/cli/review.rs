@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use tokio::runtime::Builder;
 
-use super::{Ending, ask::ask, complain};
+use super::{Ending, ask::ask, complain, duration};
 use crate::{
     hooks::Method,
     model::{
@@ -46,7 +46,7 @@ pub struct Review {
     #[arg(long, value_enum, default_value = "review")]
     phase: PhaseArgument,
     /// How long to wait for the verdict
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     timeout: Duration,
     /// Certificate authorities (PEM) for a grpcs URL [default: the system's]
     #[arg(long, value_name = "PATH")]

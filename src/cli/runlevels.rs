@@ -67,7 +67,7 @@ pub struct Runlevels {
     config: Option<PathBuf>,
 
     /// The namespace of an add-on that hooks rest on, such as the cluster's DNS; repeat for more
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     add_on: Vec<String>,
 
     /// The kubeconfig, or "in-cluster" for the Pod's service account [default: as kubectl has it; --print with --config
@@ -86,6 +86,13 @@ pub struct Runlevels {
     /// Let the apiserver check everything, and write nothing
     #[arg(long, requires = "apply")]
     dry_run: bool,
+}
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    match snapshot::is_dns_label(text) {
+        true => Ok(text.to_owned()),
+        false => Err("write the name of a namespace: lower-case letters, digits and dashes, at most 63"),
+    }
 }
 
 impl Runlevels {

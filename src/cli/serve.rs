@@ -11,7 +11,8 @@ use std::{
 use clap::ValueEnum;
 
 use super::{
-    Ending, complain, hazards::HazardsArg, logging::Logging, replicas::StatusPrefix, size::Size, source::SourceArgs,
+    Ending, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
+    source::SourceArgs,
 };
 use crate::{
     admit::Reasons,
@@ -172,10 +173,9 @@ enum TlsMin {
 }
 
 fn positive(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("a deadline of nothing refuses everything".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write a duration like 10s or 500ms")),
+    match duration(text)? {
+        Duration::ZERO => Err("a deadline of nothing refuses everything".to_owned()),
+        duration => Ok(duration),
     }
 }
 
@@ -220,10 +220,7 @@ impl Serve {
         }
         let settings = match self.settings() {
             Ok(settings) => settings,
-            Err(error) => {
-                complain(&format_args!("{error}; see `gatepost serve --help`"));
-                return Ending::Misused;
-            }
+            Err(error) => return misused("serve", &error),
         };
         let running = match Sidecar::start(settings) {
             Ok(running) => running,

@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 
 use crate::{
     etcd::{self, Login, TlsFiles},
     kube::Access,
     source::{EtcdPlace, KubernetesPlace, Place, kubernetes::Objects},
 };
+
+/// What the keys in etcd begin with where nothing else is said.
+const ETCD_PREFIX: &str = "/gatepost/config/";
 
 /// Where the configuration is read from.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,7 +41,7 @@ pub(super) struct SourceArgs {
     etcd_endpoint: Vec<String>,
 
     /// etcd: what the keys begin with; each key is a document
-    #[arg(long, value_name = "PREFIX", default_value = "/gatepost/config/")]
+    #[arg(long, value_name = "PREFIX", default_value = ETCD_PREFIX)]
     etcd_prefix: String,
 
     /// etcd: the authority that signs the servers' certificates (PEM) [default: those of the system]
@@ -54,7 +57,7 @@ pub(super) struct SourceArgs {
     etcd_key: Option<PathBuf>,
 
     /// etcd: the user, where one is wanted by password
-    #[arg(long, value_name = "NAME", requires = "etcd_password_file")]
+    #[arg(long, value_name = "NAME", requires = "etcd_password_file", value_parser = NonEmptyStringValueParser::new())]
     etcd_user: Option<String>,
 
     /// etcd: the file that holds the user's password
@@ -89,8 +92,9 @@ impl SourceArgs {
     /// The place these flags name.
     ///
     /// # Errors
-    /// What is missing.
+    /// What is missing, or said of another source.
     pub(super) fn place(self) -> Result<Place, String> {
+        self.only_of_this_source()?;
         match self.source {
             SourceArg::File => self.config.map(Place::File).ok_or_else(|| "--config PATH is missing".to_owned()),
             SourceArg::Kubernetes => Ok(Place::Kubernetes(self.kubernetes())),
@@ -101,11 +105,39 @@ impl SourceArgs {
     /// The place these flags name, where replicas tell of themselves beside the configuration; `None` for files.
     ///
     /// # Errors
-    /// What is missing.
+    /// What is missing, or said of another source.
     pub(super) fn replicas(self) -> Result<Option<Place>, String> {
         match self.source {
-            SourceArg::File => Ok(None),
+            SourceArg::File => self.only_of_this_source().map(|()| None),
             SourceArg::Kubernetes | SourceArg::Etcd => self.place().map(Some),
+        }
+    }
+
+    /// A flag of another source is refused, not passed over: whoever says `--etcd-endpoint` and forgets `--source etcd`
+    /// means etcd.
+    fn only_of_this_source(&self) -> Result<(), String> {
+        use SourceArg::{Etcd, File, Kubernetes};
+        let objects = self.kube_objects != [KubeObjects::Configurations];
+        let flags: [(&str, bool, &[SourceArg]); 11] = [
+            ("--config", self.config.is_some(), &[File]),
+            ("--kubeconfig", self.kubeconfig.is_some(), &[Kubernetes]),
+            ("--context", self.context.is_some(), &[Kubernetes]),
+            ("--kube-objects", objects, &[Kubernetes]),
+            ("--etcd-endpoint", !self.etcd_endpoint.is_empty(), &[Etcd]),
+            ("--etcd-prefix", self.etcd_prefix != ETCD_PREFIX, &[Etcd]),
+            ("--etcd-ca", self.etcd_ca.is_some(), &[Etcd]),
+            ("--etcd-cert", self.etcd_cert.is_some(), &[Etcd]),
+            ("--etcd-user", self.etcd_user.is_some(), &[Etcd]),
+            ("--etcd-plaintext", self.etcd_plaintext, &[Etcd]),
+            ("--files", self.files.is_some(), &[Kubernetes, Etcd]),
+        ];
+        let name = |source: &SourceArg| source.to_possible_value().map(|value| value.get_name().to_owned());
+        match flags.iter().find(|(_, said, of)| *said && !of.contains(&self.source)) {
+            None => Ok(()),
+            Some((flag, _, of)) => {
+                let of: Vec<_> = of.iter().filter_map(name).collect();
+                Err(format!("{flag} belongs to --source {}; say that, or leave {flag} out", of.join(" or ")))
+            }
         }
     }
 
@@ -123,7 +155,7 @@ impl SourceArgs {
     fn etcd(self) -> Result<EtcdPlace, String> {
         if !self.etcd_prefix.ends_with('/') {
             return Err(format!(
-                "--etcd-prefix {0} has to end in a slash: without one it would mean the keys of {0}-old, too",
+                "--etcd-prefix {0:?} has to end in a slash: {0}/ means what lies below it, and not the keys of {0}-old, too",
                 self.etcd_prefix
             ));
         }
@@ -185,9 +217,34 @@ mod tests {
             ("--etcd-endpoint https://etcd.example --etcd-cert cert", "--etcd-key"),
             ("--etcd-endpoint https://etcd.example --etcd-user me", "--etcd-password-file"),
             ("--etcd-endpoint etcd.example:1", "does not begin with https://"),
+            ("--etcd-endpoint https://etcd.example --config /etc/gatepost", "--config belongs to --source file;"),
+            ("--etcd-endpoint https://etcd.example --context x", "--context belongs to --source kubernetes;"),
         ] {
             let told = etcd(flags).unwrap_err();
             assert!(told.contains(words), "{flags}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_another_source_is_not_passed_over() {
+        let told = |flags: &str| {
+            let parsed = Line::try_parse_from(format!("gatepost {flags}").split_whitespace()).expect(flags);
+            (parsed.source.clone().place().unwrap_err(), parsed.source.replicas().map(drop))
+        };
+        for (flags, words) in [
+            (
+                "--config /etc/gatepost --etcd-endpoint https://etcd.example",
+                "--etcd-endpoint belongs to --source etcd;",
+            ),
+            ("--config /etc/gatepost --etcd-prefix /x/", "--etcd-prefix belongs to --source etcd;"),
+            ("--config /etc/gatepost --kube-objects webhooks", "--kube-objects belongs to --source kubernetes;"),
+            ("--config /etc/gatepost --files /f", "--files belongs to --source kubernetes or etcd;"),
+            ("--source kubernetes --config /etc/gatepost", "--config belongs to --source file;"),
+            ("--source kubernetes --etcd-plaintext", "--etcd-plaintext belongs to --source etcd;"),
+        ] {
+            let (place, replicas) = told(flags);
+            assert!(place.starts_with(words), "{flags}: {place}");
+            assert_eq!(replicas, Err(place), "{flags}");
         }
     }
 }

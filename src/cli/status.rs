@@ -3,7 +3,7 @@
 use std::{io::Write as _, time::Duration};
 
 use super::{
-    Ending, complain,
+    Ending, complain, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::{
@@ -53,7 +53,7 @@ pub struct Status {
     wait: Option<Revision>,
 
     /// How long to wait for that
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     timeout: Duration,
 }
 
@@ -64,6 +64,9 @@ fn revision(text: &str) -> Result<Revision, &'static str> {
 impl Status {
     /// Asks and tells.
     pub fn run(self) -> Ending {
+        if let Some(why) = self.replicas.misuse() {
+            return misused("status", &why);
+        }
         let expect = self.replicas.expect.max(1);
         if let Some(wanted) = &self.wait {
             return replicas::wait(self.replicas, self.timeout, |seen| wait::adopted(seen, wanted, expect));

@@ -33,7 +33,7 @@ pub enum EtcdError {
         cause: String,
     },
     /// It took too long.
-    #[error("etcd gave no answer within {}; asked {asked}", humantime::format_duration(*.patience))]
+    #[error("etcd gave no answer within {}; asked {asked}", rounded(*.patience))]
     Late {
         /// The time it had.
         patience: Duration,
@@ -117,7 +117,10 @@ impl EtcdError {
         match self {
             Self::Access { .. } => "correct it",
             Self::Tls(error) => error.fix(),
-            Self::Unreachable { .. } => "see that it runs, and that address, port and authority are right",
+            Self::Unreachable { .. } => {
+                "see that etcd and nothing else listens there, with TLS where the endpoint is https:// and without where it \
+                 is http://, and that its certificate is of the authority you trust"
+            }
             Self::Late { .. } => "see whether its members run, can reach each other, and are not overloaded",
             Self::NoLeader { .. } => "see that more than half of its members run and can reach each other",
             Self::Login { .. } => "correct the user or the password file; etcd logs failed logins",
@@ -145,13 +148,20 @@ impl EtcdError {
         Self::Nonsense { endpoint: endpoint.to_owned(), cause: cause.to_owned() }
     }
 
-    /// The causes of several endpoints as one error.
+    /// The causes of several endpoints as one error. In whatever order they were asked, it is the same cause.
     pub(super) fn all(mut errors: Vec<Self>) -> Self {
+        errors.sort_by_cached_key(ToString::to_string);
         match errors.len() {
             1 => errors.remove(0),
             _ => Self::All(errors),
         }
     }
+}
+
+/// Fit to be told: what was left of a longer time has nanoseconds.
+fn rounded(patience: Duration) -> humantime::FormattedDuration {
+    let tenths = patience.as_millis().div_ceil(100).max(1);
+    humantime::format_duration(Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX)))
 }
 
 pub(super) fn listed(errors: &[EtcdError]) -> String {
@@ -197,7 +207,8 @@ impl Failure {
         }
         let cause = shortened(status.message());
         let says = |words: &str| cause.contains(words);
-        let user = || user.map_or("the nameless user".to_owned(), |user| format!("the user {user:?}"));
+        let user =
+            || user.map_or("whoever our certificate names, or nobody,".to_owned(), |user| format!("the user {user:?}"));
         match status.code() {
             Code::Unavailable if says("no leader") => {
                 Self { error: EtcdError::NoLeader { endpoint, cause }, done: Done::No }
@@ -235,4 +246,27 @@ fn never_answered(status: &Status) -> Option<(bool, String)> {
 
 fn shortened(message: &str) -> String {
     message.chars().take(LONGEST_MESSAGE).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_causes_are_the_same_error_in_whatever_order_they_came() {
+        let unreachable =
+            |endpoint: &str| EtcdError::Unreachable { endpoint: endpoint.into(), cause: "refused".into() };
+        let [one, other] = ["https://a.example", "https://b.example"].map(unreachable);
+        let all = EtcdError::all(vec![one.clone(), other.clone()]);
+        assert_eq!(EtcdError::all(vec![other, one.clone()]), all);
+        assert_eq!(EtcdError::all(vec![one.clone()]), one);
+    }
+
+    #[test]
+    fn what_was_left_of_a_time_is_told_in_tenths() {
+        let late = |nanos| EtcdError::Late { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
+        assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; asked x");
+        assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; asked x");
+        assert_eq!(late(1), "etcd gave no answer within 100ms; asked x");
+    }
 }

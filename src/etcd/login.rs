@@ -1,7 +1,7 @@
 //! Login: a token for a user's password.
 
 use std::{
-    fmt, fs,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -23,6 +23,7 @@ use super::{
     error::{Done, Failure},
     pb::etcdserverpb::{AuthenticateRequest, auth_client::AuthClient},
 };
+use crate::tls;
 
 /// Etcd makes passwords slow on purpose: a login may outlast the call that wanted it, and the next one has its token.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -127,7 +128,10 @@ async fn authenticate(login: &Login, endpoint: &str, channel: Channel) -> Result
             Ok(Some(token))
         }
         // Etcd that knows no users takes everybody as they come.
-        Err(status) if status.message().contains("authentication is not enabled") => Ok(None),
+        Err(status) if status.message().contains("authentication is not enabled") => {
+            tracing::warn!(endpoint, user = login.user, "etcd checks no users: whoever reaches it may write anything");
+            Ok(None)
+        }
         Err(status) => Err(failed(&status, login, endpoint)),
     }
 }
@@ -146,8 +150,9 @@ fn failed(status: &Status, login: &Login, endpoint: &str) -> Failure {
 
 fn password(login: &Login) -> Result<String, EtcdError> {
     let path = &login.password_file;
-    let text = fs::read_to_string(path)
-        .map_err(|error| EtcdError::file(path, &format!("the password cannot be read: {error}")))?;
+    let unreadable = |cause: &dyn fmt::Display| EtcdError::file(path, &format!("the password cannot be read: {cause}"));
+    let bytes = tls::regular::read(path).map_err(|error| unreadable(&error))?;
+    let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
     match text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line)) {
         "" => Err(EtcdError::file(path, "there is no password in it")),
         password => Ok(password.to_owned()),

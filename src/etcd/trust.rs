@@ -1,7 +1,6 @@
 //! Trust: what TLS is done with, as its files hold it now.
 
 use std::{
-    fs,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -15,7 +14,7 @@ use super::{
 };
 use crate::{
     model::hook::{EndpointTls, Transport},
-    tls::{SystemRoots, TlsError, client_config},
+    tls::{self, SystemRoots, TlsError, client_config},
 };
 
 /// How often the files are looked at, at most.
@@ -138,8 +137,5 @@ impl Material {
 }
 
 fn read(path: impl AsRef<Path>) -> Result<Pem, TlsError> {
-    let path = path.as_ref();
-    let unreadable =
-        |cause: std::io::Error| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() };
-    fs::read(path).map(Arc::from).map_err(unreadable)
+    tls::files::read(path.as_ref()).map(Arc::from)
 }

@@ -8,6 +8,7 @@ use std::{
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use super::KubeError;
+use crate::tls::regular;
 
 /// Where address and credentials of an apiserver come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,20 @@ impl Access {
         match !named && set("KUBERNETES_SERVICE_HOST").is_some() && !own() {
             true => Self::InCluster,
             false => Self::Kubeconfig { path, context },
+        }
+    }
+
+    /// Is the kubeconfig that was named no pipe? It is read again and again, and a pipe would have us wait.
+    pub(super) fn check_file(&self) -> Result<(), KubeError> {
+        match self {
+            Self::Kubeconfig { path: Some(path), .. } => {
+                let read = regular::read(path).map(drop);
+                read.map_err(|error| KubeError::Access {
+                    from: self.to_string(),
+                    cause: format!("cannot be read: {error}"),
+                })
+            }
+            Self::Kubeconfig { path: None, .. } | Self::InCluster => Ok(()),
         }
     }
 
@@ -71,7 +86,7 @@ impl fmt::Display for Access {
         match self {
             Self::InCluster => f.write_str("the Pod's service account"),
             Self::Kubeconfig { path: Some(path), .. } => path.display().fmt(f),
-            Self::Kubeconfig { path: None, .. } => f.write_str("the kubeconfig"),
+            Self::Kubeconfig { path: None, .. } => f.write_str("the kubeconfig of $KUBECONFIG, or ~/.kube/config"),
         }
     }
 }

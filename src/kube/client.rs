@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::{Config, client::Body};
 use serde_json::Value;
 
-use super::{Access, KubeError, List, Watch, pages::Pages};
+use super::{Access, KubeError, List, Watch, pages::Pages, plugin};
 
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +45,8 @@ impl Client {
     }
 
     /// The same, of settings that were read already.
-    pub(super) fn of(config: Config) -> Result<Self, KubeError> {
+    pub(super) fn of(mut config: Config) -> Result<Self, KubeError> {
+        plugin::keep(&mut config);
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let inner = kube::Client::try_from(config).map_err(|error| KubeError::call(&server, &error))?;
         Ok(Self { inner, server })

@@ -47,6 +47,7 @@ impl Connection {
     /// # Errors
     /// [`KubeError::Access`].
     pub async fn new(access: Access) -> Result<Self, KubeError> {
+        access.check_file()?;
         access.read().await?;
         Ok(Self { access, client: None, made_of: None, looking: None, renew: false, renewed: None, told: None })
     }

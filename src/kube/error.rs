@@ -11,6 +11,9 @@ use kube::{
     config::{InClusterError, KubeconfigError, LoadDataError},
 };
 
+use super::plugin::Broken;
+use crate::tls;
+
 /// Why nothing could be had from an apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
@@ -81,7 +84,7 @@ impl KubeError {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Access { .. } => {
-                "correct it; `kubectl get --raw /readyz` with the same kubeconfig shows when it works"
+                "correct it; outside of a Pod, `kubectl get --raw /readyz` with the same kubeconfig shows when it works"
             }
             Self::Unreachable { .. } => "see that it runs, and that the kubeconfig names its address and authority",
             Self::Late { .. } => "see whether it is overloaded, or ask another instance",
@@ -111,7 +114,13 @@ impl KubeError {
     }
 
     pub(super) fn in_cluster(error: &InClusterError) -> Self {
-        Self::Access { from: "the Pod's service account".to_owned(), cause: error.to_string() }
+        let cause = match error {
+            InClusterError::ReadEnvironmentVariable(_) => {
+                "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, as they are in a Pod".to_owned()
+            }
+            other => other.to_string(),
+        };
+        Self::Access { from: "the Pod's service account".to_owned(), cause }
     }
 
     pub(super) fn kubeconfig(from: &str, error: &KubeconfigError) -> Self {
@@ -162,7 +171,7 @@ fn data_cause(field: &str, error: &LoadDataError) -> String {
 fn auth_cause(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecStart(cause) => format!("the exec plugin cannot be started: {cause}"),
-        AuthError::AuthExecRun { out, .. } => format!("the exec plugin failed with {}", out.status),
+        AuthError::AuthExecRun { out, .. } => format!("the exec plugin {}", Broken::told(out.status)),
         AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
             "the exec plugin did not print an ExecCredential with a status".to_owned()
         }
@@ -183,7 +192,7 @@ fn innermost(error: &Error) -> String {
         told = inner.to_string();
         cause = inner.source();
     }
-    told
+    tls::told::told(&told).to_owned()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod connection;
 mod error;
 mod own;
 mod pages;
+pub mod plugin;
 mod watch;
 
 pub use self::{

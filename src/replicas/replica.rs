@@ -9,6 +9,9 @@ use std::{
 use super::Report;
 use crate::live::Current;
 
+/// So many causes are told until telling succeeds again.
+const MOST_CAUSES: usize = 16;
+
 /// This sidecar's name among its like, and how telling others of it goes.
 #[derive(Debug)]
 pub struct Replica {
@@ -26,6 +29,8 @@ pub struct Telling {
     pub told: Option<SystemTime>,
     /// Why it does not succeed now.
     pub failure: Option<String>,
+    /// Every cause of a failure since it last succeeded: each is news once, also where several take turns.
+    causes: Vec<String>,
 }
 
 impl Replica {
@@ -72,12 +77,30 @@ impl Replica {
             telling.told = Some(now);
         }
         let failure = outcome.err();
-        let news = telling.failure != failure;
+        let news = match &failure {
+            None => !std::mem::take(&mut telling.causes).is_empty(),
+            Some(cause) => !telling.causes.contains(cause) && telling.causes.len() < MOST_CAUSES,
+        };
+        telling.causes.extend(failure.clone().filter(|_| news));
         telling.failure = failure;
         news
     }
 
     fn lock(&self) -> MutexGuard<'_, Telling> {
         self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_that_take_turns_are_news_once_until_it_succeeds() {
+        let replica = Replica::new("cp-1");
+        let told = |outcome: Result<(), &str>| replica.told(outcome.map_err(str::to_owned), SystemTime::now());
+        let news =
+            [Ok(()), Err("reset"), Err("closed"), Err("reset"), Err("closed"), Ok(()), Ok(()), Err("reset")].map(told);
+        assert_eq!(news, [false, true, true, false, false, true, false, true]);
     }
 }

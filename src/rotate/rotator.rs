@@ -28,6 +28,9 @@ use crate::{
     telemetry::{Metrics, ReadOutcome},
 };
 
+/// So many causes of failed reads are told until one is good again.
+const MOST_CAUSES: usize = 16;
+
 /// Takes readings and puts what is good into force. The only one who publishes.
 #[derive(Debug)]
 pub struct Rotator {
@@ -42,7 +45,8 @@ pub struct Rotator {
     probing: HashMap<Endpoint, Probing>,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
     drain: Drain,
-    failed_read: Option<ReadError>,
+    /// Why reads have failed since the last good one, as it was told.
+    failed_reads: Vec<ReadError>,
     told_stale: bool,
 }
 
@@ -59,7 +63,7 @@ impl Rotator {
             probing: HashMap::new(),
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
-            failed_read: None,
+            failed_reads: Vec::new(),
             told_stale: false,
         }
     }
@@ -322,8 +326,10 @@ impl Rotator {
     }
 
     fn tell_failed_read(&mut self, error: ReadError) {
-        if self.failed_read.as_ref() != Some(&error) {
+        // A peer that is no store of ours fails in several ways, in turn.
+        if !self.failed_reads.contains(&error) && self.failed_reads.len() < MOST_CAUSES {
             tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
+            self.failed_reads.push(error.clone());
         }
         let before = self.current.failed_read();
         self.current.set_failed_read(Some(FailedRead {
@@ -331,7 +337,6 @@ impl Rotator {
             since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
             count: before.map_or(0, |before| before.count) + 1,
         }));
-        self.failed_read = Some(error);
         let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
         if stale && !self.told_stale {
             tracing::error!(after = ?STALE_AFTER, "no good read for too long: requests are refused");
@@ -340,7 +345,7 @@ impl Rotator {
     }
 
     fn tell_recovery(&mut self) {
-        if self.failed_read.take().is_some() {
+        if !std::mem::take(&mut self.failed_reads).is_empty() {
             tracing::info!(was_stale = self.told_stale, "configuration can be read again");
             self.current.set_failed_read(None);
         }

@@ -69,6 +69,7 @@ pub use self::{
     exempt::Say,
     known::Known,
     matched::{HookSet, How, Matched, Wanted},
+    names::is_dns_label,
     note::Note,
     problem::Problem,
     url::{UrlProblem, parse_url},

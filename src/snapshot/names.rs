@@ -2,7 +2,7 @@
 //! Source: `k8s.io/apimachinery/pkg/util/validation`.
 
 /// A DNS-1123 label: lower-case letters, digits and `-`, at most 63, a letter or digit at both ends.
-pub(super) fn is_dns_label(name: &str) -> bool {
+pub fn is_dns_label(name: &str) -> bool {
     name.len() <= 63 && is_dns_part(name)
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::problem::one_line;
+
 /// What is no problem with a configuration, and should be known to whoever wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -17,6 +19,6 @@ impl fmt::Display for Note {
     /// `file: path: text`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, path, text } = self;
-        write!(f, "{file}: {path}: {text}")
+        write!(f, "{}: {path}: {text}", one_line(file))
     }
 }

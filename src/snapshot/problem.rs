@@ -1,6 +1,6 @@
 //! Problem: one thing that is wrong with a configuration, where, and what to do about it.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// One thing that is wrong with what people wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +19,20 @@ pub struct Problem {
 impl fmt::Display for Problem {
     /// `file: path: what; fix`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, path, what, fix } = self;
+        let Self { path, what, fix, .. } = self;
+        let file = one_line(&self.file);
         match path.is_empty() {
             true => write!(f, "{file}: {what}; {fix}"),
             false => write!(f, "{file}: {path}: {what}; {fix}"),
         }
+    }
+}
+
+/// A file's or a key's name, control characters escaped: whoever may write there chose it.
+pub(super) fn one_line(name: &str) -> Cow<'_, str> {
+    match name.contains(char::is_control) {
+        true => name.escape_debug().to_string().into(),
+        false => name.into(),
     }
 }
 
@@ -61,6 +70,8 @@ mod tests {
             fix: "say K".into(),
         };
         assert_eq!(problem.to_string(), r#"a.yaml: kind: is "x\ny"; say K"#);
+        let problem = Problem { file: "a\n2026 ERROR b.yaml".into(), ..problem };
+        assert_eq!(problem.to_string(), r#"a\n2026 ERROR b.yaml: kind: is "x\ny"; say K"#);
     }
 
     #[test]

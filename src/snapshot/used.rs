@@ -4,7 +4,11 @@ use std::{collections::HashMap, hash::Hash};
 
 use rustc_hash::FxHashSet;
 
-use super::{at::At, kind::Kind, problem::quoted};
+use super::{
+    at::At,
+    kind::Kind,
+    problem::{one_line, quoted},
+};
 
 /// Names that must be unique among all documents, and where they were first used.
 #[derive(Debug, Default)]
@@ -33,8 +37,10 @@ impl Used {
 /// Reports a name that was used before.
 pub(super) fn first_use<K: Hash + Eq>(seen: &mut HashMap<K, String>, key: K, place: &At<'_>, what: &str, shown: &str) {
     match seen.get(&key) {
-        Some(first) => place
-            .problem(format!("{what} {} is already defined at {first}", quoted(shown)), "rename one, or remove one"),
+        Some(first) => place.problem(
+            format!("{what} {} is already defined at {}", quoted(shown), one_line(first)),
+            "rename one, or remove one",
+        ),
         None => _ = seen.insert(key, place.place_name()),
     }
 }

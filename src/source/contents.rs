@@ -51,6 +51,18 @@ pub enum ReadError {
     /// The file system did not answer.
     #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
     Hung(Duration),
+    /// A store has answered, and there was no time left to take up what it holds.
+    #[error(
+        "what {store} holds could not be taken up within {}; it is too much for this machine, or the files below --files \
+         are on a mount that is down",
+        humantime::format_duration(*.within)
+    )]
+    Unfinished {
+        /// The store.
+        store: String,
+        /// The time that a read has.
+        within: Duration,
+    },
     /// An apiserver cannot be asked, or says no.
     #[error("{0}; {fix}", fix = .0.fix())]
     Kube(#[from] KubeError),
@@ -111,7 +123,7 @@ impl ReadError {
             Self::NotAFile { .. } => "not_a_file",
             Self::TooLarge { .. } => "too_large",
             Self::Unsettled { .. } => "unsettled",
-            Self::Hung(_) | Self::Kube(KubeError::Late { .. }) => "hung",
+            Self::Hung(_) | Self::Unfinished { .. } | Self::Kube(KubeError::Late { .. }) => "hung",
             Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
             Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. } | KubeError::Unwritten { .. }) => "refused",
             Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",

@@ -56,6 +56,7 @@ impl EtcdSource {
     /// # Errors
     /// What is wrong with them.
     pub async fn new(place: EtcdPlace) -> Result<Self, ReadError> {
+        references::check(place.files.as_deref())?;
         let client = Client::open(&place.access).await?;
         Ok(Self { place, client, known: None, last: None, following: Outstanding::none() })
     }
@@ -91,7 +92,7 @@ impl EtcdSource {
             true => contents,
             false => references::follow(contents, files.as_deref()),
         };
-        self.following.run(left(by), follow).await.ok_or(ReadError::Hung(READ_DEADLINE))
+        self.following.run(left(by), follow).await.ok_or_else(|| self.unfinished())
     }
 
     /// Everything below the prefix.
@@ -102,7 +103,7 @@ impl EtcdSource {
         let (glance, files) = (ranged.glance(), self.place.files.clone());
         let contents = self.documents(ranged);
         let follow = move || references::follow(contents, files.as_deref());
-        let contents = self.following.run(left(by), follow).await.ok_or(ReadError::Hung(READ_DEADLINE))?;
+        let contents = self.following.run(left(by), follow).await.ok_or_else(|| self.unfinished())?;
         // Where nothing was put or deleted, as after a change of leader, it is still the state that it was.
         let still = self.last.as_ref().filter(|last| {
             let same = (last.glance.newest_mod, last.glance.count) == (glance.newest_mod, glance.count);
@@ -113,6 +114,10 @@ impl EtcdSource {
             None => contents,
         };
         Ok(Last { glance, contents })
+    }
+
+    fn unfinished(&self) -> ReadError {
+        ReadError::Unfinished { store: format!("etcd at {}", self.client), within: READ_DEADLINE }
     }
 
     /// Is it the store we know, and not its past?
@@ -155,6 +160,8 @@ impl EtcdSource {
 
 fn failed(error: EtcdError) -> ReadError {
     match error {
+        // The second question has what the first one left; that differs each time, and is no other cause.
+        EtcdError::Late { asked, .. } => EtcdError::Late { patience: READ_DEADLINE, asked }.into(),
         EtcdError::Nonsense { endpoint, cause } => ReadError::Garbled { store: format!("etcd at {endpoint}"), cause },
         error => error.into(),
     }

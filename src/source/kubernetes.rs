@@ -88,6 +88,7 @@ impl KubernetesSource {
     /// # Errors
     /// What is wrong with them.
     pub async fn new(place: KubernetesPlace) -> Result<Self, ReadError> {
+        references::check(place.files.as_deref())?;
         let connection = Connection::new(place.access.clone()).await?;
         Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling: Outstanding::none() })
     }
@@ -126,7 +127,8 @@ impl KubernetesSource {
         let (place, last) = (self.place.clone(), self.last.clone());
         let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
-        let contents = assembled.ok_or(ReadError::Hung(READ_DEADLINE))?.map_err(garbled)?;
+        let unfinished = || ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
+        let contents = assembled.ok_or_else(unfinished)?.map_err(garbled)?;
         let told = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
         contents.notes.iter().filter(|note| !told(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);

@@ -7,11 +7,24 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{Contents, Reference};
+use super::{Contents, ReadError, Reference};
 use crate::snapshot::{self, SourceFile};
 
 /// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
 pub(super) const LIMIT: u64 = 64 << 20;
+
+/// Is this a folder that files can be named in?
+///
+/// # Errors
+/// What it is instead.
+pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
+    match folder.map(|folder| (folder, fs::metadata(folder))) {
+        None => Ok(()),
+        Some((_, Ok(there))) if there.is_dir() => Ok(()),
+        Some((folder, Ok(_))) => Err(ReadError::unreadable(folder, &io::ErrorKind::NotADirectory.into())),
+        Some((folder, Err(error))) => Err(ReadError::unreadable(folder, &error)),
+    }
+}
 
 /// The same contents, from another machine, with exactly the references they make: files below `folder`.
 ///
@@ -99,6 +112,20 @@ mod tests {
         );
         let file = SourceFile { name: "a.yaml".to_owned(), bytes: Bytes::from(text) };
         Contents::new(vec![file], BTreeMap::new()).at(7)
+    }
+
+    #[test]
+    fn the_folder_has_to_be_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(check(None).is_ok() && check(Some(folder.path())).is_ok());
+        assert_eq!(
+            check(Some(&file)).unwrap_err().to_string(),
+            format!("cannot read {}: not a directory", file.display())
+        );
+        let absent = folder.path().join("absent");
+        assert!(check(Some(&absent)).unwrap_err().to_string().starts_with("cannot read"));
     }
 
     #[test]

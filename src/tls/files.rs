@@ -1,11 +1,11 @@
 //! Files: where the front's key pair and its clients' authority are read from.
 
 use std::{
-    fmt, fs,
+    fmt,
     path::{Path, PathBuf},
 };
 
-use super::{Oldest, TlsError};
+use super::{Oldest, TlsError, regular};
 
 /// Where the front's key pair and its clients' authority are read from, and what is asked of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,11 @@ impl ServerFiles {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
+/// What the file at `path` holds.
+///
+/// # Errors
+/// `Unreadable`.
+pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    regular::read(path)
+        .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }

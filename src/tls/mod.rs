@@ -5,8 +5,10 @@ mod clients;
 pub mod expiry;
 pub mod files;
 pub mod pem;
+pub mod regular;
 pub mod server;
 pub mod serving;
+pub mod told;
 mod x509;
 
 use std::sync::Arc;

@@ -60,7 +60,7 @@ fn in_every_replica(program: &Path) {
 
 fn a_user_who_may_only_read(program: &Path) {
     let cluster = Cluster::start(program, 1);
-    users::ask_who(&cluster);
+    users::ask_who(&cluster, users::by_password());
     let folder = tempfile::tempdir().unwrap();
     let password = write(folder.path(), "password", "hunter2\n").display().to_string();
     let login = ["--etcd-user", "gatepost", "--etcd-password-file", &password];

@@ -1,14 +1,18 @@
 //! What is read, and what that costs.
 
-use std::{fs, path::Path};
+use std::{fs, ops::Range, path::Path};
 
-use gatepost::{model::Revision, source::EtcdPlace};
+use gatepost::{
+    etcd::{Access, Client, EtcdError},
+    model::Revision,
+    source::EtcdPlace,
+};
 
 use crate::{
     cases::Case,
-    etcd::{Cluster, wait},
+    etcd::{Cluster, LONG, wait},
     proxy::Proxy,
-    setting::{PREFIX, Reader, configuration, hooks, names, place, sidecar, until_hook},
+    setting::{PREFIX, Reader, configuration, hooks, names, place, runtime, sidecar, until_hook},
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -17,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("an_empty_prefix_is_said_aloud", an_empty_prefix_is_said_aloud),
     ("certificates_come_from_a_folder_of_this_machine", certificates_come_from_a_folder_of_this_machine),
     ("garbage_in_a_key_is_rejected_and_the_last_good_stays", garbage_in_a_key_is_rejected),
+    ("a_prefix_larger_than_the_limit_is_said_to_be", a_prefix_larger_than_the_limit),
 ];
 
 fn keys_are_documents_and_changes_are_seen(program: &Path) {
@@ -122,4 +127,27 @@ fn garbage_in_a_key_is_rejected(program: &Path) {
     assert!(running.current.is_fresh(std::time::Instant::now()));
     cluster.delete(&format!("{PREFIX}broken"));
     wait("no rejection", || running.current.rejected().is_none().then_some(()));
+}
+
+/// Past what gRPC takes by default, up to the limit, and past that. Asked with time to spare: how much comes over within
+/// a read depends on the machine.
+fn a_prefix_larger_than_the_limit(program: &Path) {
+    const VALUE: usize = 1_200 << 10;
+    let cluster = Cluster::start(program, 1);
+    let value = "#".repeat(VALUE);
+    let access = Access { endpoints: cluster.urls(), ..Access::default() };
+    let whole = || runtime().block_on(async { Client::open(&access).await?.within(LONG).get_prefix(PREFIX).await });
+    let put = |keys: Range<usize>| {
+        for key in keys {
+            cluster.put(&format!("{PREFIX}{key}"), &value);
+        }
+    };
+    put(0..8);
+    assert_eq!(whole().expect("nine MiB are taken").pairs.len(), 8);
+    put(8..56);
+    let error = whole().unwrap_err();
+    assert!(matches!(error, EtcdError::TooLarge { .. }), "{error}");
+    cluster.delete(&format!("{PREFIX}0"));
+    cluster.delete(&format!("{PREFIX}1"));
+    assert_eq!(whole().expect("63 MiB are taken").pairs.len(), 54);
 }

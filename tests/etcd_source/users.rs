@@ -1,25 +1,36 @@
 //! Users of a cluster, as its administrator makes them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     etcd::{Cluster, range_of},
     setting::PREFIX,
 };
 
-/// From now on the cluster wants to know who asks. `gatepost` may read what is configured and write nothing, `nobody` may
-/// do nothing; the password of both is `hunter2`.
-pub(crate) fn ask_who(cluster: &Cluster) {
-    let (key, range_end) = range_of(PREFIX);
-    let read = json!({ "permType": "READ", "key": key, "range_end": range_end });
+/// Below which replicas tell of themselves.
+pub(crate) const REPLICAS: &str = "/gatepost/replicas/";
+
+/// The user `gatepost`, who says `hunter2`.
+pub(crate) fn by_password() -> Value {
+    json!({ "name": "gatepost", "password": "hunter2" })
+}
+
+/// From now on the cluster wants to know who asks: this user has the role that docs/sources.md gives, `nobody` (password
+/// `hunter2`) has none.
+pub(crate) fn ask_who(cluster: &Cluster, gatepost: Value) {
+    let allowed = |prefix: &str, what: &str| {
+        let (key, range_end) = range_of(prefix);
+        json!({ "name": "gatepost", "perm": { "permType": what, "key": key, "range_end": range_end } })
+    };
     for (path, question) in [
         ("role/add", json!({ "name": "root" })),
         ("user/add", json!({ "name": "root", "password": "hunter2-root" })),
         ("user/grant", json!({ "user": "root", "role": "root" })),
-        ("role/add", json!({ "name": "gatepost-read" })),
-        ("role/grant", json!({ "name": "gatepost-read", "perm": read })),
-        ("user/add", json!({ "name": "gatepost", "password": "hunter2" })),
-        ("user/grant", json!({ "user": "gatepost", "role": "gatepost-read" })),
+        ("role/add", json!({ "name": "gatepost" })),
+        ("role/grant", allowed(PREFIX, "READ")),
+        ("role/grant", allowed(REPLICAS, "READWRITE")),
+        ("user/add", gatepost),
+        ("user/grant", json!({ "user": "gatepost", "role": "gatepost" })),
         ("user/add", json!({ "name": "nobody", "password": "hunter2" })),
         ("enable", json!({})),
     ] {

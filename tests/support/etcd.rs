@@ -117,6 +117,15 @@ impl Cluster {
         node.child = Some(child);
     }
 
+    /// The same nodes over the same data, from now on over TLS with these options.
+    pub fn go_over_to_tls(&mut self, more: &[String]) {
+        (self.scheme, self.more) = ("https", more.to_vec());
+        for index in 0..self.nodes.len() {
+            self.kill(index);
+            self.start_node(index);
+        }
+    }
+
     /// Kills a node, as a power failure does.
     pub fn kill(&mut self, index: usize) {
         self.nodes[index].kill();

@@ -46,7 +46,7 @@ pub(super) enum PlaceError {
     NoFolder(PathBuf),
     #[error("--name {0:?} cannot be the name of a file; use letters, digits, dots and dashes")]
     Name(String),
-    #[error("{} cannot be written: {cause}; run this as a user who may write there", path.display())]
+    #[error("{} cannot be written: {cause}; {fix}", path.display(), fix = writable(.cause))]
     Write { path: PathBuf, cause: io::Error },
     #[error("the document cannot be written as YAML: {0}; this is a bug in gatepost")]
     Unwritable(String),
@@ -56,6 +56,14 @@ pub(super) enum PlaceError {
     Etcd(#[from] EtcdError),
     #[error("{0}; {fix}", fix = .0.fix())]
     Kube(#[from] KubeError),
+}
+
+fn writable(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::NotFound => "its folder has to be there",
+        io::ErrorKind::IsADirectory => "give a file, and not a folder",
+        _ => "run this as a user who may write there",
+    }
 }
 
 /// One file, key or object.

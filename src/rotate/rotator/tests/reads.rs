@@ -56,8 +56,9 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     let now = tokio::time::Instant::now().into_std();
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.take(reading(Err(error.clone()))).await;
-    rotator.take(reading(Err(error))).await;
+    rotator.take(reading(Err(error.clone()))).await;
     let failed = rotator.current.failed_read().expect("told");
+    assert_eq!(rotator.failed_reads, [error], "a cause is told once");
     assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
     assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
     assert!(!rotator.current.is_fresh(now));
@@ -65,6 +66,20 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     assert!(rotator.current.is_fresh(now));
     assert_eq!(rotator.current.failed_read(), None);
     assert_eq!(number(&rotator), 1, "the same contents are judged once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn causes_that_take_turns_are_told_once_until_a_read_is_good() {
+    let mut rotator = started(&[("a", 1)]).await;
+    let [one, other] =
+        ["one", "other"].map(|path| ReadError::unreadable(path.as_ref(), &io::ErrorKind::NotFound.into()));
+    for error in [&one, &other, &one, &other] {
+        rotator.take(reading(Err(error.clone()))).await;
+    }
+    assert_eq!(rotator.failed_reads, [one, other]);
+    assert_eq!(rotator.current.failed_read().expect("told").count, 4);
+    read(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!(rotator.failed_reads, []);
 }
 
 #[tokio::test(start_paused = true)]

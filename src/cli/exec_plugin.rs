@@ -1,0 +1,33 @@
+//! `exec-plugin`: keeps the program that a kubeconfig names for credentials within bounds. Not for people.
+
+use std::{ffi::OsString, io::Write as _, time::Duration};
+
+use super::Ending;
+use crate::kube::plugin;
+
+/// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
+#[derive(Debug, clap::Args)]
+#[command(name = plugin::COMMAND, hide = true)]
+pub struct ExecPlugin {
+    /// How many seconds it may take
+    seconds: u64,
+
+    /// The plugin
+    plugin: OsString,
+
+    /// What it is called with
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl ExecPlugin {
+    /// Ends with the plugin's own code, or one that says why it was ended.
+    pub fn run(self) -> Ending {
+        match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
+            // Nobody reads it where the sidecar has ended meanwhile.
+            Ok(printed) => drop(std::io::stdout().write_all(&printed)),
+            Err(broken) => return Ending::Plugin(broken.code()),
+        }
+        Ending::Good
+    }
+}
