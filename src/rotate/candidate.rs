@@ -1,6 +1,11 @@
 //! Candidate: a configuration without a single problem, not yet in force.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustls::ClientConfig;
 
@@ -44,6 +49,10 @@ pub struct Known {
     tls: TlsConfigs,
 }
 
+/// For so long a check lets others go first between its steps. Where nobody waits that costs nothing; on a machine
+/// without a moment to spare each time costs a slice, and in five seconds the configuration must be known.
+const PAUSES_FOR: Duration = Duration::from_millis(250);
+
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 
 /// Checks everything that can be checked without asking a hook: documents, the files they refer to, TLS material, and
@@ -66,7 +75,14 @@ impl Known {
     /// # Errors
     /// Every problem there is, not just the first.
     pub fn candidate(&mut self, contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
-        let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written))?;
+        let began = Instant::now();
+        // A thread keeps its slice of some milliseconds however nice it is, unless it offers it.
+        let pause = || {
+            if began.elapsed() < PAUSES_FOR {
+                thread::yield_now();
+            }
+        };
+        let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written), &pause)?;
         let snapshot = snapshot.noted(&contents.notes);
         let system = tls::SystemRoots::default();
         let mut tls = TlsConfigs::new();
@@ -91,7 +107,7 @@ impl Known {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let findings = on_hazard.judge(&snapshot)?;
+        let findings = on_hazard.judge(&snapshot, &pause)?;
         let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
         self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
         Ok(Candidate {

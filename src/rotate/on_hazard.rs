@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::snapshot::{
-    Problem, Snapshot,
+    Pause, Problem, Snapshot,
     hazards::{Finding, Severity},
 };
 
@@ -24,11 +24,11 @@ impl OnHazard {
     ///
     /// # Errors
     /// What is found as problems, one for each hook concerned, where it is denied.
-    pub(super) fn judge(self, snapshot: &Snapshot) -> Result<Vec<Finding>, Vec<Problem>> {
+    pub(super) fn judge(self, snapshot: &Snapshot, pause: Pause<'_>) -> Result<Vec<Finding>, Vec<Problem>> {
         if self == Self::Off {
             return Ok(Vec::new());
         }
-        let findings = snapshot.hazards();
+        let findings = snapshot.hazards_with(pause);
         let denied = |finding: &&Finding| self == Self::Deny && finding.severity < Severity::Gap;
         let problems: Vec<_> = findings.iter().filter(denied).flat_map(problems).collect();
         if problems.is_empty() { Ok(findings) } else { Err(problems) }

@@ -6,7 +6,8 @@ use std::{collections::HashMap, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents, matcher::Former, part::Part,
+    Pause, Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents, matcher::Former,
+    part::Part,
 };
 use crate::model::BreakGlass;
 
@@ -33,11 +34,17 @@ impl KnownFile {
 }
 
 impl Known {
-    /// As [`load`](super::load), and sooner where these files, or some of them, were loaded last.
+    /// As [`load`](super::load), and sooner where these files, or some of them, were loaded last. Pauses after each file
+    /// and each configuration.
     ///
     /// # Errors
     /// Every problem that there is, in the order of the files and of what is written in them.
-    pub fn load(&mut self, files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
+    pub fn load(
+        &mut self,
+        files: &[SourceFile],
+        read: ReadFile<'_>,
+        pause: Pause<'_>,
+    ) -> Result<Snapshot, Vec<Problem>> {
         let mut former = std::mem::take(&mut self.files);
         for file in files {
             let known = former.remove(&file.name).filter(|known| known.bytes == file.bytes);
@@ -47,6 +54,7 @@ impl Known {
                 _ => Part::of(&file.name, &known.documents, read).map(Arc::new),
             };
             self.files.insert(file.name.clone(), known);
+            pause();
         }
         let known = files.iter().map(|file| (&*file.name, &self.files[&file.name]));
         let parts: Option<Vec<_>> = known.clone().map(|(_, known)| known.part.as_deref()).collect();
@@ -55,7 +63,7 @@ impl Known {
             // Something is wrong, in a file or between two: everything that is, is told in one go and in order.
             None => check::check(known.map(|(name, known)| (name, &*known.documents)), read)?,
         };
-        let snapshot = Snapshot::compile(checked, &self.former);
+        let snapshot = Snapshot::compile(checked, &self.former, pause);
         self.former = Former { hooks: snapshot.hooks.clone(), matcher: snapshot.matcher.clone() };
         Ok(snapshot)
     }
@@ -71,6 +79,8 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NO_PAUSE: Pause<'static> = &|| ();
 
     fn file(name: &str, hook: &str) -> SourceFile {
         let text = format!(
@@ -96,7 +106,11 @@ mod tests {
             vec![file("b", "three"), file("a", "one"), file("c", "]")],
             vec![file("a", "one")],
         ] {
-            assert_eq!(told(known.load(&files, no_file)), told(super::super::load(&files, no_file)), "{files:?}");
+            assert_eq!(
+                told(known.load(&files, no_file, NO_PAUSE)),
+                told(super::super::load(&files, no_file)),
+                "{files:?}"
+            );
             assert_eq!(known.files.len(), files.len(), "nothing is kept that has gone");
         }
     }
@@ -112,11 +126,11 @@ mod tests {
         let files = [file("a", name), SourceFile { name: "b.yaml".into(), bytes: webhooks.into() }];
         let (mut known, no_file): (_, ReadFile<'_>) = (Known::default(), &|_| Err(std::io::ErrorKind::NotFound.into()));
         for _ in 0..2 {
-            let snapshot = known.load(&files, no_file).unwrap();
+            let snapshot = known.load(&files, no_file, NO_PAUSE).unwrap();
             let ids: Vec<_> = snapshot.hooks.iter().map(|hook| &*hook.id).collect();
             assert_eq!(ids, ["a/a.b.c/0", "a/a.b.c/1"]);
         }
-        let alone = known.load(&files[1..], no_file).unwrap();
+        let alone = known.load(&files[1..], no_file, NO_PAUSE).unwrap();
         assert_eq!(&*alone.hooks[0].id, "a/a.b.c/0");
     }
 
@@ -125,9 +139,9 @@ mod tests {
         let mut known = Known::default();
         let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
         let read = |known: &Known, name: &str| Arc::as_ptr(&known.files[name].documents);
-        let before = known.load(&[file("a", "one"), file("b", "two")], no_file).unwrap();
+        let before = known.load(&[file("a", "one"), file("b", "two")], no_file, NO_PAUSE).unwrap();
         let documents = [read(&known, "a.yaml"), read(&known, "b.yaml")];
-        let after = known.load(&[file("a", "one"), file("b", "three")], no_file).unwrap();
+        let after = known.load(&[file("a", "one"), file("b", "three")], no_file, NO_PAUSE).unwrap();
         assert_eq!(read(&known, "a.yaml"), documents[0]);
         assert!(Arc::ptr_eq(&before.hooks[0], &after.hooks[0]));
         assert!(!Arc::ptr_eq(&before.hooks[1], &after.hooks[1]));
@@ -146,15 +160,15 @@ mod tests {
         let certificate = || rcgen::generate_simple_self_signed(["one".to_owned()]).unwrap().cert.pem();
         let (one, other) = (certificate(), certificate());
         let used = |snapshot: &Snapshot| snapshot.hooks[0].endpoint.tls.as_ref().unwrap().ca_pem.clone().unwrap();
-        let first = known.load(&files, &authority(&one)).unwrap();
-        let again = known.load(&files, &authority(&one)).unwrap();
+        let first = known.load(&files, &authority(&one), NO_PAUSE).unwrap();
+        let again = known.load(&files, &authority(&one), NO_PAUSE).unwrap();
         assert!(Arc::ptr_eq(&first.hooks[0], &again.hooks[0]));
-        let renewed = known.load(&files, &authority(&other)).unwrap();
+        let renewed = known.load(&files, &authority(&other), NO_PAUSE).unwrap();
         assert_eq!([&*used(&first), &*used(&renewed)], [one.as_bytes(), other.as_bytes()]);
-        let problems = known.load(&files, &authority("no certificate")).unwrap_err();
+        let problems = known.load(&files, &authority("no certificate"), NO_PAUSE).unwrap_err();
         assert_eq!(problems.len(), 1, "{problems:?}");
-        let gone = known.load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap_err();
+        let gone = known.load(&files, &|_| Err(std::io::ErrorKind::NotFound.into()), NO_PAUSE).unwrap_err();
         assert!(gone[0].what.contains("cannot be read"), "{gone:?}");
-        assert_eq!(*used(&known.load(&files, &authority(&one)).unwrap()), *one.as_bytes());
+        assert_eq!(*used(&known.load(&files, &authority(&one), NO_PAUSE).unwrap()), *one.as_bytes());
     }
 }

@@ -89,6 +89,9 @@ pub struct SourceFile {
 /// Reads a file that the configuration refers to, its path as written there.
 pub type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
 
+/// Called between two steps of what takes long, so that whoever shares a core with others may let them go first.
+pub type Pause<'a> = &'a dyn Fn();
+
 /// Where a hook comes from, and what its entry says that the hook itself does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -125,7 +128,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    Known::default().load(files, read)
+    Known::default().load(files, read, &|| ())
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
@@ -154,11 +157,11 @@ pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -
 impl Snapshot {
     /// A configuration without hooks.
     pub fn empty() -> Self {
-        Self::compile(Checked::default(), &Former::default())
+        Self::compile(Checked::default(), &Former::default(), &|| ())
     }
 
     /// Rules are filed sooner where they were among the former ones.
-    fn compile(checked: Checked, former: &Former) -> Self {
+    fn compile(checked: Checked, former: &Former, pause: Pause<'_>) -> Self {
         let checked = checked.finished();
         let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // Configurations of two kinds may share a name; their hooks are then counted together.
@@ -175,12 +178,15 @@ impl Snapshot {
                     });
                     origins.push(Arc::clone(origin));
                 }
+                pause();
                 initializers.extend_from_slice(&configuration.initializers);
                 bypasses.extend(configuration.bypasses.iter().map(|(bypass, _)| Arc::clone(bypass)));
             }
         }
+        let matcher = Matcher::after(former, &hooks);
+        pause();
         Self {
-            matcher: Matcher::after(former, &hooks),
+            matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
             hooks,
             origins,

@@ -58,7 +58,7 @@ pub(super) fn with_references(
         reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
     };
     // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
-    let _ = documents.load(&contents.files, &read);
+    let _ = documents.load(&contents.files, &read, &|| ());
     let mut found = Contents::new(contents.files, followed.into_inner());
     if !contents.notes.is_empty() {
         found = found.noted(contents.notes);

@@ -26,7 +26,7 @@ pub use self::{
     finding::{Concerned, Finding, Severity},
     runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
 };
-use super::Snapshot;
+use super::{Pause, Snapshot};
 
 impl Snapshot {
     /// What can go wrong with these hooks although nothing is wrong with how they are written: the worst first, then
@@ -35,7 +35,12 @@ impl Snapshot {
     /// Labels of namespaces are those of the configuration's own documents. Of any other namespace only its name is
     /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says so.
     pub fn hazards(&self) -> Vec<Finding> {
-        let view = View::new(self);
+        self.hazards_with(&|| ())
+    }
+
+    /// The same, with pauses.
+    pub fn hazards_with(&self, pause: Pause<'_>) -> Vec<Finding> {
+        let view = View::new(self, pause);
         let mut found: Vec<Found> = Vec::new();
         for look in [
             own_pods::look,
@@ -51,6 +56,7 @@ impl Snapshot {
             scale::look,
         ] {
             look(&view, &mut found);
+            pause();
         }
         finding::finished(&view, found)
     }

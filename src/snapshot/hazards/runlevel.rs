@@ -91,7 +91,7 @@ pub struct Advice {
 /// depend on no other, and one more than the highest hook that must approve their pods for others. Beside them, the
 /// selector that each hook should carry.
 pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTreeMap<String, u32>, Vec<Advice>) {
-    let view = View::new(snapshot);
+    let view = View::new(snapshot, &|| ());
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
     let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();

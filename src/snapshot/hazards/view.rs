@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    super::{Origin, Snapshot, namespace::NAME_LABEL},
+    super::{Origin, Pause, Snapshot, namespace::NAME_LABEL},
     finding::Severity,
     requests::{POD, Request},
 };
@@ -57,15 +57,24 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
-        let seen = snapshot.hooks.iter().zip(&snapshot.origins).map(|(hook, origin)| Seen {
-            hook,
-            origin,
-            rules: hook.rules.iter().filter(|rule| rule.api_groups.iter().any(|group| is_looked_for(group))).collect(),
-            closed: origin.declared_policy != FailurePolicy::Ignore,
-            home: home(&hook.endpoint.address),
-        });
-        Self { hooks: seen.collect(), snapshot }
+    pub(super) fn new(snapshot: &'a Snapshot, pause: Pause<'_>) -> Self {
+        /// So many hooks are looked at between two pauses.
+        const AT_ONCE: usize = 50;
+        let looked_for = |rule: &&Rule| rule.api_groups.iter().any(|group| is_looked_for(group));
+        let mut hooks = Vec::with_capacity(snapshot.hooks.len());
+        for (number, (hook, origin)) in snapshot.hooks.iter().zip(&snapshot.origins).enumerate() {
+            if number % AT_ONCE == 0 {
+                pause();
+            }
+            hooks.push(Seen {
+                hook,
+                origin,
+                rules: hook.rules.iter().filter(looked_for).collect(),
+                closed: origin.declared_policy != FailurePolicy::Ignore,
+                home: home(&hook.endpoint.address),
+            });
+        }
+        Self { hooks, snapshot }
     }
 
     /// Every hook whose failures reject, with its number.
