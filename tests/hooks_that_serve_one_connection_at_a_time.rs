@@ -123,7 +123,7 @@ async fn answers(inbox: &Inbox, calls: usize) {
 
 /// Whichever worker asks, it is answered: one after the other, and all at once.
 async fn every_worker_is_answered(channel: &Channel) {
-    channel.probe(LONG).await.expect("connects");
+    channel.probe(None, LONG).await.expect("connects");
     let inbox = Arc::new(Inbox::default());
     for call in 0..6 {
         ask(channel, call % WORKERS, &inbox);
@@ -134,7 +134,7 @@ async fn every_worker_is_answered(channel: &Channel) {
     }
     answers(&inbox, 6).await;
     // The first worker's connection may be idle, or the other's.
-    channel.probe(LONG).await.expect("connects");
+    channel.probe(None, LONG).await.expect("connects");
 }
 
 #[tokio::test]
