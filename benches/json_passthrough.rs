@@ -71,7 +71,7 @@ impl Caller {
         let channels: Vec<_> = endpoints.into_iter().map(open).collect();
         runtime.block_on(async {
             for channel in &channels {
-                channel.probe(Duration::from_secs(10)).await.expect("connects");
+                channel.probe(None, Duration::from_secs(10)).await.expect("connects");
             }
         });
         Self { runtime, channels }

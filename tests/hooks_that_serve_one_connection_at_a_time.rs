@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, Inbox, Reply, Request},
+    hooks::{Call, Channel, HttpReply, Inbox, ProbePost, Reply, Request},
     model::{
         Endpoint, HttpForm, ReviewVersion, Rope, Transport,
         hook::{Address, EndpointTls},
@@ -123,7 +123,10 @@ async fn answers(inbox: &Inbox, calls: usize) {
 
 /// Whichever worker asks, it is answered: one after the other, and all at once.
 async fn every_worker_is_answered(channel: &Channel) {
-    channel.probe(LONG).await.expect("connects");
+    let post = ProbePost { path: "/validate".into(), form: HttpForm::Json(ReviewVersion::V1) };
+    for post in [None, Some(&post)] {
+        channel.probe(post, LONG).await.expect("passes");
+    }
     let inbox = Arc::new(Inbox::default());
     for call in 0..6 {
         ask(channel, call % WORKERS, &inbox);
@@ -134,7 +137,7 @@ async fn every_worker_is_answered(channel: &Channel) {
     }
     answers(&inbox, 6).await;
     // The first worker's connection may be idle, or the other's.
-    channel.probe(LONG).await.expect("connects");
+    channel.probe(None, LONG).await.expect("connects");
 }
 
 #[tokio::test]

@@ -89,7 +89,7 @@ async fn a_post_says_what_kube_apiserver_says() {
     let folder = tempfile::tempdir().expect("a folder");
     for (face, hook) in every_face(&folder, HttpScript::Allow).await {
         let channel = channel(&hook);
-        assert_eq!(channel.probe(LONG).await, Ok(()), "{face}");
+        assert_eq!(channel.probe(None, LONG).await, Ok(()), "{face}");
         until("it is agreed on by both sides", || hook.connections() == 1).await;
         assert!(hook.seen().is_empty(), "{face}: a probe connects and asks nothing");
         let ten = Duration::from_secs(10);
@@ -264,7 +264,7 @@ async fn an_http_2_connection_is_always_ready() {
     let channel = channel(&hook);
     for n in 1..4 {
         until("dialled ahead", || hook.connections() == n && hook.open_connections() == 1).await;
-        channel.probe(LONG).await.expect("connected");
+        channel.probe(None, LONG).await.expect("connected");
         hook.hang_up();
     }
     until("dialled ahead", || hook.connections() == 4 && hook.open_connections() == 1).await;
@@ -282,12 +282,12 @@ async fn an_http_1_connection_is_open_only_once_it_has_carried_a_call() {
         let mut dialled = usize::from(matches!(face, "no alpn" | "http/1.1"));
         until("the protocol is learnt", || hook.connections() == dialled && hook.open_connections() == 0).await;
         for _ in 0..2 {
-            channel.probe(LONG).await.expect("connects");
+            channel.probe(None, LONG).await.expect("connects");
             dialled += 1;
             until("a probe leaves", || hook.connections() == dialled && hook.open_connections() == 0).await;
         }
         post(&channel).await.expect("a reply");
-        channel.probe(LONG).await.expect("connected");
+        channel.probe(None, LONG).await.expect("connected");
         post(&channel).await.expect("a reply");
         assert_eq!((hook.connections(), hook.open_connections()), (dialled + 1, 1), "{face}: it is kept");
         hook.hang_up();
@@ -326,7 +326,7 @@ async fn a_hook_that_gives_up_is_a_lost_connection() {
 async fn a_probe_says_why_it_cannot_connect() {
     let refused = |hook: &HttpHook, tls| {
         let channel = Channel::open(hook.endpoint(), tls, &[Handle::current()]);
-        async move { channel.probe(LONG).await.expect_err("no connection").to_string() }
+        async move { channel.probe(None, LONG).await.expect_err("no connection").to_string() }
     };
     let (hook, stranger) =
         (HttpHook::tls(HttpScript::Allow, &[H2]).await, HttpHook::tls(HttpScript::Allow, &[H2]).await);
@@ -342,7 +342,7 @@ async fn a_probe_says_why_it_cannot_connect() {
     let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
     let nobody = Endpoint { address, tls: None, transport: Transport::Http };
     let channel = Channel::open(nobody, None, &[Handle::current()]);
-    let failure = channel.probe(LONG).await.expect_err("nobody listens");
+    let failure = channel.probe(None, LONG).await.expect_err("nobody listens");
     assert!(matches!(failure.cause, CallFailure::Connect(_)) && failure.step == Step::Connect, "{failure:?}");
     assert!(matches!(post(&channel).await, Err(CallFailure::Connect(_))));
 }

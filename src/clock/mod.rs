@@ -4,7 +4,11 @@
 //! seconds before and after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is moved
 //! by setting the wall clock.
 
+mod pauses;
+
 use std::time::{Duration, Instant};
+
+pub use pauses::Pauses;
 
 /// Tells how long the machine has slept since it was started. Only differences mean something.
 ///

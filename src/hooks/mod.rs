@@ -5,6 +5,7 @@
 //! times out, retries or judges: that is `admit`'s, who sees the whole request.
 
 pub mod call;
+mod canned;
 pub mod channel;
 mod dial;
 mod dialler;
@@ -22,4 +23,4 @@ pub use channel::Channel;
 #[doc(hidden)]
 pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};
-pub use probe::ProbeFailure;
+pub use probe::{ProbeFailure, ProbePost};

@@ -12,23 +12,11 @@ use tokio::sync::oneshot;
 use super::{
     Channel, Inbox,
     call::{Call, HttpReply, Method, Reply, Request},
+    canned,
 };
 use crate::{
-    model::{CallFailure, HttpForm, Rope, Step, Transport, Unreachable},
-    wire::{
-        answer,
-        outbound::framed,
-        pb::k8s::io::{
-            api::{
-                admission::v1::{AdmissionRequest, AdmissionReview},
-                authentication::v1::UserInfo,
-            },
-            apimachinery::pkg::{
-                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-                runtime::RawExtension,
-            },
-        },
-    },
+    model::{CallFailure, Hook, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
+    wire::{answer, outbound::framed},
 };
 
 /// `grpc.health.v1.HealthCheckRequest`.
@@ -46,58 +34,105 @@ struct HealthCheckResponse {
 }
 
 const SERVING: i32 = 1;
-const PROBE_UID: &str = "gatepost-probe";
 /// The service whose health is asked.
 const SERVICE: &str = "gatepost.v1.Admission";
 
+/// Where the canned review is posted, and how it is written there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePost {
+    /// The hook's path.
+    pub path: Arc<str>,
+    /// The hook's form.
+    pub form: HttpForm,
+}
+
+impl ProbePost {
+    /// For that hook: none where it is not asked over HTTP, or where a review might have effects.
+    pub fn to(hook: &Hook) -> Option<Self> {
+        match &hook.protocol {
+            Protocol::Http { path, form } if hook.side_effects.free() => {
+                Some(Self { path: Arc::clone(path), form: *form })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Why a hook may not be asked yet: the step of the probe that failed, and how.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{cause} (step: {step})")]
+#[error("{}{cause} (step: {step})", posted.as_ref().map(|path| format!("POST {path}: ")).unwrap_or_default())]
 pub struct ProbeFailure {
     /// The last step that was taken.
     pub step: Step,
+    /// The path that the canned review was posted to, where it came to that.
+    pub posted: Option<Arc<str>>,
     /// How it failed.
     pub cause: CallFailure,
 }
 
+impl ProbeFailure {
+    /// At that step of a probe that could take so long. What is late is the whole probe, not what was left of it: equal
+    /// failures should read alike.
+    fn at(step: Step, timeout: Duration) -> impl Fn(CallFailure) -> Self {
+        move |cause| match cause {
+            CallFailure::Connect(why) => why.into(),
+            CallFailure::Timeout(_) => Self { step, posted: None, cause: CallFailure::Timeout(timeout) },
+            cause => Self { step, posted: None, cause },
+        }
+    }
+}
+
 impl From<Unreachable> for ProbeFailure {
     fn from(why: Unreachable) -> Self {
-        Self { step: why.step, cause: CallFailure::Connect(why) }
+        Self { step: why.step, posted: None, cause: CallFailure::Connect(why) }
     }
 }
 
 impl Channel {
     /// Is the hook there and willing? Connects (name, socket, TLS and peer identity), then asks the standard health
     /// service for `gatepost.v1.Admission`; where the hook has no such service, sends a canned dry-run review, to which
-    /// any valid answer will do. A hook that is asked over HTTP is connected to and nothing more: an existing webhook
-    /// never sees a review that no apiserver would send.
+    /// any valid answer will do. A hook that is asked over HTTP is posted that review, to which any whole reply will do
+    /// that is not nobody's; without `post` it is connected to and nothing more.
     ///
     /// # Errors
-    /// Why the hook cannot be asked, and at which step; [`CallFailure::Grpc`] also where it says it is not serving.
-    pub async fn probe(&self, timeout: Duration) -> Result<(), ProbeFailure> {
+    /// Why the hook cannot be asked, and at which step; [`CallFailure::Grpc`] also where it says it is not serving,
+    /// [`CallFailure::Http`] where there is no hook at that path.
+    pub async fn probe(&self, post: Option<&ProbePost>, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = Instant::now() + timeout;
         self.connected(timeout).await?;
-        if self.endpoint().transport == Transport::Http {
-            return Ok(());
+        let left = until.saturating_duration_since(Instant::now());
+        match (self.endpoint().transport, post) {
+            (Transport::Grpc, _) => self.serves(left, timeout).await,
+            (Transport::Http, None) => Ok(()),
+            (Transport::Http, Some(post)) => self.replies(post, left).await.map_err(|cause| {
+                let failure = ProbeFailure::at(Step::Review, timeout)(cause);
+                let posted = (failure.step == Step::Review).then(|| Arc::clone(&post.path));
+                ProbeFailure { posted, ..failure }
+            }),
         }
-        let left = || until.saturating_duration_since(Instant::now());
-        // The whole probe was late, not what was left of it: equal failures should read alike.
-        let at = |step| {
-            move |cause| match cause {
-                CallFailure::Timeout(_) => ProbeFailure { step, cause: CallFailure::Timeout(timeout) },
-                cause => ProbeFailure { step, cause },
-            }
-        };
+    }
+
+    /// Asks the health service, or else for a review, within what is `left` of the probe's `timeout`.
+    async fn serves(&self, left: Duration, timeout: Duration) -> Result<(), ProbeFailure> {
+        let until = Instant::now() + left;
         let health = framed(&HealthCheckRequest { service: SERVICE.to_owned() });
-        match self.ask_once(Method::Health, health, left()).await {
-            Ok(reply) => serving(reply).map_err(at(Step::Health)),
+        match self.ask_once(Method::Health, health, left).await {
+            Ok(reply) => serving(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
             // No health service, or it does not know ours.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
-                let reply = self.ask_once(Method::Validate, framed(&canned_review()), left()).await;
-                reply.and_then(|reply| answer::decode(PROBE_UID, reply)).map(drop).map_err(at(Step::Review))
+                let left = until.saturating_duration_since(Instant::now());
+                let reply = self.ask_once(Method::Validate, canned::message(), left).await;
+                let answer = reply.and_then(|reply| answer::decode(canned::UID, reply));
+                answer.map(drop).map_err(ProbeFailure::at(Step::Review, timeout))
             }
-            Err(failure) => Err(at(Step::Health)(failure)),
+            Err(failure) => Err(ProbeFailure::at(Step::Health, timeout)(failure)),
         }
+    }
+
+    /// Posts the canned review and looks whether the hook itself replies.
+    async fn replies(&self, post: &ProbePost, left: Duration) -> Result<(), CallFailure> {
+        let reply = self.post_once(&post.path, post.form, canned::written(post.form)?, left).await?;
+        answered(reply.status)
     }
 
     /// Waits until the first worker is connected.
@@ -159,6 +194,18 @@ impl Channel {
     }
 }
 
+/// Is a reply with that status the hook's own? What it makes of a kind that it never asked for says nothing, but some
+/// statuses say that nobody is there.
+fn answered(status: u16) -> Result<(), CallFailure> {
+    let fix = match status {
+        404 => "there is no hook at this path: correct the path in its clientConfig, or have it served",
+        405 => "what is at this path takes no POST: correct the path in its clientConfig",
+        502..=504 => "no hook is ready behind this path: start it, or look at what stands before it",
+        _ => return Ok(()),
+    };
+    Err(CallFailure::Http { status, message: fix.to_owned() })
+}
+
 /// Does the health service say that the hook serves?
 fn serving(reply: Bytes) -> Result<(), CallFailure> {
     match HealthCheckResponse::decode(reply) {
@@ -168,35 +215,6 @@ fn serving(reply: Bytes) -> Result<(), CallFailure> {
             message: format!("its health service says that {SERVICE} is not SERVING"),
         }),
         Err(error) => Err(CallFailure::Undecodable(error.to_string())),
-    }
-}
-
-/// A dry-run CREATE of a ConfigMap that no policy should mind; what a hook says to it does not matter.
-fn canned_review() -> AdmissionReview {
-    let object =
-        br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"gatepost-probe","namespace":"default"}}"#;
-    let options = br#"{"apiVersion":"meta.k8s.io/v1","kind":"CreateOptions","dryRun":["All"]}"#;
-    let raw = |json: &'static [u8]| Some(RawExtension { raw: Some(Bytes::from_static(json)) });
-    let text = |text: &str| Some(text.to_owned());
-    let kind = GroupVersionKind { group: text(""), version: text("v1"), kind: text("ConfigMap") };
-    let resource = GroupVersionResource { group: text(""), version: text("v1"), resource: text("configmaps") };
-    AdmissionReview {
-        request: Some(AdmissionRequest {
-            uid: text(PROBE_UID),
-            kind: Some(kind.clone()),
-            resource: Some(resource.clone()),
-            name: text("gatepost-probe"),
-            namespace: text("default"),
-            operation: text("CREATE"),
-            user_info: Some(UserInfo { username: text("system:gatepost:probe"), ..Default::default() }),
-            object: raw(object),
-            dry_run: Some(true),
-            options: raw(options),
-            request_kind: Some(kind),
-            request_resource: Some(resource),
-            ..Default::default()
-        }),
-        response: None,
     }
 }
 
@@ -212,5 +230,17 @@ mod tests {
             assert_eq!(serving(reply.into()).is_ok(), serves, "{status}");
         }
         assert!(serving(Bytes::from_static(&[0xff])).is_err(), "no answer at all");
+    }
+
+    #[test]
+    fn a_status_that_is_nobodys_is_no_reply() {
+        for status in [404, 405, 502, 503, 504] {
+            let failure = answered(status).expect_err("nobody is there");
+            assert!(matches!(&failure, CallFailure::Http { status: told, .. } if *told == status), "{failure:?}");
+        }
+        // What a hook may say to a kind that it does not know, or while it has too much to do.
+        for status in [200, 204, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {
+            assert_eq!(answered(status), Ok(()), "{status}");
+        }
     }
 }

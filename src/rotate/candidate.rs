@@ -1,16 +1,12 @@
 //! Candidate: a configuration without a single problem, not yet in force.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rustls::ClientConfig;
 
 use super::OnHazard;
 use crate::{
+    clock::Pauses,
     model::{
         BreakGlass, Endpoint, Revision,
         hook::{EndpointTls, Transport},
@@ -49,9 +45,8 @@ pub struct Known {
     tls: TlsConfigs,
 }
 
-/// For so long a check lets others go first between its steps. Where nobody waits that costs nothing; on a machine
-/// without a moment to spare each time costs a slice, and in five seconds the configuration must be known.
-const PAUSES_FOR: Duration = Duration::from_millis(250);
+/// For so long a check lets reviews go first between its steps.
+const PAUSES: Duration = Duration::from_millis(250);
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 
@@ -75,13 +70,8 @@ impl Known {
     /// # Errors
     /// Every problem there is, not just the first.
     pub fn candidate(&mut self, contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
-        let began = Instant::now();
-        // A thread keeps its slice of some milliseconds however nice it is, unless it offers it.
-        let pause = || {
-            if began.elapsed() < PAUSES_FOR {
-                thread::yield_now();
-            }
-        };
+        let pauses = Pauses::within(PAUSES);
+        let pause = || pauses.pause();
         let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written), &pause)?;
         let snapshot = snapshot.noted(&contents.notes);
         let system = tls::SystemRoots::default();

@@ -1,16 +1,23 @@
 //! Probing: asks a new endpoint again and again, ever more slowly, until it answers.
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, Hasher, RandomState},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use tokio::{sync::mpsc, task::AbortHandle};
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+    time::timeout,
+};
 
+use super::seating::Seat;
 use crate::{
-    hooks::{Channel, ProbeFailure},
+    hooks::{Channel, ProbeFailure, ProbePost},
     live::{Rotation, generation::Replacement},
+    model::{Endpoint, Hook},
 };
 
 /// How long a hook has for one probe, connection and handshake included.
@@ -24,6 +31,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct ProbeNews {
     pub(super) channel: Arc<Channel>,
+    /// What was posted, if anything was to be.
+    pub(super) post: Option<ProbePost>,
     pub(super) outcome: Result<(), ProbeFailure>,
 }
 
@@ -31,6 +40,8 @@ pub(super) struct ProbeNews {
 #[derive(Debug)]
 pub(super) struct Probing {
     pub(super) channel: Arc<Channel>,
+    /// What the newest configuration lets be posted there.
+    post: watch::Sender<Option<ProbePost>>,
     since: SystemTime,
     last_failure: Option<ProbeFailure>,
     probes: AbortHandle,
@@ -38,9 +49,26 @@ pub(super) struct Probing {
 
 impl Probing {
     /// Begins to probe in the background; each probe's end is told to `news`.
-    pub(super) fn begin(channel: Arc<Channel>, news: mpsc::Sender<ProbeNews>) -> Self {
-        let probes = tokio::spawn(probe_until_passed(Arc::clone(&channel), news)).abort_handle();
-        Self { channel, since: SystemTime::now(), last_failure: None, probes }
+    pub(super) fn begin(channel: Arc<Channel>, post: Option<ProbePost>, news: mpsc::Sender<ProbeNews>) -> Self {
+        let (post, posted) = watch::channel(post);
+        let probes = tokio::spawn(probe_until_passed(Arc::clone(&channel), posted, news)).abort_handle();
+        Self { channel, post, since: SystemTime::now(), last_failure: None, probes }
+    }
+
+    /// From now on, post this. A probe under way still posts what it began with, and is not believed.
+    pub(super) fn change_post(&self, post: Option<&ProbePost>) {
+        self.post.send_if_modified(|before| {
+            let other = before.as_ref() != post;
+            if other {
+                *before = post.cloned();
+            }
+            other
+        });
+    }
+
+    /// Is it of this probing, and of what is to be posted now? An endpoint may have been removed and come back.
+    pub(super) fn believes(&self, news: &ProbeNews) -> bool {
+        Arc::ptr_eq(&self.channel, &news.channel) && *self.post.borrow() == news.post
     }
 
     pub(super) fn last_failure(&self) -> Option<&ProbeFailure> {
@@ -66,15 +94,43 @@ impl Drop for Probing {
     }
 }
 
-async fn probe_until_passed(channel: Arc<Channel>, news: mpsc::Sender<ProbeNews>) {
+/// What is posted to each endpoint that has to pass a probe: the first of its hooks in the configuration that may be sent
+/// a canned review says it.
+pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], seats: &[Seat]) -> HashMap<&'a Endpoint, ProbePost> {
+    let mut posts = HashMap::new();
+    for (hook, seat) in hooks.iter().zip(seats) {
+        if let Seat::Unproven | Seat::Moving(_) = seat
+            && let Some(post) = ProbePost::to(hook)
+        {
+            posts.entry(&hook.endpoint).or_insert(post);
+        }
+    }
+    posts
+}
+
+/// Probes until the owner has heard that the endpoint has passed, and drops us. What is posted may change at any time; it
+/// is tried at once then, as the endpoint may never pass, or has passed, by what was posted before.
+async fn probe_until_passed(
+    channel: Arc<Channel>,
+    mut post: watch::Receiver<Option<ProbePost>>,
+    news: mpsc::Sender<ProbeNews>,
+) {
     for failures in 1.. {
-        let outcome = channel.probe(PROBE_TIMEOUT).await;
+        let posted = post.borrow_and_update().clone();
+        let outcome = channel.probe(posted.as_ref(), PROBE_TIMEOUT).await;
         let passed = outcome.is_ok();
-        let told = news.send(ProbeNews { channel: Arc::clone(&channel), outcome }).await;
-        if passed || told.is_err() {
+        if news.send(ProbeNews { channel: Arc::clone(&channel), post: posted, outcome }).await.is_err() {
             return;
         }
-        tokio::time::sleep(pause(failures, RandomState::new().build_hasher().finish())).await;
+        let pause = pause(failures, RandomState::new().build_hasher().finish());
+        let changed = match passed {
+            true => post.changed().await,
+            // A pause that ends by itself is the ordinary case.
+            false => timeout(pause, post.changed()).await.unwrap_or(Ok(())),
+        };
+        if changed.is_err() {
+            return;
+        }
     }
 }
 

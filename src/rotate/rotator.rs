@@ -13,12 +13,12 @@ use super::{
     candidate::Known,
     draining::Drain,
     on_hazard,
-    probing::{ProbeNews, Probing},
+    probing::{ProbeNews, Probing, posts},
     seating::{Seat, Seated, seat},
 };
 use crate::{
     clock::Moment,
-    hooks::Channel,
+    hooks::{Channel, ProbePost},
     live::{
         Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
     },
@@ -219,6 +219,7 @@ impl Rotator {
         let seated: Vec<_> = in_force.hooks.iter().map(seated).collect();
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
         let seats = seat((in_force.number > 0).then_some(&seated), new);
+        let posts = posts(&candidate.snapshot.hooks, &seats);
         let mut opened = HashMap::new();
         let mut hooks = Vec::with_capacity(seats.len());
         for (hook, seat) in candidate.snapshot.hooks.iter().zip(seats) {
@@ -244,13 +245,14 @@ impl Rotator {
                 }
                 Seat::Unproven => {
                     let metrics = self.metrics.hook(&hook.name);
-                    let probing = self.probing(hook, candidate);
+                    let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
                     (Arc::clone(&probing.channel), probing.rotation(), None, metrics)
                 }
                 Seat::Moving(place) => {
                     let old = &in_force.hooks[place];
                     let metrics = metrics(old);
-                    let replacement = self.probing(hook, candidate).replacement();
+                    let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
+                    let replacement = probing.replacement();
                     (Arc::clone(&old.channel), old.rotation.clone(), Some(replacement), metrics)
                 }
             };
@@ -259,23 +261,21 @@ impl Rotator {
         hooks
     }
 
-    /// The hook's endpoint as it is being probed, from now on if it was not.
-    fn probing(&mut self, hook: &Hook, candidate: &Candidate) -> &Probing {
+    /// The hook's endpoint as it is being probed, by this post, from now on if it was not.
+    fn probing(&mut self, hook: &Hook, candidate: &Candidate, post: Option<&ProbePost>) -> &Probing {
         let endpoint = &hook.endpoint;
-        self.probing.entry(endpoint.clone()).or_insert_with(|| {
+        let probing = self.probing.entry(endpoint.clone()).or_insert_with(|| {
             tracing::info!(hook = %hook.name, %endpoint, "hook is probed before it is asked there");
             let channel = Channel::open(endpoint.clone(), candidate.tls(endpoint), &self.workers);
-            Probing::begin(channel, self.probe_news.0.clone())
-        })
+            Probing::begin(channel, post.cloned(), self.probe_news.0.clone())
+        });
+        probing.change_post(post);
+        probing
     }
 
     fn hear(&mut self, news: ProbeNews) {
         let endpoint = news.channel.endpoint();
-        let Some(probing) = self.probing.get_mut(endpoint) else { return };
-        // News of an endpoint that was removed and came back is not news of this one.
-        if !Arc::ptr_eq(&probing.channel, &news.channel) {
-            return;
-        }
+        let Some(probing) = self.probing.get_mut(endpoint).filter(|probing| probing.believes(&news)) else { return };
         match news.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
             Err(failure) if probing.last_failure() == Some(&failure) => return,

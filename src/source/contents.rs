@@ -14,7 +14,7 @@ use crate::{
     etcd::EtcdError,
     kube::KubeError,
     model::Revision,
-    snapshot::{Note, SourceFile},
+    snapshot::{Note, Pause, SourceFile},
 };
 
 /// Why a read has failed. Whatever was in force stays in force, and its age grows.
@@ -180,14 +180,23 @@ pub struct Contents {
 impl Contents {
     /// Contents of these files and references, with their digest.
     pub fn new(files: Vec<SourceFile>, references: BTreeMap<String, Reference>) -> Self {
-        let digest = digest(&files, &references, &[]);
+        Self::with_pauses(files, references, &|| ())
+    }
+
+    /// The same, with a pause after each file.
+    pub(super) fn with_pauses(
+        files: Vec<SourceFile>,
+        references: BTreeMap<String, Reference>,
+        pause: Pause<'_>,
+    ) -> Self {
+        let digest = digest(&files, &references, &[], pause);
         Self { files, references, notes: Vec::new(), revision: Revision::of_digest(&digest), as_of: None, digest }
     }
 
     /// The same, with something to be known of them.
     #[must_use]
     pub fn noted(mut self, notes: Vec<Note>) -> Self {
-        self.digest = digest(&self.files, &self.references, &notes);
+        self.digest = digest(&self.files, &self.references, &notes, &|| ());
         self.revision = Revision::of_digest(&self.digest);
         self.notes = notes;
         self
@@ -214,7 +223,7 @@ impl Contents {
     }
 }
 
-fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>, notes: &[Note]) -> String {
+fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>, notes: &[Note], pause: Pause<'_>) -> String {
     let mut sha = Sha256::new();
     // Every part goes in with its length before it, so that no two different contents read the same.
     let mut part = |bytes: &[u8]| {
@@ -225,6 +234,7 @@ fn digest(files: &[SourceFile], references: &BTreeMap<String, Reference>, notes:
     for file in files {
         part(file.name.as_bytes());
         part(&file.bytes);
+        pause();
     }
     for (written, reference) in references {
         part(written.as_bytes());

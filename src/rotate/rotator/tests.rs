@@ -102,6 +102,11 @@ fn probed(rotator: &Rotator) -> Arc<Channel> {
     Arc::clone(&probing.channel)
 }
 
+/// That a probe of it which posted nothing has ended so.
+fn news(channel: Arc<Channel>, outcome: Result<(), ProbeFailure>) -> ProbeNews {
+    ProbeNews { channel, post: None, outcome }
+}
+
 fn refused() -> ProbeFailure {
     Unreachable::at(Step::Connect, "refused").into()
 }

@@ -113,7 +113,7 @@ async fn a_hook_that_has_moved_drains_at_its_old_endpoint() {
     read(&mut rotator, contents(&[("a", 2)])).await;
     assert!(rotator.current.departed().is_empty(), "it is still asked there");
     let channel = probed(&rotator);
-    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    rotator.hear(news(channel, Ok(())));
     let leaving = rotator.current.leaving();
     assert_eq!(leaving.iter().map(|old| old.endpoint.to_string()).collect::<Vec<_>>(), ["grpc://127.0.0.1:1"]);
     drop(request);

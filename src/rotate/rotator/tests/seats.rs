@@ -11,14 +11,14 @@ async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() 
     assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0), stands("b", 0, 0)]));
 
     let channel = probed(&rotator);
-    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    rotator.hear(news(channel.clone(), Err(refused())));
     let generation = rotator.current.load();
     let Rotation::Probing { last_failure, .. } = &generation.hooks[1].rotation else { panic!("it is being probed") };
     assert_eq!((number(&rotator), last_failure), (3, &Some(refused())));
-    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    rotator.hear(news(channel.clone(), Err(refused())));
     assert_eq!(number(&rotator), 3, "the same failure again is no news");
 
-    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Ok(()) });
+    rotator.hear(news(channel.clone(), Ok(())));
     assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
     assert!(Arc::ptr_eq(&rotator.current.load().hooks[1].channel, &channel), "the probed connection is the one used");
     assert!(rotator.probing.is_empty());
@@ -61,11 +61,11 @@ async fn a_hook_that_moves_is_asked_where_it_was_until_the_new_place_answers() {
     assert_eq!(standing(&rotator)[0], stands("a", 1, 2), "another change does not begin it anew");
     assert!(Arc::ptr_eq(&rotator.probing[channel.endpoint()].channel, &channel));
 
-    rotator.hear(ProbeNews { channel: channel.clone(), outcome: Err(refused()) });
+    rotator.hear(news(channel.clone(), Err(refused())));
     let generation = rotator.current.load();
     assert_eq!(generation.hooks[0].replacing.as_ref().unwrap().last_failure, Some(refused()));
 
-    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    rotator.hear(news(channel, Ok(())));
     assert_eq!(standing(&rotator), [stands("a", 2, 0), stands("b", 0, 0)]);
 }
 
@@ -77,7 +77,7 @@ async fn news_of_a_place_that_is_no_longer_wanted_is_no_news() {
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!((standing(&rotator), rotator.probing.len()), (vec![stands("a", 1, 0)], 0), "the move is called off");
     read(&mut rotator, contents(&[("a", 2)])).await;
-    rotator.hear(ProbeNews { channel: former, outcome: Ok(()) });
+    rotator.hear(news(former, Ok(())));
     assert_eq!(standing(&rotator), [stands("a", 1, 2)], "it was said of another connection");
 }
 
@@ -101,7 +101,7 @@ async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_
     read(&mut rotator, one_hook("Fail", "")).await;
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 0, 0)], FailurePolicy::Ignore));
     assert!(Arc::ptr_eq(&probed(&rotator), &channel), "an update does not begin the probe anew");
-    rotator.hear(ProbeNews { channel, outcome: Ok(()) });
+    rotator.hear(news(channel, Ok(())));
     assert_eq!((standing(&rotator), policy(&rotator)), (vec![stands("a", 1, 0)], FailurePolicy::Fail));
 
     // A restart enforces that at once, whether the hook answers or not.
@@ -111,4 +111,63 @@ async fn a_hook_created_fail_open_and_closed_before_it_has_answered_closes_when_
     let mut rolling_out = self::rotator();
     read(&mut rolling_out, one_hook("Fail", "  rollout: {createAs: Ignore}\n")).await;
     assert_eq!((standing(&rolling_out), policy(&rolling_out)), (vec![stands("a", 1, 0)], FailurePolicy::Ignore));
+}
+
+/// Hooks over HTTP at one endpoint that is not the one in force: path, and what they say of their side effects.
+fn over_http(hooks: &[(&str, &str)]) -> Contents {
+    let mut yaml = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\n\
+                    metadata: {name: test}\nexternalAdmissionHooks:\n"
+        .to_owned();
+    for (path, side_effects) in hooks {
+        yaml.push_str(&format!(
+            "- name: {path}.example.com\n  clientConfig: {{url: 'http://127.0.0.1:1/{path}'}}\n  rules: []\n  \
+             {side_effects}\n"
+        ));
+    }
+    written(&yaml)
+}
+
+fn posted(path: &str) -> Option<ProbePost> {
+    use crate::model::{HttpForm, ReviewVersion};
+    Some(ProbePost { path: path.into(), form: HttpForm::Json(ReviewVersion::V1) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_hook_of_an_endpoint_that_declares_no_side_effects_is_sent_the_review() {
+    for (hooks, post) in [
+        (&[("a", "sideEffects: None")][..], posted("/a")),
+        (&[("a", "sideEffects: NoneOnDryRun"), ("b", "sideEffects: None")], posted("/a")),
+        (
+            &[("a", ""), ("b", "sideEffects: Some"), ("c", "sideEffects: None"), ("d", "sideEffects: None")],
+            posted("/c"),
+        ),
+        (&[("a", ""), ("b", "sideEffects: Some"), ("c", "sideEffects: Unknown")], None),
+    ] {
+        let mut rotator = started(&[]).await;
+        read(&mut rotator, over_http(hooks)).await;
+        let channel = probed(&rotator);
+        let passed = |post| ProbeNews { channel: channel.clone(), post, outcome: Ok(()) };
+        rotator.hear(passed(posted("/elsewhere")));
+        assert_eq!(rotator.probing.len(), 1, "{hooks:?}");
+        rotator.hear(passed(post));
+        assert!(rotator.probing.is_empty() && standing(&rotator).iter().all(|(_, port, _)| *port == 1), "{hooks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_of_what_is_no_longer_posted_is_no_news() {
+    let mut rotator = started(&[]).await;
+    read(&mut rotator, over_http(&[("a", "")])).await;
+    let channel = probed(&rotator);
+    let news = |post, outcome| ProbeNews { channel: channel.clone(), post, outcome };
+    read(&mut rotator, over_http(&[("a", "sideEffects: None")])).await;
+    assert!(Arc::ptr_eq(&probed(&rotator), &channel), "the connection is the same");
+    rotator.hear(news(None, Ok(())));
+    assert_eq!(standing(&rotator), [stands("a", 0, 0)], "connecting no longer suffices");
+    read(&mut rotator, over_http(&[("b", "sideEffects: None")])).await;
+    let before = number(&rotator);
+    rotator.hear(news(posted("/a"), Err(refused())));
+    assert_eq!(number(&rotator), before, "another path's failure is not this one's");
+    rotator.hear(news(posted("/b"), Ok(())));
+    assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
 }
