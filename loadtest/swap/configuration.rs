@@ -16,10 +16,18 @@ pub(super) const HOOKS: usize = 10;
 /// Rules of one hook.
 const RULES: usize = 10;
 
+/// An object as it is to be written.
+#[derive(Debug)]
+pub(super) struct Change {
+    name: String,
+    text: String,
+}
+
 /// The configuration as it is written.
 #[derive(Debug)]
 pub(super) struct Configuration {
     folder: PathBuf,
+    elsewhere: PathBuf,
     addresses: Vec<SocketAddr>,
     matched: usize,
     one_file: bool,
@@ -31,7 +39,10 @@ impl Configuration {
     /// first objects see pods.
     pub(super) fn write(folder: &Path, addresses: Vec<SocketAddr>, matched: usize, one_file: bool) -> Fallible<Self> {
         fs::create_dir_all(folder)?;
-        let written = Self { folder: folder.to_owned(), addresses, matched, one_file, changes: Cell::new(0) };
+        let elsewhere = folder.with_extension("elsewhere");
+        fs::create_dir_all(&elsewhere)?;
+        let written =
+            Self { folder: folder.to_owned(), elsewhere, addresses, matched, one_file, changes: Cell::new(0) };
         if one_file {
             written.put("all", &written.whole(None))?;
         } else {
@@ -47,16 +58,26 @@ impl Configuration {
         &self.folder
     }
 
-    /// Gives the first hook of the next object another time-out and another rule, by rename as everybody should.
-    pub(super) fn change(&self) -> Fallible<()> {
+    /// What gives the first hook of the next object another time-out and another rule.
+    pub(super) fn next(&self) -> Change {
         let change = self.changes.get();
         self.changes.set(change + 1);
         let number = change % self.addresses.len();
         if self.one_file {
-            self.put("all", &self.whole(Some((number, change))))
+            Change { name: "all".to_owned(), text: self.whole(Some((number, change))) }
         } else {
-            self.put(&format!("team-{number}"), &self.object(number, Some(change)).to_string())
+            Change { name: format!("team-{number}"), text: self.object(number, Some(change)).to_string() }
         }
+    }
+
+    /// Writes it where it is read, by rename as everybody should.
+    pub(super) fn make(&self, Change { name, text }: &Change) -> Fallible<()> {
+        self.put(name, text)
+    }
+
+    /// Writes it as well, where nobody reads it: what writing costs the machine is no part of what a swap does.
+    pub(super) fn make_elsewhere(&self, Change { name, text }: &Change) -> Fallible<()> {
+        put(&self.elsewhere, name, text)
     }
 
     fn whole(&self, changed: Option<(usize, usize)>) -> String {
@@ -65,9 +86,7 @@ impl Configuration {
     }
 
     fn put(&self, name: &str, text: &str) -> Fallible<()> {
-        let beside = self.folder.join(format!(".{name}"));
-        fs::write(&beside, text)?;
-        Ok(fs::rename(beside, self.folder.join(format!("{name}.json")))?)
+        put(&self.folder, name, text)
     }
 
     /// The object, its first hook with a change of that number.
@@ -96,6 +115,12 @@ impl Configuration {
             "externalAdmissionHooks": (0..HOOKS).map(hook).collect::<Vec<_>>(),
         })
     }
+}
+
+fn put(folder: &Path, name: &str, text: &str) -> Fallible<()> {
+    let beside = folder.join(format!(".{name}"));
+    fs::write(&beside, text)?;
+    Ok(fs::rename(beside, folder.join(format!("{name}.json")))?)
 }
 
 /// The last rule of a hook that is matched is for pods; all others are for resources that nobody sends.

@@ -2,14 +2,15 @@
 //!
 //! One `gatepost serve` with many hooks, of which each review concerns one. The generator sends at a fixed rate (open
 //! loop); in every second phase one hook gets another time-out and another rule once a second, so that all is read,
-//! compiled and put in force anew. Quiet phases, in which the same files are read once a second and found unchanged,
-//! take turns with them; the order alternates.
+//! compiled and put in force anew. Quiet phases take turns with them, in which as much is written elsewhere, and the same
+//! files are read once a second and found unchanged; the order alternates.
 
 mod configuration;
 mod served;
 mod summary;
 
 use std::{
+    iter,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -122,13 +123,18 @@ pub(crate) fn run(settings: &Settings) -> Fallible<()> {
 /// One run of the generator; one hook is changed every so often where `changing`.
 fn phase(settings: &Settings, workshop: &Workshop, served: &Served, load: &Load, changing: bool) -> Fallible<Phase> {
     let before = served.generation()?;
+    let ends = load.warm_up + load.window;
+    let times = iter::successors(Some(load.warm_up), |last| Some(*last + settings.every));
+    // Made beforehand, so that as little as possible happens on the generator's core while it measures.
+    let changes: Vec<_> = times.take_while(|at| *at < ends).map(|at| (at, served.configuration.next())).collect();
     let running = load.start(workshop, &served.sidecar)?;
     let began = Instant::now();
-    let mut next = load.warm_up;
-    while changing && !settings.control && next < load.warm_up + load.window {
-        thread::sleep((began + next).saturating_duration_since(Instant::now()));
-        served.configuration.change()?;
-        next += settings.every;
+    for (at, change) in &changes {
+        thread::sleep((began + *at).saturating_duration_since(Instant::now()));
+        match changing && !settings.control {
+            true => served.configuration.make(change)?,
+            false => served.configuration.make_elsewhere(change)?,
+        }
     }
     let report = running.report()?;
     // What was changed last is in force a second later; it must not fall into the next phase.

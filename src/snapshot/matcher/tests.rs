@@ -164,6 +164,9 @@ proptest! {
         let before: Vec<_> = hooks.concat();
         let mut after = before.clone();
         for (place, changed) in changes {
+            if after.is_empty() {
+                break;
+            }
             let place = place.index(after.len());
             after.splice(place..=place, changed.into_iter().take(1));
         }
