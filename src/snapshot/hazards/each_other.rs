@@ -14,7 +14,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     let names: Vec<&str> = homes.keys().copied().collect();
     // Most hooks are not about pods at all; there may be as many pairs of the others as hooks squared.
     let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();
-    let approves = |other: usize, at: &str| over_pods[other].iter().map(|seen| view.sees(seen, POD, at)).max();
+    let approves = |other: usize, at: &str| over_pods[other].iter().map(|seen| view.selects(seen, POD, at)).max();
     let edges = |least: Sees| -> Vec<Vec<usize>> {
         let needs = |at: &&str| -> Vec<usize> {
             let others = (0..names.len()).filter(|other| names[*other] != *at);
@@ -37,7 +37,8 @@ fn told(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) -> Option<
     let asked_elsewhere = |number: &usize| {
         let seen = &view.hooks[*number];
         let elsewhere = homes.iter().filter(|home| Some(**home) != seen.home.as_deref());
-        elsewhere.map(|home| view.sees(seen, POD, home)).max().is_some_and(|sees| sees >= sure)
+        let mut sees = elsewhere.map(|home| view.sees(seen, POD, home));
+        sees.any(|sees| sees >= sure)
     };
     let by_home = view.homes();
     let mut hooks: Vec<usize> = homes.iter().flat_map(|home| &by_home[home]).copied().filter(asked_elsewhere).collect();

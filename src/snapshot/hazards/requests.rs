@@ -72,10 +72,16 @@ pub(super) const WORKLOADS: [Request; 4] = [
     of(Operation::Create, "apps", "v1", "replicasets"),
 ];
 
-/// `a, b and c`.
+/// `a, b and c`; of many, the first ones and how many more there are.
 pub(super) fn listed(words: impl IntoIterator<Item = String>) -> String {
+    const MOST: usize = 20;
     let mut words: Vec<String> = words.into_iter().collect();
     words.dedup();
+    if words.len() > MOST {
+        let others = words.len() - MOST;
+        words.truncate(MOST);
+        words.push(format!("{others} others"));
+    }
     match words.pop() {
         None => String::new(),
         Some(last) if words.is_empty() => last,

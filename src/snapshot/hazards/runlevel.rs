@@ -42,19 +42,26 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     let lower = |own: u32| levels.iter().copied().filter(move |(_, level)| *level < own);
     for (number, seen) in view.closed() {
         // Rules do not look at a namespace's name, and there may be thousands of namespaces.
-        if !WRITTEN.iter().any(|request| by_rules(seen, *request, SYSTEM[0])) {
+        let about: Vec<Request> = WRITTEN.into_iter().filter(|request| by_rules(seen, *request, SYSTEM[0])).collect();
+        if about.is_empty() {
             continue;
         }
         let own = seen.home.as_deref().and_then(|home| stated(view.labels(home))).unwrap_or(HOOKS);
-        let asked = |(name, level): (&str, u32)| {
-            let written: Vec<Request> =
-                WRITTEN.into_iter().filter(|request| view.sees(seen, *request, name) != Sees::No).collect();
-            let sees = view.sees_any(seen, &written, name);
-            (sees != Sees::No).then(|| (format!("{name} ({level})"), written, sees))
-        };
-        let asked: Vec<_> = lower(own).filter_map(asked).collect();
-        let Some(surest) = asked.iter().map(|(_, _, sees)| *sees).max() else { continue };
-        let mut nouns: Vec<String> = asked.iter().flat_map(|(_, written, _)| written).map(Request::noun).collect();
+        let (mut asked, mut about) =
+            (Vec::new(), about.into_iter().map(|request| (request, Sees::No)).collect::<Vec<_>>());
+        for (name, level) in lower(own) {
+            let mut surest = Sees::No;
+            for (request, sees) in &mut about {
+                let here = view.selects(seen, *request, name);
+                (surest, *sees) = (surest.max(here), here.max(*sees));
+            }
+            if surest != Sees::No {
+                asked.push((name, level));
+            }
+        }
+        let Some(surest) = about.iter().map(|(_, sees)| *sees).max().filter(|sees| *sees != Sees::No) else { continue };
+        let written = about.iter().filter(|(_, sees)| *sees != Sees::No);
+        let mut nouns: Vec<String> = written.map(|(request, _)| request.noun()).collect();
         nouns.sort_unstable();
         found.push(Found {
             rule: "guards-lower-runlevel",
@@ -64,7 +71,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                  answer, what has to run before it cannot start",
                 seen.hook.name,
                 listed(nouns),
-                listed(asked.into_iter().map(|(name, _, _)| name)),
+                listed(asked.iter().map(|(name, level)| format!("{name} ({level})"))),
             ),
             outages: &["topolvm/topolvm#57", "cozystack/cozystack#3125"],
             mends: vec![(number, Mend { runlevel: Some(own), ..Mend::default() })],

@@ -110,9 +110,11 @@ impl<'a> View<'a> {
 
     /// Is the hook asked about such a request in that namespace? "" for objects outside of any.
     pub(super) fn sees(&self, seen: &Seen<'_>, request: Request, namespace: &str) -> Sees {
-        if !by_rules(seen, request, namespace) {
-            return Sees::No;
-        }
+        if by_rules(seen, request, namespace) { self.selects(seen, request, namespace) } else { Sees::No }
+    }
+
+    /// The same, where a rule of the hook is known to be about it.
+    pub(super) fn selects(&self, seen: &Seen<'_>, request: Request, namespace: &str) -> Sees {
         let by_namespace = match namespace {
             "" => Sees::Yes,
             _ => self.by_namespace(&seen.hook.namespace_selector, namespace),
@@ -123,6 +125,9 @@ impl<'a> View<'a> {
 
     /// Is a failed call held against such a request, whoever makes it? Perhaps, where a bypass is for some.
     fn past_bypasses(&self, hook: &Hook, request: Request, namespace: &str) -> Sees {
+        if self.snapshot.bypasses.is_empty() {
+            return Sees::Yes;
+        }
         let resource = request.gvr();
         let target = request.target(&resource, namespace);
         let applies = |bypass: &Bypass| {
