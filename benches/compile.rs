@@ -13,7 +13,7 @@ use std::{hint::black_box, io};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gatepost::{
     model::Labels,
-    snapshot::{Known, Problem, Snapshot, SourceFile, load},
+    snapshot::{Known, NO_PAUSE, Problem, Snapshot, SourceFile, load},
 };
 use serde_json::{Value, json};
 
@@ -134,14 +134,14 @@ fn compile(c: &mut Criterion) {
         group.bench_function(form, |b| {
             b.iter_with_large_drop(|| {
                 turn += 1;
-                checked(known.load(black_box(if turn % 2 == 0 { &before } else { &after }), &no_file, &|| ()))
+                checked(known.load(black_box(if turn % 2 == 0 { &before } else { &after }), &no_file, NO_PAUSE))
             });
         });
     }
     let files = one(Value::to_string, "json");
     let mut known = Known::default();
     group.bench_function("nothing changed", |b| {
-        b.iter_with_large_drop(|| checked(known.load(black_box(&files), &no_file, &|| ())));
+        b.iter_with_large_drop(|| checked(known.load(black_box(&files), &no_file, NO_PAUSE)));
     });
     let snapshot = compiled(&files);
     group.bench_function("hazards", |b| b.iter(|| black_box(&snapshot).hazards().len()));

@@ -8,8 +8,9 @@ pub mod model;
 // Bytes to model and back; what people write to a compiled snapshot. Both pure.
 pub mod snapshot;
 pub mod wire;
-// How long the machine has slept; key pairs; metrics and audit.
+// How long the machine has slept; the memory budget; key pairs; metrics and audit.
 pub mod clock;
+pub mod memory;
 pub mod telemetry;
 pub mod tls;
 // Clients of an etcd cluster, and of a Kubernetes apiserver.

@@ -11,7 +11,7 @@ use std::{
 const LAYERS: [&[&str]; 11] = [
     &["model"],
     &["wire", "snapshot"],
-    &["clock", "tls", "telemetry"],
+    &["clock", "memory", "tls", "telemetry"],
     &["kube", "etcd"],
     &["source", "hooks"],
     &["live"],

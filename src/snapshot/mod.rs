@@ -92,6 +92,9 @@ pub type ReadFile<'a> = &'a dyn Fn(&str) -> std::io::Result<Vec<u8>>;
 /// Called between two steps of what takes long, so that whoever shares a core with others may let them go first.
 pub type Pause<'a> = &'a dyn Fn();
 
+/// For whoever has a core to itself.
+pub const NO_PAUSE: Pause<'static> = &|| ();
+
 /// Where a hook comes from, and what its entry says that the hook itself does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -128,7 +131,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    Known::default().load(files, read, &|| ())
+    Known::default().load(files, read, NO_PAUSE)
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
@@ -157,7 +160,7 @@ pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -
 impl Snapshot {
     /// A configuration without hooks.
     pub fn empty() -> Self {
-        Self::compile(Checked::default(), &Former::default(), &|| ())
+        Self::compile(Checked::default(), &Former::default(), NO_PAUSE)
     }
 
     /// Rules are filed sooner where they were among the former ones.

@@ -1,30 +1,33 @@
 //! Part: what one file says by itself, without a problem.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeMap, fmt};
 
 use super::{ReadFile, at::Report, check::Checked, document::Documents, used::Used};
 
 /// What one file says by itself, without a problem.
-#[derive(Debug)]
 pub(super) struct Part {
     said: Checked,
     /// Names that no other file may use.
     used: Used,
     /// The files that it refers to, and what they held.
-    references: Vec<(String, Vec<u8>)>,
+    references: BTreeMap<String, Vec<u8>>,
+}
+
+impl fmt::Debug for Part {
+    /// Never shows what the files hold: private keys are among them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part").field("references", &self.references.keys()).finish_non_exhaustive()
+    }
 }
 
 impl Part {
     /// What this file says; `None` where anything is wrong with it.
     pub(super) fn of(file: &str, documents: &Documents, read: ReadFile<'_>) -> Option<Self> {
         let (mut said, mut used, report) = (Checked::default(), Used::default(), Report::default());
-        let references = RefCell::new(Vec::<(String, Vec<u8>)>::new());
+        let references = RefCell::new(BTreeMap::new());
         let noted: ReadFile<'_> = &|path| {
             let content = read(path)?;
-            let mut references = references.borrow_mut();
-            if references.iter().all(|(known, _)| known != path) {
-                references.push((path.to_owned(), content.clone()));
-            }
+            references.borrow_mut().insert(path.to_owned(), content.clone());
             Ok(content)
         };
         said.add(file, documents, noted, &report, &mut used);

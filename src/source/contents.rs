@@ -14,7 +14,7 @@ use crate::{
     etcd::EtcdError,
     kube::KubeError,
     model::Revision,
-    snapshot::{Note, Pause, SourceFile},
+    snapshot::{NO_PAUSE, Note, Pause, SourceFile},
 };
 
 /// Why a read has failed. Whatever was in force stays in force, and its age grows.
@@ -180,7 +180,7 @@ pub struct Contents {
 impl Contents {
     /// Contents of these files and references, with their digest.
     pub fn new(files: Vec<SourceFile>, references: BTreeMap<String, Reference>) -> Self {
-        Self::with_pauses(files, references, &|| ())
+        Self::with_pauses(files, references, NO_PAUSE)
     }
 
     /// The same, with a pause after each file.
@@ -196,7 +196,7 @@ impl Contents {
     /// The same, with something to be known of them.
     #[must_use]
     pub fn noted(mut self, notes: Vec<Note>) -> Self {
-        self.digest = digest(&self.files, &self.references, &notes, &|| ());
+        self.digest = digest(&self.files, &self.references, &notes, NO_PAUSE);
         self.revision = Revision::of_digest(&self.digest);
         self.notes = notes;
         self

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     clock::Pauses,
-    snapshot::{self, SourceFile},
+    snapshot::{self, Pause, SourceFile},
 };
 
 /// Files written to less than this ago may be half written: they are read again once they have come to rest.
@@ -24,7 +24,7 @@ const SETTLE: Duration = Duration::from_millis(25);
 /// Pause between two attempts at one consistent read.
 const PAUSE: Duration = Duration::from_millis(10);
 /// For so long a read lets reviews go first between two files; its deadline is some times as far away.
-const PAUSES: Duration = Duration::from_millis(100);
+const GIVES_WAY: Duration = Duration::from_millis(100);
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// A file, or the `.yaml`, `.yml` and `.json` files directly in a folder, in the order of their names.
@@ -86,14 +86,15 @@ impl FileSource {
         if !before.iter().all(|stamp| stamp.has_settled(now)) {
             return Ok(None);
         }
-        let pauses = Pauses::within(PAUSES);
-        let files = read_files(&self.path, &paths, &pauses)?;
+        let pauses = Pauses::within(GIVES_WAY);
+        let pause: Pause<'_> = &|| pauses.pause();
+        let files = read_files(&self.path, &paths, pause)?;
         let references = last.references.iter().map(|written| (written.clone(), self.read_reference(written)));
-        let mut contents = Contents::with_pauses(files, references.collect(), &|| pauses.pause());
+        let mut contents = Contents::with_pauses(files, references.collect(), pause);
         if contents.digest != last.digest {
             let known = contents.references.clone();
             let read = |written: &str| self.read_reference(written);
-            contents = references::with_references(contents, &known, &read, &mut last.known);
+            contents = references::with_references(contents, &known, &read, &mut last.known, pause);
             last.digest.clone_from(&contents.digest);
             if !contents.references.keys().eq(&last.references) {
                 // Now we know what to stamp before reading.
@@ -140,7 +141,7 @@ impl FileSource {
     }
 }
 
-fn read_files(source: &Path, paths: &[PathBuf], pauses: &Pauses) -> Result<Vec<SourceFile>, ReadError> {
+fn read_files(source: &Path, paths: &[PathBuf], pause: Pause<'_>) -> Result<Vec<SourceFile>, ReadError> {
     let mut left = LIMIT;
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
@@ -154,7 +155,7 @@ fn read_files(source: &Path, paths: &[PathBuf], pauses: &Pauses) -> Result<Vec<S
         left = left.checked_sub(metadata.len()).ok_or_else(too_large)?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         files.push(SourceFile { name, bytes: fs::read(path).map_err(unreadable)?.into() });
-        pauses.pause();
+        pause();
     }
     Ok(files)
 }

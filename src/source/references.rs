@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Contents, ReadError, Reference};
-use crate::snapshot::{self, SourceFile};
+use crate::snapshot::{self, NO_PAUSE, Pause, SourceFile};
 
 /// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
 pub(super) const LIMIT: u64 = 64 << 20;
@@ -32,7 +32,7 @@ pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
 /// in the folder, and without a folder none is. What cannot be had is no failed read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
-    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::Known::default())
+    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::Known::default(), NO_PAUSE)
 }
 
 /// Are the files that were followed below `folder` as they were? Reads every one of them.
@@ -47,6 +47,7 @@ pub(super) fn with_references(
     known: &BTreeMap<String, Reference>,
     read: &dyn Fn(&str) -> Reference,
     documents: &mut snapshot::Known,
+    pause: Pause<'_>,
 ) -> Contents {
     if contents.references.is_empty() && !contents.files.iter().any(may_refer) {
         return contents;
@@ -58,7 +59,7 @@ pub(super) fn with_references(
         reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
     };
     // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
-    let _ = documents.load(&contents.files, &read, &|| ());
+    let _ = documents.load(&contents.files, &read, pause);
     let mut found = Contents::new(contents.files, followed.into_inner());
     if !contents.notes.is_empty() {
         found = found.noted(contents.notes);

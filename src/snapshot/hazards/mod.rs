@@ -26,7 +26,7 @@ pub use self::{
     finding::{Concerned, Finding, Severity},
     runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
 };
-use super::{Pause, Snapshot};
+use super::{NO_PAUSE, Pause, Snapshot};
 
 impl Snapshot {
     /// What can go wrong with these hooks although nothing is wrong with how they are written: the worst first, then
@@ -35,7 +35,7 @@ impl Snapshot {
     /// Labels of namespaces are those of the configuration's own documents. Of any other namespace only its name is
     /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says so.
     pub fn hazards(&self) -> Vec<Finding> {
-        self.hazards_with(&|| ())
+        self.hazards_with(NO_PAUSE)
     }
 
     /// The same, with pauses.

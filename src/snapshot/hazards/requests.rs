@@ -88,3 +88,16 @@ pub(super) fn listed(words: impl IntoIterator<Item = String>) -> String {
         Some(last) => format!("{} and {last}", words.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_are_not_all_named() {
+        let told = |many: usize| listed((0..many).map(|number| format!("n{number}")));
+        assert_eq!([told(0), told(1), told(3)], ["", "n0", "n0, n1 and n2"]);
+        assert!(told(20).ends_with(", n18 and n19"), "{}", told(20));
+        assert!(told(1000).ends_with(", n19 and 980 others"), "{}", told(1000));
+    }
+}

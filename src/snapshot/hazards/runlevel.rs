@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    super::Snapshot,
+    super::{NO_PAUSE, Snapshot},
     finding::{Found, Severity},
     graph::groups,
     mend::{Mend, written_selector},
@@ -98,7 +98,7 @@ pub struct Advice {
 /// depend on no other, and one more than the highest hook that must approve their pods for others. Beside them, the
 /// selector that each hook should carry.
 pub fn levels(snapshot: &Snapshot, stated: &dyn Fn(&str) -> Option<u32>) -> (BTreeMap<String, u32>, Vec<Advice>) {
-    let view = View::new(snapshot, &|| ());
+    let view = View::new(snapshot, NO_PAUSE);
     let homes = view.homes();
     let names: Vec<&str> = homes.keys().copied().collect();
     let over_pods: Vec<Vec<&Seen<'_>>> = names.iter().map(|home| view.over_pods(&homes[home])).collect();

@@ -109,3 +109,11 @@ fn a_bypass_keeps_a_hook_away_as_well() {
     assert_eq!(with(", groups: ['system:nodes']"), both, "for some only");
     assert_eq!(with(", hooks: [a]"), []);
 }
+
+#[test]
+fn a_pause_is_made_after_each_look() {
+    let pauses = std::cell::Cell::new(0);
+    let snapshot = snapshot(&format!("{HEAD}{}", over_pods("a", "failurePolicy: Fail")));
+    assert_eq!(snapshot.hazards_with(&|| pauses.set(pauses.get() + 1)), snapshot.hazards());
+    assert!(pauses.get() > 11, "{}", pauses.get());
+}

@@ -48,6 +48,8 @@ async fn connections_survive_a_change_that_does_not_concern_them() {
     assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
     assert!(Arc::ptr_eq(&before.hooks[1].channel, &after.hooks[0].channel));
     assert!(Arc::ptr_eq(&before.hooks[0].channel, &after.hooks[1].channel));
+    assert!(Arc::ptr_eq(&before.hooks[1].metrics, &after.hooks[0].metrics));
+    assert!(!Arc::ptr_eq(&before.hooks[0].metrics, &after.hooks[1].metrics), "another hook is counted by itself");
 }
 
 #[tokio::test(start_paused = true)]

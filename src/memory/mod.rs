@@ -1,0 +1,170 @@
+//! Memory: the one budget that everything which callers and hooks can make grow is held in.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+/// What bytes are held for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A review that is being read or decided.
+    Review,
+    /// A hook's answer that is being read or judged.
+    Answer,
+    /// Bytes queued for a hook whose call nobody waits for any more.
+    Queue,
+    /// A verdict that its caller has not read yet.
+    Verdict,
+}
+
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Review, Self::Answer, Self::Queue, Self::Verdict];
+
+    /// Value of the metric's label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Review => "review",
+            Self::Answer => "answer",
+            Self::Queue => "queue",
+            Self::Verdict => "verdict",
+        }
+    }
+}
+
+/// The memory budget of the whole process, in bytes as they are held (capacity, not length).
+///
+/// Reviews may take three quarters of it. The rest is kept for what reviews that were let in lead to: were they to fill
+/// all of it, no hook's answer could be read any more, and every one of them would fail.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    limit: usize,
+    held: AtomicUsize,
+    by_purpose: [AtomicUsize; Purpose::ALL.len()],
+}
+
+impl MemoryBudget {
+    /// Nothing held; at most `limit` bytes later.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, held: AtomicUsize::new(0), by_purpose: Default::default() })
+    }
+
+    /// The most that may be held.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Bytes held for all purposes.
+    pub fn held(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    /// Bytes held for one purpose.
+    pub fn held_for(&self, purpose: Purpose) -> usize {
+        self.by_purpose[purpose as usize].load(Relaxed)
+    }
+
+    /// A reservation that holds nothing yet.
+    pub fn empty(self: &Arc<Self>, purpose: Purpose) -> Reservation {
+        Reservation { budget: Arc::clone(self), purpose, bytes: 0 }
+    }
+
+    /// Room for that many bytes; `None` when there is none.
+    pub fn reserve(self: &Arc<Self>, purpose: Purpose, bytes: usize) -> Option<Reservation> {
+        let mut reservation = self.empty(purpose);
+        reservation.try_grow(bytes).then_some(reservation)
+    }
+
+    fn ceiling(&self, purpose: Purpose) -> usize {
+        match purpose {
+            Purpose::Review => self.limit - self.limit / 4,
+            Purpose::Answer | Purpose::Queue | Purpose::Verdict => self.limit,
+        }
+    }
+
+    fn try_take(&self, purpose: Purpose, bytes: usize) -> bool {
+        // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it.
+        let before = self.held.fetch_add(bytes, Relaxed);
+        if before.saturating_add(bytes) > self.ceiling(purpose) {
+            self.held.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.by_purpose[purpose as usize].fetch_add(bytes, Relaxed);
+        true
+    }
+
+    fn give_back(&self, purpose: Purpose, bytes: usize) {
+        self.by_purpose[purpose as usize].fetch_sub(bytes, Relaxed);
+        self.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Bytes held for one thing; given back when it is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Arc<MemoryBudget>,
+    purpose: Purpose,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Bytes it holds.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Room for that many bytes more; `false`, and nothing changed, when there is none.
+    #[must_use]
+    pub fn try_grow(&mut self, more: usize) -> bool {
+        if more > 0 && !self.budget.try_take(self.purpose, more) {
+            return false;
+        }
+        self.bytes += more;
+        true
+    }
+
+    /// Gives back what is held beyond `bytes`.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let excess = self.bytes.saturating_sub(bytes);
+        self.budget.give_back(self.purpose, excess);
+        self.bytes -= excess;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.give_back(self.purpose, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_up_to_the_limit_and_taken_back_when_a_reservation_ends() {
+        let budget = MemoryBudget::new(100);
+        let mut first = budget.reserve(Purpose::Answer, 60).unwrap();
+        assert!(budget.reserve(Purpose::Verdict, 41).is_none());
+        let second = budget.reserve(Purpose::Verdict, 40).unwrap();
+        assert_eq!((budget.held(), budget.held_for(Purpose::Answer), budget.held_for(Purpose::Verdict)), (100, 60, 40));
+        assert!(!first.try_grow(1));
+        drop(second);
+        assert!(first.try_grow(1));
+        first.shrink_to(10);
+        first.shrink_to(50);
+        assert_eq!((first.bytes(), budget.held()), (10, 10));
+        drop(first);
+        assert_eq!((budget.held(), budget.held_for(Purpose::Answer)), (0, 0));
+    }
+
+    #[test]
+    fn reviews_leave_room_for_what_they_lead_to() {
+        let budget = MemoryBudget::new(100);
+        let _reviews = budget.reserve(Purpose::Review, 75).unwrap();
+        assert!(budget.reserve(Purpose::Review, 1).is_none());
+        assert!(budget.reserve(Purpose::Answer, 25).is_some());
+        assert!(budget.reserve(Purpose::Answer, usize::MAX).is_none(), "no overflow");
+    }
+}
