@@ -88,6 +88,7 @@ fn ours(whole: &Bytes, hooks: usize) {
             inbox: inbox.clone(),
             tag: tag as u32,
             again: true,
+            resends: 0,
         }));
     }
 }

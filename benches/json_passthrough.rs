@@ -81,7 +81,7 @@ impl Caller {
     fn ask(&self, inbox: &Arc<Inbox>, tag: usize, uid: &str, body: Rope) {
         let request = Request::Http { path: format!("/validate?uid={uid}").into(), form: JSON };
         let deadline = Instant::now() + Duration::from_secs(30);
-        let call = Call { request, body, deadline, inbox: inbox.clone(), tag: tag as u32, again: true };
+        let call = Call { request, body, deadline, inbox: inbox.clone(), tag: tag as u32, again: true, resends: 0 };
         self.channels[tag].ask(0, call);
     }
 

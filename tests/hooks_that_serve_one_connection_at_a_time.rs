@@ -108,7 +108,10 @@ fn ask(channel: &Channel, worker: usize, inbox: &Arc<Inbox>) {
     let request = Request::Http { path: "/validate".into(), form: HttpForm::Json(ReviewVersion::V1) };
     let body = Rope::new([Bytes::from_static(b"{}")]);
     let deadline = Instant::now() + LONG;
-    channel.ask(worker, Call { request, body, deadline, inbox: inbox.clone(), tag: worker as u32, again: false });
+    channel.ask(
+        worker,
+        Call { request, body, deadline, inbox: inbox.clone(), tag: worker as u32, again: false, resends: 0 },
+    );
 }
 
 async fn answers(inbox: &Inbox, calls: usize) {

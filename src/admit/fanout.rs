@@ -144,6 +144,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
             inbox: self.inbox.clone(),
             tag: tag as u32,
             again: slot.live.hook.side_effects.free(),
+            resends: 0,
         };
         send(&slot.live.channel, self.caller.worker, call);
     }

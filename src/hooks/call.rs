@@ -93,6 +93,8 @@ pub struct Call {
     /// Asking twice does no harm: a call of which the hook may have seen something is made once more where its
     /// connection turns out to have been dead.
     pub again: bool,
+    /// How often it was sent anew because the hook said that it had not looked at it.
+    pub resends: u8,
 }
 
 impl Call {

@@ -9,12 +9,15 @@ use super::{
     dial::{Socket, dial},
     http2::{Connection, Limits},
 };
-use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
+use crate::{
+    memory::MemoryBudget,
+    model::{Endpoint, Step, Transport, Unreachable, hook::Address},
+};
 
 /// Resolve, connect, TLS and greeting together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The largest answer taken from a hook. It may echo the review's object, so this is above the largest object.
-pub(super) const LARGEST_ANSWER: usize = 8 << 20;
+/// The largest answer taken from a hook: as much as the largest review, which some hooks send back with it.
+pub(super) const LARGEST_ANSWER: usize = 16 << 20;
 
 /// A connection, by what is spoken on it.
 #[derive(Debug)]
@@ -30,11 +33,18 @@ pub(super) enum Dialled {
 pub(super) struct Dialler {
     pub(super) endpoint: Endpoint,
     tls: Option<Arc<ClientConfig>>,
+    /// What answers are held in.
+    pub(super) budget: Arc<MemoryBudget>,
 }
 
 impl Dialler {
     pub(super) fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>) -> Self {
-        Self { endpoint, tls }
+        Self { endpoint, tls, budget: MemoryBudget::unlimited() }
+    }
+
+    /// Answers are held in this budget.
+    pub(super) fn within(self, budget: Arc<MemoryBudget>) -> Self {
+        Self { budget, ..self }
     }
 
     /// Dials, and greets where the protocol begins with that. An error says what was tried.
@@ -44,7 +54,7 @@ impl Dialler {
             if self.endpoint.transport == Transport::Http && !socket.is_http2() {
                 return Ok(Dialled::Http1(socket));
             }
-            let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER };
+            let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER, budget: self.budget.clone() };
             let mut connection = Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
             connection.greet().await.map_err(|why| Unreachable::at(Step::Greet, why))?;
             Ok(Dialled::Http2(connection))

@@ -7,6 +7,7 @@
 pub mod call;
 mod canned;
 pub mod channel;
+mod collected;
 mod dial;
 mod dialler;
 mod held;

@@ -181,7 +181,7 @@ impl Channel {
     async fn reply_to(&self, request: Request, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
         let inbox = Arc::new(Inbox::default());
         let deadline = Instant::now() + timeout;
-        self.ask(0, Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true });
+        self.ask(0, Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true, resends: 0 });
         let arrived = tokio::time::timeout(timeout, inbox.take()).await;
         inbox.close();
         match arrived.map(|arrived| arrived.into_iter().next()) {

@@ -50,6 +50,11 @@ impl MemoryBudget {
         Arc::new(Self { limit, held: AtomicUsize::new(0), by_purpose: Default::default() })
     }
 
+    /// Without a limit: for callers that hold what they ask for anyway.
+    pub fn unlimited() -> Arc<Self> {
+        Self::new(usize::MAX)
+    }
+
     /// The most that may be held.
     pub fn limit(&self) -> usize {
         self.limit

@@ -76,6 +76,9 @@ pub enum CallFailure {
         /// The limit in force.
         limit: usize,
     },
+    /// The memory budget has no room for the answer.
+    #[error("gatepost has no memory budget left for the answer")]
+    Overloaded,
     /// The answer is not an AdmissionReview.
     #[error("the answer cannot be decoded: {0}")]
     Undecodable(String),
@@ -119,7 +122,8 @@ impl CallFailure {
             | Self::Http { .. }
             | Self::NotHttp(_)
             | Self::Undecodable(_)
-            | Self::TooLarge { .. } => "failed to call webhook",
+            | Self::TooLarge { .. }
+            | Self::Overloaded => "failed to call webhook",
         }
     }
 
@@ -137,6 +141,7 @@ impl CallFailure {
             Self::OtherVersion { .. } => "other_version",
             Self::Invalid(_) => "invalid",
             Self::TooLarge { .. } => "too_large",
+            Self::Overloaded => "overloaded",
             Self::Undecodable(_) => "undecodable",
             Self::NoResponse => "no_response",
             Self::WrongUid { .. } => "wrong_uid",

@@ -22,6 +22,7 @@ use crate::{
     live::{
         Current, Event, FailedRead, Generation, LiveHook, Rejection, Rotation, break_glass::Place, current::STALE_AFTER,
     },
+    memory::MemoryBudget,
     model::{BreakGlass, Endpoint, Hook, Revision},
     snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
@@ -38,6 +39,8 @@ pub struct Rotator {
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
     on_hazard: OnHazard,
+    /// What hooks' answers are held in.
+    budget: Arc<MemoryBudget>,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
     known: Known,
@@ -58,6 +61,7 @@ impl Rotator {
             metrics,
             workers,
             on_hazard: OnHazard::default(),
+            budget: MemoryBudget::unlimited(),
             judged: String::new(),
             known: Known::default(),
             probing: HashMap::new(),
@@ -71,6 +75,11 @@ impl Rotator {
     /// Does this about hazards in what is read from now on.
     pub fn with_hazards(self, on_hazard: OnHazard) -> Self {
         Self { on_hazard, ..self }
+    }
+
+    /// Hooks' answers are held in this budget, with what else it holds.
+    pub fn with_budget(self, budget: Arc<MemoryBudget>) -> Self {
+        Self { budget, ..self }
     }
 
     /// Takes readings until no more can come.
@@ -230,7 +239,10 @@ impl Rotator {
             };
             let (channel, rotation, replacing, metrics) = match seat {
                 Seat::First => {
-                    let open = || Channel::open(hook.endpoint.clone(), candidate.tls(&hook.endpoint), &self.workers);
+                    let open = || {
+                        let (endpoint, tls) = (hook.endpoint.clone(), candidate.tls(&hook.endpoint));
+                        Channel::open_within(Arc::clone(&self.budget), endpoint, tls, &self.workers)
+                    };
                     let channel = opened.entry(&hook.endpoint).or_insert_with(open);
                     (
                         Arc::clone(channel),
@@ -266,7 +278,8 @@ impl Rotator {
         let endpoint = &hook.endpoint;
         let probing = self.probing.entry(endpoint.clone()).or_insert_with(|| {
             tracing::info!(hook = %hook.name, %endpoint, "hook is probed before it is asked there");
-            let channel = Channel::open(endpoint.clone(), candidate.tls(endpoint), &self.workers);
+            let (budget, tls) = (Arc::clone(&self.budget), candidate.tls(endpoint));
+            let channel = Channel::open_within(budget, endpoint.clone(), tls, &self.workers);
             Probing::begin(channel, post.cloned(), self.probe_news.0.clone())
         });
         probing.change_post(post);

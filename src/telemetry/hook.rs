@@ -33,7 +33,7 @@ impl HookOutcome {
 }
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
-pub(super) const FAILURE_KINDS: [&str; 18] = [
+pub(super) const FAILURE_KINDS: [&str; 19] = [
     "dry_run",
     "timeout",
     "connect",
@@ -51,6 +51,7 @@ pub(super) const FAILURE_KINDS: [&str; 18] = [
     "unwritable",
     "other_version",
     "invalid",
+    "overloaded",
     "other",
 ];
 

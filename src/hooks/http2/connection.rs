@@ -17,6 +17,7 @@ use std::{
     future::poll_fn,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
@@ -36,7 +37,7 @@ use super::{
     outgoing::Outgoing,
     stream::Stream,
 };
-use crate::model::CallFailure;
+use crate::{memory::MemoryBudget, model::CallFailure};
 
 /// What the hook may send on one stream before we give more room.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -51,12 +52,14 @@ const LEAVING: &str = "the hook takes no more calls on this connection";
 const LAST_ID: u32 = (1 << 31) - 1;
 
 /// Bounds of one connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Limits {
     /// Bytes gathered for one write.
     pub(in super::super) batch: usize,
     /// The largest answer taken from a hook, in bytes.
     pub(in super::super) answer: usize,
+    /// What answers are held in.
+    pub(in super::super) budget: Arc<MemoryBudget>,
 }
 
 /// Why a connection takes no more calls. Those that the hook surely has not seen are in `unseen` and may be asked
@@ -294,7 +297,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             writer.write(&call, timeout, out);
             frame::finish_block(out, head, id);
         });
-        let mut stream = Stream::new(call, self.peer_window);
+        let mut stream = Stream::new(call, self.peer_window, &self.limits.budget);
         stream.ready = true;
         self.streams.insert(id, stream);
         self.ready.push_back(id);

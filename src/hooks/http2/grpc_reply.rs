@@ -6,7 +6,7 @@ use super::header_read::Headers;
 use crate::{model::CallFailure, wire::inbound::FRAME_HEAD};
 
 /// Judges a call whose last header block (trailers, or in a "trailers-only" answer the one there is) was `end`.
-pub(super) fn judge(end: Headers, body: Vec<u8>) -> Result<Bytes, CallFailure> {
+pub(super) fn judge(end: Headers, body: Bytes) -> Result<Bytes, CallFailure> {
     match end.grpc_status {
         Some(0) => message(body),
         Some(code) => Err(CallFailure::Grpc {
@@ -26,7 +26,7 @@ pub(super) fn refused(headers: &Headers) -> Option<CallFailure> {
 }
 
 /// The one message inside its gRPC frame.
-fn message(framed: Vec<u8>) -> Result<Bytes, CallFailure> {
+fn message(framed: Bytes) -> Result<Bytes, CallFailure> {
     let invalid = |what: &str| Err(CallFailure::Undecodable(what.into()));
     let Some((&[flag, l0, l1, l2, l3], rest)) = framed.split_first_chunk::<FRAME_HEAD>() else {
         return invalid("there is no whole message");
@@ -38,7 +38,7 @@ fn message(framed: Vec<u8>) -> Result<Bytes, CallFailure> {
     if declared != rest.len() {
         return invalid("the message is not as long as its head says");
     }
-    Ok(Bytes::from(framed).slice(FRAME_HEAD..))
+    Ok(framed.slice(FRAME_HEAD..))
 }
 
 /// Name of a gRPC status code, as in the gRPC specification.
@@ -99,6 +99,7 @@ mod tests {
 
     #[test]
     fn a_message_must_be_whole() {
+        let message = |framed: Vec<u8>| message(framed.into());
         assert_eq!(message(vec![0, 0, 0, 0, 2, 7, 8]), Ok(Bytes::from_static(&[7, 8])));
         assert!(message(vec![0, 0, 0, 0, 3, 7, 8]).is_err());
         assert!(message(vec![1, 0, 0, 0, 2, 7, 8]).is_err());

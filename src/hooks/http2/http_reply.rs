@@ -1,5 +1,7 @@
 //! What a POST came to.
 
+use bytes::Bytes;
+
 use super::{super::call::HttpReply, header_read::Headers};
 use crate::model::CallFailure;
 
@@ -13,7 +15,7 @@ pub(super) fn refused(headers: &Headers, limit: usize) -> Option<CallFailure> {
 }
 
 /// Judges a response that has ended. Trailers say nothing about a review.
-pub(super) fn judge(headers: &Headers, body: Vec<u8>) -> Result<HttpReply, CallFailure> {
+pub(super) fn judge(headers: &Headers, body: Bytes) -> Result<HttpReply, CallFailure> {
     if headers.status < 200 {
         return Err(CallFailure::NotHttp("it ended the call without an answer".into()));
     }
@@ -22,7 +24,7 @@ pub(super) fn judge(headers: &Headers, body: Vec<u8>) -> Result<HttpReply, CallF
     if headers.content_length.is_some_and(|len| len != body.len() as u64) && !left_out {
         return Err(CallFailure::NotHttp("its answer is not as long as its content-length says".into()));
     }
-    Ok(HttpReply { status: headers.status, retry_after: headers.retry_after, body: body.into() })
+    Ok(HttpReply { status: headers.status, retry_after: headers.retry_after, body })
 }
 
 #[cfg(test)]
@@ -35,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_length_must_be_what_was_announced() {
-        let judge = |status, len, body: &[u8]| judge(&headers(status, len), body.to_vec());
+        let judge = |status, len, body: &'static [u8]| judge(&headers(status, len), Bytes::from_static(body));
         assert_eq!(judge(200, Some(2), b"{}").expect("an answer").body, "{}");
         assert!(judge(200, None, b"{}").is_ok());
         assert!(judge(204, Some(7), b"").is_ok());

@@ -1,13 +1,18 @@
 //! One call under way: what is still to be sent, and what has come back.
 
+use std::sync::Arc;
+
 use super::{
-    super::call::{Call, Reply, Request},
+    super::{
+        call::{Call, Reply, Request},
+        collected::Collected,
+    },
     frame, grpc_reply,
     header_read::Headers,
     http_reply,
     outgoing::Outgoing,
 };
-use crate::{model::CallFailure, wire::inbound::FRAME_HEAD};
+use crate::{memory::MemoryBudget, model::CallFailure, wire::inbound::FRAME_HEAD};
 
 /// One call under way on one connection.
 #[derive(Debug)]
@@ -24,13 +29,14 @@ pub(super) struct Stream {
     /// Bytes received whose window was not yet given back.
     pub(super) unreturned: u32,
     headers: Option<Headers>,
-    body: Vec<u8>,
+    body: Collected,
 }
 
 impl Stream {
-    pub(super) fn new(call: Call, window: i64) -> Self {
-        let unsent = call.body.len();
-        Self { call, chunk: 0, offset: 0, unsent, window, ready: false, unreturned: 0, headers: None, body: Vec::new() }
+    /// Its answer is held in `budget`.
+    pub(super) fn new(call: Call, window: i64, budget: &Arc<MemoryBudget>) -> Self {
+        let (unsent, body) = (call.body.len(), Collected::new(budget));
+        Self { call, chunk: 0, offset: 0, unsent, window, ready: false, unreturned: 0, headers: None, body }
     }
 
     /// Queues one DATA frame of `len` bytes of the body.
@@ -81,8 +87,7 @@ impl Stream {
         if self.body.len() + data.len() > limit + self.envelope() {
             return Err(CallFailure::TooLarge { limit });
         }
-        self.body.extend_from_slice(data);
-        Ok(())
+        self.body.extend(data)
     }
 
     /// Bytes of a body that are not the answer's own.
@@ -105,8 +110,8 @@ impl Stream {
     pub(super) fn end(self, trailers: Option<Headers>) -> (Call, Result<Reply, CallFailure>) {
         let headers = self.headers.unwrap_or_default();
         let result = match self.call.request {
-            Request::Grpc { .. } => grpc_reply::judge(trailers.unwrap_or(headers), self.body).map(Reply::Grpc),
-            Request::Http { .. } => http_reply::judge(&headers, self.body).map(Reply::Http),
+            Request::Grpc { .. } => grpc_reply::judge(trailers.unwrap_or(headers), self.body.finish()).map(Reply::Grpc),
+            Request::Http { .. } => http_reply::judge(&headers, self.body.finish()).map(Reply::Http),
         };
         (self.call, result)
     }
@@ -114,7 +119,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::{
@@ -127,7 +132,9 @@ mod tests {
     fn posted() -> Stream {
         let request = Request::Http { path: "/".into(), form: HttpForm::Legacy };
         let inbox = Arc::new(Inbox::default());
-        Stream::new(Call { request, body: Rope::new([]), deadline: Instant::now(), inbox, tag: 0, again: true }, 0)
+        let (body, deadline) = (Rope::new([]), Instant::now());
+        let call = Call { request, body, deadline, inbox, tag: 0, again: true, resends: 0 };
+        Stream::new(call, 0, &MemoryBudget::unlimited())
     }
 
     fn headers(status: u16) -> Headers {
