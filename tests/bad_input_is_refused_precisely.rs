@@ -7,7 +7,7 @@ mod front;
 use std::time::Duration;
 
 use bytes::Bytes;
-use front::{Ended, LONG, REVIEW, ended, framed, grpc, review, sidecar, until, with};
+use front::{Ended, LONG, REVIEW, ended, framed, grpc, review, sidecar, sidecar_with_budget, until, with};
 use gatepost::{front::Limits, wire::pb::k8s::io::api::admission::v1::AdmissionReview};
 use http::{Request, StatusCode};
 use prost::Message;
@@ -181,7 +181,7 @@ async fn a_caller_that_goes_away_ends_its_call() {
 
 #[tokio::test]
 async fn no_room_in_the_memory_budget() {
-    let sidecar = sidecar(Limits { inflight_bytes: 100_000, ..limits() }).await;
+    let sidecar = sidecar_with_budget(limits(), 120_000).await;
     let caller = front::caller(sidecar.address).await;
     let (first, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("first", 80_000);

@@ -9,7 +9,7 @@ mod webhook;
 use std::time::Duration;
 
 use bytes::Bytes;
-use front::{Ended, LONG, Sidecar, ended, sidecar, until, with};
+use front::{Ended, LONG, Sidecar, ended, sidecar, sidecar_with_budget, until, with};
 use gatepost::front::Limits;
 use http::{Request, StatusCode};
 use tokio::{
@@ -225,7 +225,7 @@ async fn a_body_that_does_not_arrive_is_bounded_by_the_deadline() {
 
 #[tokio::test]
 async fn no_room_in_the_memory_budget() {
-    let sidecar = sidecar(Limits { inflight_bytes: 100_000, ..limits() }).await;
+    let sidecar = sidecar_with_budget(limits(), 120_000).await;
     let whole = review("first", 80_000);
     let request = with(post("/validate"), "content-length", &whole.len().to_string());
     let mut first = TcpStream::connect(sidecar.address).await.expect("connects");

@@ -22,6 +22,7 @@ use crate::{
     front::{Bound, Front, Limits, Worker, admin::Admin},
     kube::Client,
     live::{Current, following::Following},
+    memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
     source::Source,
@@ -64,15 +65,16 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         reasons: settings.reasons,
         namespaces: following.as_ref().map(Following::namespaces),
     });
+    // The one budget of everything that callers and hooks can make grow.
+    let budget = MemoryBudget::new(settings.max_inflight_bytes);
     let drain = settings.max_deadline + MARGIN;
     let limits = Limits {
         message_bytes: settings.max_message_bytes,
-        inflight_bytes: settings.max_inflight_bytes,
         timeout: settings.max_deadline,
         drain,
         ..Limits::default()
     };
-    let front = Front::new(Arc::clone(&gate), limits).map_err(io::Error::other)?;
+    let front = Front::new(Arc::clone(&gate), limits, Arc::clone(&budget)).map_err(io::Error::other)?;
 
     let (stop, told) = watch::channel(false);
     let (end, ended) = oneshot::channel();

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     admit::Gate,
+    memory::{MemoryBudget, Purpose},
     telemetry::{Reading, Refused},
 };
 
@@ -43,11 +44,11 @@ pub struct BuildError(#[from] tonic_reflection::server::Error);
 
 impl Front {
     /// Builds the front and registers what it knows with the gate's metrics.
-    pub fn new(gate: Arc<Gate>, limits: Limits) -> Result<Arc<Self>, BuildError> {
-        let inflight = Inflight::new(limits.inflight_bytes);
-        let (requests, bytes) = (Arc::clone(&inflight), Arc::clone(&inflight));
+    pub fn new(gate: Arc<Gate>, limits: Limits, budget: Arc<MemoryBudget>) -> Result<Arc<Self>, BuildError> {
+        let inflight = Inflight::new(Arc::clone(&budget));
+        let requests = Arc::clone(&inflight);
         gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
-        gate.metrics.observe(Reading::InflightBytes, move || Some(bytes.bytes() as f64));
+        observe_memory(&gate, &budget);
         readiness::observe(&gate);
         let cold = Cold::new(Arc::clone(&gate.current))?;
         Ok(Arc::new(Self { gate, limits, inflight, cold }))
@@ -114,6 +115,22 @@ impl Front {
             Err(_) => self.gate.metrics.refused(Refused::Protocol),
         }
     }
+}
+
+/// Tells the metrics what the memory budget holds.
+fn observe_memory(gate: &Gate, budget: &Arc<MemoryBudget>) {
+    for purpose in Purpose::ALL {
+        let reading = match purpose {
+            Purpose::Review => Reading::HeldForReviews,
+            Purpose::Answer => Reading::HeldForAnswers,
+            Purpose::Queue => Reading::HeldForQueues,
+            Purpose::Verdict => Reading::HeldForVerdicts,
+        };
+        let budget = Arc::clone(budget);
+        gate.metrics.observe(reading, move || Some(budget.held_for(purpose) as f64));
+    }
+    let limit = budget.limit();
+    gate.metrics.observe(Reading::MemoryLimit, move || Some(limit as f64));
 }
 
 #[cfg(test)]

@@ -1,28 +1,29 @@
-//! Inflight: the reviews being read or decided, and the memory they may take together.
+//! Inflight: the reviews being read or decided, and what they hold of the memory budget.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
+use crate::memory::{MemoryBudget, Purpose, Reservation};
+
 /// What is in flight in the whole process.
 #[derive(Debug)]
 pub struct Inflight {
-    limit: usize,
-    bytes: AtomicUsize,
+    budget: Arc<MemoryBudget>,
     requests: AtomicUsize,
 }
 
 impl Inflight {
-    /// Nothing in flight; at most `limit` bytes later.
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, bytes: AtomicUsize::new(0), requests: AtomicUsize::new(0) })
+    /// Nothing in flight; what comes is held in that budget.
+    pub fn new(budget: Arc<MemoryBudget>) -> Arc<Self> {
+        Arc::new(Self { budget, requests: AtomicUsize::new(0) })
     }
 
     /// One more request; it ends when the guard is dropped.
     pub fn enter(&self) -> Entered<'_> {
         self.requests.fetch_add(1, Relaxed);
-        Entered { inflight: self, bytes: 0 }
+        Entered { inflight: self, held: self.budget.empty(Purpose::Review) }
     }
 
     /// Requests in flight.
@@ -32,7 +33,7 @@ impl Inflight {
 
     /// Bytes reserved for them.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
+        self.budget.held_for(Purpose::Review)
     }
 }
 
@@ -40,27 +41,19 @@ impl Inflight {
 #[derive(Debug)]
 pub struct Entered<'a> {
     inflight: &'a Inflight,
-    bytes: usize,
+    held: Reservation,
 }
 
 impl Entered<'_> {
     /// Reserves room for that many bytes more; `false` when there is none.
     #[must_use]
     pub fn reserve(&mut self, bytes: usize) -> bool {
-        // Optimistic: two callers that overlap at the very limit may both be refused, none is let in beyond it.
-        let before = self.inflight.bytes.fetch_add(bytes, Relaxed);
-        if before.saturating_add(bytes) > self.inflight.limit {
-            self.inflight.bytes.fetch_sub(bytes, Relaxed);
-            return false;
-        }
-        self.bytes += bytes;
-        true
+        self.held.try_grow(bytes)
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.inflight.bytes.fetch_sub(self.bytes, Relaxed);
         self.inflight.requests.fetch_sub(1, Relaxed);
     }
 }
@@ -70,18 +63,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_up_to_the_limit_and_taken_back_when_the_request_ends() {
-        let inflight = Inflight::new(100);
+    fn a_request_counts_and_holds_its_bytes_until_it_ends() {
+        let budget = MemoryBudget::new(1000);
+        let inflight = Inflight::new(Arc::clone(&budget));
         let mut first = inflight.enter();
-        assert!(first.reserve(60));
+        assert!(first.reserve(600));
         let mut second = inflight.enter();
-        assert!(!second.reserve(41));
-        assert!(second.reserve(40));
-        assert_eq!((inflight.requests(), inflight.bytes()), (2, 100));
+        assert!(!second.reserve(401));
+        assert!(second.reserve(100));
+        assert_eq!((inflight.requests(), inflight.bytes()), (2, 700));
         drop(first);
-        assert_eq!((inflight.requests(), inflight.bytes()), (1, 40));
-        assert!(second.reserve(60));
+        assert_eq!((inflight.requests(), inflight.bytes()), (1, 100));
         drop(second);
-        assert_eq!((inflight.requests(), inflight.bytes()), (0, 0));
+        assert_eq!((inflight.requests(), inflight.bytes(), budget.held()), (0, 0, 0));
     }
 }

@@ -34,8 +34,6 @@ pub struct Limits {
     /// by more. Taken as doubled, `object` and `oldObject` make 12 MiB; the 4 MiB left are for `userInfo`, `options` and
     /// objects that grow more than that.
     pub message_bytes: usize,
-    /// Sum of the declared sizes of all messages being read or decided.
-    pub inflight_bytes: usize,
     /// The longest a call may take, and what it gets when it names no `grpc-timeout`.
     pub timeout: Duration,
     /// Calls at once on one connection.
@@ -50,7 +48,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             message_bytes: 16 << 20,
-            inflight_bytes: 512 << 20,
             timeout: Duration::from_secs(30),
             streams: 256,
             connections: 1024,

@@ -59,7 +59,7 @@ impl Collector for Scrape {
         for (table, reading) in [
             (&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
-            (&table::INFLIGHT_BYTES, Reading::InflightBytes),
+            (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
             (&table::NAMESPACES, Reading::Namespaces),
             (&table::NAMESPACES_AGE, Reading::NamespacesAge),
@@ -71,6 +71,19 @@ impl Collector for Scrape {
                 family(encoder, table, |out| out.encode_gauge(&value))?;
             }
         }
+        family(encoder, &table::INFLIGHT_BYTES, |out| {
+            [
+                ("review", Reading::HeldForReviews),
+                ("answer", Reading::HeldForAnswers),
+                ("queue", Reading::HeldForQueues),
+                ("verdict", Reading::HeldForVerdicts),
+            ]
+            .into_iter()
+            .try_for_each(|(purpose, reading)| match metrics.read(reading) {
+                Some(value) => out.encode_family(&[("purpose", purpose)])?.encode_gauge(&value),
+                None => Ok(()),
+            })
+        })?;
         let reads = metrics.config_reads.sums();
         family(encoder, &table::CONFIG_READS, |out| by_outcome(out, &[], &ReadOutcome::LABELS, &reads))?;
         family(encoder, &table::CONFIG_READ_DURATION, |out| {

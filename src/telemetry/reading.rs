@@ -7,8 +7,16 @@ use std::sync::{Mutex, PoisonError};
 pub enum Reading {
     /// Reviews being read or decided.
     InflightRequests,
-    /// Their declared size.
-    InflightBytes,
+    /// Bytes held for them.
+    HeldForReviews,
+    /// Bytes held for hooks' answers.
+    HeldForAnswers,
+    /// Bytes held by queues towards hooks, of calls nobody waits for any more.
+    HeldForQueues,
+    /// Bytes held for verdicts that are not yet sent.
+    HeldForVerdicts,
+    /// The most that may be held for all of these.
+    MemoryLimit,
     /// Callers' connections.
     OpenConnections,
     /// Age of the configuration in seconds.
@@ -28,7 +36,7 @@ pub enum Reading {
 }
 
 /// How many there are.
-const READINGS: usize = 10;
+const READINGS: usize = 14;
 
 /// Reads a value; `None` leaves the metric out.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;

@@ -82,8 +82,8 @@ families! {
         "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
-    INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" []
-        "Declared size of the messages being read or decided.";
+    INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []
+        "The most bytes that may be held for all purposes of gatepost_inflight_bytes: --max-inflight-bytes, or less where the process was given less memory.";
     OPEN_CONNECTIONS = Gauge "gatepost_open_connections" []
         "Callers' connections.";
     NAMESPACES = Gauge "gatepost_namespaces" []
@@ -96,6 +96,8 @@ families! {
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
         "1 while the newest configuration is invalid and an older one is in force.";
+    INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" ["purpose"]
+        "Bytes held in the memory budget, by what for: reviews being read or decided, hooks' answers, queues towards hooks of calls that nobody waits for any more, and verdicts that their callers have not read yet.";
     CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]
         "Reads of the configuration since the start: unchanged, changed, rejected as invalid, or failed_ and why.";
     CONFIG_READ_DURATION = Histogram "gatepost_config_read_duration_seconds" []

@@ -19,6 +19,7 @@ use gatepost::{
     admit::{Gate, Reasons},
     front::{Bound, Drained, Front, Limits, Worker, listen},
     live::Current,
+    memory::MemoryBudget,
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
 };
@@ -38,6 +39,8 @@ use tokio::{
 
 /// The longest anything may take here.
 pub const LONG: Duration = Duration::from_secs(20);
+/// The memory budget, unless a test says another.
+const BUDGET: usize = 512 << 20;
 pub const REVIEW: &str = "/gatepost.v1.Admission/Review";
 
 pub struct Sidecar {
@@ -57,6 +60,15 @@ pub async fn sidecar(limits: Limits) -> Sidecar {
     sidecar
 }
 
+/// The same with another memory budget.
+pub async fn sidecar_with_budget(limits: Limits, budget: usize) -> Sidecar {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+    let address = listener.local_addr().expect("address");
+    let sidecar = before_with(gate(), limits, budget, address, Bound::Tcp(listener));
+    sidecar.current.stamp(Instant::now() + Duration::from_secs(3600));
+    sidecar
+}
+
 /// A sidecar that has not read its configuration yet.
 pub async fn unconfigured(limits: Limits) -> Sidecar {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -65,20 +77,27 @@ pub async fn unconfigured(limits: Limits) -> Sidecar {
 }
 
 pub fn serving(limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
-    let gate = Gate {
+    before(gate(), limits, address, bound)
+}
+
+fn gate() -> Arc<Gate> {
+    Arc::new(Gate {
         current: Arc::new(Current::new(Instant::now())),
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
         namespaces: None,
-    };
-    before(Arc::new(gate), limits, address, bound)
+    })
 }
 
 /// A front before this gate.
 pub fn before(gate: Arc<Gate>, limits: Limits, address: SocketAddr, bound: Bound) -> Sidecar {
+    before_with(gate, limits, BUDGET, address, bound)
+}
+
+fn before_with(gate: Arc<Gate>, limits: Limits, budget: usize, address: SocketAddr, bound: Bound) -> Sidecar {
     let (current, metrics) = (Arc::clone(&gate.current), Arc::clone(&gate.metrics));
-    let front = Front::new(gate, limits).expect("front");
+    let front = Front::new(gate, limits, MemoryBudget::new(budget)).expect("front");
     let workers = vec![Worker::new(0, Handle::current())];
     let (shutdown, signal) = oneshot::channel::<()>();
     let signal = async { drop(signal.await) };

@@ -48,7 +48,7 @@ fn front() -> Arc<Front> {
         namespaces: None,
     };
     gate.current.stamp(Instant::now());
-    Front::new(Arc::new(gate), Limits::default()).expect("front")
+    Front::new(Arc::new(gate), Limits::default(), MemoryBudget::new(1 << 20)).expect("front")
 }
 
 /// A framed review with uid "u" and operation CREATE.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::*;
-use crate::front::inflight::Inflight;
+use crate::{front::inflight::Inflight, memory::MemoryBudget};
 
 /// Pushes these payloads as a stream would; returns the sizes of the pieces and what was copied.
 fn pieces(payloads: &[usize]) -> (Vec<usize>, u64) {
@@ -17,7 +17,7 @@ fn pieces(payloads: &[usize]) -> (Vec<usize>, u64) {
     let whole = whole.freeze();
     let mut rest = whole.clone();
     let mut message = Message::default();
-    let inflight = Inflight::new(usize::MAX);
+    let inflight = Inflight::new(MemoryBudget::new(usize::MAX));
     let mut entered = inflight.enter();
     for (n, len) in payloads.iter().enumerate() {
         message.push(rest.split_to(*len), n + 1 == payloads.len(), &metrics);

@@ -20,7 +20,7 @@ fn what_was_recorded_is_exposed() {
     metrics.config_read(ReadOutcome::Unchanged, Duration::from_millis(3));
     metrics.config_read(ReadOutcome::Failed("hung"), Duration::from_millis(800));
     metrics.config_read(ReadOutcome::Failed("never heard of"), Duration::ZERO);
-    metrics.observe(Reading::InflightBytes, || Some(5.0));
+    metrics.observe(Reading::HeldForReviews, || Some(5.0));
     let hook = metrics.hook(&"a\"b".into());
     hook.record(1, HookOutcome::FailedOpen("timeout"), Duration::from_millis(100));
     hook.record(1, HookOutcome::Cancelled, Duration::from_millis(900));
@@ -38,7 +38,7 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_request_duration_seconds_sum", "40.00012"),
         ("gatepost_refused_total{reason=\"too_large\"}", "1"),
         ("gatepost_object_bytes_copied_total", "17"),
-        ("gatepost_inflight_bytes", "5.0"),
+        ("gatepost_inflight_bytes{purpose=\"review\"}", "5.0"),
         ("gatepost_config_reads_total{outcome=\"unchanged\"}", "1"),
         ("gatepost_config_reads_total{outcome=\"failed_hung\"}", "1"),
         ("gatepost_config_reads_total{outcome=\"failed_other\"}", "1"),
@@ -63,7 +63,11 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
     let metrics = Arc::new(Metrics::new(1));
     for reading in [
         Reading::InflightRequests,
-        Reading::InflightBytes,
+        Reading::HeldForReviews,
+        Reading::HeldForAnswers,
+        Reading::HeldForQueues,
+        Reading::HeldForVerdicts,
+        Reading::MemoryLimit,
         Reading::OpenConnections,
         Reading::ConfigAge,
         Reading::ConfigGeneration,
