@@ -8,6 +8,8 @@ pub mod model;
 // Bytes to model and back; what people write to a compiled snapshot. Both pure.
 pub mod snapshot;
 pub mod wire;
+// How files of this machine are read while reviews are served.
+pub mod files;
 // How long the machine has slept; the memory budget; key pairs; metrics and audit.
 pub mod clock;
 pub mod memory;

@@ -6,17 +6,18 @@ use std::{
 };
 
 use rustc_hash::FxHashMap;
-use tokio::{
-    task::spawn_blocking,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
+    files::{BlockingReads, Unread},
     live::Current,
     model::Hook,
     telemetry::{Metrics, TlsReload},
     tls::{Expiry, Looked, Reminder, ServerTls, expiry},
 };
+
+/// How long one look at the TLS files may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is known of the certificates in use.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub(super) struct Certificates {
     current: Arc<Current>,
     metrics: Arc<Metrics>,
     reminder: Reminder,
+    /// Looks at the files, and those that hang.
+    reads: BlockingReads,
+    /// Why the last look gave nothing: told once.
+    unread: Option<Unread>,
     /// The generation whose hooks are known.
     generation: Option<u64>,
     /// Those that are asked over TLS, with what ends first of theirs.
@@ -33,7 +38,16 @@ pub(super) struct Certificates {
 
 impl Certificates {
     pub(super) fn new(tls: Option<Arc<ServerTls>>, current: Arc<Current>, metrics: Arc<Metrics>) -> Self {
-        Self { tls, current, metrics, reminder: Reminder::default(), generation: None, hooks: Vec::new() }
+        Self {
+            tls,
+            current,
+            metrics,
+            reminder: Reminder::default(),
+            reads: BlockingReads::default(),
+            unread: None,
+            generation: None,
+            hooks: Vec::new(),
+        }
     }
 
     /// Looks every `every` until nobody polls this any more.
@@ -43,12 +57,24 @@ impl Certificates {
         loop {
             ticks.tick().await;
             if let Some(tls) = self.tls.clone() {
-                // Reading may hang on a broken mount; that must not hold up the control plane.
-                if let Ok(looked) = spawn_blocking(move || tls.look()).await {
-                    self.tell(looked);
-                }
+                // Reading may hang on a broken mount; that must hold up neither the control plane nor the next look.
+                self.take(self.reads.run(LOOK_WITHIN, move || tls.look()).await);
             }
             self.remind(SystemTime::now());
+        }
+    }
+
+    fn take(&mut self, looked: Result<Looked, Unread>) {
+        match looked {
+            Ok(looked) => {
+                self.unread = None;
+                self.tell(looked);
+            }
+            Err(why) if self.unread != Some(why) => {
+                tracing::warn!(%why, "the TLS files cannot be read; the last good ones stay");
+                self.unread = Some(why);
+            }
+            Err(_) => {}
         }
     }
 

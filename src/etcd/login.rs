@@ -23,10 +23,15 @@ use super::{
     error::{Done, Failure},
     pb::etcdserverpb::{AuthenticateRequest, auth_client::AuthClient},
 };
-use crate::tls;
+use crate::files::{BlockingReads, Unread, regular};
 
 /// Etcd makes passwords slow on purpose: a login may outlast the call that wanted it, and the next one has its token.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The part of it that the password's file has.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+/// No password is this long.
+const LONGEST: u64 = 64 << 10;
 
 /// What is shown to etcd with every call. `None` where etcd knows no users.
 pub(super) type Token = Option<MetadataValue<Ascii>>;
@@ -36,6 +41,7 @@ type Pending = Shared<BoxFuture<'static, Result<Token, Failure>>>;
 /// A user's token, got when it is first needed and again when it is no longer taken.
 pub(super) struct Tokens {
     login: Login,
+    reads: BlockingReads,
     state: Arc<Mutex<State>>,
 }
 
@@ -56,7 +62,7 @@ impl Tokens {
     /// Sees that the password can be read.
     pub(super) fn open(login: Login) -> Result<Self, EtcdError> {
         password(&login)?;
-        Ok(Self { login, state: Arc::default() })
+        Ok(Self { login, reads: BlockingReads::default(), state: Arc::default() })
     }
 
     pub(super) fn user(&self) -> &str {
@@ -92,13 +98,13 @@ impl Tokens {
 
     /// Logs in on a task of its own, which ends whether somebody still waits for it or not.
     fn begin(&self, endpoint: String, channel: Channel) -> Pending {
-        let (login, state) = (self.login.clone(), Arc::clone(&self.state));
+        let (login, reads, state) = (self.login.clone(), self.reads.clone(), Arc::clone(&self.state));
         let task = tokio::spawn(async move {
             let late = || Failure {
                 error: EtcdError::Late { patience: PATIENCE, asked: format!("{endpoint} to log in") },
                 done: Done::No,
             };
-            let got = timeout(PATIENCE, authenticate(&login, &endpoint, channel)).await;
+            let got = timeout(PATIENCE, authenticate(&login, &reads, &endpoint, channel)).await;
             let got = got.unwrap_or_else(|_| Err(late()));
             if let Ok(token) = &got {
                 state.lock().unwrap_or_else(PoisonError::into_inner).token = Some(token.clone());
@@ -113,11 +119,16 @@ impl Tokens {
     }
 }
 
-async fn authenticate(login: &Login, endpoint: &str, channel: Channel) -> Result<Token, Failure> {
+async fn authenticate(
+    login: &Login,
+    reads: &BlockingReads,
+    endpoint: &str,
+    channel: Channel,
+) -> Result<Token, Failure> {
     let reading = login.clone();
-    let read = tokio::task::spawn_blocking(move || password(&reading)).await;
-    let broken = || EtcdError::file(&login.password_file, "reading it was broken off");
-    let password = read.unwrap_or_else(|_| Err(broken())).map_err(Failure::answered)?;
+    let read = reads.run(READ_WITHIN, move || password(&reading)).await;
+    let unread = |why: Unread| Err(EtcdError::file(&login.password_file, &why.to_string()));
+    let password = read.unwrap_or_else(unread).map_err(Failure::answered)?;
     let request = AuthenticateRequest { name: login.user.clone(), password };
     match AuthClient::new(channel).authenticate(request).await {
         Ok(answer) => {
@@ -151,7 +162,7 @@ fn failed(status: &Status, login: &Login, endpoint: &str) -> Failure {
 fn password(login: &Login) -> Result<String, EtcdError> {
     let path = &login.password_file;
     let unreadable = |cause: &dyn fmt::Display| EtcdError::file(path, &format!("the password cannot be read: {cause}"));
-    let bytes = tls::regular::read(path).map_err(|error| unreadable(&error))?;
+    let bytes = regular::read(path, LONGEST).map_err(|error| unreadable(&error))?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
     match text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line)) {
         "" => Err(EtcdError::file(path, "there is no password in it")),

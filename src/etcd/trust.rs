@@ -13,6 +13,7 @@ use super::{
     access::{Place, TlsFiles},
 };
 use crate::{
+    files::{BlockingReads, Unread},
     model::hook::{EndpointTls, Transport},
     tls::{self, SystemRoots, TlsError, client_config},
 };
@@ -20,11 +21,17 @@ use crate::{
 /// How often the files are looked at, at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long one look may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
+
+/// One for each endpoint; `None` where that is plaintext.
+type Configs = Arc<[Option<Arc<ClientConfig>>]>;
+
 /// How TLS is done with one endpoint after another; the number grows with every change.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) number: u64,
-    pub(super) configs: Arc<[Option<Arc<ClientConfig>>]>,
+    pub(super) configs: Configs,
 }
 
 /// What TLS is done with. A change of the files is followed once it is sound.
@@ -32,6 +39,8 @@ pub(super) struct Version {
 pub(super) struct Trust {
     files: TlsFiles,
     places: Vec<Arc<Place>>,
+    /// Looks at the files, and those that hang.
+    reads: BlockingReads,
     state: Mutex<State>,
 }
 
@@ -40,7 +49,7 @@ struct State {
     material: Material,
     version: Version,
     looked: Instant,
-    /// A look that has not ended; a mount may hang.
+    /// A look that has not ended.
     looking: bool,
     /// What was wrong at the last look: told once.
     wrong: Option<TlsError>,
@@ -69,7 +78,7 @@ impl Trust {
         let configs = material.configs(&places).map_err(EtcdError::Tls)?;
         let version = Version { number: 0, configs };
         let state = State { material, version, looked: Instant::now(), looking: false, wrong: None };
-        Ok(Self { files, places, state: Mutex::new(state) })
+        Ok(Self { files, places, reads: BlockingReads::default(), state: Mutex::new(state) })
     }
 
     /// What to use now. Now and then this has the files looked at; what is found there is used from a later call on, so
@@ -80,19 +89,25 @@ impl Trust {
         if has_files && !state.looking && state.looked.elapsed() >= LOOK_EVERY {
             state.looking = true;
             let trust = Arc::clone(self);
-            tokio::task::spawn_blocking(move || trust.look());
+            tokio::spawn(trust.look());
         }
         state.version.clone()
     }
 
-    fn look(&self) {
-        let read = Material::read(&self.files);
-        let known = |read: &Material| self.state.lock().unwrap_or_else(PoisonError::into_inner).material == *read;
-        let found = match read {
-            Ok(read) if known(&read) => Ok(None),
-            Ok(read) => read.configs(&self.places).map(|configs| Some((read, configs))),
-            Err(error) => Err(error),
-        };
+    /// What the files hold and is made of it; `None` where that is what is used already. Blocks.
+    fn find(&self) -> Result<Option<(Material, Configs)>, TlsError> {
+        let read = Material::read(&self.files)?;
+        if self.state.lock().unwrap_or_else(PoisonError::into_inner).material == read {
+            return Ok(None);
+        }
+        let configs = read.configs(&self.places)?;
+        Ok(Some((read, configs)))
+    }
+
+    async fn look(self: Arc<Self>) {
+        let files = Arc::clone(&self);
+        let unread = |why: Unread| TlsError::Unreadable { path: "the TLS files".to_owned(), cause: why.to_string() };
+        let found = self.reads.run(LOOK_WITHIN, move || files.find()).await.unwrap_or_else(|why| Err(unread(why)));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.looking = false;
         state.looked = Instant::now();
@@ -122,7 +137,7 @@ impl Material {
         Ok(Self { ca: files.ca.as_deref().map(read).transpose()?, pair: files.pair.as_ref().map(pair).transpose()? })
     }
 
-    fn configs(&self, places: &[Arc<Place>]) -> Result<Arc<[Option<Arc<ClientConfig>>]>, TlsError> {
+    fn configs(&self, places: &[Arc<Place>]) -> Result<Configs, TlsError> {
         let system = SystemRoots::default();
         let config = |place: &Arc<Place>| {
             let tls = EndpointTls {

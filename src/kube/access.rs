@@ -8,7 +8,10 @@ use std::{
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use super::KubeError;
-use crate::tls::regular;
+use crate::files::regular;
+
+/// No file with address or credentials is this large.
+pub(super) const LIMIT: u64 = 16 << 20;
 
 /// Where address and credentials of an apiserver come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ impl Access {
     pub(super) fn check_file(&self) -> Result<(), KubeError> {
         match self {
             Self::Kubeconfig { path: Some(path), .. } => {
-                let read = regular::read(path).map(drop);
+                let read = regular::read(path, LIMIT).map(drop);
                 read.map_err(|error| KubeError::Access {
                     from: self.to_string(),
                     cause: format!("cannot be read: {error}"),
@@ -106,4 +109,22 @@ fn authority<'a>(kubeconfig: &'a Kubeconfig, context: Option<&str>) -> Option<&'
     let context = kubeconfig.contexts.iter().find(|one| one.name == name)?.context.as_ref()?;
     let cluster = kubeconfig.clusters.iter().find(|one| one.name == context.cluster)?.cluster.as_ref()?;
     cluster.certificate_authority.as_deref()
+}
+
+/// Puts what the package would read again and again, on the thread that asks, into the settings themselves: the token and
+/// the authority. [`Connection`](super::Connection) sees their files change, and makes a new client then.
+pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
+    if config.root_cert.is_some() {
+        config.root_cert_file = None;
+    }
+    let user = &mut config.auth_info;
+    let Some(path) = user.token_file.take_if(|_| user.token.is_none()) else { return Ok(()) };
+    let cannot = |why: &dyn fmt::Display| KubeError::Access {
+        from: format!("the token file {path}"),
+        cause: format!("cannot be read: {why}"),
+    };
+    let token = regular::read(Path::new(&path), LIMIT).map_err(|error| cannot(&error))?;
+    let token = String::from_utf8(token).map_err(|_| cannot(&"it is no text"))?;
+    user.token = Some(token.trim().to_owned().into());
+    Ok(())
 }

@@ -1,18 +1,22 @@
 //! Connection: a client of an apiserver whose credentials may change while it is used.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use sha2::{Digest, Sha256};
-use tokio::{
-    runtime::Handle,
-    task::{JoinHandle, spawn_blocking},
-    time::Instant,
-};
+use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 
-use super::{Access, Client, KubeError};
+use super::{
+    Access, Client, KubeError,
+    access::{LIMIT, inline},
+    plugin,
+};
+use crate::files::{BlockingReads, Unread, regular};
 
 /// Credentials that were refused are asked for anew no more often than this: a plugin may ask other machines for them.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
+
+/// How long one look at the files may take.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// A client of an apiserver whose credentials may change while it is used.
 ///
@@ -32,6 +36,10 @@ pub struct Connection {
     /// What the files held when the client was made, as a digest.
     made_of: Option<[u8; 32]>,
     looking: Option<JoinHandle<Looked>>,
+    /// Looks at the files, and those that hang.
+    reads: BlockingReads,
+    /// Exec plugins; one may wait for a person.
+    plugins: BlockingReads,
     renew: bool,
     /// When the credentials were last asked for anew without a change of a file.
     renewed: Option<Instant>,
@@ -49,7 +57,17 @@ impl Connection {
     pub async fn new(access: Access) -> Result<Self, KubeError> {
         access.check_file()?;
         access.read().await?;
-        Ok(Self { access, client: None, made_of: None, looking: None, renew: false, renewed: None, told: None })
+        Ok(Self {
+            access,
+            client: None,
+            made_of: None,
+            looking: None,
+            reads: BlockingReads::default(),
+            plugins: BlockingReads::default(),
+            renew: false,
+            renewed: None,
+            told: None,
+        })
     }
 
     /// The client to ask with now. May be dropped while it waits, and called again.
@@ -98,17 +116,27 @@ impl Connection {
             self.renewed = Some(Instant::now());
         }
         let (access, known) = (self.access.clone(), self.made_of.filter(|_| !renew));
+        let (reads, plugins) = (self.reads.clone(), self.plugins.clone());
         let runtime = Handle::current();
-        spawn_blocking(move || {
-            let (mut config, files) = runtime.block_on(access.read())?;
-            // Whoever asks every second asks again anyway, and wants to know why he got nothing.
-            config.default_retry = false;
-            // Before the client is made: what changes meanwhile is seen the next time.
-            let held = digest(&files);
-            match known == Some(held) {
-                true => Ok(None),
-                false => Ok(Some((Client::of(config)?, held))),
+        tokio::spawn(async move {
+            let from = access.to_string();
+            let unread =
+                |why: Unread| KubeError::Access { from: from.clone(), cause: format!("cannot be read: {why}") };
+            let read = move || {
+                let (mut config, files) = runtime.block_on(access.read())?;
+                // Whoever asks every second asks again anyway, and wants to know why he got nothing.
+                config.default_retry = false;
+                // Before the client is made: what changes meanwhile is seen the next time.
+                let held = digest(&files);
+                inline(&mut config)?;
+                Ok((config, held))
+            };
+            let (config, held) = reads.run(READ_WITHIN, read).await.map_err(&unread)??;
+            if known == Some(held) {
+                return Ok(None);
             }
+            let client = plugins.run(plugin::LONGEST, move || Client::of(config)).await.map_err(&unread)??;
+            Ok(Some((client, held)))
         })
     }
 
@@ -137,7 +165,7 @@ impl Connection {
 fn digest(files: &[PathBuf]) -> [u8; 32] {
     let mut sha = Sha256::new();
     for file in files {
-        match fs::read(file) {
+        match regular::read(file, LIMIT) {
             Ok(bytes) => {
                 sha.update((bytes.len() as u64).to_be_bytes());
                 sha.update(bytes);

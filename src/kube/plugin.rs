@@ -19,6 +19,8 @@ use kube::{Config, config::ExecInteractiveMode};
 pub const COMMAND: &str = "exec-plugin";
 /// How long a plugin may take; a person who has to log in may take longer.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
+/// By when a plugin has surely ended, or was ended.
+pub(super) const LONGEST: Duration = PATIENCE.1.saturating_add(Duration::from_secs(10));
 /// The most that a plugin may print: far more than a token, or a certificate and those before it.
 const LARGEST: usize = 1 << 20;
 /// How soon it is seen that a plugin that prints no more has ended.

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     etcd::EtcdError,
+    files::Unread,
     kube::KubeError,
     model::Revision,
     snapshot::{NO_PAUSE, Note, Pause, SourceFile},
@@ -51,6 +52,9 @@ pub enum ReadError {
     /// The file system did not answer.
     #[error("no answer from the file system within {}; is a network mount down?", humantime::format_duration(*.0))]
     Hung(Duration),
+    /// It was not read at all: reads before it hang, too many of them.
+    #[error("not read: {0}")]
+    NotBegun(Unread),
     /// A store has answered, and there was no time left to take up what it holds.
     #[error(
         "what {store} holds could not be taken up within {}; it is too much for this machine, or the files below --files \
@@ -123,7 +127,7 @@ impl ReadError {
             Self::NotAFile { .. } => "not_a_file",
             Self::TooLarge { .. } => "too_large",
             Self::Unsettled { .. } => "unsettled",
-            Self::Hung(_) | Self::Unfinished { .. } | Self::Kube(KubeError::Late { .. }) => "hung",
+            Self::Hung(_) | Self::NotBegun(_) | Self::Unfinished { .. } | Self::Kube(KubeError::Late { .. }) => "hung",
             Self::Kube(KubeError::Unreachable { .. }) => "unreachable",
             Self::Kube(KubeError::Access { .. } | KubeError::Refused { .. } | KubeError::Unwritten { .. }) => "refused",
             Self::Kube(KubeError::Nonsense { .. }) | Self::Garbled { .. } => "garbled",
@@ -136,6 +140,15 @@ impl ReadError {
 
     pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Self {
         Self::Unreadable { path: path.to_owned(), cause: error.to_string() }
+    }
+}
+
+impl From<Unread> for ReadError {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Late(within) => Self::Hung(within),
+            unread => Self::NotBegun(unread),
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{Contents, Outstanding, READ_DEADLINE, ReadError, references};
+use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
     etcd::{Access, Client, EtcdError, Glance, Ranged},
+    files::BlockingReads,
     snapshot::{Note, SourceFile},
 };
 
@@ -40,7 +41,7 @@ pub struct EtcdSource {
     /// The cluster that answered first, and the latest revision it has shown.
     known: Option<(u64, u64)>,
     last: Option<Last>,
-    following: Outstanding<Contents>,
+    following: BlockingReads,
 }
 
 /// What was read last, and what a glance showed then.
@@ -58,7 +59,7 @@ impl EtcdSource {
     pub async fn new(place: EtcdPlace) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let client = Client::open(&place.access).await?;
-        Ok(Self { place, client, known: None, last: None, following: Outstanding::none() })
+        Ok(Self { place, client, known: None, last: None, following: BlockingReads::default() })
     }
 
     /// One full consistent read, within [`READ_DEADLINE`].
@@ -92,7 +93,7 @@ impl EtcdSource {
             true => contents,
             false => references::follow(contents, files.as_deref()),
         };
-        self.following.run(left(by), follow).await.ok_or_else(|| self.unfinished())
+        self.following.run(left(by), follow).await.map_err(|_| self.unfinished())
     }
 
     /// Everything below the prefix.
@@ -103,7 +104,7 @@ impl EtcdSource {
         let (glance, files) = (ranged.glance(), self.place.files.clone());
         let contents = self.documents(ranged);
         let follow = move || references::follow(contents, files.as_deref());
-        let contents = self.following.run(left(by), follow).await.ok_or_else(|| self.unfinished())?;
+        let contents = self.following.run(left(by), follow).await.map_err(|_| self.unfinished())?;
         // Where nothing was put or deleted, as after a change of leader, it is still the state that it was.
         let still = self.last.as_ref().filter(|last| {
             let same = (last.glance.newest_mod, last.glance.count) == (glance.newest_mod, glance.count);

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     clock::Pauses,
+    files::regular,
     snapshot::{self, Pause, SourceFile},
 };
 
@@ -34,7 +35,16 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 #[derive(Clone, Debug)]
 pub struct FileSource {
     path: PathBuf,
-    last: Arc<Mutex<Last>>,
+    last: Arc<Mutex<Turns>>,
+}
+
+/// What is remembered from read to read. A read that hangs takes it along, and the next one begins with nothing; when it
+/// ends after all, what it remembers is too old for anybody.
+#[derive(Debug, Default)]
+struct Turns {
+    last: Last,
+    /// Reads begun so far.
+    begun: u64,
 }
 
 /// The references that contents of this digest make, so that the next read can stamp and read them with the files.
@@ -79,7 +89,20 @@ impl FileSource {
 
     /// `None` when another attempt is needed.
     fn attempt(&self) -> Result<Option<Contents>, ReadError> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (turn, mut last) = {
+            let mut turns = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.begun += 1;
+            (turns.begun, std::mem::take(&mut turns.last))
+        };
+        let attempted = self.attempt_after(&mut last);
+        let mut turns = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if turns.begun == turn {
+            turns.last = last;
+        }
+        attempted
+    }
+
+    fn attempt_after(&self, last: &mut Last) -> Result<Option<Contents>, ReadError> {
         let paths = self.listing()?;
         let before = self.stamps(&paths, &last.references);
         let now = SystemTime::now();
@@ -145,16 +168,15 @@ fn read_files(source: &Path, paths: &[PathBuf], pause: Pause<'_>) -> Result<Vec<
     let mut left = LIMIT;
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
-        let unreadable = |error: io::Error| ReadError::unreadable(path, &error);
-        let metadata = fs::metadata(path).map_err(unreadable)?;
-        // A pipe with a file's name would hang us.
-        if !metadata.is_file() {
-            return Err(ReadError::NotAFile { path: path.clone() });
-        }
-        let too_large = || ReadError::TooLarge { path: source.to_owned(), limit: LIMIT };
-        left = left.checked_sub(metadata.len()).ok_or_else(too_large)?;
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => ReadError::NotAFile { path: path.clone() },
+            io::ErrorKind::FileTooLarge => ReadError::TooLarge { path: source.to_owned(), limit: LIMIT },
+            _ => ReadError::unreadable(path, &error),
+        };
+        let bytes = regular::read(path, left).map_err(failed)?;
+        left -= bytes.len() as u64;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        files.push(SourceFile { name, bytes: fs::read(path).map_err(unreadable)?.into() });
+        files.push(SourceFile { name, bytes: bytes.into() });
         pause();
     }
     Ok(files)

@@ -1,13 +1,10 @@
 //! Guarded: a file that only root, or whoever we run as, can have written.
 
-use std::{
-    fs::{self, File},
-    io::{self, Read},
-    os::unix::fs::MetadataExt,
-    path::Path,
-};
+use std::{io, os::unix::fs::MetadataExt, path::Path};
 
 use bytes::Bytes;
+
+use crate::files::regular;
 
 /// Larger than any document that opens something.
 const LIMIT: u64 = 64 << 10;
@@ -51,25 +48,17 @@ pub enum GuardError {
 /// Why it is not heeded.
 pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
     let shown = || path.display().to_string();
-    let unreadable = |error: io::Error| GuardError::Unreadable { path: shown(), cause: error.to_string() };
-    let absent = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(None),
-        _ => Err(unreadable(error)),
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory | io::ErrorKind::FileTooLarge => {
+            GuardError::NotAFile(shown())
+        }
+        _ => GuardError::Unreadable { path: shown(), cause: error.to_string() },
     };
-    // A pipe with the file's name would hang us.
-    match fs::metadata(path) {
-        Ok(there) if !there.is_file() => return Err(GuardError::NotAFile(shown())),
-        Ok(_) => {}
-        Err(error) => return absent(error),
-    }
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) => return absent(error),
+    let (file, opened) = match regular::open(path) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
     };
-    let opened = file.metadata().map_err(unreadable)?;
-    if !opened.is_file() || opened.len() > LIMIT {
-        return Err(GuardError::NotAFile(shown()));
-    }
     if opened.uid() != 0 && opened.uid() != us {
         return Err(GuardError::Owner { path: shown(), owner: opened.uid() });
     }
@@ -77,8 +66,7 @@ pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
     if mode & 0o022 != 0 {
         return Err(GuardError::Writable { path: shown(), mode });
     }
-    let mut bytes = Vec::new();
-    file.take(LIMIT).read_to_end(&mut bytes).map_err(unreadable)?;
+    let bytes = regular::read_opened(file, opened.len(), LIMIT).map_err(failed)?;
     Ok(Some(bytes.into()))
 }
 
@@ -89,7 +77,7 @@ pub fn our_user() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 

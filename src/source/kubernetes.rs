@@ -12,8 +12,9 @@ use tokio::time::timeout;
 
 pub use self::objects::Objects;
 use self::objects::{Kind, Taken};
-use super::{Contents, Outstanding, READ_DEADLINE, ReadError, references};
+use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
+    files::BlockingReads,
     kube::{Access, Client, Connection, KubeError, List},
     snapshot::{Note, SourceFile},
 };
@@ -72,7 +73,7 @@ pub struct KubernetesSource {
     /// The latest revision seen.
     newest: u64,
     last: Option<Contents>,
-    assembling: Outstanding<Result<Contents, String>>,
+    assembling: BlockingReads,
 }
 
 /// Everything of one read, as the apiserver told it.
@@ -90,7 +91,7 @@ impl KubernetesSource {
     pub async fn new(place: KubernetesPlace) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let connection = Connection::new(place.access.clone()).await?;
-        Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling: Outstanding::none() })
+        Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling: BlockingReads::default() })
     }
 
     /// One full consistent read, within [`READ_DEADLINE`].
@@ -127,8 +128,8 @@ impl KubernetesSource {
         let (place, last) = (self.place.clone(), self.last.clone());
         let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
-        let unfinished = || ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
-        let contents = assembled.ok_or_else(unfinished)?.map_err(garbled)?;
+        let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
+        let contents = assembled.map_err(unfinished)?.map_err(garbled)?;
         let told = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
         contents.notes.iter().filter(|note| !told(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);

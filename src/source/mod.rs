@@ -15,7 +15,8 @@ pub use etcd::{EtcdPlace, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{KubernetesPlace, KubernetesSource};
 pub use poll::{Reading, poll};
-use tokio::{task::JoinHandle, time::timeout};
+
+use crate::files::BlockingReads;
 
 /// How long one read may take. With one read a second, four may fail or hang before the configuration is stale.
 // Leaves a fifth of the second between two reads for everything else.
@@ -72,8 +73,8 @@ pub enum Source {
     File {
         /// What is read.
         files: FileSource,
-        /// Reads that the file system has not answered.
-        outstanding: Outstanding<Result<Contents, ReadError>>,
+        /// Its reads, and those that hang.
+        reads: BlockingReads,
     },
     /// The objects of a cluster.
     Kubernetes(KubernetesSource),
@@ -84,7 +85,7 @@ pub enum Source {
 impl Source {
     /// The file or folder at `path`; nothing is read yet.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self::File { files: FileSource::new(path), outstanding: Outstanding::none() }
+        Self::File { files: FileSource::new(path), reads: BlockingReads::default() }
     }
 
     /// One full consistent read, within [`READ_DEADLINE`].
@@ -93,65 +94,13 @@ impl Source {
     /// What could not be read and why; the caller decides what a failed read means.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         match self {
-            Self::File { files, outstanding } => {
+            Self::File { files, reads } => {
                 let files = files.clone();
-                let ended = outstanding.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
-                ended.unwrap_or(Err(ReadError::Hung(READ_DEADLINE)))
+                let ended = reads.run(READ_DEADLINE, move || files.read(READ_DEADLINE)).await;
+                ended.unwrap_or_else(|unread| Err(unread.into()))
             }
             Self::Kubernetes(source) => source.read().await,
             Self::Etcd(source) => source.read().await,
         }
-    }
-}
-
-/// A blocking read under a deadline. A read that hangs is left behind, and no second one is started beside it.
-#[derive(Debug)]
-pub struct Outstanding<T> {
-    read: Option<JoinHandle<T>>,
-}
-
-impl<T: Send + 'static> Outstanding<T> {
-    pub(crate) fn none() -> Self {
-        Self { read: None }
-    }
-
-    /// Runs `read` off this thread; `None` when it, or one begun before it, has not ended within `deadline`.
-    ///
-    /// The late result of an earlier read is thrown away: it would have to be dated back to its own start.
-    pub(crate) async fn run(&mut self, deadline: Duration, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        if self.read.as_ref().is_some_and(|earlier| !earlier.is_finished()) {
-            return None;
-        }
-        let running = self.read.insert(tokio::task::spawn_blocking(read));
-        let ended = timeout(deadline, running).await.ok()?;
-        self.read = None;
-        ended.ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_hung_read_is_left_behind_and_has_no_second_beside_it() {
-        let (release, hung) = mpsc::channel::<()>();
-        let mut outstanding = Outstanding::none();
-        let first = tokio::join!(
-            outstanding.run(READ_DEADLINE, move || {
-                let _ = hung.recv();
-                1
-            }),
-            tokio::time::advance(READ_DEADLINE),
-        );
-        assert_eq!(first.0, None, "the deadline holds");
-        assert_eq!(outstanding.run(READ_DEADLINE, || 2).await, None, "nothing is started beside a hung read");
-        drop(release);
-        while outstanding.read.as_ref().is_some_and(|read| !read.is_finished()) {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(outstanding.run(READ_DEADLINE, || 3).await, Some(3));
     }
 }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{Contents, ReadError, Reference};
-use crate::snapshot::{self, NO_PAUSE, Pause, SourceFile};
+use crate::{
+    files::regular,
+    snapshot::{self, NO_PAUSE, Pause, SourceFile},
+};
 
 /// No certificate, and no configuration, is this large; somebody pointed us at the wrong file.
 pub(super) const LIMIT: u64 = 64 << 20;
@@ -77,12 +80,7 @@ fn may_refer(file: &SourceFile) -> bool {
 
 /// The regular file at `path`.
 pub(super) fn read(path: &Path) -> Reference {
-    let read = || match fs::metadata(path)? {
-        file if !file.is_file() => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
-        file if file.len() > LIMIT => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is far too large")),
-        _ => fs::read(path),
-    };
-    read().map(Into::into).map_err(|error| (error.kind(), error.to_string()))
+    regular::read(path, LIMIT).map(Into::into).map_err(|error| (error.kind(), error.to_string()))
 }
 
 /// A file below `folder`, as another machine may name one.

@@ -5,7 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Oldest, TlsError, regular};
+use super::{Oldest, TlsError};
+use crate::files::regular;
+
+/// No certificate, key or bundle of authorities is this large.
+const LIMIT: u64 = 16 << 20;
 
 /// Where the front's key pair and its clients' authority are read from, and what is asked of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,6 @@ impl ServerFiles {
 /// # Errors
 /// `Unreadable`.
 pub fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    regular::read(path)
+    regular::read(path, LIMIT)
         .map_err(|cause| TlsError::Unreadable { path: path.display().to_string(), cause: cause.to_string() })
 }

@@ -5,7 +5,6 @@ mod clients;
 pub mod expiry;
 pub mod files;
 pub mod pem;
-pub mod regular;
 pub mod server;
 pub mod serving;
 pub mod told;

@@ -10,10 +10,11 @@ use tokio::time::{self, MissedTickBehavior};
 
 use super::{BreakGlasses, Place};
 use crate::{
+    files::BlockingReads,
     live::Current,
     model::BreakGlass,
     snapshot::{self, SourceFile},
-    source::{Outstanding, READ_DEADLINE, guarded},
+    source::{READ_DEADLINE, guarded},
 };
 
 /// What one read of the file gave: its sound documents, and what is wrong.
@@ -21,17 +22,17 @@ type Found = (Vec<BreakGlass>, Option<String>);
 
 /// Looks after what is open in `current` for ever; `file`: the one of `--break-glass-file`.
 pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration) {
-    let mut outstanding = Outstanding::none();
+    let reads = BlockingReads::default();
     let mut ticks = time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
         let glasses = current.break_glass();
         if let Some(path) = file.clone() {
-            match outstanding.run(READ_DEADLINE, move || read(&path)).await {
-                Some(found) => take(glasses, found),
+            match reads.run(READ_DEADLINE, move || read(&path)).await {
+                Ok(found) => take(glasses, found),
                 // What was read before stays open for as long as it said.
-                None => glasses.set_file_problem(Some("the file system does not answer".to_owned())),
+                Err(unread) => glasses.set_file_problem(Some(unread.to_string())),
             }
         }
         glasses.tick(time::Instant::now().into_std(), SystemTime::now());
