@@ -1,6 +1,5 @@
 //! The configuration loader beside plain serde_json and serde-saphyr: what they refuse is refused, what is taken holds
-//! the hooks that they see, and every problem says where and what to do. (That plain YAML, which the loader reads
-//! itself, is value for value what serde-saphyr reads is an assertion in the loader: it is on here.)
+//! the hooks that they see, and every problem says where and what to do.
 
 use std::io;
 

@@ -16,6 +16,26 @@ pub(super) const HOOKS: usize = 10;
 /// Rules of one hook.
 const RULES: usize = 10;
 
+/// How the objects are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// A file an object, in JSON, which every YAML reader reads.
+    JsonEach,
+    /// One file of JSON documents.
+    Json,
+    /// One file of YAML documents.
+    Yaml,
+}
+
+impl Layout {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::JsonEach | Self::Json => "json",
+            Self::Yaml => "yaml",
+        }
+    }
+}
+
 /// An object as it is to be written.
 #[derive(Debug)]
 pub(super) struct Change {
@@ -30,21 +50,19 @@ pub(super) struct Configuration {
     elsewhere: PathBuf,
     addresses: Vec<SocketAddr>,
     matched: usize,
-    one_file: bool,
+    layout: Layout,
     changes: Cell<usize>,
 }
 
 impl Configuration {
-    /// Writes an object for each address, as JSON, which every YAML reader reads. The first `matched` hooks of the
-    /// first objects see pods.
-    pub(super) fn write(folder: &Path, addresses: Vec<SocketAddr>, matched: usize, one_file: bool) -> Fallible<Self> {
+    /// Writes an object for each address. The first `matched` hooks of the first objects see pods.
+    pub(super) fn write(folder: &Path, addresses: Vec<SocketAddr>, matched: usize, layout: Layout) -> Fallible<Self> {
         fs::create_dir_all(folder)?;
         let elsewhere = folder.with_extension("elsewhere");
         fs::create_dir_all(&elsewhere)?;
-        let written =
-            Self { folder: folder.to_owned(), elsewhere, addresses, matched, one_file, changes: Cell::new(0) };
-        if one_file {
-            written.put("all", &written.whole(None))?;
+        let written = Self { folder: folder.to_owned(), elsewhere, addresses, matched, layout, changes: Cell::new(0) };
+        if layout != Layout::JsonEach {
+            written.put("all", &written.whole(None)?)?;
         } else {
             for number in 0..written.addresses.len() {
                 written.put(&format!("team-{number}"), &written.object(number, None).to_string())?;
@@ -59,15 +77,15 @@ impl Configuration {
     }
 
     /// What gives the first hook of the next object another time-out and another rule.
-    pub(super) fn next(&self) -> Change {
+    pub(super) fn next(&self) -> Fallible<Change> {
         let change = self.changes.get();
         self.changes.set(change + 1);
         let number = change % self.addresses.len();
-        if self.one_file {
-            Change { name: "all".to_owned(), text: self.whole(Some((number, change))) }
+        Ok(if self.layout != Layout::JsonEach {
+            Change { name: "all".to_owned(), text: self.whole(Some((number, change)))? }
         } else {
             Change { name: format!("team-{number}"), text: self.object(number, Some(change)).to_string() }
-        }
+        })
     }
 
     /// Writes it where it is read, by rename as everybody should.
@@ -77,16 +95,23 @@ impl Configuration {
 
     /// Writes it as well, where nobody reads it: what writing costs the machine is no part of what a swap does.
     pub(super) fn make_elsewhere(&self, Change { name, text }: &Change) -> Fallible<()> {
-        put(&self.elsewhere, name, text)
+        put(&self.elsewhere, name, self.layout.extension(), text)
     }
 
-    fn whole(&self, changed: Option<(usize, usize)>) -> String {
+    fn whole(&self, changed: Option<(usize, usize)>) -> Fallible<String> {
         let change = |number| changed.filter(|(changed, _)| *changed == number).map(|(_, change)| change);
-        (0..self.addresses.len()).map(|number| format!("{}\n", self.object(number, change(number)))).collect()
+        let document = |number| {
+            let object = self.object(number, change(number));
+            Ok(match self.layout {
+                Layout::Yaml => format!("---\n{}", serde_saphyr::to_string(&object)?),
+                Layout::Json | Layout::JsonEach => format!("{object}\n"),
+            })
+        };
+        (0..self.addresses.len()).map(document).collect()
     }
 
     fn put(&self, name: &str, text: &str) -> Fallible<()> {
-        put(&self.folder, name, text)
+        put(&self.folder, name, self.layout.extension(), text)
     }
 
     /// The object, its first hook with a change of that number.
@@ -117,10 +142,10 @@ impl Configuration {
     }
 }
 
-fn put(folder: &Path, name: &str, text: &str) -> Fallible<()> {
+fn put(folder: &Path, name: &str, extension: &str, text: &str) -> Fallible<()> {
     let beside = folder.join(format!(".{name}"));
     fs::write(&beside, text)?;
-    Ok(fs::rename(beside, folder.join(format!("{name}.json")))?)
+    Ok(fs::rename(beside, folder.join(format!("{name}.{extension}")))?)
 }
 
 /// The last rule of a hook that is matched is for pods; all others are for resources that nobody sends.

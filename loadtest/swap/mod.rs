@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use configuration::Configuration;
+use configuration::{Configuration, Layout};
 use serde::Serialize;
 use served::Served;
 
@@ -55,6 +55,9 @@ pub(crate) struct Settings {
     /// The whole configuration in one file instead of a file an object
     #[arg(long)]
     one_file: bool,
+    /// As --one-file, in YAML, as programs write it: what takes longest to read
+    #[arg(long)]
+    yaml: bool,
     /// Pin nothing: two workers, and everything shares all cores
     #[arg(long)]
     unpinned: bool,
@@ -70,6 +73,16 @@ pub(crate) struct Settings {
     /// Where the dated folder goes
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
+}
+
+impl Settings {
+    fn layout(&self) -> Layout {
+        match (self.yaml, self.one_file) {
+            (true, _) => Layout::Yaml,
+            (false, true) => Layout::Json,
+            (false, false) => Layout::JsonEach,
+        }
+    }
 }
 
 /// One repetition.
@@ -126,7 +139,8 @@ fn phase(settings: &Settings, workshop: &Workshop, served: &Served, load: &Load,
     let ends = load.warm_up + load.window;
     let times = iter::successors(Some(load.warm_up), |last| Some(*last + settings.every));
     // Made beforehand, so that as little as possible happens on the generator's core while it measures.
-    let changes: Vec<_> = times.take_while(|at| *at < ends).map(|at| (at, served.configuration.next())).collect();
+    let times = times.take_while(|at| *at < ends);
+    let changes = times.map(|at| Ok((at, served.configuration.next()?))).collect::<Fallible<Vec<_>>>()?;
     let running = load.start(workshop, &served.sidecar)?;
     let began = Instant::now();
     for (at, change) in &changes {

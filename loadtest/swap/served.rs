@@ -35,7 +35,7 @@ impl Served {
         let hooks = Process::start("hooks", command, folder.path())?;
         let addresses = (0..listeners).map(|_| hooks.address("hook")).collect::<Fallible<Vec<_>>>()?;
         let objects = folder.path().join("objects");
-        let configuration = Configuration::write(&objects, addresses, settings.matched, settings.one_file)?;
+        let configuration = Configuration::write(&objects, addresses, settings.matched, settings.layout())?;
 
         let mut command = pinned(workshop.pinning.sidecar, &workshop.gatepost);
         command.arg("serve").arg("--plaintext").arg("--config").arg(configuration.folder());

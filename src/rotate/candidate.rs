@@ -45,8 +45,8 @@ pub struct Known {
     tls: TlsConfigs,
 }
 
-/// For so long a check lets reviews go first between its steps.
-const GIVES_WAY: Duration = Duration::from_millis(250);
+/// For so long, all in all, a check lets reviews go first between its steps.
+const GIVES_WAY: Duration = Duration::from_secs(1);
 
 type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 
@@ -70,7 +70,7 @@ impl Known {
     /// # Errors
     /// Every problem there is, not just the first.
     pub fn candidate(&mut self, contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
-        let pauses = Pauses::within(GIVES_WAY);
+        let pauses = Pauses::of(GIVES_WAY);
         let pause = || pauses.pause();
         let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written), &pause)?;
         let snapshot = snapshot.noted(&contents.notes);

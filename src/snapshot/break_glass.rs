@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::{
-    SourceFile,
+    NO_PAUSE, SourceFile,
     at::{At, Report},
     bypass::{listed, reason},
     document::{Documents, no_key_twice},
@@ -22,7 +22,7 @@ pub(super) const KEYS: [&str; 9] =
 ///
 /// [`super::load`] reports what is wrong with those, too.
 pub fn break_glass(files: &[SourceFile]) -> Vec<BreakGlass> {
-    files.iter().flat_map(|file| sound(&file.name, &Documents::read(file))).collect()
+    files.iter().flat_map(|file| sound(&file.name, &Documents::read(file, NO_PAUSE))).collect()
 }
 
 /// Every sound one among the documents of one file.

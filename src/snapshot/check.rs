@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    Note, ReadFile,
+    NO_PAUSE, Note, Pause, ReadFile,
     at::{At, Report},
     break_glass,
     configuration::{self, Configuration},
@@ -35,7 +35,7 @@ pub(super) fn check<'a>(
 ) -> Result<Checked, Vec<Problem>> {
     let report = Report::default();
     let (mut checked, mut used) = (Checked::default(), Used::default());
-    files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used));
+    files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used, NO_PAUSE));
     match report.into_problems() {
         none if none.is_empty() => Ok(checked),
         problems => Err(problems),
@@ -43,7 +43,7 @@ pub(super) fn check<'a>(
 }
 
 impl Checked {
-    /// Adds what one file says; what is wrong with it is reported.
+    /// Adds what one file says, with a pause before each document; what is wrong with it is reported.
     pub(super) fn add(
         &mut self,
         file: &str,
@@ -51,9 +51,11 @@ impl Checked {
         read: ReadFile<'_>,
         report: &Report,
         used: &mut Used,
+        pause: Pause<'_>,
     ) {
         documents.report(file, report);
         documents.each(file, report, |document, listed| {
+            pause();
             let Some(kind) = kind_of(document, listed) else { return };
             let metadata = document.key("metadata");
             let place = metadata.key("name");

@@ -1,18 +1,19 @@
 //! Document: the bytes of the source's files as values, each in its place.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use super::{
-    SourceFile,
+    Pause, SourceFile,
     at::{At, Report},
     kind::Kind,
-    plain,
     problem::Problem,
     value::Value,
 };
 
 /// The largest file that is read, in bytes.
 const LARGEST: usize = 64 << 20;
+/// Bytes of YAML between two pauses: a quarter of a millisecond's work.
+const STEP: usize = 2 << 10;
 
 /// What one file holds.
 #[derive(Debug)]
@@ -34,8 +35,9 @@ struct Unreadable {
 }
 
 impl Documents {
-    /// Reads a file. Documents before one that cannot be read are kept, so that their problems are reported too.
-    pub(super) fn read(source: &SourceFile) -> Self {
+    /// Reads a file, with pauses. Documents before one that cannot be read are kept, so that their problems are reported
+    /// too.
+    pub(super) fn read(source: &SourceFile, pause: Pause<'_>) -> Self {
         let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false };
         match std::str::from_utf8(&source.bytes) {
             _ if source.bytes.len() > LARGEST => documents.unreadable(
@@ -48,15 +50,27 @@ impl Documents {
                 format!("is not UTF-8 text from byte {} on", error.valid_up_to()),
                 "save the file as UTF-8",
             ),
-            Ok(text) if is_json(&source.name, text) => documents.read_json(text),
-            Ok(text) => documents.read_yaml(text),
+            Ok(text) if is_json(&source.name, text) => documents.read_json(text, pause),
+            Ok(text) => documents.read_yaml(text, pause),
         }
-        documents.doubled = documents.values.iter().any(Value::holds_a_key_twice);
+        documents.doubled = documents.values.iter().any(|document| {
+            pause();
+            document.holds_a_key_twice()
+        });
         documents
     }
 
-    fn read_json(&mut self, text: &str) {
+    /// Frees what was read, with pauses.
+    pub(super) fn discard(self, pause: Pause<'_>) {
+        for document in self.values {
+            drop(document);
+            pause();
+        }
+    }
+
+    fn read_json(&mut self, text: &str, pause: Pause<'_>) {
         for document in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+            pause();
             match document {
                 Ok(Value::Null) => {}
                 Ok(document) => self.values.push(document),
@@ -69,25 +83,9 @@ impl Documents {
         }
     }
 
-    fn read_yaml(&mut self, text: &str) {
-        match plain::read(text) {
-            Some(values) => {
-                debug_assert_eq!(Self::of_yaml(text), (values.clone(), 0), "what is plain means something else");
-                self.values = values;
-            }
-            None => self.read_any_yaml(text),
-        }
-    }
-
-    /// What serde-saphyr makes of a text, and how much of it cannot be read.
-    pub(super) fn of_yaml(text: &str) -> (Vec<Value>, usize) {
-        let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false };
-        documents.read_any_yaml(text);
-        (documents.values, documents.unreadable.len())
-    }
-
-    fn read_any_yaml(&mut self, text: &str) {
-        for document in serde_saphyr::read_with_options::<_, Value>(&mut text.as_bytes(), yaml_options()) {
+    fn read_yaml(&mut self, text: &str, pause: Pause<'_>) {
+        let mut steps = Steps { rest: text.as_bytes(), pause };
+        for document in serde_saphyr::read_with_options::<_, Value>(&mut steps, yaml_options()) {
             match document {
                 Ok(Value::Null) => {}
                 Ok(document) => self.values.push(document),
@@ -135,6 +133,21 @@ impl Documents {
                 visit(&root, None);
             }
         }
+    }
+}
+
+/// A text handed out in steps, with a pause before each. YAML takes a hundred times as long to read as it takes to
+/// write, and the crate reads on without a break as long as there is something to read.
+struct Steps<'a> {
+    rest: &'a [u8],
+    pause: Pause<'a>,
+}
+
+impl io::Read for Steps<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (self.pause)();
+        let step = buf.len().min(STEP);
+        self.rest.read(&mut buf[..step])
     }
 }
 
@@ -198,6 +211,17 @@ fn without_place(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_file_is_read_in_short_steps() {
+        let item = "- {name: a, values: [1, 2]}\n";
+        let bytes = item.repeat(200 * STEP / item.len()).into_bytes().into();
+        let pauses = std::cell::Cell::new(0);
+        let source = SourceFile { name: "a.yaml".into(), bytes };
+        let documents = Documents::read(&source, &|| pauses.set(pauses.get() + 1));
+        assert!(documents.unreadable.is_empty() && documents.values.len() == 1);
+        assert!(pauses.get() >= 199, "{} pauses", pauses.get());
+    }
 
     #[test]
     fn a_name_without_an_ending_leaves_it_to_the_text() {

@@ -29,14 +29,15 @@ struct KnownFile {
 }
 
 impl KnownFile {
-    fn read(file: &SourceFile) -> Self {
-        Self { name: file.name.clone(), bytes: file.bytes.clone(), documents: Documents::read(file), part: None }
+    fn read(file: &SourceFile, pause: Pause<'_>) -> Self {
+        let documents = Documents::read(file, pause);
+        Self { name: file.name.clone(), bytes: file.bytes.clone(), documents, part: None }
     }
 }
 
 impl Known {
-    /// As [`load`](super::load), and sooner where these files, or some of them, were loaded last. Pauses after each file
-    /// and each configuration.
+    /// As [`load`](super::load), and sooner where these files, or some of them, were loaded last. Pauses while it reads a
+    /// file, and after each file and each configuration.
     ///
     /// # Errors
     /// Every problem that there is, in the order of the files and of what is written in them.
@@ -49,11 +50,16 @@ impl Known {
         let former = std::mem::take(&mut self.files).into_iter();
         let mut former: HashMap<_, _> = former.map(|known| (known.name.clone(), known)).collect();
         for file in files {
-            let known = former.remove(&file.name).filter(|known| known.bytes == file.bytes);
-            let mut known = known.unwrap_or_else(|| KnownFile::read(file));
+            let mut known = match former.remove(&file.name) {
+                Some(known) if known.bytes == file.bytes => known,
+                outdated => {
+                    outdated.into_iter().for_each(|outdated| outdated.documents.discard(pause));
+                    KnownFile::read(file, pause)
+                }
+            };
             known.part = match known.part.take() {
                 Some(part) if part.refers_to_the_same(read) => Some(part),
-                _ => Part::of(&file.name, &known.documents, read),
+                _ => Part::of(&file.name, &known.documents, read, pause),
             };
             self.files.push(known);
             pause();

@@ -38,7 +38,6 @@ mod namespace;
 mod note;
 mod part;
 mod pem;
-mod plain;
 mod problem;
 mod protocol;
 mod rules;

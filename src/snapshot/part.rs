@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, fmt};
 
-use super::{ReadFile, at::Report, check::Checked, document::Documents, used::Used};
+use super::{Pause, ReadFile, at::Report, check::Checked, document::Documents, used::Used};
 
 /// What one file says by itself, without a problem.
 pub(super) struct Part {
@@ -22,7 +22,7 @@ impl fmt::Debug for Part {
 
 impl Part {
     /// What this file says; `None` where anything is wrong with it.
-    pub(super) fn of(file: &str, documents: &Documents, read: ReadFile<'_>) -> Option<Self> {
+    pub(super) fn of(file: &str, documents: &Documents, read: ReadFile<'_>, pause: Pause<'_>) -> Option<Self> {
         let (mut said, mut used, report) = (Checked::default(), Used::default(), Report::default());
         let references = RefCell::new(BTreeMap::new());
         let noted: ReadFile<'_> = &|path| {
@@ -30,7 +30,7 @@ impl Part {
             references.borrow_mut().insert(path.to_owned(), content.clone());
             Ok(content)
         };
-        said.add(file, documents, noted, &report, &mut used);
+        said.add(file, documents, noted, &report, &mut used, pause);
         let references = references.into_inner();
         report.into_problems().is_empty().then_some(Self { said, used, references })
     }

@@ -24,7 +24,7 @@ use crate::{
 const SETTLE: Duration = Duration::from_millis(25);
 /// Pause between two attempts at one consistent read.
 const PAUSE: Duration = Duration::from_millis(10);
-/// For so long a read lets reviews go first between two files; its deadline is some times as far away.
+/// For so long, all in all, a read lets reviews go first between its steps; its deadline is some times as far away.
 const GIVES_WAY: Duration = Duration::from_millis(100);
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -109,7 +109,7 @@ impl FileSource {
         if !before.iter().all(|stamp| stamp.has_settled(now)) {
             return Ok(None);
         }
-        let pauses = Pauses::within(GIVES_WAY);
+        let pauses = Pauses::of(GIVES_WAY);
         let pause: Pause<'_> = &|| pauses.pause();
         let files = read_files(&self.path, &paths, pause)?;
         let references = last.references.iter().map(|written| (written.clone(), self.read_reference(written)));
