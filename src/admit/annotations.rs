@@ -1,36 +1,77 @@
 //! Merging the hooks' audit annotations. Source: `docs/reference/webhook-semantics.md` §10.3 (upstream `pkg/admission/attributes.go`).
 
+use std::collections::{HashMap, hash_map::Entry};
+
+use crate::telemetry::DroppedAnnotation;
+
+/// The most annotations of one answer; as many are looked at.
+const MOST: usize = 1000;
+/// The most bytes of one answer's annotations, keys and values.
+const MOST_BYTES: usize = 256 << 10;
+
 /// The audit annotations of one request.
 #[derive(Debug, Default)]
-pub(super) struct Annotations(Vec<(String, String)>);
+pub(super) struct Annotations {
+    /// By key, each with its place in the order they were added. The keys are foreign: the hash is a keyed one.
+    by_key: HashMap<String, (usize, String)>,
+}
 
 impl Annotations {
-    /// As [`Annotations::add`], of a hook that may itself be a sidecar: its keys then name its own hooks
-    /// (`<inner hook>/<key>`) and are kept as `<hook>/<inner hook>.<key>` where that fits.
-    pub(super) fn add_chained(&mut self, hook: &str, key: &str, value: &str) {
-        match key.split_once('/') {
-            Some((inner, rest)) if is_subdomain(inner) => self.add(hook, &format!("{inner}.{rest}"), value),
-            _ => self.add(hook, key, value),
+    /// Adds the annotations of one hook's answer as `<hook>/<key>`, and reports how many are left out and why.
+    ///
+    /// `chained`: the hook may itself be a sidecar: its keys then name its own hooks (`<inner hook>/<key>`) and are kept
+    /// as `<hook>/<inner hook>.<key>` where that fits.
+    pub(super) fn add_all(
+        &mut self,
+        hook: &str,
+        chained: bool,
+        pairs: &[(String, String)],
+        mut dropped: impl FnMut(DroppedAnnotation, usize),
+    ) {
+        let (mut left, named) = (MOST_BYTES, is_subdomain(hook));
+        for (looked_at, (key, value)) in pairs.iter().enumerate() {
+            let size = hook.len() + 1 + key.len() + value.len();
+            if looked_at == MOST || size > left {
+                return dropped(DroppedAnnotation::Limit, pairs.len() - looked_at);
+            }
+            let added = if named { self.add_one(hook, chained, key, value) } else { Err(DroppedAnnotation::Key) };
+            match added {
+                Ok(()) => left -= size,
+                Err(cause) => dropped(cause, 1),
+            }
         }
     }
 
-    /// Adds `<hook>/<key>`. A bad key is dropped with a log line, and so is a second value for a key.
-    pub(super) fn add(&mut self, hook: &str, key: &str, value: &str) {
-        let full = format!("{hook}/{key}");
-        if !is_subdomain(hook) || !is_name(key) {
-            tracing::warn!(hook, "dropped an audit annotation: {hook}/<key> must be a qualified name");
-            return;
+    /// Adds one of our own.
+    pub(super) fn add(&mut self, prefix: &str, key: &str, value: &str) {
+        let _ = self.insert(format!("{prefix}/{key}"), value);
+    }
+
+    fn add_one(&mut self, hook: &str, chained: bool, key: &str, value: &str) -> Result<(), DroppedAnnotation> {
+        let inner = key.split_once('/').filter(|(inner, _)| chained && is_subdomain(inner));
+        let full = match inner {
+            Some((inner, rest)) => format!("{hook}/{inner}.{rest}"),
+            None => format!("{hook}/{key}"),
+        };
+        if is_name(&full[hook.len() + 1..]) { self.insert(full, value) } else { Err(DroppedAnnotation::Key) }
+    }
+
+    /// The first value of a key stays.
+    fn insert(&mut self, full: String, value: &str) -> Result<(), DroppedAnnotation> {
+        let place = self.by_key.len();
+        match self.by_key.entry(full) {
+            Entry::Vacant(entry) => _ = entry.insert((place, value.to_owned())),
+            Entry::Occupied(entry) if entry.get().1 == value => {}
+            Entry::Occupied(_) => return Err(DroppedAnnotation::Value),
         }
-        match self.0.iter().find(|(known, _)| *known == full) {
-            Some((_, same)) if same == value => {}
-            Some(_) => tracing::warn!(hook, key, "dropped an audit annotation: the key has another value already"),
-            None => self.0.push((full, value.to_owned())),
-        }
+        Ok(())
     }
 
     /// All, in the order they were added.
     pub(super) fn into_vec(self) -> Vec<(String, String)> {
-        self.0
+        let mut all: Vec<_> = self.by_key.into_iter().map(|(key, (place, value))| (place, key, value)).collect();
+        all.sort_unstable_by_key(|(place, ..)| *place);
+        all.into_iter().map(|(_, key, value)| (key, value)).collect()
     }
 }
 
@@ -59,21 +100,43 @@ fn is_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn added(
+        annotations: &mut Annotations,
+        hook: &str,
+        chained: bool,
+        pairs: &[(&str, &str)],
+    ) -> Vec<(DroppedAnnotation, usize)> {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut dropped = Vec::new();
+        annotations.add_all(hook, chained, &pairs, |cause, count| dropped.push((cause, count)));
+        dropped
+    }
+
     /// Upstream: pkg/admission/attributes_test.go TestAddAnnotation, restated.
     #[test]
     fn keys_must_be_qualified_and_the_first_value_wins() {
         let mut annotations = Annotations::default();
-        annotations.add("podsecuritypolicy.admission.k8s.io", "validate-policy", "privileged");
-        annotations.add("podsecuritypolicy.admission.k8s.io", "admit-policy", "privileged");
-        annotations.add("podsecuritypolicy.admission.k8s.io", "admit-policy", "another");
-        annotations.add("podsecuritypolicy.admission.k8s.io", "admit-policy", "privileged");
+        let hook = "podsecuritypolicy.admission.k8s.io";
+        let dropped = added(
+            &mut annotations,
+            hook,
+            false,
+            &[
+                ("validate-policy", "privileged"),
+                ("admit-policy", "privileged"),
+                ("admit-policy", "another"),
+                ("admit-policy", "privileged"),
+            ],
+        );
+        assert_eq!(dropped, [(DroppedAnnotation::Value, 1)]);
         for bad in ["", "two/slashes/here", "Not.a.subdomain/key", "-x", "x-", "ümlaut", &"x".repeat(64)] {
-            annotations.add("podsecuritypolicy.admission.k8s.io", bad, "value");
+            assert_eq!(added(&mut annotations, hook, false, &[(bad, "value")]), [(DroppedAnnotation::Key, 1)], "{bad}");
         }
-        annotations.add("Upper.case", "key", "value");
-        annotations.add("hook.example.com", "inner.example.com/checked", "yes");
-        annotations.add_chained("sidecar.example.com", "inner.example.com/checked", "yes");
-        annotations.add_chained("sidecar.example.com", "two/slashes/here", "yes");
+        let bad = [(DroppedAnnotation::Key, 1)];
+        assert_eq!(added(&mut annotations, "Upper.case", false, &[("key", "value")]), bad);
+        assert_eq!(added(&mut annotations, "hook.example.com", false, &[("inner.example.com/checked", "yes")]), bad);
+        assert_eq!(added(&mut annotations, "sidecar.example.com", true, &[("inner.example.com/checked", "yes")]), []);
+        assert_eq!(added(&mut annotations, "sidecar.example.com", true, &[("two/slashes/here", "yes")]), bad);
         assert_eq!(
             annotations.into_vec(),
             [
@@ -82,5 +145,23 @@ mod tests {
                 ("sidecar.example.com/inner.example.com.checked".to_owned(), "yes".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn one_answer_adds_so_many_and_so_much_and_no_more() {
+        let many: Vec<_> = (0..100_000).map(|n| (format!("key-{n}"), "v".to_owned())).collect();
+        let mut annotations = Annotations::default();
+        for hook in ["a.example.com", "b.example.com"] {
+            let mut dropped = Vec::new();
+            annotations.add_all(hook, false, &many, |cause, count| dropped.push((cause, count)));
+            assert_eq!(dropped, [(DroppedAnnotation::Limit, 99_000)], "told once");
+        }
+        assert_eq!(annotations.into_vec().len(), 2 * MOST);
+
+        let large = "v".repeat(MOST_BYTES / 2);
+        let mut annotations = Annotations::default();
+        let pairs = [("a", &*large), ("b", &*large), ("c", "v")];
+        assert_eq!(added(&mut annotations, "a.example.com", false, &pairs), [(DroppedAnnotation::Limit, 2)]);
+        assert_eq!(annotations.into_vec().len(), 1);
     }
 }

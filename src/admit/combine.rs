@@ -1,4 +1,4 @@
-//! Outcomes to the one Verdict. Pure, and independent of the order in which the answers came.
+//! Outcomes to the one Verdict. Pure but for counters, and independent of the order in which the answers came.
 
 use super::{
     annotations::Annotations,
@@ -9,6 +9,7 @@ use super::{
 use crate::{
     live::LiveHook,
     model::{Protocol, StatusCause, StatusInfo, Verdict},
+    telemetry::DroppedAnnotation,
 };
 
 /// Prefix of the annotations that name hooks which failed open. Upstream: `W/validating/dispatcher.go`.
@@ -29,15 +30,12 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
         let name = &*outcome.live.hook.name;
         match &outcome.ending {
             Ending::Answered(answer) => {
-                answer.warnings.iter().for_each(|text| warnings.add(text));
+                answer.warnings.iter().for_each(|text| warnings.add(&**text));
                 // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
                 let chained = outcome.live.hook.protocol == Protocol::Grpc;
-                for (key, value) in &answer.audit_annotations {
-                    match chained {
-                        true => annotations.add_chained(name, key, value),
-                        false => annotations.add(name, key, value),
-                    }
-                }
+                annotations.add_all(name, chained, &answer.audit_annotations, |cause, count| {
+                    tell_dropped(outcome.live, cause, count);
+                });
                 rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
             }
             Ending::FailedOpen(_) => annotations.add(FAILED_OPEN, &format!("round_0_index_{index}"), name),
@@ -48,7 +46,7 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
     }
     for (index, live) in probing.iter().enumerate() {
         let name = &*live.hook.name;
-        warnings.add(&format!("admission hook \"{name}\" was not asked: it has not yet passed its probe"));
+        warnings.add(format!("admission hook \"{name}\" was not asked: it has not yet passed its probe"));
         annotations.add(PROBING, &format!("round_0_index_{index}"), name);
     }
     rejections.sort_by_key(|(name, _)| *name);
@@ -56,6 +54,15 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
         refusal: all_reasons(rejections),
         warnings: warnings.into_vec(),
         audit_annotations: annotations.into_vec(),
+    }
+}
+
+/// Every annotation that is left out is counted, and one line a second is logged for each hook.
+fn tell_dropped(live: &LiveHook, cause: DroppedAnnotation, count: usize) {
+    live.metrics.annotations_dropped(cause, count as u64);
+    if let Some(held_back) = live.metrics.may_tell() {
+        let cause = cause.as_str();
+        tracing::warn!(hook = %live.hook.name, cause, count, held_back, "dropped audit annotations of an answer");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Merging the hooks' warnings. Source: `docs/reference/webhook-semantics.md` §10.2 (upstream `pkg/endpoints/filters/warning.go`).
 
+use std::{borrow::Cow, collections::HashSet};
+
 /// All warnings of a request together, in characters.
 const TOTAL: usize = 4096;
 /// One warning, once the total has been exceeded.
@@ -7,54 +9,50 @@ const ITEM: usize = 256;
 
 /// The warnings of one request, within upstream's limits.
 #[derive(Debug, Default)]
-pub(super) struct Warnings {
-    kept: Vec<String>,
-    /// Everything accepted so far, untruncated; replayed when truncation begins, and looked at for repeats.
-    seen: Vec<String>,
+pub(super) struct Warnings<'a> {
+    /// In order, untruncated.
+    accepted: Vec<Cow<'a, str>>,
+    /// The same, to look for repeats. The texts are foreign: the hash is a keyed one.
+    seen: HashSet<Cow<'a, str>>,
+    /// Characters that the client gets.
     written: usize,
     truncating: bool,
 }
 
-impl Warnings {
+impl<'a> Warnings<'a> {
     /// Adds one, unless it is empty, repeated, not printable, or beyond the limit.
-    pub(super) fn add(&mut self, text: &str) {
-        if text.is_empty() || text.chars().any(char::is_control) || self.written >= TOTAL {
+    pub(super) fn add(&mut self, text: impl Into<Cow<'a, str>>) {
+        let text = text.into();
+        if self.written >= TOTAL || text.is_empty() || text.chars().any(char::is_control) {
             return;
         }
-        if self.seen.iter().any(|seen| seen == text) {
+        if !self.seen.insert(text.clone()) {
             return;
         }
-        self.seen.push(text.to_owned());
         let len = text.chars().count();
-        if self.truncating || self.written + len > TOTAL {
-            if !std::mem::replace(&mut self.truncating, true) {
-                self.kept.clear();
-                self.written = 0;
-                for earlier in std::mem::take(&mut self.seen) {
-                    self.keep_cut(&earlier);
-                    self.seen.push(earlier);
-                }
-            } else {
-                self.keep_cut(text);
-            }
+        self.accepted.push(text);
+        if self.truncating {
+            self.written += len.min(ITEM);
+        } else if self.written + len > TOTAL {
+            self.truncating = true;
+            self.written = self.accepted.iter().map(|text| text.chars().take(ITEM).count()).sum();
         } else {
-            self.kept.push(text.to_owned());
             self.written += len;
         }
     }
 
-    fn keep_cut(&mut self, text: &str) {
-        if self.written >= TOTAL {
-            return;
-        }
-        let cut: String = text.chars().take(ITEM).collect();
-        self.written += cut.chars().count();
-        self.kept.push(cut);
-    }
-
     /// What the client gets.
     pub(super) fn into_vec(self) -> Vec<String> {
-        self.kept
+        let item = if self.truncating { ITEM } else { TOTAL };
+        let cut = |text: Cow<'a, str>| text.chars().take(item).collect::<String>();
+        let mut written = 0;
+        let mut kept: Vec<_> = self.accepted.into_iter().map(cut).collect();
+        kept.retain(|text| {
+            let fits = written < TOTAL;
+            written += text.chars().count();
+            fits
+        });
+        kept
     }
 }
 
@@ -64,7 +62,8 @@ mod tests {
 
     fn merged<S: AsRef<str>>(texts: impl IntoIterator<Item = S>) -> Vec<String> {
         let mut warnings = Warnings::default();
-        texts.into_iter().for_each(|text| warnings.add(text.as_ref()));
+        let texts: Vec<S> = texts.into_iter().collect();
+        texts.iter().for_each(|text| warnings.add(text.as_ref()));
         warnings.into_vec()
     }
 

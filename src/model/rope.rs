@@ -4,22 +4,40 @@ use std::{io, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-/// A byte string kept as the shared pieces it arrived in; cloning it costs one reference count.
+/// A byte string kept as the shared pieces it arrived in; cloning it costs one reference count, or two where there are
+/// many pieces.
 ///
 /// An inbound review is a rope of the buffers that the socket was read into, and the very same rope is what every
-/// hook is sent. Nothing here copies a byte except [`Rope::copy_of`].
+/// hook is sent. Nothing here copies a byte except [`Rope::copy_of`]. A place is found in a time that grows with the
+/// logarithm of the number of pieces, which is the sender's choice.
 #[derive(Clone, Debug)]
 pub struct Rope {
     chunks: Arc<[Bytes]>,
+    /// Where each piece begins; none where there are few.
+    starts: Option<Arc<[usize]>>,
     len: usize,
 }
+
+/// Among so few pieces, a place is found by looking at each.
+const FEW: usize = 16;
 
 impl Rope {
     /// A rope of these pieces, in order.
     pub fn new(chunks: impl Into<Arc<[Bytes]>>) -> Self {
         let chunks = chunks.into();
-        let len = chunks.iter().map(Bytes::len).sum();
-        Self { chunks, len }
+        let mut len = 0;
+        let starts = chunks.iter().map(|chunk| {
+            let start = len;
+            len += chunk.len();
+            start
+        });
+        let starts = if chunks.len() > FEW {
+            Some(starts.collect())
+        } else {
+            starts.for_each(drop);
+            None
+        };
+        Self { chunks, starts, len }
     }
 
     /// Length in bytes of all pieces together.
@@ -37,15 +55,42 @@ impl Rope {
         &self.chunks
     }
 
-    /// The parts of the pieces that lie in `range` (clamped to the rope), in order.
-    pub fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+    /// The piece that holds the byte at `at`, by its index, and where that piece begins. Behind the last byte: any piece
+    /// from which on there is none.
+    pub fn piece_at(&self, at: usize) -> (usize, usize) {
+        if let Some(starts) = &self.starts {
+            // Of several that begin there, all but the last are empty.
+            let index = starts.partition_point(|start| *start <= at).saturating_sub(1);
+            return (index, starts[index]);
+        }
         let mut start = 0;
-        self.chunks.iter().filter_map(move |chunk| {
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            if at < start + chunk.len() {
+                return (index, start);
+            }
+            start += chunk.len();
+        }
+        (self.chunks.len(), start)
+    }
+
+    /// The pieces that hold bytes of `range` (clamped to the rope), in order, each with the part of it that lies there.
+    fn parts(&self, range: Range<usize>) -> impl Iterator<Item = (&Bytes, Range<usize>)> {
+        let (first, mut start) = self.piece_at(range.start);
+        let pieces = self.chunks[first..].iter().map(move |chunk| {
+            let began = start;
+            start += chunk.len();
+            (chunk, began)
+        });
+        pieces.take_while(move |(_, start)| *start < range.end).filter_map(move |(chunk, start)| {
             let from = range.start.clamp(start, start + chunk.len()) - start;
             let to = range.end.clamp(start, start + chunk.len()) - start;
-            start += chunk.len();
-            (from < to).then(|| &chunk[from..to])
+            (from < to).then_some((chunk, from..to))
         })
+    }
+
+    /// The parts of the pieces that lie in `range` (clamped to the rope), in order.
+    pub fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        self.parts(range).map(|(chunk, part)| &chunk[part])
     }
 
     /// The bytes in `range` as one slice, where they lie in one piece.
@@ -61,32 +106,26 @@ impl Rope {
     /// The bytes in `range` as a shared buffer: a slice where they lie in one piece, a copy where they do not.
     /// Meant for short fields; the object is never asked for this way on the hot path.
     pub fn copy_of(&self, range: Range<usize>) -> Bytes {
-        let mut start = 0;
-        for chunk in self.chunks.iter() {
-            if range.start >= start && range.end <= start + chunk.len() {
-                return chunk.slice(range.start - start..range.end - start);
-            }
-            start += chunk.len();
+        let mut parts = self.parts(range.clone());
+        match (parts.next(), parts.next()) {
+            (None, _) => return Bytes::new(),
+            (Some((chunk, part)), None) => return chunk.slice(part),
+            (Some(_), Some(_)) => {}
         }
-        let mut whole = Vec::with_capacity(range.len());
+        let mut whole = Vec::with_capacity(range.end.min(self.len) - range.start);
         self.slices(range).for_each(|slice| whole.extend_from_slice(slice));
         whole.into()
     }
 
     /// The parts of the pieces that lie in `range` (clamped to the rope), in order, each sharing its piece's buffer.
     pub fn shared(&self, range: Range<usize>) -> impl Iterator<Item = Bytes> {
-        let mut start = 0;
-        self.chunks.iter().filter_map(move |chunk| {
-            let from = range.start.clamp(start, start + chunk.len()) - start;
-            let to = range.end.clamp(start, start + chunk.len()) - start;
-            start += chunk.len();
-            (from < to).then(|| chunk.slice(from..to))
-        })
+        self.parts(range).map(|(chunk, part)| chunk.slice(part))
     }
 
     /// Reads the bytes in `range` in order, without joining the pieces.
     pub fn reader(&self, range: Range<usize>) -> RopeReader<'_> {
-        RopeReader { rope: self, chunk: 0, chunk_start: 0, at: range.start, end: range.end.min(self.len) }
+        let (chunk, chunk_start) = self.piece_at(range.start);
+        RopeReader { rope: self, chunk, chunk_start, at: range.start, end: range.end.min(self.len) }
     }
 }
 
@@ -131,7 +170,9 @@ mod tests {
 
     #[test]
     fn a_range_is_the_same_bytes_however_the_pieces_lie() {
-        for parts in [&["hello world"][..], &["hel", "lo wor", "ld"], &["", "h", "ello world", ""]] {
+        let many = ["", "", "h", "e", "", "l", "lo", "", "", " ", "w", "o", "", "r", "l", "d", "", ""];
+        assert!(many.len() > FEW);
+        for parts in [&["hello world"][..], &["hel", "lo wor", "ld"], &["", "h", "ello world", ""], &many] {
             let rope = rope(parts);
             for start in 0..=rope.len() {
                 for end in start..=rope.len() {
@@ -144,6 +185,10 @@ mod tests {
                     let mut read = Vec::new();
                     rope.reader(start..end).read_to_end(&mut read).expect("reads");
                     assert_eq!(read, want);
+                    if let Some(&first) = want.first() {
+                        let (piece, begins) = rope.piece_at(start);
+                        assert_eq!(rope.chunks()[piece][start - begins], first);
+                    }
                     if let Some(slice) = rope.contiguous(start..end) {
                         assert_eq!(slice, want);
                     }

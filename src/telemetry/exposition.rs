@@ -16,7 +16,7 @@ use prometheus_client::{
 use super::{
     HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
-    hook::FAILURE_KINDS,
+    hook::{DroppedAnnotation, FAILURE_KINDS},
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
 
@@ -144,6 +144,17 @@ impl Scrape {
         })?;
         family(encoder, &table::HOOK_FAIL_OPEN, |out| {
             hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
+        })?;
+        family(encoder, &table::HOOK_ANNOTATIONS_DROPPED, |out| {
+            for (name, _, hook) in &hooks {
+                for (cause, cell) in DroppedAnnotation::ALL.iter().zip(&hook.annotations_dropped) {
+                    let count = cell.load(Relaxed);
+                    if count > 0 {
+                        counter(out, &[("hook", name), ("cause", cause.as_str())], count)?;
+                    }
+                }
+            }
+            Ok(())
         })?;
         family(encoder, &table::HOOK_DURATION, |out| {
             let ended = |outcome| outcome != HookOutcome::CANCELLED;

@@ -55,12 +55,39 @@ pub(super) const FAILURE_KINDS: [&str; 19] = [
     "other",
 ];
 
+/// Why an audit annotation of a hook is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DroppedAnnotation {
+    /// `<hook>/<key>` is no qualified name.
+    Key,
+    /// The key has another value already.
+    Value,
+    /// The answer holds more of them than are taken.
+    Limit,
+}
+
+impl DroppedAnnotation {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Key, Self::Value, Self::Limit];
+
+    /// Value of the metric's label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Value => "value",
+            Self::Limit => "limit",
+        }
+    }
+}
+
 /// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
 #[derive(Debug)]
 pub struct HookMetrics {
     pub(super) calls: Cells<5>,
     /// By kind; the first of each pair under Ignore, the second under Fail.
     pub(super) failures: [[AtomicU64; 2]; FAILURE_KINDS.len()],
+    /// By cause.
+    pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
     /// Log lines about its failures.
     told: Throttle,
 }
@@ -77,6 +104,7 @@ impl HookMetrics {
         Self {
             calls: Cells::new(workers),
             failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
+            annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
             told: Throttle::default(),
         }
     }
@@ -97,6 +125,11 @@ impl HookMetrics {
             HookOutcome::Cancelled => HookOutcome::CANCELLED,
         };
         self.calls.record(worker, index, took);
+    }
+
+    /// Audit annotations of an answer were left out.
+    pub fn annotations_dropped(&self, cause: DroppedAnnotation, count: u64) {
+        self.annotations_dropped[cause as usize].fetch_add(count, Relaxed);
     }
 
     /// May a failure of this hook be logged now? Then: how many lines were held back since the last.

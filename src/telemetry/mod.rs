@@ -15,7 +15,7 @@ pub mod throttle;
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
-pub use hook::{HookMetrics, HookOutcome};
+pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome};
 pub use metrics::Metrics;
 pub use outcome::{ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;

@@ -55,17 +55,13 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// A walk over `range`, which must lie in the rope.
     pub(super) fn over(rope: &'a Rope, range: Range<usize>) -> Self {
-        Self { rope, chunk: 0, chunk_start: 0, at: range.start, end: range.end }
+        let (chunk, chunk_start) = rope.piece_at(range.start);
+        Self { rope, chunk, chunk_start, at: range.start, end: range.end }
     }
 
-    /// A walk over the message inside a field of this one that was just returned.
+    /// A walk over the message inside a field of this one.
     pub(super) fn inside(&self, range: Range<usize>) -> Self {
-        // The cursor stands behind the field: go back to a piece that surely begins before it.
-        if range.start >= self.chunk_start {
-            Self { at: range.start, end: range.end, ..*self }
-        } else {
-            Self::over(self.rope, range)
-        }
+        Self::over(self.rope, range)
     }
 
     /// The text of a field.
