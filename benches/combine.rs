@@ -16,7 +16,7 @@ use gatepost::{
         outcome::{Ending, Outcome},
     },
     hooks::Channel,
-    live::{LiveHook, Rotation},
+    live::{LiveHook, Rotation, Target},
     model::{Answer, CallFailure, Denial, StatusInfo},
     snapshot::{SourceFile, load},
     telemetry::Metrics,
@@ -40,7 +40,7 @@ fn hooks(count: usize) -> Vec<LiveHook> {
         .iter()
         .map(|hook| LiveHook {
             hook: hook.clone(),
-            channel: Channel::open(hook.endpoint.clone(), None, &[]),
+            target: Target::new(hook.clone(), Channel::open(hook.endpoint.clone(), None, &[])),
             rotation: Rotation::Active { since: SystemTime::UNIX_EPOCH },
             metrics: metrics.hook(&hook.name),
             replacing: None,

@@ -14,6 +14,7 @@ use gatepost::{
 use prost::Message;
 use support::{
     gate::{document, hook},
+    http_hook::{HttpHook, HttpScript},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
     sidecar::Configured,
@@ -127,6 +128,37 @@ async fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_answers()
     until("it has moved", || configured.hook(A).is_some_and(|live| live.replacing.is_none())).await;
     review(&caller, "2").await;
     assert_eq!((asked(&old), asked(&new)), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hook_that_moves_is_asked_in_every_way_as_before_until_the_new_one_answers() {
+    let old = HttpHook::plain(HttpScript::Deny("old")).await;
+    let new = HttpHook::plain(HttpScript::Status(503, None)).await;
+    let at = |url: &str, path: &str, more: &str| hook(A, &format!("{url}/{path}"), more);
+    let configured = Configured::start(&[at(&old.url(), "old", "sideEffects: None\ntimeoutSeconds: 7")]);
+    let caller = front::caller(configured.running.addresses.tcp).await;
+    let more = "sideEffects: None\ntimeoutSeconds: 3\nadmissionReviewVersions: [v1beta1]\nfailurePolicy: Ignore";
+    configured.write(&document(&[at(&new.url(), "new", more)]));
+    let failed = || {
+        let replacing = configured.hook(A).and_then(|live| live.replacing);
+        replacing.is_some_and(|replacing| replacing.last_failure.is_some())
+    };
+    until("the new place has failed its probe", failed).await;
+    assert!(!review(&caller, "1").await.allowed(), "the old hook's no counts");
+    let seen = old.seen();
+    let [seen] = seen.as_slice() else { panic!("asked once: {seen:?}") };
+    assert!(seen.path.starts_with("/old"), "{}", seen.path);
+    assert_eq!(seen.json()["apiVersion"], "admission.k8s.io/v1");
+    let live = configured.hook(A).expect("there");
+    assert_eq!((live.target.timeout(), live.hook.timeout), (Duration::from_secs(7), Duration::from_secs(3)));
+    assert_eq!(live.hook.failure_policy.as_str(), "Ignore", "what a failure means holds at once");
+
+    new.set(HttpScript::Deny("new"));
+    until("it has moved", || configured.hook(A).is_some_and(|live| live.replacing.is_none())).await;
+    assert!(!review(&caller, "2").await.allowed());
+    let seen = new.seen().pop().expect("asked");
+    assert!(seen.path.starts_with("/new"), "{}", seen.path);
+    assert_eq!((&seen.json()["apiVersion"], old.seen().len()), (&"admission.k8s.io/v1beta1".into(), 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

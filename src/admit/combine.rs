@@ -32,7 +32,7 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
             Ending::Answered(answer) => {
                 answer.warnings.iter().for_each(|text| warnings.add(&**text));
                 // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
-                let chained = outcome.live.hook.protocol == Protocol::Grpc;
+                let chained = *outcome.live.target.protocol() == Protocol::Grpc;
                 annotations.add_all(name, chained, &answer.audit_annotations, |cause, count| {
                     tell_dropped(outcome.live, cause, count);
                 });

@@ -84,7 +84,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
         let slots = asked
             .iter()
             .map(|asked| {
-                let deadline = caller.deadline.within(began, asked.live.hook.timeout);
+                let deadline = caller.deadline.within(began, asked.live.target.timeout());
                 Slot::new(asked.live, asked.opened, deadline.instant())
             })
             .collect();
@@ -108,7 +108,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
     /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
     fn first(&mut self, tag: usize, asked: &Asked<'a>) {
         let live = asked.live;
-        let side_effects = live.hook.side_effects;
+        let side_effects = live.target.side_effects();
         if self.review.dry_run && !side_effects.free() {
             if side_effects == SideEffects::Undeclared {
                 self.settle(tag, Err(CallFailure::SideEffectsUndeclared), Duration::ZERO);
@@ -125,7 +125,8 @@ impl<'a, 'r> Fanout<'a, 'r> {
     /// Sends the review, in the encoding this hook wants, over a connection that `send` chooses.
     fn ask(&mut self, tag: usize, send: impl FnOnce(&Channel, usize, Call)) {
         let Some(slot) = self.slots.get_mut(tag) else { return };
-        let protocol = &slot.live.hook.protocol;
+        let target = &slot.live.target;
+        let protocol = target.protocol();
         let body = match self.encodings.get(protocol.into()) {
             Ok(body) => body,
             Err(failure) => return self.settle(tag, Err(failure), self.began.elapsed()),
@@ -143,10 +144,10 @@ impl<'a, 'r> Fanout<'a, 'r> {
             deadline: slot.deadline,
             inbox: self.inbox.clone(),
             tag: tag as u32,
-            again: slot.live.hook.side_effects.free(),
+            again: target.side_effects().free(),
             resends: 0,
         };
-        send(&slot.live.channel, self.caller.worker, call);
+        send(target.channel(), self.caller.worker, call);
     }
 
     /// When the next thing is to be done that no answer does.
@@ -167,7 +168,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
             self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
             return;
         }
-        let answer = match (result, &live.hook.protocol) {
+        let answer = match (result, live.target.protocol()) {
             (Ok(Reply::Http(reply)), Protocol::Http { form, .. }) => {
                 http_answer::decode(*form, uid, reply.status, reply.body)
             }
@@ -233,7 +234,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
         }
         for slot in &mut self.slots {
             if std::mem::take(&mut slot.open) {
-                slot.live.channel.sweep(worker);
+                slot.live.target.channel().sweep(worker);
             }
             // One that rests is not open, and cancelled all the same.
             if slot.outcome.is_none() {

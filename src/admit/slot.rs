@@ -80,7 +80,9 @@ impl<'a> Slot<'a> {
 
     /// May it be asked once more, on another connection, after this failure? Only once.
     pub(super) fn retries(&mut self, failure: &CallFailure, now: Instant) -> bool {
+        // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
         let may = self.live.hook.failure_policy == FailurePolicy::Retry
+            && self.live.target.side_effects().free()
             && !self.retried
             && failure.may_retry()
             && now < self.deadline;

@@ -99,7 +99,8 @@ impl Certificates {
             // Reading certificates takes a while, and most hooks are the same as before.
             let before: FxHashMap<_, _> = self.hooks.iter().map(|(hook, end)| (Arc::as_ptr(hook), end)).collect();
             let known = |hook: &Arc<Hook>| before.get(&Arc::as_ptr(hook)).copied().cloned();
-            let secured = generation.hooks.iter().map(|live| &live.hook).filter(|hook| hook.endpoint.tls.is_some());
+            let secured =
+                generation.hooks.iter().map(|live| live.target.entry()).filter(|hook| hook.endpoint.tls.is_some());
             let end = |hook: &Arc<Hook>| known(hook).unwrap_or_else(|| expiry::of_hook(hook));
             self.hooks = secured.map(|hook| (Arc::clone(hook), end(hook))).collect();
             self.generation = Some(generation.number);

@@ -90,9 +90,9 @@ fn hook(live: &LiveHook) -> Value {
     });
     json!({
         "name": &*live.hook.name,
-        "endpoint": live.channel.endpoint().to_string(),
+        "endpoint": live.target.endpoint().to_string(),
         "effectivePolicy": live.effective_policy().as_str(),
-        "timeoutMilliseconds": live.hook.timeout.as_millis() as u64,
+        "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,
     })

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::Rotation;
+use super::{Rotation, Target};
 use crate::{
     hooks::{Channel, ProbeFailure},
     model::{FailurePolicy, Hook, Revision},
@@ -24,10 +24,10 @@ pub struct Replacement {
 /// A hook with its connections and counters.
 #[derive(Clone, Debug)]
 pub struct LiveHook {
-    /// What was configured.
+    /// What is configured: whether it is asked, and what becomes of a call that fails.
     pub hook: Arc<Hook>,
-    /// How it is reached. While it moves, the old endpoint, with the new specification in everything else.
-    pub channel: Arc<Channel>,
+    /// Where and how it is called. While it moves, all as before.
+    pub target: Target,
     /// Where it stands: Probing, or Active.
     pub rotation: Rotation,
     /// Where it moves to, until that endpoint has been seen to answer.

@@ -8,6 +8,7 @@ pub mod following;
 pub mod generation;
 pub mod namespaces;
 pub mod rotation;
+pub mod target;
 
 pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead, Rejection};
@@ -16,3 +17,4 @@ pub use entered::Entered;
 pub use generation::{Generation, LiveHook, Replacement};
 pub use namespaces::Namespaces;
 pub use rotation::{Departure, Event, Rotation};
+pub use target::Target;

@@ -177,7 +177,7 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook) -> HookReport 
         name: live.hook.name.to_string(),
         id: live.hook.id.to_string(),
         configuration: configuration.unwrap_or_default(),
-        endpoint: live.channel.endpoint().to_string(),
+        endpoint: live.target.endpoint().to_string(),
         moves_to: moving.map(|moving| moving.channel.endpoint().to_string()),
         state: standing(&live.rotation),
         since: time(live.rotation.since()),

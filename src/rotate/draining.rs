@@ -59,7 +59,7 @@ impl Drain {
     pub(super) fn replaced(&mut self, old: &Arc<Generation>, new: &Generation) {
         let (generation, number) = (Arc::downgrade(old), old.number);
         self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
-        let places: FxHashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.channel.endpoint())).collect();
+        let places: FxHashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
         let is_back = |departed: &Departed| is_there(&departed.hook.id, &departed.endpoint);
         let before = self.leaving.len() + self.gone.len();
@@ -68,7 +68,7 @@ impl Drain {
         self.changed |= before != self.leaving.len() + self.gone.len();
         let now = SystemTime::now();
         for (index, live) in (0..).zip(&old.hooks) {
-            if is_there(&live.hook.id, live.channel.endpoint()) {
+            if is_there(&live.hook.id, live.target.endpoint()) {
                 continue;
             }
             if let Some(rotation) = live.rotation.after(Event::Removed, now) {
@@ -132,5 +132,5 @@ impl Drain {
 
 fn departed(old: &Generation, index: u32, live: &LiveHook, rotation: Rotation) -> Departed {
     let configuration = old.snapshot.origin(index).map_or_else(|| "".into(), |origin| origin.configuration.clone());
-    Departed { hook: Arc::clone(&live.hook), configuration, endpoint: live.channel.endpoint().clone(), rotation }
+    Departed { hook: Arc::clone(&live.hook), configuration, endpoint: live.target.endpoint().clone(), rotation }
 }

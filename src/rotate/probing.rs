@@ -71,6 +71,12 @@ impl Probing {
         Arc::ptr_eq(&self.channel, &news.channel) && *self.post.borrow() == news.post
     }
 
+    /// What is to be posted now.
+    #[cfg(test)]
+    pub(super) fn post(&self) -> Option<ProbePost> {
+        self.post.borrow().clone()
+    }
+
     pub(super) fn last_failure(&self) -> Option<&ProbeFailure> {
         self.last_failure.as_ref()
     }

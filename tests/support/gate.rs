@@ -8,7 +8,7 @@ use std::{
 use gatepost::{
     admit::{Caller, Gate, OtherVersions, Reasons, decide},
     hooks::Channel,
-    live::{Current, Generation, LiveHook, Rotation},
+    live::{Current, Generation, LiveHook, Rotation, Target},
     model::{Deadline, Hook, Phase, Rope, Verdict},
     snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
@@ -48,7 +48,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         .iter()
         .map(|hook| LiveHook {
             hook: hook.clone(),
-            channel: Channel::open(hook.endpoint.clone(), None, &workers),
+            target: Target::new(hook.clone(), Channel::open(hook.endpoint.clone(), None, &workers)),
             rotation: Rotation::Active { since: SystemTime::now() },
             replacing: None,
             metrics: metrics.hook(&hook.name),

@@ -1,6 +1,7 @@
 //! What the tests of the rotator share: contents to read, and how hooks stand then.
 
 mod drains;
+mod mixture;
 mod reads;
 mod seats;
 
@@ -9,7 +10,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     clock::slept,
-    hooks::ProbeFailure,
+    hooks::{Channel, ProbeFailure, ProbePost},
+    live::Rotation,
     model::{Step, Unreachable},
     snapshot::SourceFile,
 };
@@ -82,7 +84,7 @@ fn standing(rotator: &Rotator) -> Vec<(String, u16, u16)> {
         let asked = matches!(live.rotation, Rotation::Active { .. });
         let moves = live.replacing.as_ref().map_or(0, |replacement| port(replacement.channel.endpoint()));
         let name = live.hook.name.split('.').next().unwrap_or_default().to_owned();
-        (name, if asked { port(live.channel.endpoint()) } else { 0 }, moves)
+        (name, if asked { port(live.target.endpoint()) } else { 0 }, moves)
     };
     rotator.current.load().hooks.iter().map(stands).collect()
 }

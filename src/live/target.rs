@@ -1,0 +1,55 @@
+//! Target: where and how a hook is called, all of it from one configuration.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    hooks::Channel,
+    model::{Endpoint, Hook, Protocol, SideEffects},
+};
+
+/// Where and how a hook is called: one entry's endpoint (TLS included), path, form and version, side effects and
+/// timeout, and the channel to that endpoint. While a hook moves this is its former entry's, whole: rules, selectors and
+/// failure policy, which say whether it is called and what a failure means, are [`LiveHook::hook`](super::LiveHook)'s.
+#[derive(Clone, Debug)]
+pub struct Target {
+    entry: Arc<Hook>,
+    channel: Arc<Channel>,
+}
+
+impl Target {
+    /// The entry's own endpoint, by this channel to it.
+    pub fn new(entry: Arc<Hook>, channel: Arc<Channel>) -> Self {
+        debug_assert_eq!(entry.endpoint, *channel.endpoint(), "a target is of one configuration");
+        Self { entry, channel }
+    }
+
+    /// The entry by which the hook is called.
+    pub fn entry(&self) -> &Arc<Hook> {
+        &self.entry
+    }
+
+    /// The connections that calls take.
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.channel.endpoint()
+    }
+
+    /// What is sent there, and to which path.
+    pub fn protocol(&self) -> &Protocol {
+        &self.entry.protocol
+    }
+
+    /// The longest one call may take.
+    pub fn timeout(&self) -> Duration {
+        self.entry.timeout
+    }
+
+    /// What a call changes in the world: said of the hook that listens there.
+    pub fn side_effects(&self) -> SideEffects {
+        self.entry.side_effects
+    }
+}

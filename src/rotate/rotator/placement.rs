@@ -1,0 +1,126 @@
+//! Placement: the hooks of a new generation, each with where it is asked, and what the end of a probe changes.
+
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
+
+use super::{
+    super::{
+        Candidate,
+        probing::{ProbeNews, Probing, posts},
+        seating::{Seat, Seated, seat},
+    },
+    Rotator,
+};
+use crate::{
+    hooks::{Channel, ProbePost},
+    live::{Event, Generation, LiveHook, Rotation, Target},
+    model::{Endpoint, Hook},
+};
+
+impl Rotator {
+    pub(super) fn seated(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
+        let seated: Vec<_> = in_force.hooks.iter().map(seated).collect();
+        let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
+        let seats = seat((in_force.number > 0).then_some(&seated), new);
+        let posts = posts(&candidate.snapshot.hooks, &seats);
+        let mut opened = HashMap::new();
+        let mut hooks = Vec::with_capacity(seats.len());
+        for (hook, seat) in candidate.snapshot.hooks.iter().zip(seats) {
+            // Looking the counters up takes a lock and compares names.
+            let metrics = |old: &LiveHook| match old.hook.name == hook.name {
+                true => Arc::clone(&old.metrics),
+                false => self.metrics.hook(&hook.name),
+            };
+            // One entry's endpoint, path, form and versions, or another's: never a mixture.
+            let (target, rotation, replacing, metrics) = match seat {
+                Seat::First => {
+                    let open = || {
+                        let (endpoint, tls) = (hook.endpoint.clone(), candidate.tls(&hook.endpoint));
+                        Channel::open_within(Arc::clone(&self.budget), endpoint, tls, &self.workers)
+                    };
+                    let channel = opened.entry(&hook.endpoint).or_insert_with(open);
+                    let target = Target::new(Arc::clone(hook), Arc::clone(channel));
+                    let rotation = Rotation::Active { since: SystemTime::now() };
+                    (target, rotation, None, self.metrics.hook(&hook.name))
+                }
+                Seat::Proven(place) => {
+                    let old = &in_force.hooks[place];
+                    let target = Target::new(Arc::clone(hook), Arc::clone(old.target.channel()));
+                    (target, old.rotation.clone(), None, metrics(old))
+                }
+                Seat::Unproven => {
+                    let metrics = self.metrics.hook(&hook.name);
+                    let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
+                    let target = Target::new(Arc::clone(hook), Arc::clone(&probing.channel));
+                    (target, probing.rotation(), None, metrics)
+                }
+                Seat::Moving(place) => {
+                    let old = &in_force.hooks[place];
+                    let metrics = metrics(old);
+                    let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
+                    (old.target.clone(), old.rotation.clone(), Some(probing.replacement()), metrics)
+                }
+            };
+            hooks.push(LiveHook { hook: Arc::clone(hook), target, rotation, replacing, metrics });
+        }
+        hooks
+    }
+
+    /// The hook's endpoint as it is being probed, by this post, from now on if it was not.
+    fn probing(&mut self, hook: &Hook, candidate: &Candidate, post: Option<&ProbePost>) -> &Probing {
+        let endpoint = &hook.endpoint;
+        let probing = self.probing.entry(endpoint.clone()).or_insert_with(|| {
+            tracing::info!(hook = %hook.name, %endpoint, "hook is probed before it is asked there");
+            let (budget, tls) = (Arc::clone(&self.budget), candidate.tls(endpoint));
+            let channel = Channel::open_within(budget, endpoint.clone(), tls, &self.workers);
+            Probing::begin(channel, post.cloned(), self.probe_news.0.clone())
+        });
+        probing.change_post(post);
+        probing
+    }
+
+    pub(super) fn hear(&mut self, news: ProbeNews) {
+        let endpoint = news.channel.endpoint();
+        let Some(probing) = self.probing.get_mut(endpoint).filter(|probing| probing.believes(&news)) else { return };
+        match news.outcome {
+            Ok(()) => drop(self.probing.remove(endpoint)),
+            Err(failure) if probing.last_failure() == Some(&failure) => return,
+            Err(failure) => {
+                tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook is not asked there");
+                probing.failed(failure);
+            }
+        }
+        let in_force = self.current.load();
+        let hooks = in_force.hooks.iter().map(|live| reseated(live, endpoint, self.probing.get(endpoint))).collect();
+        let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
+        self.publish(&in_force, digest, revision, Arc::clone(&in_force.snapshot), hooks);
+    }
+}
+
+fn seated(live: &LiveHook) -> Seated<'_> {
+    Seated { id: &live.hook.id, endpoint: live.target.endpoint(), asked: live.rotation.asks() }
+}
+
+/// Asked, and where the configuration says.
+pub(super) fn at_its_place(live: &LiveHook) -> bool {
+    live.rotation.asks() && live.replacing.is_none()
+}
+
+/// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
+fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> LiveHook {
+    let mut live = live.clone();
+    if live.hook.endpoint != *endpoint || at_its_place(&live) {
+        return live;
+    }
+    match probing {
+        Some(probing) if live.replacing.is_some() => live.replacing = Some(probing.replacement()),
+        Some(probing) => live.rotation = probing.rotation(),
+        None => {
+            tracing::info!(hook = %live.hook.name, %endpoint, "hook enters rotation");
+            if let Some(replacement) = live.replacing.take() {
+                live.target = Target::new(Arc::clone(&live.hook), replacement.channel);
+            }
+            live.rotation = live.rotation.after(Event::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
+        }
+    }
+    live
+}
