@@ -8,7 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use front::{Ended, LONG, REVIEW, ended, framed, grpc, review, sidecar, sidecar_with_budget, until, with};
-use gatepost::{front::Limits, wire::pb::k8s::io::api::admission::v1::AdmissionReview};
+use gatepost::{
+    front::Limits,
+    wire::pb::k8s::io::{
+        api::admission::v1::{AdmissionRequest, AdmissionReview},
+        apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+    },
+};
 use http::{Request, StatusCode};
 use prost::Message;
 use tokio::time::timeout;
@@ -66,6 +72,38 @@ async fn a_review_without_a_request() {
 #[tokio::test]
 async fn a_review_without_a_uid() {
     refused(grpc(REVIEW), [review("", 10)], INVALID_ARGUMENT, "the review's request has no uid").await;
+}
+
+#[tokio::test]
+async fn a_review_without_what_rules_look_at() {
+    let mut request =
+        AdmissionRequest { uid: Some("1".into()), operation: Some("CREATE".into()), ..Default::default() };
+    let kind = request.kind.insert(GroupVersionKind { version: Some("v1".into()), ..Default::default() });
+    kind.kind = Some("Pod".into());
+    let bare = |request: &AdmissionRequest| {
+        framed(&AdmissionReview { request: Some(request.clone()), response: None }.encode_to_vec())
+    };
+    let message = "request.resource.version is missing or empty";
+    refused(grpc(REVIEW), [bare(&request)], INVALID_ARGUMENT, message).await;
+    let pods = GroupVersionResource { version: Some("v1".into()), resource: Some("pods".into()), ..Default::default() };
+    request.resource = Some(pods);
+    let message = "request.namespace is missing or empty, and pods is a resource in namespaces";
+    refused(grpc(REVIEW), [bare(&request)], INVALID_ARGUMENT, message).await;
+    request.namespace = Some("shop".into());
+    request.request_resource = Some(GroupVersionResource::default());
+    let message = "request.requestResource.version is missing or empty";
+    refused(grpc(REVIEW), [bare(&request)], INVALID_ARGUMENT, message).await;
+}
+
+/// Protobuf would merge the two; a hook that reads JSON, or its bytes in another way, would see another kind.
+#[tokio::test]
+async fn a_message_of_the_review_given_twice() {
+    let once = review("1", 10);
+    let kind = GroupVersionKind { kind: Some("Secret".into()), ..Default::default() };
+    let again = AdmissionRequest { kind: Some(kind), ..Default::default() };
+    let again = AdmissionReview { request: Some(again), response: None }.encode_to_vec();
+    let twice = framed(&[&once[5..], &again].concat());
+    refused(grpc(REVIEW), [twice], INVALID_ARGUMENT, "request is given twice").await;
 }
 
 #[tokio::test]

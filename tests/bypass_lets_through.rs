@@ -128,6 +128,7 @@ async fn groups_count_in_json_too() {
     let json = |groups: &str| {
         let text = format!(
             r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"CREATE",
+            "kind":{{"group":"","version":"v1","kind":"Pod"}},
             "resource":{{"group":"","version":"v1","resource":"pods"}},"namespace":"shop",
             "userInfo":{{"username":"ann","extra":{{"groups":["ops"]}},"groups":{groups}}},"object":{{"groups":["ops"]}}}}}}"#
         );

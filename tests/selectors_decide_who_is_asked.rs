@@ -59,7 +59,9 @@ async fn labels_come_from_the_object_the_caller_or_the_configuration() {
     let only_prod = "namespaceSelector: {matchExpressions: [{key: environment, operator: In, values: [prod]}]}";
     let gate = gate(&(document(&[hook("h.example.com", &no.url(), only_prod)]) + NAMESPACES), Reasons::First);
     let elsewhere = AdmissionRequest { namespace: Some("attic".into()), ..create_pod("u", 0) };
-    let cluster = AdmissionRequest { namespace: None, ..create_pod("u", 0) };
+    let text = |text: &str| Some(text.to_owned());
+    let nodes = GroupVersionResource { group: text(""), version: text("v1"), resource: text("nodes") };
+    let cluster = AdmissionRequest { namespace: None, resource: Some(nodes), ..create_pod("u", 0) };
     let staging = r#"{"metadata":{"name":"shop","labels":{"environment":"staging"}}}"#;
     let prod = r#"{"metadata":{"name":"shop","labels":{"environment":"prod"}}}"#;
     for (what, request, sent, asked) in [
@@ -109,11 +111,52 @@ async fn the_new_object_or_the_old_one_suffices() {
         ("the old one does", object(skipped), object(plain), true),
         ("neither does", object(skipped), object(skipped), false),
         ("an object without metadata never does", object(r#"{"kind":"PodExecOptions"}"#), None, false),
-        ("nor does an absent one", None, None, false),
     ] {
         assert_eq!(!ask(&gate, request(new, old), None).await.allowed(), asked, "{what}");
     }
+    let exec = AdmissionRequest {
+        operation: Some("CONNECT".into()),
+        sub_resource: Some("exec".into()),
+        ..request(None, None)
+    };
+    assert!(ask(&gate, exec, None).await.allowed(), "some apiservers send no object of a CONNECT");
     let refusal = ask(&gate, request(object("{oops"), None), None).await.refusal.expect("refused");
     assert_eq!(refusal.code, 500);
     assert!(refusal.message.contains("the object is not JSON"), "{}", refusal.message);
+}
+
+/// Every apiserver sends it, and its labels might have matched.
+#[tokio::test]
+async fn an_object_that_a_selector_looks_at_must_be_there() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let selector = "objectSelector: {matchLabels: {guarded: \"yes\"}}";
+    let gate = gate(&document(&[hook("h.example.com", &no.url(), selector)]), Reasons::First);
+    let plain = || object(r#"{"metadata":{"name":"a"}}"#);
+    for (operation, new, old, lacks) in [
+        ("CREATE", None, None, Some("object")),
+        ("CREATE", plain(), None, None),
+        ("UPDATE", None, plain(), Some("object")),
+        ("UPDATE", plain(), None, Some("oldObject")),
+        ("UPDATE", plain(), plain(), None),
+        ("DELETE", None, None, Some("oldObject")),
+        ("DELETE", None, plain(), None),
+    ] {
+        let request =
+            AdmissionRequest { operation: Some(operation.into()), object: new, old_object: old, ..create_pod("u", 0) };
+        let told = ask(&gate, request, None).await.refusal.map(|refusal| (refusal.code, refusal.message));
+        let wanted = |field| format!("the review has no {field}, by whose labels a hook's objectSelector decides");
+        assert_eq!(told, lacks.map(|field| (400, wanted(field))), "{operation}");
+    }
+    assert!(no.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_namespace_without_its_object_is_not_judged_by_no_labels() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let selector = "namespaceSelector: {matchLabels: {environment: prod}}";
+    let gate = gate(&(document(&[hook("h.example.com", &no.url(), selector)]) + NAMESPACES), Reasons::First);
+    let request = AdmissionRequest { object: None, ..namespace_request("CREATE", "") };
+    let refusal = ask(&gate, request, None).await.refusal.expect("refused");
+    let told = "the review has no object, by whose labels a hook's namespaceSelector decides";
+    assert_eq!((refusal.code, &*refusal.message), (400, told));
 }

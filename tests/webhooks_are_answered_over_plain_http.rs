@@ -143,6 +143,43 @@ async fn bodies_that_are_no_reviews() {
     assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"not_a_review\"}"), 14.0);
 }
 
+/// Rules could not see them; a field that is named twice is read in two ways.
+#[tokio::test]
+async fn reviews_that_lack_what_rules_look_at() {
+    let sidecar = sidecar(limits()).await;
+    let whole = String::from_utf8(review("1", 10).to_vec()).unwrap();
+    for mut connection in both(&sidecar).await {
+        for (from, to, message) in [
+            (r#""resource":"pods""#, r#""resource":"""#, "request.resource.resource is missing or empty"),
+            (r#""kind":"Pod","version":"v1""#, r#""kind":"Pod""#, "request.kind.version is missing or empty"),
+            (
+                r#""name":"web","namespace":"shop""#,
+                r#""requestResource":{},"name":"web","namespace":"shop""#,
+                "request.requestResource.version is missing or empty",
+            ),
+            (
+                r#""namespace":"shop""#,
+                r#""namespace":"""#,
+                "request.namespace is missing or empty, and pods is a resource in namespaces",
+            ),
+            (
+                r#""resource":"pods""#,
+                r#""resource":"pods","resource":"nodes""#,
+                "request.resource.resource is given twice",
+            ),
+        ] {
+            for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+                assert!(whole.contains(from), "{from}");
+                let body = whole.replacen(from, to, 1).replace("admission.k8s.io/v1", version);
+                let refused = connection.call(post("/validate"), body.into()).await;
+                assert_eq!(refused.http, StatusCode::BAD_REQUEST, "{from}");
+                refused.assert_says(message);
+            }
+        }
+        assert_allowed(&connection.call(post("/validate"), review("next", 10)).await, "next");
+    }
+}
+
 #[tokio::test]
 async fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
     let sidecar = sidecar(limits()).await;

@@ -56,7 +56,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Said, String> {
         user: Some(request.user_info.map(|Object(user, _)| user.into()).unwrap_or_default()),
         objects: objects.map(|raw| raw.map(bytes)),
     };
-    if said.is_a_review() { Ok(said) } else { Err("it has no uid, or no operation".into()) }
+    if said.is_a_review() { Ok(said) } else { Err("it lacks what rules look at, a uid or an operation".into()) }
 }
 
 /// What a `userInfo` says.

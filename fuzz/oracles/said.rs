@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use gatepost::{
-    model::{Encoding, Gvk, Gvr, Operation, Review},
+    model::{Encoding, Gvk, Gvr, Operation, Review, builtin},
     wire::pb::k8s::io::{
         api::{
             admission::v1::{AdmissionRequest, AdmissionReview},
@@ -102,9 +102,21 @@ impl Said {
         }
     }
 
-    /// Without a uid nobody can answer, and there are four operations.
+    /// Without a uid nobody can answer, there are four operations, and rules must have something to look at.
     pub(crate) fn is_a_review(&self) -> bool {
-        !self.uid.is_empty() && Operation::ALL.iter().any(|operation| operation.as_str() == self.operation)
+        let operation = Operation::ALL.iter().any(|operation| operation.as_str() == self.operation);
+        let threes =
+            [Some(&self.kind), Some(&self.resource), self.request_kind.as_ref(), self.request_resource.as_ref()];
+        let whole = threes.iter().flatten().all(|[_, version, third]| !version.is_empty() && !third.is_empty());
+        let bare = self.request_resource.is_none() && self.request_sub_resource.is_empty();
+        let sub = bare || self.request_sub_resource == self.sub_resource;
+        let named = [Some(&self.resource), self.request_resource.as_ref()];
+        let named = named.iter().flatten().all(|[group, _, resource]| {
+            let in_place = builtin(group, resource)
+                .is_none_or(|known| known.namespaced != self.namespace.is_empty() || known.resource == "namespaces");
+            in_place && !resource.contains('/')
+        });
+        !self.uid.is_empty() && operation && whole && sub && named
     }
 
     /// The same as JSON says it that was written from protobuf: what was asked for is always there, and the white space

@@ -6,10 +6,6 @@ use gatepost::{
     wire::{
         envelope, inbound,
         json_view::{self, ViewError},
-        pb::k8s::io::apimachinery::pkg::{
-            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-            runtime::RawExtension,
-        },
     },
 };
 use prost::Message;
@@ -66,19 +62,23 @@ pub(crate) fn envelope(enveloped: &[u8]) {
 fn compare(ours: Result<Review, ViewError>, message: &[u8]) {
     let message = Bytes::copy_from_slice(message);
     match (ours, by_prost(message.clone())) {
+        // Protobuf would take the last, or merge the two; nobody writes two.
+        (ours, _) if is_twice(message.clone()) => {
+            let error = ours.err().expect("the view takes a field that is given twice");
+            is_one_line(&error);
+        }
         (Ok(review), Ok(Some(said))) if said.is_a_review() => {
             assert_eq!(Said::by(&review), said, "the view beside prost");
             forms::check(&review, &said);
         }
-        (Ok(_), Ok(_)) => panic!("the view takes a review without request, uid or operation"),
+        (Ok(_), Ok(_)) => panic!("the view takes a review without what rules look at"),
         // The view does not look into a response, nor into a user but for the name.
         (Ok(review), Err(error)) => {
             let loose = LooseReview::decode(message);
             assert!(loose.is_ok(), "the view takes what prost refuses: {error}, {loose:?}");
             forms::check(&review, &Said::by(&review));
         }
-        // Protobuf would merge the two; nobody writes two.
-        (Err(ViewError::Twice("request.userInfo")), _) if users(message.clone()) > 1 => {}
+        (Err(ViewError::Twice(field)), _) => panic!("{field} is not given twice"),
         // Prost reads a map whatever its wire type is; Go, and prost where no map is declared, refuse that.
         (Err(ViewError::Undecodable(_)), Ok(_)) if LooseReview::decode(message.clone()).is_err() => {}
         (Err(error), Ok(Some(said))) if said.is_a_review() => panic!("the view refuses what prost takes: {error}"),
@@ -111,61 +111,101 @@ fn is_one_line(error: &ViewError) {
     assert!(told.len() < 200 && !told.contains(char::is_control), "{told:?} is no short line");
 }
 
-/// AdmissionReview as far as the view looks into it.
+/// AdmissionReview as far as the view looks into it, every field as often as it is there.
 #[derive(Clone, PartialEq, Message)]
 struct LooseReview {
-    #[prost(message, optional, tag = "1")]
-    request: Option<LooseRequest>,
+    #[prost(message, repeated, tag = "1")]
+    request: Vec<LooseRequest>,
     #[prost(bytes = "bytes", tag = "2")]
     response: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct LooseRequest {
-    #[prost(string, tag = "1")]
-    uid: String,
-    #[prost(message, optional, tag = "2")]
-    kind: Option<GroupVersionKind>,
-    #[prost(message, optional, tag = "3")]
-    resource: Option<GroupVersionResource>,
-    #[prost(string, tag = "4")]
-    sub_resource: String,
-    #[prost(string, tag = "5")]
-    name: String,
-    #[prost(string, tag = "6")]
-    namespace: String,
-    #[prost(string, tag = "7")]
-    operation: String,
+    #[prost(string, repeated, tag = "1")]
+    uid: Vec<String>,
+    #[prost(message, repeated, tag = "2")]
+    kind: Vec<LooseThree>,
+    #[prost(message, repeated, tag = "3")]
+    resource: Vec<LooseThree>,
+    #[prost(string, repeated, tag = "4")]
+    sub_resource: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    name: Vec<String>,
+    #[prost(string, repeated, tag = "6")]
+    namespace: Vec<String>,
+    #[prost(string, repeated, tag = "7")]
+    operation: Vec<String>,
     #[prost(message, repeated, tag = "8")]
     user: Vec<LooseUser>,
-    #[prost(message, optional, tag = "9")]
-    object: Option<RawExtension>,
-    #[prost(message, optional, tag = "10")]
-    old_object: Option<RawExtension>,
-    #[prost(bool, tag = "11")]
-    dry_run: bool,
-    #[prost(message, optional, tag = "12")]
-    options: Option<RawExtension>,
-    #[prost(message, optional, tag = "13")]
-    request_kind: Option<GroupVersionKind>,
-    #[prost(message, optional, tag = "14")]
-    request_resource: Option<GroupVersionResource>,
-    #[prost(string, tag = "15")]
-    request_sub_resource: String,
+    #[prost(message, repeated, tag = "9")]
+    object: Vec<LooseRaw>,
+    #[prost(message, repeated, tag = "10")]
+    old_object: Vec<LooseRaw>,
+    #[prost(bool, repeated, packed = "false", tag = "11")]
+    dry_run: Vec<bool>,
+    #[prost(message, repeated, tag = "12")]
+    options: Vec<LooseRaw>,
+    #[prost(message, repeated, tag = "13")]
+    request_kind: Vec<LooseThree>,
+    #[prost(message, repeated, tag = "14")]
+    request_resource: Vec<LooseThree>,
+    #[prost(string, repeated, tag = "15")]
+    request_sub_resource: Vec<String>,
+}
+
+/// GroupVersionKind, or GroupVersionResource.
+#[derive(Clone, PartialEq, Message)]
+struct LooseThree {
+    #[prost(string, repeated, tag = "1")]
+    group: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    version: Vec<String>,
+    #[prost(string, repeated, tag = "3")]
+    third: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LooseRaw {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    raw: Vec<Bytes>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct LooseUser {
-    #[prost(string, tag = "1")]
-    username: String,
-    #[prost(bytes = "bytes", tag = "2")]
-    uid: Bytes,
+    #[prost(string, repeated, tag = "1")]
+    username: Vec<String>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    uid: Vec<Bytes>,
     #[prost(bytes = "bytes", repeated, tag = "3")]
     groups: Vec<Bytes>,
     #[prost(bytes = "bytes", repeated, tag = "4")]
     extra: Vec<Bytes>,
 }
 
-fn users(message: Bytes) -> usize {
-    LooseReview::decode(message).ok().and_then(|review| review.request).map_or(0, |request| request.user.len())
+/// Is a field that may be there once there twice?
+fn is_twice(message: Bytes) -> bool {
+    let Ok(review) = LooseReview::decode(message) else { return false };
+    review.request.len() > 1 || review.request.iter().any(LooseRequest::is_twice)
+}
+
+impl LooseRequest {
+    fn is_twice(&self) -> bool {
+        let threes = [&self.kind, &self.resource, &self.request_kind, &self.request_resource];
+        let raws = [&self.object, &self.old_object, &self.options];
+        let texts =
+            [&self.uid, &self.sub_resource, &self.name, &self.namespace, &self.operation, &self.request_sub_resource];
+        texts.iter().any(|all| all.len() > 1)
+            || self.dry_run.len() > 1
+            || self.user.len() > 1
+            || self.user.iter().any(|user| user.username.len() > 1 || user.uid.len() > 1)
+            || threes.iter().any(|all| all.len() > 1 || all.iter().any(LooseThree::is_twice))
+            || raws.iter().any(|all| all.len() > 1 || all.iter().any(|raw| raw.raw.len() > 1))
+    }
+}
+
+impl LooseThree {
+    fn is_twice(&self) -> bool {
+        [&self.group, &self.version, &self.third].iter().any(|all| all.len() > 1)
+    }
 }

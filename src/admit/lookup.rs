@@ -95,6 +95,9 @@ impl<'a> Lookup<'a> {
         }
         let writes = matches!(review.operation, Operation::Create | Operation::Update);
         if is_namespace && made.sub_resource.is_empty() && writes {
+            if review.object.is_none() {
+                return Err(Box::new(status::no_object("object", "namespaceSelector")).into());
+            }
             let none = Labels::default();
             return Ok(selector.matches(self.own_labels()?.unwrap_or(&none)));
         }
@@ -131,7 +134,23 @@ impl<'a> Lookup<'a> {
             return Ok(true);
         }
         let matches = |labels: Option<&Labels>| labels.is_some_and(|labels| selector.matches(labels));
-        Ok(matches(self.own_labels()?) || matches(self.old_labels()?))
+        if matches(self.own_labels()?) || matches(self.old_labels()?) {
+            return Ok(true);
+        }
+        self.missing_object().map_or(Ok(false), |field| Err(Box::new(status::no_object(field, "objectSelector"))))
+    }
+
+    /// What every apiserver sends of such an operation, and this caller did not: its labels might have matched. Of a
+    /// CONNECT some send nothing.
+    fn missing_object(&self) -> Option<&'static str> {
+        let (new, old) = (self.review.object.is_some(), self.review.old_object.is_some());
+        match self.review.operation {
+            Operation::Create if !new && !old => Some("object"),
+            Operation::Update if !new => Some("object"),
+            Operation::Update if !old => Some("oldObject"),
+            Operation::Delete if !new && !old => Some("oldObject"),
+            _ => None,
+        }
     }
 
     fn own_labels(&self) -> Result<Option<&Labels>, Refusal> {

@@ -60,6 +60,11 @@ pub(super) fn namespace_not_found(namespace: &str) -> StatusInfo {
     }
 }
 
+/// The caller has left out the object whose labels a hook selects by.
+pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
+    failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
+}
+
 /// Nobody knows whether the labels we hold are still those of the cluster. Upstream: any error but NotFound is a 500.
 pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
     internal(&format!("the namespaces were last known to be current {} s ago", age.as_secs()))

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod break_glass;
+pub mod builtin;
 pub mod bypass;
 pub mod hook;
 pub mod initializer;
@@ -17,6 +18,7 @@ pub mod verdict;
 
 pub use answer::{Answer, CallFailure, Denial};
 pub use break_glass::BreakGlass;
+pub use builtin::{builtin, other_group};
 pub use bypass::{Bypass, BypassEffect};
 pub use hook::{Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, SideEffects, Transport};
 pub use initializer::{Initializer, ResourceInitializers};

@@ -8,6 +8,7 @@ use super::{
     inbound::{self, ViewError},
     json_view::{KIND, version},
     pieces::{Pieces, field_len},
+    seen::Once,
     walk::{Field, Value, Walk},
 };
 use crate::model::{Encoding, Review, ReviewVersion, Rope};
@@ -43,15 +44,25 @@ impl Unknown {
         if rope.copy_of(0..MAGIC.len().min(rope.len()))[..] != MAGIC[..] {
             return Err(ViewError::Envelope("it must begin with the bytes 6b 38 73 00"));
         }
+        const UNKNOWN: [&str; 4] = [
+            "the envelope's typeMeta",
+            "the envelope's raw",
+            "the envelope's contentEncoding",
+            "the envelope's contentType",
+        ];
+        const TYPE_META: [&str; 2] = ["the envelope's apiVersion", "the envelope's kind"];
         let broken = |error: super::walk::WalkError| ViewError::Envelope(error.0);
+        let (mut met, mut types_met) = (Once::default(), Once::default());
         // Without `raw` there is an empty message.
         let mut unknown = Self { raw: rope.len()..rope.len(), ..Self::default() };
         let mut walk = Walk::over(rope, MAGIC.len()..rope.len());
         while let Some(Field { number, value }) = walk.next().map_err(broken)? {
+            met.meet(number, &UNKNOWN)?;
             match (number, value) {
                 (1, Value::Bytes(at)) => {
                     let mut types = walk.inside(at);
                     while let Some(Field { number, value }) = types.next().map_err(broken)? {
+                        types_met.meet(number, &TYPE_META)?;
                         match (number, value) {
                             (1, Value::Bytes(at)) => unknown.api_version = types.text(at).map_err(broken)?.to_string(),
                             (2, Value::Bytes(at)) => unknown.kind = types.text(at).map_err(broken)?.to_string(),

@@ -81,7 +81,10 @@ mod tests {
     fn reviews(groups: &[&str]) -> Vec<Review> {
         use prost::Message as _;
 
-        use crate::wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview};
+        use crate::wire::pb::k8s::io::{
+            api::admission::v1::{AdmissionRequest, AdmissionReview},
+            apimachinery::pkg::apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+        };
         let user = UserInfo {
             username: Some("alice".into()),
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
@@ -90,6 +93,12 @@ mod tests {
         let request = AdmissionRequest {
             uid: Some("u".into()),
             operation: Some("CREATE".into()),
+            kind: Some(GroupVersionKind { version: Some("v1".into()), kind: Some("Thing".into()), group: None }),
+            resource: Some(GroupVersionResource {
+                version: Some("v1".into()),
+                resource: Some("things".into()),
+                group: None,
+            }),
             user_info: Some(user),
             ..AdmissionRequest::default()
         };
@@ -100,7 +109,8 @@ mod tests {
         let framed = Bytes::from(framed);
         let json = serde_json::json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {"uid": "u", "operation": "CREATE", "userInfo": {"extra": {"groups": ["root"]}, "groups": groups}}
+            "request": {"uid": "u", "operation": "CREATE", "kind": {"version": "v1", "kind": "Thing"},
+                "resource": {"version": "v1", "resource": "things"}, "userInfo": {"extra": {"groups": ["root"]}, "groups": groups}}
         });
         let cut = framed.len() / 2;
         vec![

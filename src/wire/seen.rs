@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytestring::ByteString;
 
 use super::{json::JsonError, walk::WalkError};
-use crate::model::{Encoding, Gvk, Gvr, Operation, Review, Rope};
+use crate::model::{Encoding, Gvk, Gvr, Operation, Review, Rope, builtin};
 
 /// Why a message is not a review. All are the caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,21 @@ pub enum ViewError {
     /// A field is there twice: two readers might read two different reviews.
     #[error("{0} is given twice")]
     Twice(&'static str),
+    /// A field that rules are compared with is not there, or holds nothing: fewer hooks would see the request.
+    #[error("{0} is missing or empty")]
+    Lacks(&'static str),
+    /// A resource holds a slash, as rules name subresources.
+    #[error("{0} holds a slash: a subresource goes into request.subResource")]
+    Slash(&'static str),
+    /// The client cannot have asked for another subresource than the caller matched.
+    #[error("request.requestSubResource must be the same as request.subResource")]
+    OtherSubResource,
+    /// A resource of Kubernetes' own is in namespaces, and the request is in none.
+    #[error("request.namespace is missing or empty, and {0} is a resource in namespaces")]
+    NoNamespace(&'static str),
+    /// A resource of Kubernetes' own is in no namespace, and the request is in one.
+    #[error("request.namespace must be empty: {0} is a resource in no namespace")]
+    Namespace(&'static str),
     /// There is no `request`.
     #[error("the review has no request")]
     NoRequest,
@@ -81,6 +96,7 @@ impl Seen {
             return Err(ViewError::NoUid);
         }
         let operation = Operation::from_name(&self.operation).ok_or(ViewError::Operation)?;
+        self.is_whole()?;
         Ok(Review {
             uid: self.uid,
             kind: self.kind,
@@ -103,4 +119,63 @@ impl Seen {
             bytes,
         })
     }
+
+    /// Is all there that rules and selectors look at, and that every apiserver sends? Only groups may be empty.
+    fn is_whole(&self) -> Result<(), ViewError> {
+        let given = |text: &str, field| if text.is_empty() { Err(ViewError::Lacks(field)) } else { Ok(()) };
+        given(&self.kind.version, "request.kind.version")?;
+        given(&self.kind.kind, "request.kind.kind")?;
+        given(&self.resource.version, "request.resource.version")?;
+        given(&self.resource.resource, "request.resource.resource")?;
+        if let Some(kind) = &self.request_kind {
+            given(&kind.version, "request.requestKind.version")?;
+            given(&kind.kind, "request.requestKind.kind")?;
+        }
+        if let Some(resource) = &self.request_resource {
+            given(&resource.version, "request.requestResource.version")?;
+            given(&resource.resource, "request.requestResource.resource")?;
+        }
+        let says_what_was_asked = self.request_resource.is_some() || !self.request_sub_resource.is_empty();
+        if says_what_was_asked && self.request_sub_resource != self.sub_resource {
+            return Err(ViewError::OtherSubResource);
+        }
+        self.is_named(&self.resource, "request.resource.resource")?;
+        self.request_resource.as_ref().map_or(Ok(()), |made| self.is_named(made, "request.requestResource.resource"))
+    }
+
+    /// Can this be what the request is about? Of Kubernetes' own resources it is known which of them are in namespaces;
+    /// a Namespace's request may name itself.
+    fn is_named(&self, Gvr { group, resource, .. }: &Gvr, field: &'static str) -> Result<(), ViewError> {
+        if resource.contains('/') {
+            return Err(ViewError::Slash(field));
+        }
+        match builtin(group, resource) {
+            Some(known) if known.namespaced && self.namespace.is_empty() => Err(ViewError::NoNamespace(known.resource)),
+            Some(known) if !known.namespaced && !self.namespace.is_empty() && resource != "namespaces" => {
+                Err(ViewError::Namespace(known.resource))
+            }
+            _ => Ok(()),
+        }
+    }
 }
+
+/// The fields of one message that were met, each of which may be there once.
+#[derive(Default)]
+pub(super) struct Once(u16);
+
+impl Once {
+    /// Notes the field of this number, where it is one of those in `names`, which begin with number 1. Protobuf takes the
+    /// last of two, or merges them; who reads another encoding of the same, or stops early, would see something else.
+    pub(super) fn meet(&mut self, number: u32, names: &[&'static str]) -> Result<(), ViewError> {
+        let Some(name) = (number as usize).checked_sub(1).and_then(|number| names.get(number)) else { return Ok(()) };
+        let bit = 1 << (number - 1);
+        if self.0 & bit != 0 {
+            return Err(ViewError::Twice(name));
+        }
+        self.0 |= bit;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -39,7 +39,9 @@ pub(crate) fn object(object: &Value) -> Option<RawExtension> {
 
 /// The review of this request, as a caller over gRPC sends it.
 pub(crate) fn review(request: AdmissionRequest) -> Result<Review, String> {
-    let request = AdmissionRequest { uid: request.uid.or(text("vectors")), ..request };
+    let any_kind = || kind(&["".into(), "v1".into(), "Thing".into()]);
+    let request =
+        AdmissionRequest { uid: request.uid.or(text("vectors")), kind: request.kind.or_else(any_kind), ..request };
     let message = framed(&AdmissionReview { request: Some(request), response: None });
     view(Rope::new([message])).map_err(|error| format!("not understood: {error}"))
 }

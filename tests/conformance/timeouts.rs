@@ -78,6 +78,7 @@ async fn judge(case: Case, left: Duration) -> Outcome {
     let gate = gate(validating("vectors", json!(webhooks), Vec::new())?, instead);
     let review = reviews::review(AdmissionRequest {
         resource: reviews::resource(&["".into(), "v1".into(), "pods".into()]),
+        namespace: text("ns"),
         operation: text("CREATE"),
         ..Default::default()
     })?;

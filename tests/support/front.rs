@@ -257,6 +257,11 @@ pub fn review(uid: &str, object: usize) -> Bytes {
     let request = review.request.insert(AdmissionRequest::default());
     request.uid = Some(uid.into());
     request.operation = Some("CREATE".into());
+    request.namespace = Some("shop".into());
+    let kind = request.kind.get_or_insert_default();
+    (kind.version, kind.kind) = (Some("v1".into()), Some("Pod".into()));
+    let resource = request.resource.get_or_insert_default();
+    (resource.version, resource.resource) = (Some("v1".into()), Some("pods".into()));
     request.object.get_or_insert_default().raw = Some(vec![b'x'; object].into());
     framed(&review.encode_to_vec())
 }

@@ -10,7 +10,10 @@ use gatepost::{
         inbound, outbound,
         pb::k8s::io::{
             api::admission::v1::{AdmissionRequest, AdmissionReview},
-            apimachinery::pkg::runtime::RawExtension,
+            apimachinery::pkg::{
+                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+                runtime::RawExtension,
+            },
         },
         review_json,
     },
@@ -77,14 +80,23 @@ fn written(review: &AdmissionReview, form: Form) -> Vec<u8> {
 fn odd_json() -> Files {
     let review = |request: &str| {
         let head = r#""apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview""#;
-        format!("{{{head},\"request\":{{\"uid\":\"u\",\"operation\":\"CREATE\"{request}}}}}").into_bytes()
+        let what = r#""kind":{"version":"v1","kind":"K"},"resource":{"version":"v1","resource":"ks"}"#;
+        let what = if request.contains("\"kind\":null") { "" } else { what };
+        let comma = if what.is_empty() { "" } else { "," };
+        format!("{{{head},\"request\":{{\"uid\":\"u\",\"operation\":\"CREATE\"{comma}{what}{request}}}}}").into_bytes()
     };
     let odd = [
         ("escapes", r#","name":"\u00e9\ud83d\ude00\ud800\"\\\/\b\f\n\r\t","n\u0061mespace":"é😀""#),
         ("nulls", r#","name":null,"kind":null,"userInfo":null,"object":null,"dryRun":null,"options":null"#),
         ("numbers", r#","object":{"a":[-0,1.5e+300,1E-7,0.0,123456789012345678901234567890]}"#),
         ("user", r#","userInfo":{"username":"a","uid":"b","groups":["c",null],"extra":{"d/e":["f"],"g":null}}"#),
-        ("asked", r#","requestKind":{"kind":"K","group":null},"requestResource":{},"requestSubResource":"s""#),
+        (
+            "asked",
+            r#","requestKind":{"kind":"K","group":null,"version":"v2"},"subResource":"s","requestSubResource":"s",
+               "requestResource":{"version":"v2","resource":"ks"}"#,
+        ),
+        ("asked-nothing", r#","requestKind":{},"requestResource":{}"#),
+        ("empty", r#","name":"","subResource":"","namespace":"""#),
         ("blanks", " ,\n\t\"object\" :\r { \"a\" : [ ] , \"b\" : { } } , \"unknown\" : [ true , false ] "),
         ("field-twice", r#","name":"a","name":"b""#),
         ("nested", r#","object":{"a":[[[[[[[[[[[[{"b":[[[[[[[[[]]]]]]]]]}]]]]]]]]]]]]}"#),
@@ -95,12 +107,23 @@ fn odd_json() -> Files {
 /// What protobuf allows and nobody writes.
 fn odd_protobuf() -> Files {
     let raw = |bytes: &'static [u8]| Some(RawExtension { raw: Some(Bytes::from_static(bytes)) });
-    let request = AdmissionRequest { uid: Some("u".into()), operation: Some("CREATE".into()), ..Default::default() };
+    let text = |text: &str| Some(text.to_owned());
+    let request = AdmissionRequest {
+        uid: text("u"),
+        operation: text("CREATE"),
+        kind: Some(GroupVersionKind { version: text("v1"), kind: text("K"), ..Default::default() }),
+        resource: Some(GroupVersionResource { version: text("v1"), resource: text("ks"), ..Default::default() }),
+        ..Default::default()
+    };
     let review = |request: AdmissionRequest| AdmissionReview { request: Some(request), response: None };
     let framed = |request: AdmissionRequest| outbound::framed(&review(request)).to_vec();
-    // Two halves of one review, and groups, which only old writers have.
+    // Two halves of one review, a message in it twice, and groups, which only old writers have.
     let mut merged = framed(request.clone());
     merged.extend(review(AdmissionRequest { object: raw(b"{}"), ..Default::default() }).encode_to_vec());
+    let mut kinds = request.encode_to_vec();
+    kinds.extend(AdmissionRequest { kind: request.kind.clone(), ..Default::default() }.encode_to_vec());
+    let mut twice = vec![0; 5];
+    prost::encoding::bytes::encode(1, &kinds, &mut twice);
     let mut groups = framed(request.clone());
     groups.extend([0xa3, 0x06, 0x08, 0x01, 0x13, 0x14, 0xa4, 0x06, 0xa9, 0x06, 1, 2, 3, 4, 5, 6, 7, 8]);
     [
@@ -109,6 +132,8 @@ fn odd_protobuf() -> Files {
         // As Go's marshaller writes what is not set.
         ("empty", framed(AdmissionRequest { object: raw(b""), options: Some(RawExtension { raw: None }), ..request })),
         ("merged", merged),
+        ("kind-twice", twice),
+        ("nothing-to-look-at", framed(AdmissionRequest { uid: text("u"), ..Default::default() })),
         ("groups", groups),
     ]
     .map(|(name, bytes)| (format!("odd-{name}"), bytes))
@@ -118,11 +143,11 @@ fn odd_protobuf() -> Files {
 /// The same in envelopes, where they can be written.
 fn odd_envelopes() -> Files {
     let wrapped = |(name, frame): (String, Vec<u8>)| {
-        let review = inbound::view(Rope::new([frame.into()])).expect("a review");
+        let review = inbound::view(Rope::new([frame.into()])).ok()?;
         let form = Form::Protobuf(ReviewVersion::V1beta1);
-        (name, Encodings::of(&review).get(form).expect("it can be wrapped").chunks().concat())
+        Some((name, Encodings::of(&review).get(form).expect("it can be wrapped").chunks().concat()))
     };
-    odd_protobuf().into_iter().map(wrapped).collect()
+    odd_protobuf().into_iter().filter_map(wrapped).collect()
 }
 
 fn configurations() -> Files {

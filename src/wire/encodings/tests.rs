@@ -99,11 +99,16 @@ fn said(review: &Review) -> String {
 
 #[test]
 fn a_review_says_the_same_in_every_form() {
+    let text = |text: &str| Some(text.to_owned());
+    let kind = GroupVersionKind { version: text("v1"), kind: text("Thing"), ..Default::default() };
+    let resource = GroupVersionResource { version: text("v1"), resource: text("things"), ..Default::default() };
     let bare = AdmissionRequest {
         uid: Some("u".into()),
         operation: Some("DELETE".into()),
-        request_kind: Some(GroupVersionKind::default()),
-        request_resource: Some(GroupVersionResource::default()),
+        kind: Some(kind.clone()),
+        resource: Some(resource.clone()),
+        request_kind: Some(kind),
+        request_resource: Some(resource),
         ..Default::default()
     };
     for request in [request(), bare] {
@@ -175,6 +180,7 @@ fn what_is_absent_is_null_or_left_out_as_upstream_has_it() {
     request.object = None;
     request.dry_run = None;
     (request.name, request.namespace) = (None, None);
+    request.resource.as_mut().unwrap().resource = Some("things".into());
     (request.request_kind, request.request_resource, request.request_sub_resource) = (None, None, None);
     let review = grpc(request, usize::MAX);
     let text = Encodings::of(&review).get(Form::Json(ReviewVersion::V1)).unwrap().chunks().concat();

@@ -41,7 +41,11 @@ fn request() -> AdmissionRequest {
         dry_run: Some(true),
         options: raw("{}"),
         request_kind: None,
-        request_resource: Some(GroupVersionResource { group: Some("extensions".into()), ..Default::default() }),
+        request_resource: Some(GroupVersionResource {
+            group: Some("extensions".into()),
+            version: Some("v1beta1".into()),
+            resource: Some("deployments".into()),
+        }),
         request_sub_resource: Some("scale".into()),
     }
 }
@@ -135,23 +139,115 @@ proptest! {
     }
 }
 
+/// A field of protobuf, made of bytes.
+fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut field = Vec::new();
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut field);
+    prost::encoding::encode_varint(bytes.len() as u64, &mut field);
+    field.extend(bytes);
+    field
+}
+
+/// The fields of a message, each as it stands there.
+fn fields(message: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let rope = Rope::new([Bytes::copy_from_slice(message)]);
+    let (mut walk, mut fields, mut start) = (Walk::over(&rope, 0..message.len()), Vec::new(), 0);
+    while let Some(Field { number, value }) = walk.next().expect("protobuf") {
+        let end = match value {
+            Value::Bytes(at) => at.end,
+            // Its key and the one byte of a flag.
+            _ => start + 2,
+        };
+        fields.push((number, message[start..end].to_vec()));
+        start = end;
+    }
+    fields
+}
+
 #[test]
-fn fields_in_any_order_and_messages_in_parts_are_merged() {
-    let whole = request();
-    let first = AdmissionRequest { object: raw("{}"), uid: Some("old".into()), ..Default::default() };
-    let mut message = review_of(first);
-    message.extend(review_of(whole));
+fn fields_may_come_in_any_order() {
+    let mut parts: Vec<Vec<u8>> = fields(&request().encode_to_vec()).into_iter().map(|(_, bytes)| bytes).collect();
+    parts.reverse();
+    let message = field(1, &parts.concat());
     let review = view(pieces(&framed(&message), &[])).expect("a review");
     check_against_prost(&message, &review);
 }
 
-/// Protobuf would merge the two, and hooks that are sent JSON would read the last alone.
+/// Protobuf would take the last, or merge the two: a hook that is sent JSON, and one that reads the bytes in another way,
+/// would then judge another request than we have matched.
 #[test]
-fn two_users_are_refused() {
-    let mut message = review_of(request());
-    message.extend(review_of(AdmissionRequest { user_info: request().user_info, ..Default::default() }));
-    let refused = view(pieces(&framed(&message), &[])).expect_err("two users");
-    assert_eq!(refused.to_string(), "request.userInfo is given twice");
+fn any_field_given_twice_is_refused() {
+    let whole = AdmissionRequest {
+        user_info: Some(UserInfo { uid: Some("7".into()), ..request().user_info.unwrap() }),
+        request_kind: request().kind,
+        ..request()
+    };
+    let told = |message: &[u8]| view(pieces(&framed(message), &[])).expect_err("refused").to_string();
+    let (message, inner) = (review_of(whole.clone()), whole.encode_to_vec());
+    let mut twice = Vec::new();
+    twice.push(told(&[&message[..], &message].concat()));
+    let parts = fields(&inner);
+    assert_eq!(parts.len(), 15);
+    for (number, part) in &parts {
+        twice.push(told(&field(1, &[&inner[..], part].concat())));
+        let rope = Rope::new([Bytes::copy_from_slice(part)]);
+        let Some(Field { value: Value::Bytes(at), .. }) = Walk::over(&rope, 0..part.len()).next().expect("a field")
+        else {
+            continue;
+        };
+        if !matches!(number, 2 | 3 | 8 | 9 | 10 | 12 | 13 | 14) {
+            continue;
+        }
+        for (inside, again) in fields(&part[at.clone()]) {
+            let grown = field(*number, &[&part[at.clone()], &again].concat());
+            let others = parts.iter().filter(|(other, _)| other != number).flat_map(|(_, part)| part.clone());
+            let message = field(1, &others.chain(grown).collect::<Vec<_>>());
+            // Groups and extra are lists.
+            match (number, inside) {
+                (8, 3..) => drop(view(pieces(&framed(&message), &[])).expect("two groups")),
+                _ => twice.push(told(&message)),
+            }
+        }
+    }
+    assert_eq!(
+        twice.iter().filter_map(|told| told.strip_suffix(" is given twice")).collect::<Vec<_>>(),
+        [
+            "request",
+            "request.uid",
+            "request.kind",
+            "request.kind.group",
+            "request.kind.version",
+            "request.kind.kind",
+            "request.resource",
+            "request.resource.group",
+            "request.resource.version",
+            "request.resource.resource",
+            "request.subResource",
+            "request.name",
+            "request.namespace",
+            "request.operation",
+            "request.userInfo",
+            "request.userInfo.username",
+            "request.userInfo.uid",
+            "request.object",
+            "request.object.raw",
+            "request.oldObject",
+            "request.oldObject.raw",
+            "request.dryRun",
+            "request.options",
+            "request.options.raw",
+            "request.requestKind",
+            "request.requestKind.group",
+            "request.requestKind.version",
+            "request.requestKind.kind",
+            "request.requestResource",
+            "request.requestResource.group",
+            "request.requestResource.version",
+            "request.requestResource.resource",
+            "request.requestSubResource",
+        ]
+    );
+    assert!(twice.iter().all(|told| told.ends_with(" is given twice")), "{twice:?}");
 }
 
 /// As `k8s.io/api/admission/v1` writes a DELETE: `object` and `options` are there, and empty.

@@ -79,21 +79,26 @@ fn null_and_absent_are_nothing() {
         );
         view(text.into())
     };
-    let review = bare(r#"{"uid":"u","operation":"DELETE","UID":"x","more":{"uid":[]}}"#).unwrap();
+    const WHAT: &str = r#""uid":"u","operation":"DELETE","kind":{"version":"v1","kind":"Thing","group":null},
+        "resource":{"version":"v1","resource":"things"}"#;
+    let review = bare(&format!(r#"{{{WHAT},"UID":"x","more":{{"uid":[]}}}}"#)).unwrap();
     assert_eq!((review.operation, review.encoding), (Operation::Delete, Encoding::Json(ReviewVersion::V1beta1)));
-    let null = bare(
-        r#"{"uid":"u","operation":"DELETE","kind":null,"resource":null,"subResource":null,"requestKind":null,"name":null,
-        "userInfo":null,"object":null,"oldObject":null,"options":null,"dryRun":null}"#,
-    )
+    let null = bare(&format!(
+        r#"{{{WHAT},"subResource":null,"requestKind":null,"requestResource":null,"name":null,
+        "userInfo":null,"object":null,"oldObject":null,"options":null,"dryRun":null}}"#,
+    ))
     .unwrap();
     for review in [review, null] {
-        assert_eq!((review.kind, review.resource, review.request_kind), Default::default());
+        assert_eq!((review.kind.group, review.resource.group), Default::default());
+        assert_eq!((review.request_kind, review.request_resource, review.sub_resource), Default::default());
         assert_eq!((review.user, review.object, review.old_object, review.options), Default::default());
         assert_eq!((review.name, review.username, review.dry_run), Default::default());
     }
     assert_eq!(bare("null").unwrap_err(), ViewError::NoRequest);
     assert_eq!(bare("{}").unwrap_err(), ViewError::NoUid);
     assert_eq!(bare(r#"{"uid":"u","operation":"create"}"#).unwrap_err(), ViewError::Operation);
+    let nothing = r#"{"uid":"u","operation":"DELETE","kind":null,"resource":null}"#;
+    assert_eq!(bare(nothing).unwrap_err(), ViewError::Lacks("request.kind.version"));
 }
 
 #[test]
