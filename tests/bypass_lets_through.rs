@@ -224,6 +224,14 @@ async fn our_own_configuration_is_never_held_up() {
             let bypassed = verdict.audit_annotations.iter().any(|(key, _)| key.starts_with("bypass."));
             assert!(!bypassed, "that is no bypass: {:?}", verdict.audit_annotations);
         }
+        // Somebody else's resource in our group, and our kind beside a pod.
+        for foreign in [about("gatepost.dev", "widgets", "Widget"), {
+            let pod = create_pod("u", 100);
+            let ours = about("gatepost.dev", "admissioncontrolconfigurations", "AdmissionControlConfiguration");
+            AdmissionRequest { resource: pod.resource, namespace: pod.namespace, ..ours }
+        }] {
+            assert!(!ask(&gate, foreign).await.allowed(), "{what}");
+        }
         let near = about("sub.gatepost.dev", "admissioncontrolconfigurations", "AdmissionControlConfiguration");
         assert!(!ask(&gate, near).await.allowed(), "{what}: nobody else's group");
     }

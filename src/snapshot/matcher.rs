@@ -37,10 +37,10 @@ impl Matcher {
     /// Puts the hooks that mean this request into `out`, ascending, each once. Allocates nothing while `out` has room.
     pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, out: &mut HookSet) {
         out.clear();
-        let request = Request::of(review);
-        if exempt::is_virtual(&request.made) || exempt::is_ours(&request.made) {
+        if exempt::is_virtual(review) || exempt::is_ours(review) {
             return;
         }
+        let request = Request::of(review);
         self.index.nominate(&request.made, |hook, rule| consider(hooks, &request, hook, rule, out));
         if let Some(sent) = &request.sent {
             self.index.nominate(sent, |hook, rule| consider(hooks, &request, hook, rule, out));
