@@ -64,7 +64,7 @@ fn compare(ours: Result<Review, ViewError>, message: &[u8]) {
     match (ours, by_prost(message.clone())) {
         // Protobuf would take the last, or merge the two; nobody writes two.
         (ours, _) if is_twice(message.clone()) => {
-            let error = ours.err().expect("the view takes a field that is given twice");
+            let error = ours.expect_err("the view takes a field that is given twice");
             is_one_line(&error);
         }
         (Ok(review), Ok(Some(said))) if said.is_a_review() => {
