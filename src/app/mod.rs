@@ -3,6 +3,7 @@
 pub mod build;
 mod certificates;
 mod control;
+pub mod descriptors;
 pub mod listeners;
 mod run;
 mod running;

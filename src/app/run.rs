@@ -16,17 +16,20 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use super::{Addresses, Running, Settings, certificates::Certificates, control::Control, listeners};
+use super::{
+    Addresses, Running, Settings, certificates::Certificates, control::Control, descriptors::Descriptors, listeners,
+};
 use crate::{
     admit::Gate,
     front::{Bound, Front, Limits, Worker, admin::Admin},
+    hooks::{ConnectionBudget, Resources},
     kube::Client,
     live::{Current, following::Following},
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
     source::Source,
-    telemetry::{Audit, Metrics},
+    telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
 };
 
@@ -68,7 +71,9 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     // The one budget of everything that callers and hooks can make grow.
     let budget = MemoryBudget::new(settings.max_inflight_bytes);
     let drain = settings.max_deadline + MARGIN;
+    let descriptors = Descriptors::of_this_process(Limits::default().connections, settings.workers.get());
     let limits = Limits {
+        connections: descriptors.callers,
         message_bytes: settings.max_message_bytes,
         timeout: settings.max_deadline,
         drain,
@@ -90,7 +95,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     }
     let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
     let rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
-    let mut rotator = rotator.with_hazards(settings.on_hazard);
+    let connections = ConnectionBudget::new(descriptors.hooks);
+    observe_connections(&parts.metrics, &connections);
+    let resources = Resources::new(budget, connections);
+    let mut rotator = rotator.with_hazards(settings.on_hazard).with_resources(resources);
     if let Some(first) = first {
         rotator.put_in_force(first);
     }
@@ -146,6 +154,14 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         let _ = end.send(drained);
     })?);
     Ok(running)
+}
+
+/// Tells the metrics how many connections hooks have.
+fn observe_connections(metrics: &Metrics, connections: &Arc<ConnectionBudget>) {
+    let limit = connections.limit();
+    metrics.observe(Reading::HookConnectionsLimit, move || Some(limit as f64));
+    let connections = Arc::clone(connections);
+    metrics.observe(Reading::HookConnections, move || Some(connections.open() as f64));
 }
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io::Write as _, time::Duration};
 
 use super::Ending;
-use crate::kube::plugin;
+use crate::{app::descriptors, kube::plugin};
 
 /// Run a kubeconfig's exec plugin, and end it when its time is up or it prints too much
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,7 @@ pub struct ExecPlugin {
 impl ExecPlugin {
     /// Ends with the plugin's own code, or one that says why it was ended.
     pub fn run(self) -> Ending {
+        descriptors::lower();
         match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
             // Nobody reads it where the sidecar has ended meanwhile.
             Ok(printed) => drop(std::io::stdout().write_all(&printed)),

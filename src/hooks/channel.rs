@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::Handle;
 
-use super::{call::Call, dialler::Dialler, held::Probe, http1::Turns, lane::Lane};
-use crate::{memory::MemoryBudget, model::Endpoint};
+use super::{Resources, call::Call, dialler::Dialler, held::Probe, http1::Turns, lane::Lane};
+use crate::model::Endpoint;
 
 /// The live connections to one endpoint: one lane for each worker, so that a request crosses no thread, HTTP/2 opened
 /// ahead; and a spare one for retries. Dropping the last reference closes them once the calls under way have ended.
@@ -21,18 +21,18 @@ pub struct Channel {
 impl Channel {
     /// As [`Channel::open_within`], for callers that hold whatever is answered.
     pub fn open(endpoint: Endpoint, tls: Option<Arc<rustls::ClientConfig>>, workers: &[Handle]) -> Arc<Self> {
-        Self::open_within(MemoryBudget::unlimited(), endpoint, tls, workers)
+        Self::open_within(&Resources::unlimited(), endpoint, tls, workers)
     }
 
     /// Opens one lane on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in the
-    /// background. Answers are held in `budget`.
+    /// background. It shares `resources` with the channels to all other hooks.
     pub fn open_within(
-        budget: Arc<MemoryBudget>,
+        resources: &Resources,
         endpoint: Endpoint,
         tls: Option<Arc<rustls::ClientConfig>>,
         workers: &[Handle],
     ) -> Arc<Self> {
-        let dialler = Arc::new(Dialler::new(endpoint, tls).within(budget));
+        let dialler = Arc::new(Dialler::new(endpoint, tls, resources, workers.len() + 1));
         let turns = Arc::new(Turns::default());
         let lanes = workers
             .iter()

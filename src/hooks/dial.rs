@@ -1,104 +1,131 @@
-//! Dialling: an endpoint to a connected socket.
+//! Dialling: a target to a connected socket.
 
 use std::{
-    fmt::Display,
-    io::{self, IoSlice},
+    fmt::Write,
+    io,
     net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use rustls::pki_types::ServerName;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::{TcpStream, UnixStream, lookup_host},
-    time::timeout,
+    net::{TcpStream, UnixStream},
+    time::{Instant, timeout_at},
 };
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::TlsConnector;
 
-use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
+pub(super) use super::socket::Socket;
+use super::{
+    connection_budget::{Share, Slot},
+    race::{Loser, interleaved, race},
+    resolve::Resolver,
+    socket::{Stream, TLS_BUFFER},
+    target::{Target, Tls},
+};
+use crate::model::{Step, Unreachable};
 
 /// A peer that acknowledges nothing for so long is gone, whatever it promised: half-open connections to dead pods
 /// end here (kubernetes/kubernetes#80313). Also how long an idle connection may go without a sign of life.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
-/// Ciphertext that a TLS connection may hold back. Larger saves system calls; this is where it stops paying.
-const TLS_BUFFER: usize = 256 << 10;
+/// So many addresses are named in an error.
+const MOST_NAMED: usize = 4;
 
-/// So long may it take to say farewell.
-const LEAVING_WITHIN: Duration = Duration::from_secs(1);
-
-/// A connected socket, whatever its kind.
-#[derive(Debug)]
-pub(super) enum Socket {
-    Tcp(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    /// Bytes worth gathering for one write. Over TLS what rustls will buffer; over unix sockets little, as their
-    /// buffers are small and larger gathers were measured slower.
-    pub(super) fn batch(&self) -> usize {
-        match self {
-            Self::Tcp(_) => 1 << 20,
-            Self::Tls(_) => TLS_BUFFER,
-            Self::Unix(_) => 64 << 10,
-        }
-    }
-
-    /// Closes a connection over which nothing was asked, so that the hook need not take it for a fault.
-    pub(super) async fn leave(mut self) {
-        // One that does not take the farewell is left without.
-        let _ = timeout(LEAVING_WITHIN, self.shutdown()).await;
-    }
-
-    /// HTTP/2 was agreed on by ALPN.
-    pub(super) fn is_http2(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2"))
-    }
+/// What dialling takes, besides the target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means<'a> {
+    pub(super) resolver: &'a Resolver,
+    pub(super) share: &'a Share,
+    /// With which of the addresses to begin.
+    pub(super) turn: usize,
+    pub(super) until: Instant,
 }
 
 /// Connects. An error says what was tried.
-pub(super) async fn dial(endpoint: &Endpoint, tls: Option<&Arc<rustls::ClientConfig>>) -> Result<Socket, Unreachable> {
-    let at_tls = |what: String| Unreachable::at(Step::Tls, what);
-    let (host, port) = match &endpoint.address {
-        Address::Unix(path) => {
-            let stream = UnixStream::connect(&**path).await;
-            let refused = |error| Unreachable::at(Step::Connect, format!("{path}: {error}"));
-            return stream.map(Socket::Unix).map_err(refused);
+pub(super) async fn dial(target: &Target, slot: Slot, means: Means<'_>) -> Result<Socket, Unreachable> {
+    let stream = match target {
+        Target::Unix(path) => {
+            let refused = |why: &str| Unreachable::at(Step::Connect, format!("{path}: {why}"));
+            let stream =
+                timeout_at(means.until, UnixStream::connect(&**path)).await.map_err(|_| refused("no answer"))?;
+            Stream::Unix(stream.map_err(|error| refused(&error.to_string()))?)
         }
-        Address::Tcp { host, port } => (host, *port),
+        Target::Tcp { host, port, tls } => {
+            let stream = connect_any(host, *port, means).await?;
+            match tls {
+                None => Stream::Tcp(stream),
+                Some(tls) => protect(stream, tls, means.until)
+                    .await
+                    .map_err(|why| Unreachable::at(Step::Tls, format!("TLS with {host}:{port}: {why}")))?,
+            }
+        }
     };
-    let stream = connect_any(host, port).await?;
-    let (Some(config), Some(names)) = (tls, &endpoint.tls) else { return Ok(Socket::Tcp(stream)) };
-    let name = ServerName::try_from(names.server_name.to_string())
-        .map_err(|_| at_tls(format!("{:?} cannot be a server's name", names.server_name)))?;
-    let mut stream = TlsConnector::from(config.clone())
-        .connect(name, stream)
-        .await
-        .map_err(|error| at_tls(format!("TLS with {host}:{port}: {error}")))?;
-    let session = stream.get_mut().1;
-    session.set_buffer_limit(Some(TLS_BUFFER));
-    if endpoint.transport == Transport::Grpc && session.alpn_protocol() != Some(b"h2") {
-        return Err(at_tls(format!("TLS with {host}:{port}: the hook does not offer HTTP/2")));
-    }
-    Ok(Socket::Tls(Box::new(stream)))
+    Ok(Socket::new(stream, slot))
 }
 
-/// Tries each address of the host in turn; the last failure speaks for all.
-async fn connect_any(host: &str, port: u16) -> Result<TcpStream, Unreachable> {
-    let unknown = |why: &dyn Display| Unreachable::at(Step::Resolve, format!("{host}:{port}: {why}"));
-    let addresses = lookup_host((host, port)).await.map_err(|error| unknown(&error))?;
-    let mut failure = unknown(&"the name has no address");
-    for address in addresses {
-        match connect(address).await {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = Unreachable::at(Step::Connect, format!("{address}: {error}")),
+async fn protect(stream: TcpStream, tls: &Tls, until: Instant) -> Result<Stream, String> {
+    let handshake = TlsConnector::from(tls.config.clone()).connect(tls.name.clone(), stream);
+    let stream = timeout_at(until, handshake).await.map_err(|_| "no answer".to_owned())?;
+    let mut stream = stream.map_err(|error| error.to_string())?;
+    stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+    Ok(Stream::Tls(Box::new(stream)))
+}
+
+/// Connects to the first of the host's addresses that lets us.
+async fn connect_any(host: &str, port: u16, means: Means<'_>) -> Result<TcpStream, Unreachable> {
+    let addresses = timeout_at(means.until, means.resolver.resolve(host, port)).await;
+    let addresses = addresses.unwrap_or_else(|_| Err("no answer".to_owned()));
+    let addresses = addresses.map_err(|why| Unreachable::at(Step::Resolve, format!("{host}:{port}: {why}")))?;
+    let addresses = interleaved(&addresses, means.turn);
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let connected = race(&addresses, means.until.saturating_duration_since(Instant::now()), |address| {
+        let attempts = attempts.clone();
+        async move {
+            let under_way = UnderWay::begin(&attempts);
+            // The slot is for one socket; those of further attempts are counted apart.
+            let _permit = match under_way.0 {
+                true => means.share.further_attempts().acquire().await.ok(),
+                false => None,
+            };
+            connect(address).await
         }
+    });
+    connected.await.map_err(|losers| Unreachable::at(Step::Connect, named(losers)))
+}
+
+/// One attempt, while it lasts; are there others?
+struct UnderWay<'a>(bool, &'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn begin(attempts: &'a AtomicUsize) -> Self {
+        Self(attempts.fetch_add(1, Relaxed) > 0, attempts)
     }
-    Err(failure)
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What became of the addresses, in an order that does not depend on which was tried first: equal failures read alike.
+fn named(mut losers: Vec<Loser<SocketAddr, io::Error>>) -> String {
+    losers.sort_by_key(|(address, _)| *address);
+    let mut text = String::new();
+    for (index, (address, error)) in losers.iter().take(MOST_NAMED).enumerate() {
+        let sign = if index > 0 { "; " } else { "" };
+        // Writing to a String cannot fail.
+        let _ = match error {
+            Some(error) => write!(text, "{sign}{address}: {error}"),
+            None => write!(text, "{sign}{address}: no answer"),
+        };
+    }
+    if let more @ 1.. = losers.len().saturating_sub(MOST_NAMED) {
+        let _ = write!(text, "; and {more} more");
+    }
+    text
 }
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -113,50 +140,43 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::hooks::ConnectionBudget;
+
+    #[tokio::test]
+    async fn every_address_of_a_name_is_tried_and_each_dial_begins_with_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        // Nobody listens at the other two.
+        let addresses = ["127.0.0.2", "127.0.0.1", "127.0.0.3"];
+        let addresses = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), 0));
+        let resolver = Resolver::with(move |_| Ok(addresses.to_vec()));
+        let share = ConnectionBudget::new(10).share(1);
+        for turn in 0..3 {
+            let means =
+                Means { resolver: &resolver, share: &share, turn, until: Instant::now() + Duration::from_secs(20) };
+            let stream = connect_any("hook", port, means).await.expect("connects");
+            assert_eq!(stream.peer_addr().expect("a peer").port(), port, "{turn}");
         }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+        drop(listener);
+        let means =
+            Means { resolver: &resolver, share: &share, turn: 0, until: Instant::now() + Duration::from_secs(20) };
+        let why = connect_any("hook", port, means).await.expect_err("nobody listens");
+        assert_eq!(why.what.matches("refused").count(), 3, "{why}");
     }
 
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+    #[test]
+    fn what_became_of_each_address_is_told_in_one_order_and_bounded() {
+        let at = |last| SocketAddr::from(([10, 0, 0, last], 443));
+        let refused = || Some(io::Error::other("refused"));
+        let told = named(vec![(at(2), None), (at(1), refused())]);
+        assert_eq!(told, "10.0.0.1:443: refused; 10.0.0.2:443: no answer");
+        assert_eq!(told, named(vec![(at(1), refused()), (at(2), None)]));
+        let many = named((0..8).map(|last| (at(last), None)).collect());
+        assert!(many.ends_with("10.0.0.3:443: no answer; and 4 more"), "{many}");
     }
 }

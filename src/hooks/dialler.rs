@@ -1,18 +1,25 @@
 //! Dialler: makes connections to one endpoint that are ready to be asked over.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use rustls::ClientConfig;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::{
-    dial::{Socket, dial},
+    Resources,
+    connection_budget::{Exhausted, Share, Slot},
+    dial::{Means, Socket, dial},
     http2::{Connection, Limits},
+    target::Target,
 };
-use crate::{
-    memory::MemoryBudget,
-    model::{Endpoint, Step, Transport, Unreachable, hook::Address},
-};
+use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
 
 /// Resolve, connect, TLS and greeting together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -32,41 +39,88 @@ pub(super) enum Dialled {
 #[derive(Debug)]
 pub(super) struct Dialler {
     pub(super) endpoint: Endpoint,
-    tls: Option<Arc<ClientConfig>>,
-    /// What answers are held in.
-    pub(super) budget: Arc<MemoryBudget>,
+    target: Result<Target, Unreachable>,
+    pub(super) resources: Resources,
+    share: Arc<Share>,
+    /// Counts the dials, from a start that no other process has: each begins with another address.
+    turn: AtomicUsize,
 }
 
 impl Dialler {
-    pub(super) fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>) -> Self {
-        Self { endpoint, tls, budget: MemoryBudget::unlimited() }
-    }
-
-    /// Answers are held in this budget.
-    pub(super) fn within(self, budget: Arc<MemoryBudget>) -> Self {
-        Self { budget, ..self }
+    /// For so many lanes.
+    pub(super) fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>, resources: &Resources, lanes: usize) -> Self {
+        let target = Target::of(&endpoint, tls);
+        let turn = RandomState::new().build_hasher().finish() as usize;
+        let share = resources.connections.share(lanes);
+        Self { endpoint, target, resources: resources.clone(), share, turn: AtomicUsize::new(turn) }
     }
 
     /// Dials, and greets where the protocol begins with that. An error says what was tried.
     pub(super) async fn dial(&self) -> Result<Dialled, Unreachable> {
-        let attempt = async {
-            let socket = dial(&self.endpoint, self.tls.as_ref()).await?;
-            if self.endpoint.transport == Transport::Http && !socket.is_http2() {
-                return Ok(Dialled::Http1(socket));
-            }
-            let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER, budget: self.budget.clone() };
-            let mut connection = Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
-            connection.greet().await.map_err(|why| Unreachable::at(Step::Greet, why))?;
-            Ok(Dialled::Http2(connection))
-        };
-        let result = timeout(CONNECT_WITHIN, attempt).await;
-        let late = || format!("{}: no connection within {CONNECT_WITHIN:?}", self.endpoint);
-        result.unwrap_or_else(|_| Err(Unreachable::at(Step::Connect, late())))
+        let until = Instant::now() + CONNECT_WITHIN;
+        let room = timeout_at(until, self.room()).await;
+        let late = || format!("{}: its connections were all in use for {CONNECT_WITHIN:?}", self.endpoint);
+        let slot = room.unwrap_or_else(|_| Err(Unreachable::at(Step::Connect, late())))?;
+        self.dial_until(slot, until).await
+    }
+
+    /// Dials, where there is room for the connection already.
+    pub(super) async fn dial_with(&self, slot: Slot) -> Result<Dialled, Unreachable> {
+        self.dial_until(slot, Instant::now() + CONNECT_WITHIN).await
+    }
+
+    async fn dial_until(&self, slot: Slot, until: Instant) -> Result<Dialled, Unreachable> {
+        let target = self.target.as_ref().map_err(Unreachable::clone)?;
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let means = Means { resolver: &self.resources.resolver, share: &self.share, turn, until };
+        let socket = dial(target, slot, means).await?;
+        if self.endpoint.transport == Transport::Http && !socket.is_http2() {
+            return Ok(Dialled::Http1(socket));
+        }
+        if self.endpoint.tls.is_some() && !socket.is_http2() {
+            let why = format!("TLS with {}: the hook does not offer HTTP/2", self.authority());
+            return Err(Unreachable::at(Step::Tls, why));
+        }
+        let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER, budget: self.resources.memory.clone() };
+        let mut connection = Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
+        let greeted = timeout_at(until, connection.greet()).await;
+        let greeted = greeted.unwrap_or_else(|_| Err(format!("no HTTP/2 greeting within {CONNECT_WITHIN:?}")));
+        greeted.map_err(|why| Unreachable::at(Step::Greet, why))?;
+        Ok(Dialled::Http2(connection))
+    }
+
+    /// Room for a connection, once there is any; those who wait are served in order.
+    pub(super) async fn room(&self) -> Result<Slot, Unreachable> {
+        self.share.clone().take().await.map_err(|why| self.exhausted(&why))
+    }
+
+    /// Room for a connection, if there is any at once, and nobody waits for it.
+    pub(super) fn room_at_once(&self) -> Option<Result<Slot, Unreachable>> {
+        Some(self.share.try_take()?.map_err(|why| self.exhausted(&why)))
+    }
+
+    fn exhausted(&self, why: &Exhausted) -> Unreachable {
+        Unreachable::at(Step::Connect, format!("{}: {why}", self.endpoint))
+    }
+
+    /// How many wait for room.
+    pub(super) fn waiting(&self) -> usize {
+        self.share.waiting()
+    }
+
+    /// Is a connection beyond what the hook is guaranteed wanted by another hook?
+    pub(super) fn others_wait(&self) -> bool {
+        self.share.others_wait()
+    }
+
+    /// The connections that each lane may keep while another waits.
+    pub(super) fn fair(&self) -> usize {
+        self.share.fair()
     }
 
     /// Known without dialling: HTTP/2 is agreed on over TLS only.
     pub(super) fn speaks_http1(&self) -> bool {
-        self.endpoint.transport == Transport::Http && (self.tls.is_none() || self.endpoint.tls.is_none())
+        self.endpoint.transport == Transport::Http && self.endpoint.tls.is_none()
     }
 
     /// What HTTP/2 calls `:authority`, and HTTP/1.1 `host`.

@@ -8,6 +8,7 @@ pub mod call;
 mod canned;
 pub mod channel;
 mod collected;
+pub mod connection_budget;
 mod dial;
 mod dialler;
 mod held;
@@ -17,11 +18,18 @@ pub mod inbox;
 mod lane;
 mod post;
 pub mod probe;
+mod race;
+mod resolve;
+pub mod resources;
 mod retry_after;
+mod socket;
+mod target;
 
 pub use call::{Call, HttpReply, Method, Reply, Request};
 pub use channel::Channel;
+pub use connection_budget::ConnectionBudget;
 #[doc(hidden)]
 pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};
 pub use probe::{ProbeFailure, ProbePost};
+pub use resources::Resources;

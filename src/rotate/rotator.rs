@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     clock::Moment,
+    hooks::Resources,
     live::{Current, FailedRead, Generation, LiveHook, Rejection, break_glass::Place, current::STALE_AFTER},
-    memory::MemoryBudget,
     model::{BreakGlass, Endpoint, Revision},
     snapshot::{Problem, Snapshot},
     source::{Contents, ReadError, Reading},
@@ -38,8 +38,8 @@ pub struct Rotator {
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
     on_hazard: OnHazard,
-    /// What hooks' answers are held in.
-    budget: Arc<MemoryBudget>,
+    /// What the connections to all hooks share.
+    resources: Resources,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
     known: Known,
@@ -60,7 +60,7 @@ impl Rotator {
             metrics,
             workers,
             on_hazard: OnHazard::default(),
-            budget: MemoryBudget::unlimited(),
+            resources: Resources::unlimited(),
             judged: String::new(),
             known: Known::default(),
             probing: HashMap::new(),
@@ -76,9 +76,9 @@ impl Rotator {
         Self { on_hazard, ..self }
     }
 
-    /// Hooks' answers are held in this budget, with what else it holds.
-    pub fn with_budget(self, budget: Arc<MemoryBudget>) -> Self {
-        Self { budget, ..self }
+    /// The connections to all hooks share this.
+    pub fn with_resources(self, resources: Resources) -> Self {
+        Self { resources, ..self }
     }
 
     /// Takes readings until no more can come.

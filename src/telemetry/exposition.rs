@@ -61,6 +61,8 @@ impl Collector for Scrape {
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),
+            (&table::HOOK_CONNECTIONS, Reading::HookConnections),
+            (&table::HOOK_CONNECTIONS_LIMIT, Reading::HookConnectionsLimit),
             (&table::NAMESPACES, Reading::Namespaces),
             (&table::NAMESPACES_AGE, Reading::NamespacesAge),
             (&table::CONFIG_AGE, Reading::ConfigAge),

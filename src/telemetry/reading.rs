@@ -19,6 +19,10 @@ pub enum Reading {
     MemoryLimit,
     /// Callers' connections.
     OpenConnections,
+    /// Connections to hooks.
+    HookConnections,
+    /// The most of them that there may be.
+    HookConnectionsLimit,
     /// Age of the configuration in seconds.
     ConfigAge,
     /// Number of the configuration.
@@ -36,7 +40,7 @@ pub enum Reading {
 }
 
 /// How many there are.
-const READINGS: usize = 14;
+const READINGS: usize = 16;
 
 /// Reads a value; `None` leaves the metric out.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;

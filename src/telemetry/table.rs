@@ -88,6 +88,10 @@ families! {
         "The most bytes that may be held for all purposes of gatepost_inflight_bytes: --max-inflight-bytes, or less where the process was given less memory.";
     OPEN_CONNECTIONS = Gauge "gatepost_open_connections" []
         "Callers' connections.";
+    HOOK_CONNECTIONS = Gauge "gatepost_hook_connections" []
+        "Connections to hooks, those that are being made included.";
+    HOOK_CONNECTIONS_LIMIT = Gauge "gatepost_hook_connections_limit" []
+        "The most connections to hooks that there may be, by the open files that the process may have.";
     NAMESPACES = Gauge "gatepost_namespaces" []
         "Namespaces whose labels are known from the apiserver; absent where no cluster is followed.";
     NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []

@@ -1,13 +1,17 @@
 //! One call, from an idle connection or a new one to its result.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use http::HeaderValue;
-use tokio::sync::{Notify, mpsc::unbounded_channel};
+use tokio::{
+    sync::{Notify, mpsc::unbounded_channel, oneshot},
+    time::timeout_at,
+};
 
 use super::{
     super::{
         call::{Call, Reply, Request},
+        connection_budget::Slot,
         dial::Socket,
         dialler::{Dialled, Dialler, LARGEST_ANSWER},
         http2::Connection,
@@ -16,7 +20,7 @@ use super::{
     link::{Link, Lost, request},
     turns::Turns,
 };
-use crate::model::CallFailure;
+use crate::model::{CallFailure, Step, Unreachable};
 
 /// What carrying a call takes, besides the call.
 #[derive(Clone, Debug)]
@@ -35,44 +39,81 @@ pub(super) enum Way {
     Used(Link),
     /// One that the lane dialled when this call was waiting already.
     Dialled(Socket),
-    /// Nothing: it dials.
-    Dial,
+    /// Room for one: it dials.
+    Dial(Slot),
+    /// Nothing yet: it is told.
+    Wait(oneshot::Receiver<Way>),
+    /// There will be none.
+    None(Unreachable),
+}
+
+/// A connection that has carried nothing yet, or room for one.
+enum New {
+    Dialled(Socket),
+    Dial(Slot),
 }
 
 /// What came of a call, and the connection where it can carry another.
 #[derive(Debug)]
 pub(super) struct Carried {
-    pub(super) result: Result<Reply, CallFailure>,
+    /// None where the call's time was up. Whoever asked knows that by the same clock.
+    pub(super) result: Option<Result<Reply, CallFailure>>,
     pub(super) link: Option<Link>,
     /// The hook was found to speak HTTP/2.
     pub(super) http2: bool,
 }
 
 impl Carrier {
-    /// Carries out one call. A used connection may be dead without our knowing. Where nothing of the call was sent over
-    /// it, or it ended before the hook said anything and asking twice does no harm, the call is made once more, on a
-    /// new one.
+    /// Carries out one call until its deadline; then what it uses is closed, as HTTP/1.1 has no other way to call off a
+    /// call. A used connection may be dead without our knowing. Where nothing of the call was sent over it, or it ended
+    /// before the hook said anything and asking twice does no harm, the call is made once more, on a new one.
     pub(super) async fn carry(self, call: Call, way: Way) -> Carried {
-        let dialled = match way {
+        let deadline = call.deadline;
+        let carried = timeout_at(deadline.into(), self.carry_by(call, way)).await;
+        carried.unwrap_or(Carried { result: None, link: None, http2: false })
+    }
+
+    async fn carry_by(&self, call: Call, way: Way) -> Carried {
+        let way = match way {
+            Way::Wait(told) => told.await.unwrap_or_else(|_| Way::None(at_connect("gatepost is stopping"))),
+            way => way,
+        };
+        let new = match way {
             Way::Used(link) => match self.post(link, &call).await {
                 Ok(carried) => return carried,
                 Err(lost) if !(lost.unsent || lost.silent && call.again) => return failed(lost.failure),
-                Err(_) => None,
+                // Its own room in the budget is given back, and taken again in turn.
+                Err(_) => match self.dialler.room().await {
+                    Ok(slot) => New::Dial(slot),
+                    Err(why) => return failed(CallFailure::Connect(why)),
+                },
             },
-            Way::Dialled(socket) => Some(socket),
-            Way::Dial => None,
+            Way::Dialled(socket) => New::Dialled(socket),
+            Way::Dial(slot) => New::Dial(slot),
+            Way::None(why) => return failed(CallFailure::Connect(why)),
+            Way::Wait(_) => return failed(CallFailure::Connect(at_connect("it waits for ever"))),
         };
-        self.turns.patiently(self.carry_anew(call, dialled)).await
+        self.turns.patiently(self.carry_anew(call, new)).await
     }
 
     /// Carries out a call over a new connection.
-    async fn carry_anew(&self, call: Call, dialled: Option<Socket>) -> Carried {
-        let dialled = match dialled {
-            Some(socket) => Ok(Dialled::Http1(socket)),
-            None => self.dialler.dial().await,
+    async fn carry_anew(&self, call: Call, new: New) -> Carried {
+        let attempt = match self.turns.barren.attempt(Instant::now()) {
+            Ok(attempt) => attempt,
+            Err(failure) => return failed(failure),
+        };
+        let dialled = match new {
+            New::Dialled(socket) => Ok(Dialled::Http1(socket)),
+            New::Dial(slot) => self.dialler.dial_with(slot).await,
         };
         let socket = match dialled {
-            Err(why) => return failed(CallFailure::Connect(why)),
+            Err(why) => {
+                // Nobody there is cheap to find out; who greets and leaves is not.
+                if !matches!(why.step, Step::Resolve | Step::Connect) {
+                    self.turns.barren.failed(attempt, Instant::now(), &CallFailure::Connect(why.clone()));
+                }
+                return failed(CallFailure::Connect(why));
+            }
             Ok(Dialled::Http2(connection)) => return alone(connection, call).await,
             Ok(Dialled::Http1(socket)) => socket,
         };
@@ -81,7 +122,12 @@ impl Carrier {
             Ok(link) => link,
         };
         match self.post(link, &call).await {
-            Err(lost) => failed(lost.failure),
+            Err(lost) => {
+                if lost.bare {
+                    self.turns.barren.failed(attempt, Instant::now(), &lost.failure);
+                }
+                failed(lost.failure)
+            }
             Ok(carried) => {
                 self.turns.answered();
                 carried
@@ -93,17 +139,25 @@ impl Carrier {
         let Request::Http { path, form } = &call.request else {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
+        if Instant::now() >= call.deadline {
+            // What is past its deadline is not sent any more.
+            return Ok(Carried { result: None, link: Some(link), http2: false });
+        }
         let request = match request(&self.host, call, path, *form) {
             Ok(request) => request,
-            Err(failure) => return Ok(Carried { result: Err(failure), link: Some(link), http2: false }),
+            Err(failure) => return Ok(Carried { result: Some(Err(failure)), link: Some(link), http2: false }),
         };
-        let (reply, link) = link.post(request, LARGEST_ANSWER).await?;
-        Ok(Carried { result: Ok(Reply::Http(reply)), link, http2: false })
+        let (reply, link) = link.post(request, LARGEST_ANSWER, &self.dialler.resources.memory).await?;
+        Ok(Carried { result: Some(Ok(Reply::Http(reply))), link, http2: false })
     }
 }
 
 pub(super) fn failed(failure: CallFailure) -> Carried {
-    Carried { result: Err(failure), link: None, http2: false }
+    Carried { result: Some(Err(failure)), link: None, http2: false }
+}
+
+fn at_connect(why: &str) -> Unreachable {
+    Unreachable::at(Step::Connect, why)
 }
 
 /// A call over an HTTP/2 connection of its own. Behind one address may stand servers that speak HTTP/2 and others that
@@ -122,5 +176,5 @@ async fn alone(connection: Connection<Socket>, call: Call) -> Carried {
     }
     let arrived = inbox.take().await.into_iter().next();
     let lost = || Err(CallFailure::Connection("the hook took no call".into()));
-    Carried { result: arrived.map_or_else(lost, |(_, result)| result), link: None, http2: true }
+    Carried { result: Some(arrived.map_or_else(lost, |(_, result)| result)), link: None, http2: true }
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{
     HeaderValue, Request, Response, Uri,
     header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
@@ -14,7 +14,7 @@ use http::{
 use http_body_util::BodyExt;
 use hyper::{
     body::Incoming,
-    client::conn::http1::{SendRequest, handshake},
+    client::conn::http1::{Builder, SendRequest},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{sync::Notify, task::AbortHandle, time::timeout};
@@ -22,16 +22,27 @@ use tokio::{sync::Notify, task::AbortHandle, time::timeout};
 use super::{
     super::{
         call::{Call, HttpReply},
+        collected::Collected,
         dial::Socket,
         post::{self, Media},
     },
     body::RopeBody,
     wire::{Heard, Wire},
 };
-use crate::model::{CallFailure, HttpForm, Step, Unreachable};
+use crate::{
+    memory::MemoryBudget,
+    model::{CallFailure, HttpForm, Step, Unreachable},
+};
 
 /// A hook that has answered without hearing us out gets so long to do so; then its connection is not used again.
 const HEARS_OUT_WITHIN: Duration = Duration::from_millis(50);
+/// What is read at once, and so the largest head of an answer.
+const READ_BUFFER: usize = 32 << 10;
+/// The most that a hook may send until the head of its answer is complete, interim ones (100, 103) included.
+const LARGEST_HEAD: usize = 256 << 10;
+/// Chunks that an answer may come in, however small; beyond, they must not be smaller than this on average.
+const MOST_PIECES: usize = 65_536;
+const SMALL_PIECE: usize = 64;
 
 /// One connection, with nothing under way on it. Dropping it closes it.
 #[derive(Debug)]
@@ -39,6 +50,7 @@ pub(super) struct Link {
     sender: SendRequest<RopeBody>,
     heard: Heard,
     driver: AbortHandle,
+    beyond_guarantee: bool,
 }
 
 impl Drop for Link {
@@ -59,15 +71,19 @@ pub(super) struct Lost {
     pub(super) unsent: bool,
     /// The connection ended before the hook said anything.
     pub(super) silent: bool,
+    /// There was not even the head of an answer.
+    pub(super) bare: bool,
 }
 
 impl Link {
     /// Over this socket; `gone` rings when it ends.
     pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
-        let heard = Heard::default();
+        let (heard, beyond_guarantee) = (Heard::default(), socket.is_beyond_guarantee());
         let wire = TokioIo::new(Wire::new(socket, heard.clone()));
+        // What does not fit into a read is no head of an answer.
+        let handshake = Builder::new().read_buf_exact_size(Some(READ_BUFFER)).handshake(wire).await;
         let (sender, connection) =
-            handshake(wire).await.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Greet, told(&error))))?;
+            handshake.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Greet, told(&error))))?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 // Whose call it ended was told already; an idle connection may end as it likes.
@@ -75,11 +91,16 @@ impl Link {
             }
             gone.notify_one();
         });
-        Ok(Self { sender, heard, driver: driver.abort_handle() })
+        Ok(Self { sender, heard, driver: driver.abort_handle(), beyond_guarantee })
     }
 
     pub(super) fn is_alive(&self) -> bool {
         !self.sender.is_closed()
+    }
+
+    /// Its socket is beyond what the hook is guaranteed.
+    pub(super) fn is_beyond_guarantee(&self) -> bool {
+        self.beyond_guarantee
     }
 
     /// Posts, and collects the whole reply. The link comes back where it can carry another call.
@@ -87,14 +108,19 @@ impl Link {
         mut self,
         request: Request<RopeBody>,
         limit: usize,
+        memory: &Arc<MemoryBudget>,
     ) -> Result<(HttpReply, Option<Self>), Lost> {
-        self.heard.clear();
+        self.heard.expect_head(LARGEST_HEAD);
         let response = self.sender.send_request(request).await.map_err(|error| Lost {
             unsent: error.is_canceled(),
             silent: !self.heard.anything(),
+            bare: !error.is_canceled(),
             failure: failure(&error),
         })?;
-        let reply = collect(response, limit).await.map_err(|failure| Lost { failure, unsent: false, silent: false })?;
+        // Chunks of a few bytes each would be much more than what is in them.
+        self.heard.expect_body(LARGEST_HEAD + 2 * limit);
+        let reply = collect(response, limit, memory).await;
+        let reply = reply.map_err(|failure| Lost { failure, unsent: false, silent: false, bare: false })?;
         let fit = self.sender.is_ready() || matches!(timeout(HEARS_OUT_WITHIN, self.sender.ready()).await, Ok(Ok(())));
         Ok((reply, fit.then_some(self)))
     }
@@ -122,7 +148,11 @@ pub(super) fn request(
         .map_err(|error| unwritable(&error))
 }
 
-async fn collect(response: Response<Incoming>, limit: usize) -> Result<HttpReply, CallFailure> {
+async fn collect(
+    response: Response<Incoming>,
+    limit: usize,
+    memory: &Arc<MemoryBudget>,
+) -> Result<HttpReply, CallFailure> {
     let status = response.status().as_u16();
     if status < 200 {
         return Err(CallFailure::NotHttp(format!("it answered with HTTP status {status}, which ends no call")));
@@ -134,23 +164,20 @@ async fn collect(response: Response<Incoming>, limit: usize) -> Result<HttpReply
     if hyper::body::Body::size_hint(&body).lower() > limit as u64 {
         return Err(CallFailure::TooLarge { limit });
     }
-    // Most replies are one piece, which is kept as it came.
-    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    // Copied from the buffers they were read into: a piece may be much smaller than what it would keep.
+    let (mut collected, mut pieces) = (Collected::new(memory), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| failure(&error))?.into_data() else { continue };
-        if first.len().max(all.len()) + data.len() > limit {
+        pieces += 1;
+        if pieces > MOST_PIECES + collected.len() / SMALL_PIECE {
+            return Err(CallFailure::NotHttp(format!("its answer comes in more than {MOST_PIECES} tiny chunks")));
+        }
+        if collected.len() + data.len() > limit {
             return Err(CallFailure::TooLarge { limit });
         }
-        if first.is_empty() {
-            first = data;
-            continue;
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&first);
-        }
-        all.extend_from_slice(&data);
+        collected.extend(&data)?;
     }
-    Ok(HttpReply { status, retry_after, body: if all.is_empty() { first } else { all.freeze() } })
+    Ok(HttpReply { status, retry_after, body: collected.finish() })
 }
 
 /// What hyper's error means for the call.

@@ -5,16 +5,20 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `body` | a review on its way out: the shared pieces, one after the other |
-//! | `wire` | a socket that remembers whether the hook has said anything |
+//! | `wire` | a socket that counts what the hook says |
 //! | `link` | one connection: a POST out, its reply in |
 //! | `carry` | one call from idle connection, or dial, to its result |
 //! | `pool` | the connections of one lane |
+//! | `queue` | calls that wait for a connection |
+//! | `barren` | connections that carried no answer, and the pause they cost |
 //! | `turns` | which of the lanes' idle connections give way to a call that waits |
 
+mod barren;
 mod body;
 mod carry;
 mod link;
 mod pool;
+mod queue;
 mod turns;
 mod wire;
 

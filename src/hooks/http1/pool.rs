@@ -6,9 +6,12 @@
 //!                        ^   │                       │ │
 //!                        └───┼───────── a call ──────┘ │ ended, too many, unused for long,
 //!                            │                         │ or a call of another connection waits
-//!   abandoned, failed,       v                         v
+//!   abandoned, late, failed, v                         v
 //!   hook wants no more      gone                      gone
 //! ```
+//!
+//! Where the hook's share of the connection budget has no room, calls wait in order for a connection of this lane that
+//! becomes idle, or for room; idle connections of the other lanes give way then.
 //!
 //! Every connection here carries a call or has carried one. The pool is over when the lane is to dial: for a probe, or
 //! because the hook was found to speak HTTP/2; either way not while it has a connection.
@@ -33,14 +36,15 @@ use super::{
     super::{call::Call, dial::Socket, dialler::Dialler, held::Held, inbox::Inbox, lane::Command},
     carry::{Carried, Carrier, Way, failed},
     link::Link,
+    queue::{Queue, Room},
     turns::{PATIENCE, Resting, Turns},
 };
-use crate::model::CallFailure;
+use crate::model::{CallFailure, Step, Unreachable};
 
-/// Idle connections that are kept; more than Go's 25, of which kube-apiserver runs out.
-const MOST_IDLE: usize = 64;
 /// So long is an idle connection kept, as by Go.
 const IDLE_FOR: Duration = Duration::from_secs(90);
+/// How often idle connections beyond what the hook is guaranteed are asked whether other hooks want their room.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// The connections of one lane.
 #[derive(Debug)]
@@ -51,6 +55,8 @@ pub(in super::super) struct Pool {
     carrying: JoinSet<Carried>,
     /// Whose calls they are.
     asked_by: FxHashMap<Id, Asked>,
+    /// Those that wait for a connection.
+    queue: Queue,
     /// The hook was found to speak HTTP/2.
     http2: bool,
 }
@@ -79,6 +85,7 @@ impl Pool {
             idle: VecDeque::new(),
             carrying: JoinSet::new(),
             asked_by: FxHashMap::default(),
+            queue: Queue::default(),
             http2: false,
         }
     }
@@ -111,6 +118,7 @@ impl Pool {
                 Some(ended) = self.carrying.join_next_with_id() => self.carried(ended),
                 () = gone.notified() => {}
                 () = call => {}
+                room = self.queue.room(&self.carrier) => self.has_room(room),
                 command = commands.recv(), if open => match command {
                     Some(Command::Ask(call)) => self.ask(call, None),
                     Some(Command::Sweep) => self.sweep(),
@@ -154,7 +162,9 @@ impl Pool {
 
     /// When an idle connection is over though nothing happens.
     fn alarm(&self) -> Option<Instant> {
-        Some(self.idle.front()?.since + self.idle_for())
+        let longest = self.idle.front()?.since + self.idle_for();
+        let beyond = self.idle.iter().any(|idle| idle.link.is_beyond_guarantee());
+        Some(if beyond { longest.min(Instant::now() + LOOK_AROUND) } else { longest })
     }
 
     /// So long may connections be idle, as things are.
@@ -163,16 +173,40 @@ impl Pool {
     }
 
     fn ask(&mut self, call: Call, dialled: Option<Socket>) {
-        if call.is_abandoned() {
+        if call.is_abandoned() || Instant::now() >= call.deadline {
             return;
         }
         let way = match dialled {
             Some(socket) => Way::Dialled(socket),
-            None => self.take_idle().map_or(Way::Dial, Way::Used),
+            None => self.way(),
         };
         let (inbox, tag) = (call.inbox.clone(), call.tag);
         let carrying = self.carrying.spawn(self.carrier.clone().carry(call, way));
         self.asked_by.insert(carrying.id(), Asked { inbox, tag, carrying });
+    }
+
+    /// What a call begins with.
+    fn way(&mut self) -> Way {
+        if let Some(link) = self.take_idle() {
+            return Way::Used(link);
+        }
+        let room = if self.queue.is_empty() { self.carrier.dialler.room_at_once() } else { None };
+        match room {
+            Some(Ok(slot)) => Way::Dial(slot),
+            Some(Err(why)) => Way::None(why),
+            None => self.queue.join().unwrap_or_else(|waiting| {
+                let why = format!("its connections are all in use, and {waiting} calls wait for one");
+                Way::None(Unreachable::at(Step::Connect, why))
+            }),
+        }
+    }
+
+    /// There is room for a connection, for whoever has waited longest.
+    fn has_room(&mut self, room: Room) {
+        self.queue.offer(match room {
+            Ok(slot) => Way::Dial(slot),
+            Err(why) => Way::None(why),
+        });
     }
 
     /// The one used last, as its hook is least likely to have closed it.
@@ -183,6 +217,23 @@ impl Pool {
                 return Some(link);
             }
         }
+    }
+
+    /// A connection is free for the call that has waited longest; without one, or while another lane has waited and this
+    /// one has more than its part, it is idle.
+    fn free(&mut self, link: Link) {
+        let others_wait = self.carrier.dialler.waiting() > usize::from(self.queue.seeks());
+        if others_wait && !self.queue.is_empty() && self.connections() > self.carrier.dialler.fair() {
+            return;
+        }
+        if let Some(Way::Used(link)) = self.queue.offer(Way::Used(link)) {
+            self.rest(link);
+        }
+    }
+
+    /// The connections of this lane, of which one is just free.
+    fn connections(&self) -> usize {
+        self.idle.len() + 1 + self.carrying.len().saturating_sub(self.queue.waiting())
     }
 
     fn rest(&mut self, link: Link) {
@@ -198,9 +249,11 @@ impl Pool {
         };
         self.http2 |= http2;
         if let Some(link) = link {
-            self.rest(link);
+            self.free(link);
         }
-        if let Some(asked) = self.asked_by.remove(&id) {
+        if let Some(asked) = self.asked_by.remove(&id)
+            && let Some(result) = result
+        {
             asked.inbox.deliver(asked.tag, result);
         }
     }
@@ -210,14 +263,21 @@ impl Pool {
         self.asked_by.values().filter(|asked| asked.inbox.is_closed()).for_each(|asked| asked.carrying.abort());
     }
 
-    /// Lets go of connections that ended, that are too many, or that were unused for long.
+    /// Lets go of connections that ended, that were unused for long, or whose room others want.
     fn tidy(&mut self, now: Instant) {
         self.idle.retain(|idle| idle.link.is_alive());
         let idle_for = self.idle_for();
         let over = |idle: &Idle| now.duration_since(idle.since) >= idle_for;
-        while self.idle.len() > MOST_IDLE || self.idle.front().is_some_and(over) {
+        while self.idle.front().is_some_and(over) {
             self.idle.pop_front();
         }
+        let dialler = &self.carrier.dialler;
+        let mut wanted = dialler.waiting();
+        self.idle.retain(|idle| {
+            let gives_way = wanted > 0 || idle.link.is_beyond_guarantee() && dialler.others_wait();
+            wanted = wanted.saturating_sub(1);
+            !gives_way
+        });
     }
 }
 

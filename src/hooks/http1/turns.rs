@@ -18,6 +18,8 @@ use tokio::{
     time::timeout,
 };
 
+use super::barren::Barren;
+
 /// Who has waited for so long on a new connection, TLS included, may wait for an idle one to end. One that has been
 /// idle for less stays: calls made at the same time are answered at about the same time.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
@@ -32,6 +34,8 @@ pub(in super::super) struct Turns {
     /// The hook has answered on a new connection while another was idle.
     several: AtomicBool,
     called: Notify,
+    /// Connections that carried no answer.
+    pub(super) barren: Barren,
 }
 
 /// Somebody who waits.
@@ -66,8 +70,14 @@ impl Turns {
         Resting(self.clone())
     }
 
+    /// A lane waits for room for a connection: the others look whether they have an idle one.
+    pub(super) fn seek_room(&self) {
+        self.called.notify_waiters();
+    }
+
     /// A call on a new connection was answered.
     pub(super) fn answered(&self) {
+        self.barren.answered();
         if self.idle.load(SeqCst) > 0 {
             self.several.store(true, SeqCst);
         }
@@ -78,7 +88,7 @@ impl Turns {
         self.waiting.load(SeqCst) > 0 && !self.several.load(SeqCst)
     }
 
-    /// Ready when somebody's patience is over.
+    /// Ready when somebody's patience is over, or a lane seeks room.
     pub(super) fn call(&self) -> Notified<'_> {
         self.called.notified()
     }

@@ -1,11 +1,11 @@
-//! Wire: a socket that remembers whether the hook has said anything.
+//! Wire: a socket that counts what the hook says, and hears no more than it may say.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll},
 };
@@ -14,21 +14,44 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::super::dial::Socket;
 
-/// Has the hook said anything since this was last cleared?
+/// How much a hook has said since a call began, and how much it may say.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard(Arc<AtomicBool>);
+pub(super) struct Heard(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    bytes: AtomicUsize,
+    /// Nothing is asked before the first call begins.
+    most: AtomicUsize,
+}
 
 impl Heard {
-    pub(super) fn clear(&self) {
-        self.0.store(false, Relaxed);
+    /// A call begins: the head of its answer is within so many bytes.
+    pub(super) fn expect_head(&self, most: usize) {
+        self.0.bytes.store(0, Relaxed);
+        self.0.most.store(most, Relaxed);
+    }
+
+    /// The head is complete: all of the answer is within so many bytes.
+    pub(super) fn expect_body(&self, most: usize) {
+        self.0.most.store(most, Relaxed);
     }
 
     pub(super) fn anything(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.bytes.load(Relaxed) > 0
+    }
+
+    /// Counts these; an error where they are too many.
+    fn add(&self, bytes: usize) -> io::Result<()> {
+        let most = self.0.most.load(Relaxed);
+        if self.0.bytes.fetch_add(bytes, Relaxed) + bytes <= most {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {most} bytes and no end of the answer")))
     }
 }
 
-/// A socket that remembers whether the hook has said anything.
+/// A socket that counts what the hook says.
 #[derive(Debug)]
 pub(super) struct Wire {
     socket: Socket,
@@ -45,8 +68,9 @@ impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.socket).poll_read(cx, buf);
-        if buf.filled().len() > before {
-            self.heard.0.store(true, Relaxed);
+        let read = buf.filled().len() - before;
+        if read > 0 {
+            self.heard.add(read)?;
         }
         result
     }

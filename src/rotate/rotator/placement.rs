@@ -35,7 +35,7 @@ impl Rotator {
                 Seat::First => {
                     let open = || {
                         let (endpoint, tls) = (hook.endpoint.clone(), candidate.tls(&hook.endpoint));
-                        Channel::open_within(Arc::clone(&self.budget), endpoint, tls, &self.workers)
+                        Channel::open_within(&self.resources, endpoint, tls, &self.workers)
                     };
                     let channel = opened.entry(&hook.endpoint).or_insert_with(open);
                     let target = Target::new(Arc::clone(hook), Arc::clone(channel));
@@ -70,8 +70,8 @@ impl Rotator {
         let endpoint = &hook.endpoint;
         let probing = self.probing.entry(endpoint.clone()).or_insert_with(|| {
             tracing::info!(hook = %hook.name, %endpoint, "hook is probed before it is asked there");
-            let (budget, tls) = (Arc::clone(&self.budget), candidate.tls(endpoint));
-            let channel = Channel::open_within(budget, endpoint.clone(), tls, &self.workers);
+            let tls = candidate.tls(endpoint);
+            let channel = Channel::open_within(&self.resources, endpoint.clone(), tls, &self.workers);
             Probing::begin(channel, post.cloned(), self.probe_news.0.clone())
         });
         probing.change_post(post);

@@ -69,6 +69,8 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         Reading::HeldForVerdicts,
         Reading::MemoryLimit,
         Reading::OpenConnections,
+        Reading::HookConnections,
+        Reading::HookConnectionsLimit,
         Reading::ConfigAge,
         Reading::ConfigGeneration,
         Reading::ConfigRejected,

@@ -1,15 +1,31 @@
-use tokio::net::UnixStream;
+use tokio::{net::UnixStream, time::timeout};
 
 use super::*;
-use crate::model::{Endpoint, Transport, hook::Address};
+use crate::{
+    hooks::{
+        Resources,
+        connection_budget::Slot,
+        socket::{Socket, Stream},
+    },
+    model::{Endpoint, Transport, hook::Address},
+};
+
+/// The hook's share of the connection budget.
+const MOST: usize = 64;
+
+/// The longest anything may take here.
+const LONG: Duration = Duration::from_secs(20);
 
 async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
     let endpoint = Endpoint { address: Address::Unix("/none".into()), tls: None, transport: Transport::Http };
-    let mut pool = Pool::new(Arc::new(Dialler::new(endpoint, None)), Arc::default());
+    let dialler = Dialler::new(endpoint, None, &Resources::unlimited(), 2);
+    let mut pool = Pool::new(Arc::new(dialler), Arc::default());
     let mut hooks = Vec::new();
     for _ in 0..idle {
         let (ours, hook) = UnixStream::pair().expect("a pair");
-        let link = Link::over(Socket::Unix(ours), pool.carrier.gone.clone()).await.expect("a link");
+        let slot = pool.carrier.dialler.room().await.expect("room");
+        let socket = Socket::new(Stream::Unix(ours), slot);
+        let link = Link::over(socket, pool.carrier.gone.clone()).await.expect("a link");
         pool.rest(link);
         hooks.push(hook);
     }
@@ -17,15 +33,55 @@ async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
 }
 
 #[tokio::test]
-async fn idle_connections_are_few_and_not_old() {
-    let (mut pool, _hooks) = pool(MOST_IDLE + 5).await;
+async fn idle_connections_are_not_old() {
+    let (mut pool, _hooks) = pool(5).await;
     let now = Instant::now();
     pool.tidy(now);
-    assert_eq!(pool.idle.len(), MOST_IDLE);
+    assert_eq!(pool.idle.len(), 5);
     assert!(pool.alarm().is_some_and(|alarm| alarm <= now + IDLE_FOR));
     pool.tidy(now + IDLE_FOR);
     assert!(pool.is_bare());
     assert_eq!(pool.alarm(), None);
+}
+
+#[tokio::test]
+async fn idle_connections_give_way_to_a_lane_that_waits_for_room() {
+    let (mut pool, _hooks) = pool(MOST).await;
+    let dialler = pool.carrier.dialler.clone();
+    pool.tidy(Instant::now());
+    assert_eq!(pool.idle.len(), MOST, "nobody wants their room");
+    let waits = tokio::spawn(async move { dialler.room().await });
+    while pool.carrier.dialler.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    pool.tidy(Instant::now());
+    assert_eq!(pool.idle.len(), MOST - 1);
+    assert!(timeout(LONG, waits).await.expect("in time").expect("no panic").is_ok());
+    pool.tidy(Instant::now());
+    assert_eq!(pool.idle.len(), MOST - 1);
+}
+
+#[tokio::test]
+async fn a_lane_with_more_than_its_part_hands_room_over_although_its_own_calls_wait() {
+    let (mut pool, _hooks) = pool(MOST).await;
+    let mut links: Vec<_> = pool.idle.drain(..).map(|idle| idle.link).collect();
+    // One call of this lane waits, and one of another.
+    let Ok(Way::Wait(mut told)) = pool.queue.join() else { panic!("there is place in the queue") };
+    let dialler = pool.carrier.dialler.clone();
+    let other = tokio::spawn(async move { dialler.room().await });
+    while pool.carrier.dialler.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // All of them are busy.
+    for _ in &links {
+        pool.carrying.spawn(std::future::pending());
+    }
+    pool.free(links.pop().expect("a link"));
+    assert!(told.try_recv().is_err(), "its own call waits on");
+    let slot: Slot = timeout(LONG, other).await.expect("in time").expect("no panic").expect("room");
+    pool.free(links.pop().expect("a link"));
+    assert!(matches!(told.try_recv(), Ok(Way::Used(_))), "nobody else waits");
+    drop(slot);
 }
 
 #[tokio::test]

@@ -1,0 +1,127 @@
+//! Barren connections: those that were made and carried no answer.
+//!
+//! A hook that accepts, and hangs up, costs both sides a handshake for each call. After some in a row calls fail at once
+//! with what the last one came to, and one in a while tries again.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::model::CallFailure;
+
+/// So many in a row are no reason to wait: a hook that restarts breaks all its connections.
+const MOST_IN_A_ROW: u32 = 16;
+/// Between two tries: the first pause, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The connections to one hook that carried no answer.
+#[derive(Debug, Default)]
+pub(super) struct Barren(Mutex<Row>);
+
+#[derive(Debug, Default)]
+struct Row {
+    length: u32,
+    /// Counts the failures that made the pause longer; those that were begun before are of an earlier one.
+    pauses: u64,
+    pause: Duration,
+    /// The next try.
+    next: Option<Instant>,
+    last: Option<CallFailure>,
+}
+
+/// A connection that is being made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pauses: u64,
+}
+
+impl Barren {
+    fn row(&self) -> MutexGuard<'_, Row> {
+        // Nothing panics while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection may be made, or this is what the last one came to.
+    pub(super) fn attempt(&self, now: Instant) -> Result<Attempt, CallFailure> {
+        let mut row = self.row();
+        let attempt = Attempt { pauses: row.pauses };
+        match (row.next, &row.last) {
+            (Some(next), Some(last)) if now < next => Err(last.clone()),
+            (Some(_), _) => {
+                row.next = Some(now + row.pause);
+                Ok(attempt)
+            }
+            (None, _) => Ok(attempt),
+        }
+    }
+
+    /// This one carried no answer.
+    pub(super) fn failed(&self, attempt: Attempt, now: Instant, failure: &CallFailure) {
+        let mut row = self.row();
+        row.length = row.length.saturating_add(1);
+        row.last = Some(failure.clone());
+        if row.length >= MOST_IN_A_ROW && attempt.pauses == row.pauses {
+            row.pauses += 1;
+            row.pause = (row.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            row.next = Some(now + row.pause);
+        }
+    }
+
+    /// A connection has carried an answer.
+    pub(super) fn answered(&self) {
+        let mut row = self.row();
+        if row.length > 0 {
+            *row = Row { pauses: row.pauses + 1, ..Row::default() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost() -> CallFailure {
+        CallFailure::Connection("gone".into())
+    }
+
+    /// How many of a hook's connections there are in that time, were one wanted every millisecond; none carries an answer.
+    fn made(barren: &Barren, from: Instant, millis: u64) -> usize {
+        let times = (0..millis).map(|after| from + Duration::from_millis(after));
+        let made = times.filter(|now| match barren.attempt(*now) {
+            Ok(attempt) => {
+                barren.failed(attempt, *now, &lost());
+                true
+            }
+            Err(failure) => failure != lost(),
+        });
+        made.count()
+    }
+
+    #[test]
+    fn a_hook_that_hangs_up_on_everybody_is_tried_once_a_second() {
+        let (barren, began) = (Barren::default(), Instant::now());
+        // 16 at once, then after 50, 100, 200, 400, 800 ms, and every second.
+        assert_eq!(made(&barren, began, 2000), 16 + 5);
+        assert_eq!(made(&barren, began + Duration::from_secs(2), 10_000), 10);
+    }
+
+    #[test]
+    fn an_answer_ends_the_pauses() {
+        let (barren, now) = (Barren::default(), Instant::now());
+        assert_eq!(made(&barren, now, 100), 16 + 1);
+        barren.answered();
+        assert_eq!(made(&barren, now, 16), 16);
+    }
+
+    #[test]
+    fn connections_that_break_together_cost_one_pause() {
+        let (barren, now) = (Barren::default(), Instant::now());
+        let attempts: Vec<_> = (0..64).map(|_| barren.attempt(now).expect("may be made")).collect();
+        attempts.into_iter().for_each(|attempt| barren.failed(attempt, now, &lost()));
+        assert!(barren.attempt(now).is_err());
+        assert!(barren.attempt(now + FIRST_PAUSE).is_ok());
+        assert!(barren.attempt(now + FIRST_PAUSE).is_err(), "one is enough to find out");
+    }
+}

@@ -1,0 +1,28 @@
+//! Resources: what the connections to all hooks share.
+
+use std::sync::Arc;
+
+use super::{connection_budget::ConnectionBudget, resolve::Resolver};
+use crate::memory::MemoryBudget;
+
+/// What the connections to all hooks share.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    /// What answers are held in.
+    pub memory: Arc<MemoryBudget>,
+    /// How many connections there may be.
+    pub connections: Arc<ConnectionBudget>,
+    pub(super) resolver: Arc<Resolver>,
+}
+
+impl Resources {
+    /// These, and a resolver.
+    pub fn new(memory: Arc<MemoryBudget>, connections: Arc<ConnectionBudget>) -> Self {
+        Self { memory, connections, resolver: Arc::default() }
+    }
+
+    /// Without a limit for all: for those who ask a few hooks and no others.
+    pub fn unlimited() -> Self {
+        Self::new(MemoryBudget::unlimited(), ConnectionBudget::new(usize::MAX))
+    }
+}
