@@ -9,13 +9,14 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use super::{
     Running, Settings,
     listeners::{self, BindError},
     run::{self, Parts},
     settings::AuditLog,
+    unwaited::UnwaitedRuntime,
 };
 use crate::{
     clock::{Moment, slept},
@@ -163,21 +164,23 @@ fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) 
 
 /// The control plane's runtime. What it does on threads beside its own, reading and checking the configuration above
 /// all, gives way to reviews: a large configuration keeps a core busy for longer than a review takes.
-fn control_runtime() -> io::Result<Runtime> {
+fn control_runtime() -> io::Result<UnwaitedRuntime> {
+    UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))
+}
+
+/// Lets reviews go before the calling thread.
+pub(crate) fn give_way() {
     /// A quarter of a core's time while a worker wants all of it: enough for a read to keep its deadline.
     const NICENESS: i32 = 5;
-    let gives_way = || {
-        // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer. Where all of us
-        // is nicer already, root would be let put these threads before the reviews.
-        if rustix::process::getpriority_process(None).is_ok_and(|now| now < NICENESS) {
-            let _ = rustix::process::setpriority_process(None, NICENESS);
-        }
-    };
-    Builder::new_current_thread().enable_all().on_thread_start(gives_way).build()
+    // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer. Where all of us is
+    // nicer already, root would be let put these threads before the reviews.
+    if rustix::process::getpriority_process(None).is_ok_and(|now| now < NICENESS) {
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+    }
 }
 
 /// Waits for the future. On a thread of its own, as whoever starts us may be a runtime's thread.
-fn finish<T: Send>(runtime: &Runtime, future: impl Future<Output = T> + Send) -> T {
+fn finish<T: Send>(runtime: &UnwaitedRuntime, future: impl Future<Output = T> + Send) -> T {
     let ended = thread::scope(|scope| scope.spawn(|| runtime.block_on(future)).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -188,7 +191,7 @@ fn open_audit(log: &AuditLog) -> Result<Audit, StartError> {
         AuditLog::Stdout => "-".as_ref(),
         AuditLog::File(path) => path.as_path(),
     };
-    Audit::to_path(path).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
+    Audit::to_path(path, give_way).map_err(|cause| StartError::Audit { path: path.display().to_string(), cause })
 }
 
 #[cfg(test)]

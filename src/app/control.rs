@@ -1,7 +1,11 @@
 //! Control: what runs beside the workers. It accepts connections and hands them out, reads the configuration, rotates it,
 //! and serves the admin pages.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use tokio::{
     net::TcpListener,
@@ -35,11 +39,12 @@ pub(super) struct Control {
 
 impl Control {
     /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
-    pub(super) async fn run(self, read_every: Duration) -> Drained {
+    pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<Drained>) -> Drained {
         let (mut told, mut publishing) = (self.told, self.publishing);
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
+        let audit = Arc::clone(&self.front.gate().audit);
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
@@ -62,6 +67,9 @@ impl Control {
             drained = serving => Drained { cut: Some(drained.cut) },
             _ = beside => Drained { cut: None },
         };
+        // Nobody else says how it went.
+        let _ = outcome.set(drained);
+        audit.begin_to_close();
         publishing.leave().await;
         drained
     }

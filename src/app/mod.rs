@@ -9,7 +9,9 @@ mod run;
 mod running;
 pub mod settings;
 pub mod signals;
+mod unwaited;
 
 pub use build::{Sidecar, StartError};
 pub use running::{Addresses, Drained, Running};
 pub use settings::Settings;
+pub(crate) use unwaited::UnwaitedRuntime;

@@ -6,18 +6,15 @@ use std::{
     io,
     net::TcpListener,
     os::unix::net::UnixListener,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use tokio::{
-    runtime::{Builder, Runtime},
-    sync::{oneshot, watch},
-};
+use tokio::sync::{oneshot, watch};
 
 use super::{
-    Addresses, Running, Settings, certificates::Certificates, control::Control, descriptors::Descriptors, listeners,
+    Addresses, Running, Settings, UnwaitedRuntime, certificates::Certificates, control::Control, descriptors::Descriptors, listeners,
 };
 use crate::{
     admit::Gate,
@@ -34,7 +31,11 @@ use crate::{
 };
 
 /// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
-const MARGIN: Duration = Duration::from_secs(1);
+const MARGIN: Duration = Duration::from_millis(500);
+/// What the end may take beyond the longest deadline, whatever blocks. The process needs the rest of a second to end.
+const END: Duration = Duration::from_millis(800);
+/// How long a stop waits for an audit sink that takes nothing, where there is time.
+const LAST_RECORDS: Duration = Duration::from_secs(2);
 
 /// What a sidecar is made of before it runs.
 pub(super) struct Parts {
@@ -48,7 +49,7 @@ pub(super) struct Parts {
     pub(super) current: Arc<Current>,
     pub(super) metrics: Arc<Metrics>,
     /// The control plane's runtime, and a client made on it where namespaces are followed.
-    pub(super) runtime: Runtime,
+    pub(super) runtime: UnwaitedRuntime,
     pub(super) cluster: Option<Client>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
@@ -84,14 +85,24 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     let (stop, told) = watch::channel(false);
     let (end, ended) = oneshot::channel();
     // From here on, dropping `running` ends every thread that was started.
-    let mut running = Running { addresses, current, metrics, stop, ended, threads: Vec::new() };
+    let outcome = Arc::new(OnceLock::new());
+    let mut running = Running {
+        addresses,
+        current,
+        metrics,
+        stop,
+        ended,
+        outcome: Arc::clone(&outcome),
+        ends_within: settings.max_deadline + END,
+        threads: Vec::new(),
+    };
     let (over, workers_told) = watch::channel(false);
     let mut workers = Vec::with_capacity(settings.workers.get());
     for index in 0..settings.workers.get() {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = UnwaitedRuntime::new()?;
         workers.push(Worker::new(index, runtime.handle().clone()));
         let until = workers_told.clone();
-        running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(&runtime, until))?);
+        running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(runtime, until))?);
     }
     let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
     let rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
@@ -143,14 +154,15 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     let read_every = settings.read_every;
     let socket = settings.uds.clone();
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
-        let drained = runtime.block_on(control.run(read_every));
+        let drained = runtime.block_on(control.run(read_every, &outcome));
         if let Some(socket) = socket {
             let _ = std::fs::remove_file(socket);
         }
-        // A hung read must not hold us up.
-        runtime.shutdown_background();
+        drop(runtime);
         over.send_replace(true);
-        gate.audit.close();
+        if !gate.audit.close_within(LAST_RECORDS) {
+            tracing::warn!("the audit log does not take its last lines; they are lost");
+        }
         let _ = end.send(drained);
     })?);
     Ok(running)
@@ -169,6 +181,6 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 }
 
 /// Runs what is spawned on the runtime until told that it is over, or nobody is left to tell.
-fn until_true(runtime: &Runtime, mut over: watch::Receiver<bool>) {
+fn until_true(runtime: UnwaitedRuntime, mut over: watch::Receiver<bool>) {
     let _ = runtime.block_on(over.wait_for(|over| *over));
 }

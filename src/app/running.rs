@@ -1,6 +1,12 @@
 //! Running: a sidecar that serves, and how it ends.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, thread::JoinHandle};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    thread::JoinHandle,
+    time::Duration,
+};
 
 use tokio::sync::{oneshot, watch};
 
@@ -42,6 +48,10 @@ pub struct Running {
     pub metrics: Arc<Metrics>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: oneshot::Receiver<Drained>,
+    /// How the drain went, once that is known; records may still be written out then.
+    pub(super) outcome: Arc<OnceLock<Drained>>,
+    /// By when after it was told to stop everything has ended that can.
+    pub(super) ends_within: Duration,
     pub(super) threads: Vec<JoinHandle<()>>,
 }
 

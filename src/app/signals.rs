@@ -5,6 +5,7 @@ use std::io;
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
+    time::sleep,
 };
 
 use super::{Drained, Running};
@@ -19,12 +20,12 @@ pub enum Told {
 }
 
 /// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a second signal does not
-/// wait for that.
+/// wait for that. What blocks is waited for no longer than the longest deadline and a second.
 ///
 /// # Errors
 /// Signals cannot be listened to, or the control plane ended by itself.
 pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
-    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let told = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -41,15 +42,16 @@ pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::
             drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
             _ = terminate.recv() => Ok(Told::Twice),
             _ = interrupt.recv() => Ok(Told::Twice),
+            () = sleep(running.ends_within) => {
+                tracing::error!("something blocks the end, and is not waited for");
+                Ok(Told::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
+            }
         }
     });
-    match told {
-        Ok(Told::Twice) => {
-            tracing::warn!("told to stop twice: reviews under way are cut");
-            // The process ends with the main thread; its other threads are not waited for.
-            std::mem::forget(running);
-        }
-        Ok(Told::Once(_)) | Err(_) => drop(running),
+    if told.as_ref().is_ok_and(|told| *told == Told::Twice) {
+        tracing::warn!("told to stop twice: reviews under way are cut");
     }
+    // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing to do.
+    std::mem::forget(running);
     told
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use self::place::{Place, PlaceArgs, PlaceError};
 use super::{Ending, complain, misused};
 use crate::{
+    app::UnwaitedRuntime,
     model::{BreakGlass, break_glass::LONGEST},
     snapshot::{self, Problem, SourceFile},
 };
@@ -104,7 +105,7 @@ impl BreakGlassCommand {
             Err(error @ PlaceError::NoFolder(_)) => return complain(&error),
             Err(error) => return misused("break-glass", &error),
         };
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        let runtime = match UnwaitedRuntime::new() {
             Ok(runtime) => runtime,
             Err(error) => return complain(&error),
         };

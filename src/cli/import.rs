@@ -11,7 +11,6 @@ use std::{
 };
 
 use clap::ValueEnum;
-use tokio::runtime::Builder;
 
 use self::{
     folder::Written,
@@ -19,6 +18,7 @@ use self::{
 };
 use super::{Ending, check, complain};
 use crate::{
+    app::UnwaitedRuntime,
     kube::{Access, Client, KubeError, List},
     rotate::OnHazard,
 };
@@ -97,7 +97,7 @@ impl Import {
     }
 
     fn import(self) -> Result<(String, Ending), String> {
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
         let access = Access::find(self.kubeconfig, self.context);
         let (server, lists) =
             runtime.block_on(read(&access, self.kind.phases())).map_err(|error| format!("{error}; {}", error.fix()))?;

@@ -1,14 +1,27 @@
 //! The log: lines on stderr, as text or JSON. Never an object's content; the code that logs sees to that.
 
-use std::{env, io};
+use std::{env, io, time::Duration};
 
 use tracing_subscriber::EnvFilter;
+
+use crate::{
+    app::build::give_way,
+    telemetry::log::{self, LogLines},
+};
 
 /// The environment's word on what is logged.
 const VARIABLE: &str = "GATEPOST_LOG";
 
 /// A package that logs each failed call of a client, every second while an apiserver is away. Who calls says so once.
 const QUIET: &str = "kube_client=off";
+
+/// How long the process stays for the sake of its last log lines.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
+/// Writes the last lines, where a log was started, and where stderr takes them.
+pub(super) fn close() {
+    log::close(LAST_LINES);
+}
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -49,11 +62,12 @@ impl Logging {
         let filter = EnvFilter::builder().parse(format!("{QUIET},{level}")).map_err(|error| {
             format!("{from} {level:?} is not understood: {error}; say error, warn, info, debug or trace")
         })?;
-        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogLines);
         let started = match self.log_format {
             LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
             LogFormat::Json => lines.json().flatten_event(true).try_init(),
         };
+        log::start(give_way).map_err(|error| format!("cannot start logging: {error}"))?;
         started.map_err(|error| format!("cannot start logging: {error}"))
     }
 }

@@ -22,11 +22,14 @@ mod source;
 pub mod status;
 pub mod yaml;
 
-use std::{io::Write, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 
-use crate::kube::plugin;
+use crate::{
+    kube::plugin,
+    telemetry::{Throttle, log},
+};
 
 /// What the process says to whoever started it.
 ///
@@ -139,13 +142,19 @@ pub fn main() -> ExitCode {
         Command::Register(register) => register.run(),
         Command::Runlevels(runlevels) => runlevels.run(),
     };
+    logging::close();
     ending.into()
 }
 
 /// A panic is a bug of ours, and where it happened is all that may be told: what it says may quote an object.
 fn tell_place_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-    let _ = writeln!(std::io::stderr(), "gatepost: panic at {place}; this is a bug in gatepost, please report it");
+    // A panic that can be brought about again and again must not fill the log.
+    static PANICS: Throttle = Throttle::new();
+    if let Some(held_back) = PANICS.pass() {
+        let more = if held_back > 0 { format!(" ({held_back} more before it)") } else { String::new() };
+        log::line(&format!("gatepost: panic at {place}{more}; this is a bug in gatepost, please report it"));
+    }
 }
 
 /// A duration as people write it.
@@ -155,8 +164,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Tells on stderr why a command could not do its work.
 fn complain(what: &dyn std::fmt::Display) -> Ending {
-    // Where stderr is closed there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "gatepost: {what}");
+    log::line(&format!("gatepost: {what}"));
     Ending::Failed
 }
 

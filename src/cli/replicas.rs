@@ -7,13 +7,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tokio::{
-    runtime::Builder,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
 use super::{Ending, complain, source::SourceArgs};
 use crate::{
+    app::UnwaitedRuntime,
     etcd::Client,
     kube,
     replicas::{AdminUrl, Progress, Seen, StatusPlace, ask, read},
@@ -121,14 +119,14 @@ impl Replicas {
 
 /// Looks once.
 pub(super) fn look(args: ReplicaArgs) -> Result<Seen, String> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
     runtime.block_on(async { args.open().await?.look(ANSWER).await })
 }
 
 /// Looks until it is so, cannot become so, or time is up. What is missing is told on stderr, each time it changes; the
 /// end on stdout.
 pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Ending {
-    let runtime = match Builder::new_current_thread().enable_all().build() {
+    let runtime = match UnwaitedRuntime::new() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&error),
     };

@@ -8,10 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::runtime::Builder;
 
 use super::{Ending, ask::ask, complain, duration};
 use crate::{
+    app::UnwaitedRuntime,
     hooks::Method,
     model::{
         Endpoint,
@@ -105,7 +105,7 @@ impl Review {
         }
         let review = review_json::from_file(&name, &Bytes::from(text)).map_err(|error| format!("{name}: {error}"))?;
         let endpoint = self.endpoint()?;
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = UnwaitedRuntime::new()?;
         let began = Instant::now();
         let answer = runtime
             .block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))

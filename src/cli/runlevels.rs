@@ -10,11 +10,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime::Builder;
-
 use self::plan::{Known, Plan, plan};
 use super::{Ending, complain};
 use crate::{
+    app::UnwaitedRuntime,
     kube::{Access, Client, KubeError},
     snapshot::{self, Snapshot},
     source::FileSource,
@@ -123,7 +122,7 @@ impl Runlevels {
             Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
             path => Access::find(path, self.context),
         };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
         runtime.block_on(async {
             let client = Client::open(&access).await.map_err(with_fix)?;
             known.cluster = Some(cluster::read(&client).await.map_err(with_fix)?);

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroUsize,
     path::PathBuf,
+    thread,
     time::Duration,
 };
 
@@ -289,9 +290,14 @@ fn announce(running: &Running) {
     if generation.number > 0 {
         told.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
     }
-    let mut stdout = io::stdout().lock();
-    // A closed stdout is no reason not to serve.
-    let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());
+    // A closed stdout is no reason not to serve, nor is one that nobody reads.
+    let write = move || {
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());
+    };
+    if let Err(error) = thread::Builder::new().name("announce".to_owned()).spawn(write) {
+        tracing::warn!(%error, "cannot tell on stdout where we listen");
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,9 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// First and longest pause after an accept that failed for want of resources.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
+/// How long connections that were cut may take to be gone.
+const CUT: Duration = Duration::from_millis(200);
+
 /// A bound socket.
 #[derive(Debug)]
 pub enum Bound {
@@ -102,7 +105,7 @@ pub async fn serve(
     let _ = timeout(front.limits().drain, ended.recv()).await;
     let cut = open(&workers);
     life.send_replace(Life::Over);
-    let _ = timeout(Duration::from_secs(1), ended.recv()).await;
+    let _ = timeout(CUT, ended.recv()).await;
     Drained { cut }
 }
 

@@ -5,43 +5,33 @@
 //! a request wait.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, Write},
-    path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
-use crossbeam::queue::ArrayQueue;
+use rustix::{
+    fs::{OFlags, fcntl_getfl, fcntl_setfl},
+    io::Errno,
+};
 
-/// Lines that may wait: a tenth of a second at 160,000 reviews a second.
-const WAITING: usize = 16_384;
-/// How often the queue is emptied.
-const EVERY: Duration = Duration::from_millis(100);
-/// Bytes gathered for one write.
-const BATCH: usize = 256 * 1024;
+use super::{
+    line_writer::{Bounds, LineWriter, Written},
+    throttle::Throttle,
+};
+
+/// A tenth of a second at 160,000 reviews a second; each may carry names as long as its caller likes.
+const BOUNDS: Bounds = Bounds { lines: 16_384, bytes: 32 << 20, wakes: false };
+/// How long [`Audit::close`] waits for a sink that takes nothing.
+const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 
 /// The bounded queue to the audit writer.
 #[derive(Debug, Default)]
 pub struct Audit {
-    writer: Option<Writer>,
-}
-
-#[derive(Debug)]
-struct Writer {
-    shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    queue: ArrayQueue<Vec<u8>>,
-    lost: AtomicU64,
-    closing: AtomicBool,
+    writer: Option<LineWriter>,
+    lost: Throttle,
 }
 
 impl Audit {
@@ -50,29 +40,40 @@ impl Audit {
         Self::default()
     }
 
-    /// Appends to the file at `path`, readable by its owner only; `-` is standard output.
-    pub fn to_path(path: &Path) -> io::Result<Self> {
+    /// Appends to the file or the pipe at `path`, which is made readable by its owner only; `-` is standard output. The
+    /// writing thread calls `begin` first.
+    ///
+    /// # Errors
+    /// It cannot be opened. A pipe that nobody reads yet is none: lines are kept, and then lost, until somebody does.
+    pub fn to_path(path: &Path, begin: fn()) -> io::Result<Self> {
         if path == Path::new("-") {
-            return Self::to_sink(io::stdout());
+            return Self::start(io::stdout(), BOUNDS, begin);
         }
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Self::to_sink(options.open(path)?)
+        match opened(path, OFlags::NONBLOCK) {
+            Ok(file) => {
+                // From here on the thread may wait: a reader that is slow for a moment shall miss nothing.
+                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+                Self::start(file, BOUNDS, begin)
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+                Self::start(UnreadPipe { path: path.to_owned(), pipe: None }, BOUNDS, begin)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes to any sink, from a thread of its own.
     pub fn to_sink(sink: impl Write + Send + 'static) -> io::Result<Self> {
-        Self::with_room(sink, WAITING)
+        Self::start(sink, BOUNDS, || {})
     }
 
-    fn with_room(sink: impl Write + Send + 'static, room: usize) -> io::Result<Self> {
-        let shared =
-            Arc::new(Shared { queue: ArrayQueue::new(room), lost: AtomicU64::new(0), closing: AtomicBool::new(false) });
-        let theirs = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("audit".into()).spawn(move || theirs.run(sink))?;
-        Ok(Self { writer: Some(Writer { shared, thread: Mutex::new(Some(thread)) }) })
+    fn start(sink: impl Write + Send + 'static, bounds: Bounds, begin: fn()) -> io::Result<Self> {
+        let mut failing = Failing::default();
+        let writer = LineWriter::start("audit", sink, bounds, begin, move |written| {
+            failing.observe(written);
+            None
+        })?;
+        Ok(Self { writer: Some(writer), lost: Throttle::new() })
     }
 
     /// True when records are written anywhere, so that building one is worth it.
@@ -83,119 +84,99 @@ impl Audit {
     /// Hands one JSON line (without its newline) to the writer, or counts it as lost when the queue is full.
     pub fn push(&self, line: Vec<u8>) {
         let Some(writer) = &self.writer else { return };
-        let shared = &writer.shared;
-        if shared.closing.load(Ordering::Relaxed) || shared.queue.push(line).is_err() {
-            shared.lost.fetch_add(1, Ordering::Relaxed);
+        if !writer.push(line)
+            && let Some(held_back) = self.lost.pass()
+        {
+            let lost = writer.lost();
+            tracing::warn!(
+                lost,
+                held_back,
+                "the audit log takes no more lines; they are lost, and counted as {COUNTED}"
+            );
         }
     }
 
     /// Lines that were not written.
     pub fn lost(&self) -> u64 {
-        self.writer.as_ref().map_or(0, |writer| writer.shared.lost.load(Ordering::Relaxed))
+        self.writer.as_ref().map_or(0, LineWriter::lost)
     }
 
-    /// Writes what waits and ends the thread. Blocks until that is done; later lines are lost. Dropping does the same.
-    pub fn close(&self) {
-        let Some(writer) = &self.writer else { return };
-        writer.shared.closing.store(true, Ordering::Release);
-        let thread = writer.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            thread.thread().unpark();
-            // A writer that panicked has nothing more to tell us.
-            let _ = thread.join();
+    /// Begins to write out what waits; later lines are lost. Does not wait.
+    pub fn begin_to_close(&self) {
+        if let Some(writer) = &self.writer {
+            writer.begin_to_close();
         }
+    }
+
+    /// Writes what waits and ends the thread; later lines are lost. Blocks until that is done, or for half a minute.
+    pub fn close(&self) {
+        self.close_within(CLOSES_WITHIN);
+    }
+
+    /// The same, for so long at most; false when lines still waited then.
+    pub fn close_within(&self, within: Duration) -> bool {
+        self.writer.as_ref().is_none_or(|writer| writer.close(within))
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        self.close();
+        self.begin_to_close();
     }
 }
 
-impl Shared {
-    fn run(&self, sink: impl Write) {
-        let mut sink = Sink { sink, failing: false, torn: false };
-        let mut batch = Vec::with_capacity(BATCH);
-        loop {
-            // Read before emptying: what was pushed before `close` is then surely seen by this round.
-            let closing = self.closing.load(Ordering::Acquire);
-            self.empty(&mut sink, &mut batch);
-            if closing {
-                return;
-            }
-            thread::park_timeout(EVERY);
-        }
-    }
+const COUNTED: &str = "gatepost_audit_lost_total";
 
-    fn empty(&self, sink: &mut Sink<impl Write>, batch: &mut Vec<u8>) {
-        loop {
-            let mut lines = 0_u64;
-            while batch.len() < BATCH {
-                let Some(line) = self.queue.pop() else { break };
-                batch.extend_from_slice(&line);
-                batch.push(b'\n');
-                lines += 1;
-            }
-            if lines == 0 {
-                return;
-            }
-            let written = sink.write(batch);
-            self.lost.fetch_add(lines.saturating_sub(written), Ordering::Relaxed);
-            batch.clear();
-        }
-    }
+/// Does writing fail? Told once, and once when it is over; a disk that flaps, once a second.
+#[derive(Default)]
+struct Failing {
+    now: bool,
+    told: bool,
+    lines: Throttle,
 }
 
-/// Where lines go. A full disk may take the beginning of one, and is told of once.
-struct Sink<W> {
-    sink: W,
-    failing: bool,
-    /// What was written last is not a whole line.
-    torn: bool,
-}
-
-impl<W: Write> Sink<W> {
-    /// Writes whole lines; how many of them were.
-    fn write(&mut self, lines: &[u8]) -> u64 {
-        let (written, ended) = self.write_out(lines);
-        match &ended {
-            Ok(()) if self.failing => tracing::info!("the audit log can be written again"),
-            Err(error) if !self.failing => {
-                tracing::warn!(%error, "the audit log cannot be written; lines are lost, and counted as gatepost_audit_lost_total");
+impl Failing {
+    fn observe(&mut self, written: &Written) {
+        match &written.ended {
+            Ok(()) if self.now && std::mem::take(&mut self.told) => {
+                tracing::info!("the audit log can be written again");
+            }
+            Err(error) if !self.now && self.lines.pass().is_some() => {
+                self.told = true;
+                tracing::warn!(%error, "the audit log cannot be written; lines are lost, and counted as {COUNTED}");
             }
             _ => {}
         }
-        self.failing = ended.is_err();
-        let written = lines.get(..written).unwrap_or_default();
-        self.torn = written.last().map_or(self.torn, |last| *last != b'\n');
-        written.iter().filter(|byte| **byte == b'\n').count() as u64
+        self.now = written.ended.is_err();
+    }
+}
+
+fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// A pipe that nobody read at the start. Opening it waits for a reader, on the thread that writes.
+struct UnreadPipe {
+    path: PathBuf,
+    pipe: Option<File>,
+}
+
+impl Write for UnreadPipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.pipe.is_none() {
+            self.pipe = Some(opened(&self.path, OFlags::empty())?);
+        }
+        self.pipe.as_mut().map_or(Ok(0), |pipe| pipe.write(bytes))
     }
 
-    /// As `write_all`, but tells how far it came. Half a line from before is ended first, so that it spoils no other.
-    fn write_out(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
-        if self.torn {
-            if let Err(error) = self.sink.write_all(b"\n") {
-                return (0, Err(error));
-            }
-            self.torn = false;
-        }
-        let mut written = 0;
-        while written < lines.len() {
-            match self.sink.write(&lines[written..]) {
-                Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-                Ok(more) => written += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return (written, Err(error)),
-            }
-        }
-        (written, self.sink.flush())
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{fs, process::Command};
 
     use super::*;
 
@@ -203,40 +184,27 @@ mod tests {
     fn every_line_is_written_in_order_by_the_time_it_is_closed() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
-        let audit = Audit::to_path(&path).expect("opens");
+        let audit = Audit::to_path(&path, || {}).expect("opens");
         assert!(audit.enabled());
         let lines: Vec<String> = (0..1000).map(|n| format!("{{\"n\":{n}}}")).collect();
         lines.iter().for_each(|line| audit.push(line.clone().into_bytes()));
         audit.close();
-        assert_eq!(std::fs::read_to_string(&path).expect("reads"), lines.join("\n") + "\n");
+        assert_eq!(fs::read_to_string(&path).expect("reads"), lines.join("\n") + "\n");
         audit.push(b"late".to_vec());
         assert_eq!(audit.lost(), 1, "closed");
     }
 
-    /// A sink that says when it is asked to write, and waits for leave.
-    struct Stuck(mpsc::Sender<()>, mpsc::Receiver<()>);
-
-    impl Write for Stuck {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _ = self.0.send(());
-            let _ = self.1.recv();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
-    fn a_full_queue_loses_lines_and_counts_them_without_waiting() {
-        let ((asked, entered), (leave, wait)) = (mpsc::channel(), mpsc::channel());
-        let audit = Audit::with_room(Stuck(asked, wait), 4).expect("starts");
-        audit.push(b"first".to_vec());
-        entered.recv().expect("the writer is stuck with the first line");
-        (0..20).for_each(|_| audit.push(b"line".to_vec()));
-        assert_eq!(audit.lost(), 16);
-        drop(leave);
+    fn a_pipe_that_nobody_reads_yet_keeps_nobody_waiting_and_is_written_once_somebody_does() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("audit.pipe");
+        assert!(Command::new("mkfifo").arg(&path).status().expect("runs").success());
+        let audit = Audit::to_path(&path, || {}).expect("opens");
+        audit.push(b"line".to_vec());
+        let reading = std::thread::spawn(move || fs::read_to_string(path));
+        audit.close();
+        drop(audit);
+        assert_eq!(reading.join().expect("ends").expect("reads"), "line\n");
     }
 
     #[test]
@@ -257,40 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_full_spoils_one_line_and_no_other() {
-        /// Takes so many bytes, then none, until it has room again.
-        struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
-        impl Write for Disk {
-            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                let (kept, room) = &mut *self.0.lock().unwrap();
-                if *room == 0 {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
-                let taken = bytes.len().min(*room);
-                kept.extend_from_slice(&bytes[..taken]);
-                *room -= taken;
-                Ok(taken)
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let disk = Arc::new(Mutex::new((Vec::new(), 8)));
-        let mut sink = Sink { sink: Disk(Arc::clone(&disk)), failing: false, torn: false };
-        assert_eq!(sink.write(b"one\ntwo two\nthree\n"), 1);
-        assert!(sink.failing);
-        assert_eq!(sink.write(b"four\n"), 0);
-        disk.lock().unwrap().1 = 100;
-        assert_eq!(sink.write(b"five\n"), 1);
-        assert!(!sink.failing);
-        assert_eq!(String::from_utf8(disk.lock().unwrap().0.clone()).unwrap(), "one\ntwo \nfive\n");
-    }
-
-    #[test]
     fn off_costs_nothing_and_loses_nothing() {
         let audit = Audit::off();
         audit.push(b"line".to_vec());
-        assert!(!audit.enabled());
+        assert!(!audit.enabled() && audit.close_within(Duration::ZERO));
         assert_eq!(audit.lost(), 0);
     }
 }

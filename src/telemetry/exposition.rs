@@ -17,6 +17,7 @@ use super::{
     HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
     hook::{DroppedAnnotation, FAILURE_KINDS},
+    log,
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
 
@@ -108,7 +109,8 @@ impl Collector for Scrape {
             })
         })?;
         let lost = metrics.read(Reading::AuditLost).unwrap_or(0.0) as u64;
-        family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))
+        family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))?;
+        family(encoder, &table::LOG_LOST, |out| counter(out, &[], log::lost()))
     }
 }
 

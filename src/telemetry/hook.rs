@@ -3,7 +3,7 @@
 use std::{
     array,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use super::{cells::Cells, throttle::Throttle};
@@ -105,7 +105,7 @@ impl HookMetrics {
             calls: Cells::new(workers),
             failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
-            told: Throttle::default(),
+            told: Throttle::new(),
         }
     }
 
@@ -134,7 +134,7 @@ impl HookMetrics {
 
     /// May a failure of this hook be logged now? Then: how many lines were held back since the last.
     pub fn may_tell(&self) -> Option<u64> {
-        self.told.pass(Instant::now())
+        self.told.pass()
     }
 
     fn failed(&self, kind: &str, policy: usize) {

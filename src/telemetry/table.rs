@@ -114,6 +114,8 @@ families! {
         "Time until a certificate ends, negative afterwards: our own (server), the callers' authority (client-ca), and what the configuration holds for a hook (hook:<name>).";
     AUDIT_LOST = Counter "gatepost_audit_lost_total" []
         "Audit lines that were not written because the queue was full or the write failed.";
+    LOG_LOST = Counter "gatepost_log_lost_total" []
+        "Log lines that were not written because stderr did not take them.";
 }
 
 /// The table as a Markdown page.

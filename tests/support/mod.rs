@@ -13,3 +13,4 @@ pub mod http_hook;
 pub mod reviews;
 pub mod scripted_hook;
 pub mod sidecar;
+pub mod stall;
