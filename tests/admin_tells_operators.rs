@@ -159,3 +159,18 @@ async fn configz_shows_how_many_namespaces_are_known_and_since_when() {
     assert_eq!((&known["count"], &known["stale"]), (&json!(1), &json!(false)));
     assert!(known["ageSeconds"].as_f64().expect("a number") < 60.0, "{known}");
 }
+
+#[tokio::test]
+async fn connections_that_are_kept_open_keep_nobody_out() {
+    let current = Arc::new(Current::new(Instant::now()));
+    let address = admin(&current, &Arc::default()).await;
+    let mut kept = Vec::new();
+    for _ in 0..64 {
+        kept.push(TcpStream::connect(address).await.expect("connects"));
+    }
+    assert_eq!(ask(address, "GET", "/livez").await.0, 200);
+    let mut byte = [0];
+    // Closed, whichever way: it was sent nothing.
+    assert!(!matches!(kept[0].read(&mut byte).await, Ok(1)), "the oldest gave way");
+    assert!(kept[63].try_read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+}

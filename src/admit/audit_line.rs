@@ -1,15 +1,48 @@
 //! The audit record of one review: one JSON object, no object contents.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    borrow::Cow,
+    time::{Duration, SystemTime},
+};
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use super::{outcome::Outcome, passage::Passage};
 use crate::{
     live::Generation,
-    model::{BreakGlass, Review, Verdict},
+    model::{BreakGlass, Review, StatusInfo, Verdict},
     telemetry::HookOutcome,
+    wire::answer::{shortened, shortened_to},
 };
+
+/// The most bytes of what was said that a record holds.
+const SAID: usize = 256;
+/// What stands for a reason that a hook made up.
+const OTHER: &str = "Other";
+/// The reasons that Kubernetes has, and ours.
+// source: k8s.io/apimachinery/pkg/apis/meta/v1/types.go, StatusReason.
+const REASONS: [&str; 20] = [
+    "Unauthorized",
+    "Forbidden",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "Gone",
+    "Invalid",
+    "ServerTimeout",
+    "StoreReadError",
+    "Timeout",
+    "TooManyRequests",
+    "BadRequest",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "RequestEntityTooLarge",
+    "UnsupportedMediaType",
+    "InternalError",
+    "Expired",
+    "ServiceUnavailable",
+    "LoadingConfiguration",
+];
 
 /// One line of the audit log; the field names are its schema (`docs/audit.md`).
 #[derive(Serialize)]
@@ -41,7 +74,10 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
+    reason: Option<Cow<'a, str>>,
+    /// What was said, where that is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
     took_us: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bypass: Vec<PassLine<'a>>,
@@ -113,7 +149,18 @@ fn broken(glass: &BreakGlass) -> BrokenLine<'_> {
     }
 }
 
-/// The record of one review.
+/// The reason, which is a hook's text like any other unless it is one of Kubernetes' own.
+fn reason(refusal: &StatusInfo, said: bool) -> Option<Cow<'_, str>> {
+    match &*refusal.reason {
+        "" => None,
+        reason if REASONS.contains(&reason) => Some(reason.into()),
+        reason if said => Some(shortened(reason).into()),
+        _ => Some(OTHER.into()),
+    }
+}
+
+/// The record of one review; `said`: with what hooks said, its beginning.
+#[allow(clippy::too_many_arguments, reason = "each is one field, or several, of one line")]
 pub(super) fn audit_line(
     review: &Review,
     generation: &Generation,
@@ -122,8 +169,10 @@ pub(super) fn audit_line(
     outcomes: &[Outcome<'_>],
     verdict: &Verdict,
     took: Duration,
+    said: bool,
 ) -> Vec<u8> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let refusal = verdict.refusal.as_ref();
     let line = Line {
         time_us: now.as_micros() as u64,
         uid: &review.uid,
@@ -140,8 +189,9 @@ pub(super) fn audit_line(
         revision: generation.revision.to_string(),
         config_age_ms: age.map(|age| age.as_nanos().div_ceil(1_000_000) as u64),
         allowed: verdict.allowed(),
-        code: verdict.refusal.as_ref().map(|refusal| refusal.code),
-        reason: verdict.refusal.as_ref().map(|refusal| &*refusal.reason).filter(|reason| !reason.is_empty()),
+        code: refusal.map(|refusal| refusal.code),
+        reason: refusal.and_then(|refusal| reason(refusal, said)),
+        message: refusal.filter(|_| said).map(|refusal| shortened_to(SAID, &refusal.message)),
         took_us: took.as_micros() as u64,
         bypass: passage
             .passes()

@@ -60,7 +60,7 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
 /// Every annotation that is left out is counted, and one line a second is logged for each hook.
 fn tell_dropped(live: &LiveHook, cause: DroppedAnnotation, count: usize) {
     live.metrics.annotations_dropped(cause, count as u64);
-    if let Some(held_back) = live.metrics.may_tell() {
+    if let Some(held_back) = live.metrics.may_tell_dropped() {
         let cause = cause.as_str();
         tracing::warn!(hook = %live.hook.name, cause, count, held_back, "dropped audit annotations of an answer");
     }

@@ -171,7 +171,8 @@ impl<'a> Case<'a> {
         let took = now().saturating_duration_since(began);
         gate.metrics.request(caller.worker, how, took);
         if gate.audit.enabled() {
-            gate.audit.push(audit_line::audit_line(review, generation, passage, age, outcomes, &verdict, took));
+            let said = gate.audit.has_hook_messages();
+            gate.audit.push(audit_line::audit_line(review, generation, passage, age, outcomes, &verdict, took, said));
         }
         verdict
     }

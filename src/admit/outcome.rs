@@ -37,6 +37,7 @@ pub enum Ending {
 /// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
 fn tell(live: &LiveHook, failure: &CallFailure, what: &str) {
     if let Some(held_back) = live.metrics.may_tell() {
+        let failure = failure.class();
         tracing::warn!(hook = %live.hook.name, %failure, held_back, "{what}");
     }
 }

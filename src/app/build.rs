@@ -102,7 +102,7 @@ impl Sidecar {
         let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
         let tcp = listeners::tcp(settings.listen, tls.is_some())?;
         let admin = listeners::tcp(settings.admin, tls.is_some())?;
-        let audit = open_audit(&settings.audit_log)?;
+        let audit = open_audit(&settings.audit_log)?.with_hook_messages(settings.audit_hook_messages);
         let runtime = control_runtime()?;
         let mut source = finish(&runtime, settings.source.open())?;
         let current = Arc::new(Current::new(Instant::now()));

@@ -63,6 +63,8 @@ pub struct Settings {
     pub tells: StatusPlace,
     /// Where audit records go.
     pub audit_log: AuditLog,
+    /// Records hold the beginning of what hooks say when they reject something.
+    pub audit_hook_messages: bool,
     /// A local file whose break-glass documents count whatever the source does.
     pub break_glass_file: Option<PathBuf>,
     /// How many reasons a rejection gives.
@@ -108,6 +110,7 @@ impl Settings {
             replica: Replica::host(),
             tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,
+            audit_hook_messages: false,
             break_glass_file: None,
             reasons: Reasons::First,
             on_hazard: OnHazard::Warn,

@@ -139,6 +139,12 @@ pub struct Serve {
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
 
+    /// Let the audit log hold the first 256 bytes of what a rejection says, and reasons that a hook made up
+    ///
+    /// What a hook says may repeat the object it was asked about.
+    #[arg(long)]
+    audit_hook_messages: bool,
+
     /// A local file whose break-glass documents count whatever --config does; it must belong to root or to our user
     ///
     /// Read every second, and refused where somebody else may write it. `gatepost break-glass --file` writes it.
@@ -267,6 +273,7 @@ impl Serve {
             replica: self.replica.unwrap_or_else(Replica::host),
             tells,
             audit_log: self.audit_log,
+            audit_hook_messages: self.audit_hook_messages,
             break_glass_file: self.break_glass_file,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,

@@ -1,6 +1,6 @@
 //! The admin address: `/livez`, `/readyz`, `/metrics`, `/configz`. HTTP/1.1, read only.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -11,25 +11,29 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
-    task::JoinSet,
+    task::{AbortHandle, JoinSet, spawn_blocking},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{configz, readiness::Readiness};
+use super::{configz, readiness::Readiness, stall_limit::StallLimit};
 use crate::{
     live::{Current, Namespaces},
     replicas::Replica,
-    telemetry::{self, Metrics},
+    telemetry::{self, Metrics, Throttle},
     tls::ServerTls,
 };
 
 /// By when a request's head must be there.
 const HEAD: Duration = Duration::from_secs(5);
 /// The longest an operator's connection lasts.
-const CONNECTION: Duration = Duration::from_secs(300);
-/// Operators' connections at once.
+const CONNECTION: Duration = Duration::from_secs(60);
+/// Operators' connections at once; one more ends the oldest.
 const CONNECTIONS: usize = 64;
+/// For so long an operator may take nothing of a page.
+const STALL: Duration = Duration::from_secs(10);
+/// Pages that are being made at once, and how long one may take, waiting for its turn included.
+const PAGES: (usize, Duration) = (2, Duration::from_secs(10));
 /// Pause after an accept that failed.
 const PAUSE: Duration = Duration::from_millis(200);
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -52,23 +56,30 @@ pub struct Admin {
 impl Admin {
     /// Serves on the runtime this is polled on until `shutdown`; connections still open are then closed.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        let mut connections = JoinSet::new();
+        let pages = Pages { admin: Arc::new(self), making: Arc::new(Semaphore::new(PAGES.0)) };
+        let (mut connections, mut oldest_first) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
         let accepting = async {
             loop {
-                // Room first: beyond the limit, connections wait in the backlog instead of in our memory.
-                let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        let admin = self.clone();
-                        connections.spawn(async move {
-                            let _permit = permit;
-                            admin.connection(stream).await;
-                        });
                         while connections.try_join_next().is_some() {}
+                        if oldest_first.len() >= CONNECTIONS {
+                            oldest_first.retain(|connection| !connection.is_finished());
+                        }
+                        // Whoever keeps connections open must not keep a probe from asking whether we live.
+                        if oldest_first.len() >= CONNECTIONS
+                            && let Some(oldest) = oldest_first.pop_front()
+                        {
+                            oldest.abort();
+                        }
+                        let pages = pages.clone();
+                        oldest_first.push_back(connections.spawn(async move { pages.connection(stream).await }));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept admin connections; trying again after a pause");
+                        static CANNOT: Throttle = Throttle::new();
+                        if let Some(held_back) = CANNOT.pass() {
+                            tracing::warn!(%error, held_back, "cannot accept admin connections; trying again after a pause");
+                        }
                         sleep(PAUSE).await;
                     }
                 }
@@ -76,9 +87,18 @@ impl Admin {
         };
         tokio::select! { () = accepting => {}, () = shutdown => {} }
     }
+}
 
+/// The pages, as one connection asks for them.
+#[derive(Clone)]
+struct Pages {
+    admin: Arc<Admin>,
+    making: Arc<Semaphore>,
+}
+
+impl Pages {
     async fn connection(&self, stream: TcpStream) {
-        let Some(tls) = &self.tls else { return self.pages(stream).await };
+        let Some(tls) = &self.admin.tls else { return self.pages(stream).await };
         match timeout(HEAD, TlsAcceptor::from(tls.admin()).accept(stream)).await {
             Ok(Ok(stream)) => self.pages(stream).await,
             Ok(Err(error)) => tracing::debug!(%error, "an admin connection's TLS handshake failed"),
@@ -87,8 +107,9 @@ impl Admin {
     }
 
     async fn pages<Io: AsyncRead + AsyncWrite + Unpin>(&self, stream: Io) {
+        let stream = StallLimit::new(stream, STALL);
         let service =
-            service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) });
+            service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request).await) });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
@@ -99,7 +120,7 @@ impl Admin {
         }
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         if !matches!(path, "/livez" | "/readyz" | "/metrics" | "/configz") {
             return text(StatusCode::NOT_FOUND, "there are /livez, /readyz, /metrics and /configz\n".into());
@@ -112,23 +133,46 @@ impl Admin {
         match path {
             "/livez" => text(StatusCode::OK, "ok\n".into()),
             "/readyz" => {
-                let readiness = Readiness::of(&self.current);
+                let readiness = Readiness::of(&self.admin.current);
                 let status = match readiness {
                     Readiness::Ready => StatusCode::OK,
                     Readiness::NeverRead | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
                 };
                 text(status, format!("{readiness}\n"))
             }
-            "/metrics" => match self.metrics.render() {
-                Ok(page) => body(StatusCode::OK, telemetry::CONTENT_TYPE, page),
-                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be printed: {error}\n")),
-            },
-            _ => body(
-                StatusCode::OK,
-                "application/json",
-                format!("{:#}\n", configz::page(&self.current, &self.replica, self.namespaces.as_deref())),
-            ),
+            "/metrics" => self.made(Admin::metrics).await,
+            _ => self.made(Admin::configz).await,
         }
+    }
+
+    /// The page, made on a thread beside this one: of ten thousand hooks it takes as long as many a review.
+    async fn made(&self, make: fn(&Admin) -> Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+        let admin = Arc::clone(&self.admin);
+        let making = async {
+            let turn = Arc::clone(&self.making).acquire_owned().await.ok()?;
+            let made = spawn_blocking(move || {
+                let page = make(&admin);
+                drop(turn);
+                page
+            });
+            made.await.ok()
+        };
+        let late = || text(StatusCode::SERVICE_UNAVAILABLE, "the page could not be made in time; try again\n".into());
+        timeout(PAGES.1, making).await.ok().flatten().unwrap_or_else(late)
+    }
+}
+
+impl Admin {
+    fn metrics(&self) -> Response<Full<Bytes>> {
+        match self.metrics.render() {
+            Ok(page) => body(StatusCode::OK, telemetry::CONTENT_TYPE, page),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be printed: {error}\n")),
+        }
+    }
+
+    fn configz(&self) -> Response<Full<Bytes>> {
+        let page = configz::page(&self.current, &self.replica, self.namespaces.as_deref());
+        body(StatusCode::OK, "application/json", format!("{page:#}\n"))
     }
 }
 

@@ -5,12 +5,16 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 
 use super::refusal::Refusal;
+use crate::telemetry::Throttle;
 
 /// Runs one call. Unwind safety: what a panic leaves half done (the call's message and review) is dropped with the
 /// future. What the panic said is not repeated here: it may quote the object.
 pub(super) async fn caught<T>(deciding: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     AssertUnwindSafe(deciding).catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!("a panic while handling a review; this is a bug in gatepost");
+        static PANICS: Throttle = Throttle::new();
+        if let Some(held_back) = PANICS.pass() {
+            tracing::error!(held_back, "a panic while handling a review; this is a bug in gatepost");
+        }
         Err(Refusal::Bug)
     })
 }

@@ -20,7 +20,7 @@ use super::{
     worker::{Serving, least_busy},
 };
 use crate::{
-    telemetry::{Reading, Refused},
+    telemetry::{Reading, Refused, Throttle},
     tls::{ServerConfig, ServerTls},
 };
 
@@ -143,7 +143,10 @@ impl Door {
                 }
                 Err(error) => {
                     // Most likely too many open files: trying again at once would only burn the core.
-                    tracing::warn!(%error, ?pause, "cannot accept connections; trying again after a pause");
+                    static CANNOT: Throttle = Throttle::new();
+                    if let Some(held_back) = CANNOT.pass() {
+                        tracing::warn!(%error, ?pause, held_back, "cannot accept connections; trying again after a pause");
+                    }
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
                 }
@@ -155,7 +158,10 @@ impl Door {
         let limit = self.front.limits().connections;
         let worker = least_busy(&self.workers).filter(|_| open(&self.workers) < limit);
         let Some(worker) = worker else {
-            tracing::warn!(limit, "too many connections; this one is closed");
+            static TOO_MANY: Throttle = Throttle::new();
+            if let Some(held_back) = TOO_MANY.pass() {
+                tracing::warn!(limit, held_back, "too many connections; this one is closed");
+            }
             return self.front.gate().metrics.refused(Refused::Connections);
         };
         let serving = worker.enter();

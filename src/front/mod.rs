@@ -28,6 +28,7 @@ pub mod readiness;
 mod refusal;
 mod reply;
 mod sniff;
+mod stall_limit;
 mod webhook;
 pub mod worker;
 

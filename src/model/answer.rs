@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{StatusInfo, Unreachable};
+use super::{FailureClass, StatusInfo, Unreachable};
 
 /// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it is
 /// rare and large, and every hook's outcome of every request has room for one.
@@ -125,6 +125,11 @@ impl CallFailure {
             | Self::TooLarge { .. }
             | Self::Overloaded => "failed to call webhook",
         }
+    }
+
+    /// What of it may be logged.
+    pub fn class(&self) -> FailureClass<'_> {
+        FailureClass(self)
     }
 
     /// A bounded label for metrics.

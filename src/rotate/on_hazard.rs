@@ -44,13 +44,20 @@ fn problems(finding: &Finding) -> impl Iterator<Item = Problem> {
     })
 }
 
+/// Hazards of one configuration that are logged.
+const MOST: usize = 100;
+
 /// What is found is told once, when it is new, the worst loudest.
 pub(super) fn tell(findings: &[Finding], before: &[Finding]) {
-    for finding in news(findings, before) {
+    let news = news(findings, before);
+    for finding in news.iter().take(MOST) {
         match finding.severity {
             Severity::Deadlock | Severity::Danger => tracing::warn!("hazard: {finding}"),
             Severity::Gap => tracing::info!("hazard: {finding}"),
         }
+    }
+    if let Some(more) = news.len().checked_sub(MOST).filter(|more| *more > 0) {
+        tracing::warn!(more, "more hazards are shown on /configz and by `gatepost check`");
     }
 }
 

@@ -28,6 +28,8 @@ use crate::{
 };
 use placement::at_its_place;
 
+/// Problems of one rejected configuration that are logged.
+const MOST_PROBLEMS: usize = 100;
 /// So many causes of failed reads are told until one is good again.
 const MOST_CAUSES: usize = 16;
 
@@ -195,8 +197,11 @@ impl Rotator {
             return self.rename_rejected(revision);
         }
         tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
-        for problem in &problems {
+        for problem in problems.iter().take(MOST_PROBLEMS) {
             tracing::error!("{problem}");
+        }
+        if let Some(more) = problems.len().checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
+            tracing::error!(more, "more problems are shown on /configz and by `gatepost check`");
         }
         let since = before.map_or_else(SystemTime::now, |before| before.since);
         self.current.set_rejected(Some(Rejection { problems, revision, since }));

@@ -32,6 +32,7 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 pub struct Audit {
     writer: Option<LineWriter>,
     lost: Throttle,
+    hook_messages: bool,
 }
 
 impl Audit {
@@ -73,7 +74,19 @@ impl Audit {
             failing.observe(written);
             None
         })?;
-        Ok(Self { writer: Some(writer), lost: Throttle::new() })
+        Ok(Self { writer: Some(writer), lost: Throttle::new(), hook_messages: false })
+    }
+
+    /// The same, with the beginning of what hooks say when they reject something.
+    #[must_use]
+    pub fn with_hook_messages(mut self, wanted: bool) -> Self {
+        self.hook_messages = wanted;
+        self
+    }
+
+    /// Does a record hold what a hook has said?
+    pub fn has_hook_messages(&self) -> bool {
+        self.hook_messages
     }
 
     /// True when records are written anywhere, so that building one is worth it.

@@ -90,6 +90,8 @@ pub struct HookMetrics {
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
     /// Log lines about its failures.
     told: Throttle,
+    /// Log lines about what is dropped from its answers.
+    dropped: Throttle,
 }
 
 impl Default for HookMetrics {
@@ -106,6 +108,7 @@ impl HookMetrics {
             failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
             told: Throttle::new(),
+            dropped: Throttle::new(),
         }
     }
 
@@ -135,6 +138,11 @@ impl HookMetrics {
     /// May a failure of this hook be logged now? Then: how many lines were held back since the last.
     pub fn may_tell(&self) -> Option<u64> {
         self.told.pass()
+    }
+
+    /// The same of what is dropped from its answers.
+    pub fn may_tell_dropped(&self) -> Option<u64> {
+        self.dropped.pass()
     }
 
     fn failed(&self, kind: &str, policy: usize) {

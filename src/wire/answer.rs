@@ -76,7 +76,7 @@ pub fn shortened(text: &str) -> String {
 }
 
 /// As [`shortened`], to about so many bytes.
-pub(super) fn shortened_to(longest: usize, text: &str) -> String {
+pub fn shortened_to(longest: usize, text: &str) -> String {
     let (shown, more) = match text.char_indices().map(|(at, _)| at).find(|&at| at > longest) {
         Some(at) => (&text[..at], "…"),
         None => (text, ""),

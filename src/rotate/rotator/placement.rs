@@ -85,6 +85,7 @@ impl Rotator {
             Ok(()) => drop(self.probing.remove(endpoint)),
             Err(failure) if probing.last_failure() == Some(&failure) => return,
             Err(failure) => {
+                // What it says may be told: a probe sends nobody's object, so that there is none to repeat.
                 tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook is not asked there");
                 probing.failed(failure);
             }

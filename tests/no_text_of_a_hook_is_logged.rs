@@ -1,0 +1,93 @@
+//! What a hook writes may repeat the object it was asked about: the log never holds it, the audit log only where that is
+//! wanted, and then its beginning.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+
+mod support;
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Mutex},
+};
+
+use gatepost::{
+    admit::Reasons,
+    telemetry::Audit,
+    wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
+};
+use serde_json::Value;
+use support::{
+    gate::{ask, document, gate, hook},
+    reviews::create_pod,
+    scripted_hook::{Script, ScriptedHook},
+};
+
+const SECRET: &str = "hunter2";
+
+/// What was written.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Kept {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn denial(reason: &str, message: String) -> Script {
+    let status = Status { code: Some(403), reason: Some(reason.into()), message: Some(message), ..Default::default() };
+    Script::Respond(AdmissionResponse { uid: Some("1".into()), status: Some(status), ..Default::default() })
+}
+
+/// What the log and the audit log hold after this answer.
+async fn kept(script: Script, said: bool) -> (String, Value) {
+    let a = ScriptedHook::start(script).await;
+    let mut gate = Arc::into_inner(gate(&document(&[hook("a.example.com", &a.url(), "")]), Reasons::First)).unwrap();
+    let (log, records) = (Kept::default(), Kept::default());
+    gate.audit = Arc::new(Audit::to_sink(records.clone()).unwrap().with_hook_messages(said));
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone());
+    let listening = tracing::subscriber::set_default(lines.finish());
+    let verdict = ask(&gate, create_pod("1", 100)).await;
+    drop(listening);
+    assert!(verdict.refusal.expect("rejected").message.contains(SECRET), "its caller is told");
+    gate.audit.close();
+    (log.text(), serde_json::from_str(&records.text()).unwrap())
+}
+
+#[tokio::test]
+async fn a_failed_call_is_logged_by_its_class() {
+    let (log, record) = kept(Script::Status(13, SECRET), false).await;
+    assert!(log.contains("the hook answered with gRPC status INTERNAL and 7 bytes of text"), "{log}");
+    assert!(!log.contains(SECRET) && !record.to_string().contains(SECRET), "{log}\n{record}");
+    assert_eq!(record["hooks"][0]["failure"], "grpc_status");
+}
+
+#[tokio::test]
+async fn a_reason_that_a_hook_made_up_and_what_it_says_are_in_no_record() {
+    let (log, record) = kept(denial(SECRET, SECRET.to_owned()), false).await;
+    assert!(!log.contains(SECRET) && !record.to_string().contains(SECRET), "{log}\n{record}");
+    assert_eq!((&record["reason"], &record["code"]), (&"Other".into(), &403.into()));
+    let (_, record) = kept(denial("Forbidden", SECRET.to_owned()), false).await;
+    assert_eq!((&record["reason"], &record["message"]), (&"Forbidden".into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn where_it_is_wanted_the_beginning_is_recorded_on_one_line() {
+    let long = format!("{SECRET}\n{}", "x".repeat(10_000));
+    let (log, record) = kept(denial("Secretive", long), true).await;
+    assert!(!log.contains(SECRET), "{log}");
+    let message = record["message"].as_str().unwrap();
+    assert!(message.contains(SECRET) && message.len() < 300 && !message.contains('\n'), "{message}");
+    assert_eq!(record["reason"], "Secretive");
+}
