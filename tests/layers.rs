@@ -33,7 +33,18 @@ const DOORS: [(&str, &[&str]); 14] = [
     ("mimalloc", &["main.rs"]),
     ("prost", &["wire/", "etcd/pb/", "hooks/probe.rs"]),
     ("rcgen", &["cli/demo"]),
-    ("rustix", &["app/build.rs", "app/descriptors.rs", "clock/", "files/", "replicas/replica.rs", "telemetry/audit.rs", "source/guarded.rs"]),
+    (
+        "rustix",
+        &[
+            "app/build.rs",
+            "app/descriptors.rs",
+            "clock/",
+            "files/",
+            "replicas/replica.rs",
+            "telemetry/audit.rs",
+            "source/guarded.rs",
+        ],
+    ),
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and certificate.
     ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/pem.rs"]),
     ("schemars", &["snapshot/schema/"]),

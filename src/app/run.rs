@@ -14,7 +14,8 @@ use std::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    Addresses, Running, Settings, UnwaitedRuntime, certificates::Certificates, control::Control, descriptors::Descriptors, listeners,
+    Addresses, Running, Settings, UnwaitedRuntime, certificates::Certificates, control::Control,
+    descriptors::Descriptors, listeners,
 };
 use crate::{
     admit::Gate,
