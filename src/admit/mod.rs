@@ -20,7 +20,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    live::{Current, Generation, Namespaces, current::STALE_AFTER},
+    live::{Current, Discovery, Generation, Namespaces, current::STALE_AFTER, discovery::Looked},
     model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict, verdict},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
@@ -53,6 +53,8 @@ pub struct Gate {
     pub reasons: Reasons,
     /// The cluster's namespaces, where they are followed.
     pub namespaces: Option<Arc<Namespaces>>,
+    /// What that cluster serves.
+    pub discovery: Option<Arc<Discovery>>,
 }
 
 /// What is to become of hooks that want a review's object in a version that it is not in.
@@ -139,20 +141,42 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// The hooks this request is for. Waits only for a namespace that is not known yet.
+    /// The hooks this request is for. Waits only for a namespace, or a resource, that is not known yet.
     async fn selected(self) -> Result<Selected<'a>, Refusal> {
         let Self { gate, review, caller, began, generation, passage, .. } = self;
         let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began);
-        match select::select(generation, passage, review, caller, &lookup) {
-            Ok(selected) => return Ok(selected),
-            Err(Held::Refused(refusal)) => return Err(refusal),
-            Err(Held::Unknown(namespace)) => lookup.find(&namespace).await,
+        let select = |lookup: &Lookup<'_>| {
+            let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
+            let served = looked.as_ref().and_then(Looked::served);
+            select::select(generation, passage, review, caller, lookup, served)
+        };
+        // Twice at most: for a namespace, and for a resource, that the cluster has just got.
+        let (mut found, mut discovered) = (false, false);
+        loop {
+            match select(&lookup) {
+                Ok(selected) if selected.undiscovered && !discovered => self.discovered().await,
+                Ok(selected) => return Ok(selected),
+                Err(Held::Refused(refusal)) => return Err(refusal),
+                Err(Held::Unknown(namespace)) if found => {
+                    return Err(Box::new(status::namespace_not_found(&namespace)));
+                }
+                Err(Held::Unknown(namespace)) => {
+                    found = true;
+                    lookup.find(&namespace).await;
+                    continue;
+                }
+            }
+            discovered = true;
         }
-        select::select(generation, passage, review, caller, &lookup).map_err(|held| match held {
-            Held::Refused(refusal) => refusal,
-            // It was asked about, and what was found is not asked about again.
-            Held::Unknown(namespace) => Box::new(status::namespace_not_found(&namespace)),
-        })
+    }
+
+    /// Has what the cluster serves read anew, within the request's time.
+    async fn discovered(self) {
+        /// An apiserver that takes longer is not waited for: hooks that may mean the request then fail their call.
+        const LONGEST: Duration = Duration::from_secs(3);
+        let Some(discovery) = &self.gate.discovery else { return };
+        let until = self.caller.deadline.instant().min(now() + LONGEST);
+        let _ = tokio::time::timeout_at(until.into(), discovery.refresh(now())).await;
     }
 
     fn refuse(self, refusal: StatusInfo, how: RequestOutcome) -> Verdict {

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     live::{Generation, LiveHook, Rotation},
-    model::{CallFailure, HookType, Phase, Review},
-    snapshot::{HookSet, How},
+    model::{CallFailure, HookType, Phase, Review, Served, Target},
+    snapshot::{HookSet, How, Wanted},
 };
 
 /// A hook that has a say in a request.
@@ -32,6 +32,8 @@ pub(super) struct Selected<'a> {
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
     /// A hook that a rule would have matched is left out, as break-glass is open for it.
     pub(super) broken: bool,
+    /// A hook may mean the request in another version, and the cluster's word about this resource is older than it.
+    pub(super) undiscovered: bool,
 }
 
 /// Selects the validating hooks of this request.
@@ -45,13 +47,16 @@ pub(super) fn select<'a>(
     review: &Review,
     caller: &Caller,
     lookup: &Lookup<'_>,
+    served: Option<&Served>,
 ) -> Result<Selected<'a>, Held> {
     let mut selected = Selected::default();
     if caller.phase == Phase::Mutate {
         return Ok(selected);
     }
     let mut matching = HookSet::new();
-    generation.snapshot.matching(review, &mut matching);
+    generation.snapshot.matching_where(review, served, &mut matching);
+    let made = Target::as_made(review).resource;
+    let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
     for matched in matching {
         let Some(live) = generation.hooks.get(matched.hook as usize) else { continue };
         let elsewhere = caller.other_versions == OtherVersions::AskedApart;
@@ -68,7 +73,9 @@ pub(super) fn select<'a>(
         let opened = passage.opens(&live.hook.name);
         match live.rotation {
             Rotation::Active { .. } if selects(lookup, live, opened)? => {
-                selected.asked.push(Asked { live, unable: unable(live, matched.how, review), opened });
+                let unable = unable(live, matched.how, review, served);
+                selected.undiscovered |= matches!(matched.how, How::OtherVersion(Wanted::OfRule(_))) && is_newer();
+                selected.asked.push(Asked { live, unable, opened });
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } if matches!(lookup.selects(live), Ok(true)) => selected.probing.push(live),
@@ -88,8 +95,8 @@ fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, H
 
 /// Upstream converts the object for a hook that wants another version; a review holds it in one only, so such a hook
 /// cannot be asked, and must not be passed over in silence either.
-fn unable(live: &LiveHook, how: How, review: &Review) -> Option<Box<CallFailure>> {
+fn unable(live: &LiveHook, how: How, review: &Review, served: Option<&Served>) -> Option<Box<CallFailure>> {
     let How::OtherVersion(wanted) = how else { return None };
-    let wanted = wanted.resource(&live.hook, review).to_string();
+    let wanted = wanted.resource(&live.hook, review, served).to_string();
     Some(Box::new(CallFailure::OtherVersion { wanted, got: review.resource.to_string() }))
 }

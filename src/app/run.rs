@@ -69,6 +69,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
         namespaces: following.as_ref().map(Following::namespaces),
+        discovery: following.as_ref().map(Following::discovery),
     });
     // The one budget of everything that callers and hooks can make grow.
     let budget = MemoryBudget::new(settings.max_inflight_bytes);

@@ -116,7 +116,7 @@ pub struct Serve {
     /// The cluster whose namespaces' labels hooks select by: a kubeconfig, or "in-cluster" for the Pod's service account
     ///
     /// Kube-apiserver does not send them with its reviews. Lists and watches namespaces (the user needs the verbs get,
-    /// list and watch on them), and nothing else. Without it, the labels are those of the Namespace documents in the
+    /// list and watch on them), and asks in which versions the cluster serves what, for matchPolicy Equivalent. Without it, the labels are those of the Namespace documents in the
     /// configuration.
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,

@@ -14,8 +14,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most connections to one hook over all its lanes; or two for each lane, where these are more: one that takes no
-/// more calls may still wait for answers beside its successor.
+/// The most connections to one hook, over all workers, where its workers do not need more.
 const MOST_A_HOOK: usize = 64;
 /// The most further connection attempts at once of dials whose first address is silent. They are not counted as
 /// connections until they win; whoever makes the budget leaves room for them.
@@ -80,13 +79,13 @@ impl ConnectionBudget {
     /// One more hook. It may have a connection for every lane whatever the others do, as long as all that is guaranteed is
     /// not more than the limit; and one more, for the successor of a connection that takes no more calls.
     pub(super) fn share(self: &Arc<Self>, lanes: usize) -> Arc<Share> {
-        let (own, most) = (lanes + 1, MOST_A_HOOK.max(2 * lanes));
+        let own = lanes + 1;
         self.guarantee(own);
         Arc::new(Share {
             own: Arc::new(Semaphore::new(own)),
-            beyond: Arc::new(Semaphore::new(most.saturating_sub(own))),
+            beyond: Arc::new(Semaphore::new(MOST_A_HOOK.saturating_sub(own))),
             guaranteed: own,
-            fair: most / lanes.max(1),
+            fair: (MOST_A_HOOK.max(own) / lanes.max(1)).max(1),
             wanted: AtomicUsize::new(0),
             budget: Arc::clone(self),
         })

@@ -31,29 +31,7 @@ type Ended = (Instant, Result<Arc<[SocketAddr]>, Arc<str>>);
 pub(super) struct Resolver {
     look_up: Arc<LookUp>,
     threads: Arc<Semaphore>,
-    lookups: Mutex<Lookups>,
-}
-
-/// Lookups under way, and ended ones until they are swept.
-#[derive(Default)]
-struct Lookups {
-    by_host: FxHashMap<Box<str>, watch::Receiver<Option<Ended>>>,
-    /// Swept at this number: not at every question, as there may be thousands of names.
-    sweep_at: usize,
-}
-
-impl Lookups {
-    fn get(&self, host: &str) -> Option<watch::Receiver<Option<Ended>>> {
-        self.by_host.get(host).filter(|lookup| is_of_use(lookup)).cloned()
-    }
-
-    fn add(&mut self, host: &str, lookup: watch::Receiver<Option<Ended>>) {
-        if self.by_host.len() >= self.sweep_at {
-            self.by_host.retain(|_, lookup| is_of_use(lookup));
-            self.sweep_at = 2 * self.by_host.len() + MOST_LOOKUPS;
-        }
-        self.by_host.insert(host.into(), lookup);
-    }
+    lookups: Mutex<FxHashMap<Box<str>, watch::Receiver<Option<Ended>>>>,
 }
 
 impl Default for Resolver {
@@ -115,8 +93,9 @@ impl Resolver {
     ) -> Result<Option<watch::Receiver<Option<Ended>>>, Arc<str>> {
         // Nothing panics while the lock is held.
         let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        lookups.retain(|_, lookup| is_of_use(lookup));
         if let Some(lookup) = lookups.get(host) {
-            return Ok(Some(lookup));
+            return Ok(Some(lookup.clone()));
         }
         let Some(thread) = thread.or_else(|| self.threads.clone().try_acquire_owned().ok()) else { return Ok(None) };
         let (result, lookup) = watch::channel(None);
@@ -129,7 +108,7 @@ impl Resolver {
             drop(thread);
         });
         spawned.map_err(|error| format!("no thread to look the name up: {error}"))?;
-        lookups.add(host, lookup.clone());
+        lookups.insert(host.into(), lookup.clone());
         Ok(Some(lookup))
     }
 }
@@ -199,19 +178,6 @@ mod tests {
         assert_eq!(asked.load(SeqCst), 1);
         assert!(resolver.resolve("hook", 3).await.is_ok(), "still fresh");
         assert_eq!(asked.load(SeqCst), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn names_that_were_looked_up_are_forgotten() {
-        let mut lookups = Lookups::default();
-        let ended = || watch::channel(Some((Instant::now(), Ok(Arc::from(somewhere()))))).1;
-        for hook in 0..MOST_LOOKUPS * 10 {
-            lookups.add(&hook.to_string(), ended());
-            assert!(lookups.get(&hook.to_string()).is_some(), "it is fresh");
-            tokio::time::advance(FRESH / 4).await;
-            assert!(lookups.by_host.len() <= MOST_LOOKUPS + 2 * 4, "{}", lookups.by_host.len());
-        }
-        assert!(lookups.get("0").is_none());
     }
 
     #[tokio::test]

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{
+    Method, Request, Response, StatusCode,
+    header::{ACCEPT, ETAG, IF_NONE_MATCH},
+};
 use http_body_util::{BodyExt, Limited};
 use kube::{Config, client::Body};
 use serde_json::Value;
@@ -104,6 +107,27 @@ impl Client {
         tokio::time::timeout(PATIENCE, self.answer(path)).await.map_err(|_| self.late())?
     }
 
+    /// The JSON at `path` in the form that `accept` asks for, and its tag; `None` where it still has that tag.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) async fn get_if_changed(
+        &self,
+        path: &str,
+        accept: &str,
+        tag: Option<&str>,
+    ) -> Result<Option<(Value, Option<String>)>, KubeError> {
+        let asking = async {
+            let answer = self.send_for(path, accept, tag).await?;
+            if answer.status() == StatusCode::NOT_MODIFIED {
+                return Ok(None);
+            }
+            let tag = answer.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+            Ok(Some((self.parsed(path, answer).await?, tag)))
+        };
+        tokio::time::timeout(PATIENCE, asking).await.map_err(|_| self.late())?
+    }
+
     /// The object of that name among those at `path`; `None` where the apiserver says that there is none.
     ///
     /// # Errors
@@ -193,6 +217,11 @@ impl Client {
 
     async fn answer(&self, path: &str) -> Result<Value, KubeError> {
         let answer = self.send(path).await?;
+        self.parsed(path, answer).await
+    }
+
+    /// The JSON of an answer that says yes.
+    async fn parsed(&self, path: &str, answer: Response<Body>) -> Result<Value, KubeError> {
         if !answer.status().is_success() {
             return Err(self.refused(path, answer).await);
         }
@@ -210,7 +239,16 @@ impl Client {
 
     /// The beginning of an answer, whatever its status.
     async fn send(&self, path: &str) -> Result<Response<Body>, KubeError> {
-        let request = Request::get(path).header("accept", "application/json").body(Body::empty());
+        self.send_for(path, "application/json", None).await
+    }
+
+    /// The same in another form, where it does not have that tag any longer.
+    async fn send_for(&self, path: &str, accept: &str, tag: Option<&str>) -> Result<Response<Body>, KubeError> {
+        let mut request = Request::get(path).header(ACCEPT, accept);
+        if let Some(tag) = tag {
+            request = request.header(IF_NONE_MATCH, tag);
+        }
+        let request = request.body(Body::empty());
         let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
         self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))
     }

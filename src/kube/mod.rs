@@ -7,6 +7,7 @@
 mod access;
 mod client;
 mod connection;
+mod discovery;
 mod error;
 mod own;
 mod pages;
@@ -17,6 +18,7 @@ pub use self::{
     access::Access,
     client::Client,
     connection::Connection,
+    discovery::Discoverer,
     error::KubeError,
     own::{MANAGED_BY, OUR_WEBHOOKS, is_our_own},
     pages::List,

@@ -17,7 +17,7 @@ use std::{
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep};
 
-use super::{Namespaces, namespaces::Question};
+use super::{Discovery, Namespaces, namespaces::Question};
 use crate::{
     clock::{Moment, slept},
     kube::{Client, Event, KubeError, Watch},
@@ -38,6 +38,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 pub struct Following {
     client: Client,
     namespaces: Arc<Namespaces>,
+    discovery: Arc<Discovery>,
     questions: mpsc::Receiver<Question>,
 }
 
@@ -45,7 +46,7 @@ impl Following {
     /// Nothing is known yet, and nothing asked before [`Following::run`].
     pub fn new(client: Client) -> Self {
         let (namespaces, questions) = Namespaces::new(Instant::now());
-        Self { client, namespaces, questions }
+        Self { client, namespaces, discovery: Arc::default(), questions }
     }
 
     /// What is known, for those who read it.
@@ -53,9 +54,18 @@ impl Following {
         Arc::clone(&self.namespaces)
     }
 
+    /// What the cluster serves, for those who read it.
+    pub fn discovery(&self) -> Arc<Discovery> {
+        Arc::clone(&self.discovery)
+    }
+
     /// Follows them until dropped. Answers questions about unknown ones beside it.
     pub async fn run(self) {
-        tokio::join!(keep(&self.client, &self.namespaces), answer(&self.client, self.questions));
+        tokio::join!(
+            keep(&self.client, &self.namespaces),
+            answer(&self.client, self.questions),
+            self.discovery.follow(self.client.clone())
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod break_glass;
 pub mod current;
 pub mod departed;
+pub mod discovery;
 pub mod entered;
 pub mod following;
 pub mod generation;
@@ -13,6 +14,7 @@ pub mod target;
 pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead, Rejection};
 pub use departed::Departed;
+pub use discovery::Discovery;
 pub use entered::Entered;
 pub use generation::{Generation, LiveHook, Replacement};
 pub use namespaces::Namespaces;

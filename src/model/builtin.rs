@@ -25,6 +25,11 @@ pub fn builtin(group: &str, resource: &str) -> Option<&'static Builtin> {
     BUILTIN.get(at.ok()?)
 }
 
+/// Is this a group of Kubernetes' own?
+pub fn is_group(group: &str) -> bool {
+    BUILTIN.iter().any(|entry| *entry.group == *group)
+}
+
 /// Resources that an apiserver stores as one, whichever of the groups they are asked for in: what is equivalent to them
 /// under `matchPolicy: Equivalent`. Source: `pkg/kubeapiserver/default_storage_factory_builder.go`,
 /// AddCohabitatingResources and SpecialDefaultResourcePrefixes.

@@ -14,6 +14,7 @@ pub mod revision;
 pub mod rope;
 pub mod rule;
 pub mod selector;
+pub mod served;
 pub mod time;
 pub mod verdict;
 
@@ -31,5 +32,6 @@ pub use revision::Revision;
 pub use rope::Rope;
 pub use rule::{Rule, Scope, Target};
 pub use selector::Selector;
+pub use served::Served;
 pub use time::Deadline;
 pub use verdict::{StatusCause, StatusInfo, Verdict};

@@ -1,6 +1,6 @@
 //! Rule: what a hook cares about; and Target: what a request is about, as rules see it.
 
-use super::{Gvr, Operation, Review};
+use super::{Gvr, Operation, Review, Served, builtin, served};
 
 /// Which objects a rule sees. Upstream: `rules[].scope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +54,49 @@ impl Rule {
             && self.resources.iter().any(|entry| entry_matches(entry, target))
     }
 
-    /// Does this rule mean that very resource, and name other versions of it? A rule for `*` does not: what exists
-    /// only in a version it leaves out, it leaves out.
-    pub fn names_another_version(&self, target: &Target<'_>) -> bool {
+    /// Does this rule see the same objects in another version, or in another group that shares them? That is what it
+    /// means under `matchPolicy: Equivalent`, and kube-apiserver then converts. A rule that names both the group and
+    /// the resource means every version of it; one with `*` those in which it is served, and where nobody knows which
+    /// these are, any. Allocates nothing.
+    pub fn sees_elsewhere(&self, target: &Target<'_>, served: Option<&Served>) -> bool {
         let Gvr { group, version, resource } = target.resource;
-        self.scope_matches(target)
+        let may_see = self.scope_matches(target)
             && self.operations.contains(&target.operation)
-            && self.api_groups.iter().any(|named| **named == **group)
-            && !names(&self.api_versions, version)
-            && self
-                .resources
-                .iter()
-                .any(|entry| entry.split('/').next() == Some(&**resource) && entry_matches(entry, target))
+            && self.resources.iter().any(|entry| entry_matches(entry, target));
+        if !may_see {
+            return false;
+        }
+        let named = |version: &str| names(&self.api_versions, version);
+        if names(&self.api_groups, group) && !named(version) {
+            let by_name = || {
+                let is = |entry: &str| entry.split('/').next() == Some(&**resource) && entry_matches(entry, target);
+                self.api_groups.iter().any(|named| **named == **group) && self.resources.iter().any(|entry| is(entry))
+            };
+            if by_name() || served::versions(served, group, resource).may(named) {
+                return true;
+            }
+        }
+        builtin::other_group(group, resource).is_some_and(|other| {
+            names(&self.api_groups, other) && served::versions_if_any(served, other, resource).may(named)
+        })
+    }
+
+    /// The version, and the group, in which this rule sees what it sees elsewhere.
+    pub fn elsewhere(&self, resource: &Gvr, served: Option<&Served>) -> Gvr {
+        let named = |version: &str| names(&self.api_versions, version);
+        let first = self.api_versions.first().map_or("", |version| version);
+        let (group, name) = (&*resource.group, &*resource.resource);
+        let other = builtin::other_group(group, name).filter(|other| names(&self.api_groups, other));
+        match other {
+            Some(other) if !names(&self.api_groups, group) || named(&resource.version) => {
+                let version = served::versions_if_any(served, other, name).find(named);
+                served::in_version(resource, other, version.unwrap_or(first))
+            }
+            _ => {
+                let version = served::versions(served, group, name).find(named);
+                served::in_version(resource, group, version.unwrap_or(first))
+            }
+        }
     }
 
     fn scope_matches(&self, target: &Target<'_>) -> bool {

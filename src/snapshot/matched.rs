@@ -4,7 +4,7 @@
 //! sends (`matchPolicy`, `docs/reference/webhook-semantics.md` §4 and §8); here a hook that means the request and
 //! wants another version is still named, so that it is never passed over in silence.
 
-use crate::model::{Gvr, Hook, MatchPolicy, Review, Rule, Target};
+use crate::model::{Gvr, Hook, MatchPolicy, Review, Rule, Served, Target};
 
 /// The hooks that mean a request, by their number in [`super::Snapshot::hooks`], ascending, each once. Up to 32 take
 /// no memory of their own.
@@ -35,23 +35,21 @@ pub enum How {
 pub enum Wanted {
     /// The one in which the client made the request.
     AsMade,
-    /// The first one of the hook's rule of this number.
+    /// One that the hook's rule of this number names.
     OfRule(u32),
 }
 
 impl Wanted {
     /// The resource in the version that `hook` wants of `review`.
-    pub fn resource(self, hook: &Hook, review: &Review) -> Gvr {
-        let mut wanted = Target::as_made(review).resource.clone();
-        if let Self::OfRule(number) = self
-            && let Some(rule) = hook.rules.get(number as usize)
-        {
-            if !rule.names_another_version(&Target::as_made(review)) {
-                wanted = review.resource.clone();
+    pub fn resource(self, hook: &Hook, review: &Review, served: Option<&Served>) -> Gvr {
+        let made = Target::as_made(review);
+        match self {
+            Self::OfRule(number) if let Some(rule) = hook.rules.get(number as usize) => {
+                let means_it_as_made = rule.sees_elsewhere(&made, served);
+                rule.elsewhere(if means_it_as_made { made.resource } else { &review.resource }, served)
             }
-            wanted.version = rule.api_versions.first().map_or("", |version| version).into();
+            _ => made.resource.clone(),
         }
-        wanted
     }
 }
 
@@ -61,12 +59,14 @@ pub(super) struct Request<'a> {
     pub(super) made: Target<'a>,
     /// How it was sent, where that is not how it was made.
     pub(super) sent: Option<Target<'a>>,
+    /// Where else its objects may be served.
+    pub(super) served: Option<&'a Served>,
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn of(review: &'a Review) -> Self {
+    pub(super) fn of(review: &'a Review, served: Option<&'a Served>) -> Self {
         let (made, sent) = (Target::as_made(review), Target::as_sent(review));
-        Self { made, sent: (made != sent).then_some(sent) }
+        Self { made, sent: (made != sent).then_some(sent), served }
     }
 
     /// How one rule of a hook, of this number, sees the request.
@@ -84,8 +84,8 @@ impl<'a> Request<'a> {
         if as_sent() {
             return Some(How::AsSent);
         }
-        let near = |target: &Target<'_>| rule.names_another_version(target);
-        let but_for_the_version = equivalent && (near(&self.made) || self.sent.as_ref().is_some_and(near));
-        but_for_the_version.then_some(How::OtherVersion(Wanted::OfRule(number)))
+        let near = |target: &Target<'_>| rule.sees_elsewhere(target, self.served);
+        let elsewhere = equivalent && (near(&self.made) || self.sent.as_ref().is_some_and(near));
+        elsewhere.then_some(How::OtherVersion(Wanted::OfRule(number)))
     }
 }

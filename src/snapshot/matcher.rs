@@ -12,7 +12,7 @@ use super::{
     exempt,
     matched::{HookSet, Matched, Request},
 };
-use crate::model::{Hook, Review};
+use crate::model::{Hook, Review, Served};
 
 /// The compiled rules of all hooks.
 #[derive(Clone, Debug)]
@@ -34,13 +34,14 @@ impl Matcher {
         }
     }
 
-    /// Puts the hooks that mean this request into `out`, ascending, each once. Allocates nothing while `out` has room.
-    pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, out: &mut HookSet) {
+    /// Puts the hooks that mean this request into `out`, ascending, each once; `served` is what is known of where else its
+    /// objects are served. Allocates nothing while `out` has room.
+    pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, served: Option<&Served>, out: &mut HookSet) {
         out.clear();
         if exempt::is_virtual(review) || exempt::is_ours(review) {
             return;
         }
-        let request = Request::of(review);
+        let request = Request::of(review, served);
         self.index.nominate(&request.made, |hook, rule| consider(hooks, &request, hook, rule, out));
         if let Some(sent) = &request.sent {
             self.index.nominate(sent, |hook, rule| consider(hooks, &request, hook, rule, out));

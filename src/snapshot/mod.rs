@@ -45,6 +45,7 @@ pub mod schema;
 mod selector;
 mod service;
 mod spelling;
+mod unknown_versions;
 mod url;
 mod used;
 mod value;
@@ -73,7 +74,7 @@ pub use self::{
     problem::Problem,
     url::{UrlProblem, parse_url},
 };
-use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector, Served};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +188,8 @@ impl Snapshot {
         }
         let matcher = Matcher::after(former, &hooks);
         pause();
+        let mut notes = checked.notes;
+        notes.extend(unknown_versions::notes(&hooks, &origins));
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
@@ -195,7 +198,7 @@ impl Snapshot {
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
             bypasses,
-            notes: checked.notes,
+            notes,
             findings: Vec::new(),
         }
     }
@@ -205,7 +208,12 @@ impl Snapshot {
     /// at all (`docs/reference/webhook-semantics.md` §2). Allocates nothing up to 32 matches. Selectors are not looked
     /// at: they need labels.
     pub fn matching(&self, review: &Review, out: &mut HookSet) {
-        self.matcher.matching(&self.hooks, review, out);
+        self.matching_where(review, None, out);
+    }
+
+    /// The same, where it is known in which versions an apiserver serves what.
+    pub fn matching_where(&self, review: &Review, served: Option<&Served>, out: &mut HookSet) {
+        self.matcher.matching(&self.hooks, review, served, out);
     }
 
     /// The rules that let requests past hooks, in the order of their configurations.

@@ -5,7 +5,7 @@
 //! by [`Caller`]; Gatepost is given what that one sends.
 
 use gatepost::{
-    model::{Gvr, Hook, MatchPolicy, Operation, Target},
+    model::{Gvr, Hook, MatchPolicy, Operation, Served, Target},
     snapshot::{HookSet, How, Snapshot},
     wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
 };
@@ -99,7 +99,7 @@ fn judge(equivalence: &Equivalence, case: &Case) -> Outcome {
     let sent = caller.sends(&as_made)?;
     equal("what the caller sends", sent.as_ref(), case.expect.as_ref())?;
     // A caller that has everything registered would send the request as it was made.
-    let how = seen(&snapshot, &case.attributes, sent.as_ref().unwrap_or(&as_made))?;
+    let how = seen(&snapshot, equivalence, &case.attributes, sent.as_ref().unwrap_or(&as_made))?;
     match (sent, how) {
         (None, None) => Ok(()),
         (Some(sent), Some(How::AsMade)) => equal("as made", &sent, &as_made),
@@ -109,7 +109,14 @@ fn judge(equivalence: &Equivalence, case: &Case) -> Outcome {
 }
 
 /// How Gatepost's hook sees the request when it is sent so.
-fn seen(snapshot: &Snapshot, attributes: &Attributes, sent: &Asked) -> Result<Option<How>, String> {
+fn seen(
+    snapshot: &Snapshot,
+    equivalence: &Equivalence,
+    attributes: &Attributes,
+    sent: &Asked,
+) -> Result<Option<How>, String> {
+    let mut served = Served::default();
+    equivalence.groups.iter().flatten().for_each(|[group, version, resource]| served.add(group, version, resource));
     let review = reviews::review(AdmissionRequest {
         kind: reviews::kind(&sent.kind),
         resource: reviews::resource(&sent.resource),
@@ -123,7 +130,7 @@ fn seen(snapshot: &Snapshot, attributes: &Attributes, sent: &Asked) -> Result<Op
         ..Default::default()
     })?;
     let mut matched = HookSet::new();
-    snapshot.matching(&review, &mut matched);
+    snapshot.matching_where(&review, Some(&served), &mut matched);
     Ok(matched.first().map(|matched| matched.how))
 }
 

@@ -23,6 +23,10 @@ pub enum Asked {
     Watch,
     Get,
     Patch,
+    /// What it serves.
+    Discovery,
+    /// The same, where the caller knew it already.
+    Unchanged,
 }
 
 /// What a watch does next.
@@ -51,6 +55,10 @@ struct State {
     /// Answered with this status, as often as the number says.
     refused: Vec<(Asked, u16)>,
     silent: bool,
+    /// Group, version and resource.
+    serves: Vec<[String; 3]>,
+    /// Tells what it serves as apiservers before 1.27 do: one document a version.
+    old: bool,
     asked: Vec<(Asked, String)>,
     watch: Option<mpsc::UnboundedSender<Next>>,
 }
@@ -141,6 +149,16 @@ impl Apiserver {
         self.next(Next::Cut);
     }
 
+    /// Serves these from now on: group, version and resource.
+    pub fn serves(&self, resources: &[[&str; 3]]) {
+        locked(&self.state).serves = resources.iter().map(|three| three.map(str::to_owned)).collect();
+    }
+
+    /// Tells what it serves as apiservers before 1.27 do.
+    pub fn is_old(&self) {
+        locked(&self.state).old = true;
+    }
+
     fn next(&self, next: Next) {
         let state = locked(&self.state);
         state.watch.as_ref().expect("a watch").send(next).expect("a watch that lives");
@@ -166,11 +184,12 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read).lines();
     while let Ok(Some(first)) = lines.next_line().await {
-        let (mut length, mut patch) = (0, None);
+        let (mut length, mut patch, mut tag) = (0, None, None);
         while let Ok(Some(line)) = lines.next_line().await {
             match line.to_ascii_lowercase().split_once(": ") {
                 Some(("content-length", bytes)) => length = bytes.parse().expect("a length"),
                 Some(("content-type", written)) => patch = Some(written.to_owned()),
+                Some(("if-none-match", known)) => tag = Some(known.to_owned()),
                 _ if line.is_empty() => break,
                 _ => {}
             }
@@ -182,7 +201,10 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
             assert_eq!(written, "application/merge-patch+json");
             serde_json::from_slice(&body).expect("JSON")
         });
-        let (answer, watch) = answer(&state, &path, patch);
+        let (answer, watch) = match discovered(&state, &path, tag.as_deref()) {
+            Some(told) => (told, None),
+            None => answer(&state, &path, patch),
+        };
         let Some(answer) = answer else {
             // Until the caller has had enough.
             let _ = lines.get_mut().read_u8().await;
@@ -206,6 +228,59 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
             }
         }
     }
+}
+
+/// The answer to a question for what is served; `None` where it is another one.
+fn discovered(state: &Mutex<State>, path: &str, tag: Option<&str>) -> Option<Option<String>> {
+    let mut state = locked(state);
+    let place: Vec<&str> = path.split('/').skip(1).collect();
+    let (wanted, version) = match place[..] {
+        ["api" | "apis"] => (None, None),
+        ["api", version] => (Some(""), Some(version)),
+        ["apis", group, version] => (Some(group), Some(version)),
+        _ => return None,
+    };
+    let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for [group, version, resource] in state.serves.iter().filter(|three| three[0].is_empty() == (place[0] == "api")) {
+        groups.entry(group).or_default().entry(version).or_default().push(resource);
+    }
+    let now = format!("\"{:x}\"", state.serves.iter().flatten().map(String::len).sum::<usize>());
+    let body = match (wanted, version) {
+        (Some(group), Some(version)) => {
+            let names = groups.get(group).and_then(|versions| versions.get(version)).into_iter().flatten();
+            // A subresource, as every list has some.
+            let names = names.flat_map(|name| [json!({"name": name}), json!({"name": format!("{name}/status")})]);
+            json!({"kind": "APIResourceList", "resources": names.collect::<Vec<_>>()})
+        }
+        _ if state.old && place[0] == "api" => {
+            json!({"kind": "APIVersions", "versions": groups.values().flat_map(BTreeMap::keys).collect::<Vec<_>>()})
+        }
+        _ if state.old => {
+            let versions =
+                |of: &BTreeMap<&str, Vec<&str>>| of.keys().map(|v| json!({"version": v})).collect::<Vec<_>>();
+            let groups = groups.iter().map(|(name, of)| json!({"name": name, "versions": versions(of)}));
+            json!({"kind": "APIGroupList", "groups": groups.collect::<Vec<_>>()})
+        }
+        _ => {
+            let resources = |of: &[&str]| of.iter().map(|it| json!({"resource": it})).collect::<Vec<_>>();
+            let version = |(version, of): (&&str, &Vec<&str>)| json!({"version": version, "resources": resources(of)});
+            let group = |(name, of): (&&str, &BTreeMap<&str, Vec<&str>>)| json!({"metadata": {"name": name}, "versions": of.iter().map(version).collect::<Vec<_>>()});
+            json!({"kind": "APIGroupDiscoveryList", "items": groups.iter().map(group).collect::<Vec<_>>()})
+        }
+    };
+    let asked = if tag == Some(&*now) { Asked::Unchanged } else { Asked::Discovery };
+    state.asked.push((asked, path.to_owned()));
+    if state.silent {
+        return Some(None);
+    }
+    if let Some(place) = state.refused.iter().position(|(refused, _)| *refused == Asked::Discovery) {
+        let (_, code) = state.refused[place];
+        return Some(Some(whole(code, &json!({"kind": "Status", "code": code, "message": "not for you"}))));
+    }
+    if asked == Asked::Unchanged {
+        return Some(Some("HTTP/1.1 304 Not Modified\r\ncontent-length: 0\r\n\r\n".to_owned()));
+    }
+    Some(Some(whole(200, &body).replacen("\r\n", &format!("\r\netag: {now}\r\n"), 1)))
 }
 
 /// The answer's head and body; none where silence is the answer. For a watch, what is to come.

@@ -87,6 +87,7 @@ fn gate() -> Arc<Gate> {
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
         namespaces: None,
+        discovery: None,
     })
 }
 

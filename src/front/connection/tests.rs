@@ -46,6 +46,7 @@ fn front() -> Arc<Front> {
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
         namespaces: None,
+        discovery: None,
     };
     gate.current.stamp(Instant::now());
     Front::new(Arc::new(gate), Limits::default(), MemoryBudget::new(1 << 20)).expect("front")

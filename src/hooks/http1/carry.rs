@@ -1,6 +1,6 @@
 //! One call, from an idle connection or a new one to its result.
 
-use std::{future::ready, pin::pin, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use http::HeaderValue;
 use tokio::{
@@ -31,9 +31,6 @@ pub(super) struct Carrier {
     pub(super) gone: Arc<Notify>,
     pub(super) turns: Arc<Turns>,
 }
-
-/// Room for a connection, or why there is none.
-pub(super) type Room = Result<Slot, Unreachable>;
 
 /// What a call begins with.
 #[derive(Debug)]
@@ -86,7 +83,7 @@ impl Carrier {
                 Ok(carried) => return carried,
                 Err(lost) if !(lost.unsent || lost.silent && call.again) => return failed(lost.failure),
                 // Its own room in the budget is given back, and taken again in turn.
-                Err(_) => match self.room().await {
+                Err(_) => match self.dialler.room().await {
                     Ok(slot) => New::Dial(slot),
                     Err(why) => return failed(CallFailure::Connect(why)),
                 },
@@ -97,18 +94,6 @@ impl Carrier {
             Way::Wait(_) => return failed(CallFailure::Connect(at_connect("it waits for ever"))),
         };
         self.turns.patiently(self.carry_anew(call, new)).await
-    }
-
-    /// Room for a connection, once there is any.
-    pub(super) async fn room(&self) -> Room {
-        let mut room = pin!(self.dialler.room());
-        tokio::select! {
-            biased;
-            room = &mut room => return room,
-            // It is known to wait by now.
-            () = ready(()) => self.turns.seek_room(),
-        }
-        room.await
     }
 
     /// Carries out a call over a new connection.

@@ -34,9 +34,9 @@ use tokio::{
 
 use super::{
     super::{call::Call, dial::Socket, dialler::Dialler, held::Held, inbox::Inbox, lane::Command},
-    carry::{Carried, Carrier, Room, Way, failed},
+    carry::{Carried, Carrier, Way, failed},
     link::Link,
-    queue::Queue,
+    queue::{Queue, Room},
     turns::{PATIENCE, Resting, Turns},
 };
 use crate::model::{CallFailure, Step, Unreachable};

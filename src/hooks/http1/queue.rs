@@ -1,13 +1,24 @@
 //! Queue: the calls of one lane that wait for a connection.
 
-use std::{collections::VecDeque, future::pending, pin::Pin};
+use std::{
+    collections::VecDeque,
+    future::{pending, ready},
+    pin::{Pin, pin},
+};
 
 use tokio::sync::oneshot;
 
-use super::carry::{Carrier, Room, Way};
+use super::{
+    super::connection_budget::Slot,
+    carry::{Carrier, Way},
+};
+use crate::model::Unreachable;
 
 /// The most calls that wait; beyond, a call fails at once.
 pub(super) const MOST_WAITING: usize = 1024;
+
+/// Room for a connection, or why there is none.
+pub(super) type Room = Result<Slot, Unreachable>;
 
 /// The calls of one lane that wait for a connection, in order. Each of them is carried by a task of its own, which ends
 /// with the call's deadline, and what it would have been told then goes to the next one.
@@ -77,8 +88,17 @@ impl Queue {
             return pending().await;
         }
         let room = self.room.get_or_insert_with(|| {
-            let carrier = carrier.clone();
-            Box::pin(async move { carrier.room().await })
+            let (dialler, turns) = (carrier.dialler.clone(), carrier.turns.clone());
+            Box::pin(async move {
+                let mut room = pin!(dialler.room());
+                tokio::select! {
+                    biased;
+                    room = &mut room => return room,
+                    // It is known to wait by now.
+                    () = ready(()) => turns.seek_room(),
+                }
+                room.await
+            })
         });
         let result = room.as_mut().await;
         self.room = None;

@@ -162,13 +162,13 @@ impl<'a> View<'a> {
     }
 }
 
-/// Would a rule see it? One that names the resource in other versions counts: what it means is then a failed call.
+/// Would a rule see it? One that sees it in another version counts: what it means is then a failed call.
 pub(super) fn by_rules(seen: &Seen<'_>, request: Request, namespace: &str) -> bool {
     debug_assert!(is_looked_for(request.group), "{request:?} is not looked for");
     let resource = request.gvr();
     let target = request.target(&resource, namespace);
     let equivalent = seen.hook.match_policy == MatchPolicy::Equivalent;
-    seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.names_another_version(&target))
+    seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.sees_elsewhere(&target, None))
 }
 
 /// Can this, in a rule, be a group that anything here asks about: Kubernetes' own, or ours? Most rules of many hooks are

@@ -11,7 +11,7 @@ use std::{hash::Hasher as _, sync::Arc};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};
 
-use crate::model::{Hook, Operation, Rule, Scope, Target};
+use crate::model::{Hook, MatchPolicy, Operation, Rule, Scope, Target, builtin};
 
 /// The most combinations under which one rule is filed: thousands of rules that list much shall not take gigabytes.
 pub(super) const MOST_KEYS: usize = 64;
@@ -19,7 +19,10 @@ pub(super) const MOST_KEYS: usize = 64;
 const FEW: usize = 8;
 
 /// The three parts of a key, in the order of the bits of a [`Pattern`].
-type Parts = [Option<u64>; 3];
+pub(super) type Parts = [Option<u64>; 3];
+
+/// The keys of one rule.
+pub(super) type Keys = SmallVec<[Parts; 8]>;
 
 /// Which of the three parts are "any", one bit each.
 type Pattern = usize;
@@ -138,10 +141,45 @@ impl Index {
 fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pattern, Candidate)) {
     for (rule, written) in (0..).zip(&hook.rules) {
         let candidate = Candidate { hook: number, rule, kinds: kinds_of(written) };
-        for parts in keys(written, limit) {
+        let mut all = keys(written, limit);
+        if hook.match_policy == MatchPolicy::Equivalent {
+            elsewhere(written, &mut all);
+        }
+        for parts in all {
             show(key_of(&parts), pattern_of(&parts), candidate);
         }
     }
+}
+
+/// A rule that means objects which another group shares is also filed under what they are there, so that a request looks
+/// itself up no oftener: a handful of keys at most, each for any subresource.
+fn elsewhere(rule: &Rule, keys: &mut Keys) {
+    let has = |list: &[Box<str>], wanted: &str| list.iter().any(|entry| **entry == *wanted);
+    if has(&rule.api_groups, "*") {
+        return;
+    }
+    let before = keys.len();
+    for (resource, groups) in builtin::SHARED {
+        let covers = |entry: &str| ["*", resource].contains(&entry.split('/').next().unwrap_or(entry));
+        if !rule.resources.iter().any(|entry| covers(entry)) {
+            continue;
+        }
+        for (one, other) in [(groups[0], groups[1]), (groups[1], groups[0])] {
+            if has(&rule.api_groups, one) && !has(&rule.api_groups, other) {
+                keys.push([Some(hash_of(other)), Some(hash_of(resource)), None]);
+            }
+        }
+    }
+    // Where it is filed as "any" it is found so.
+    let found_already = |parts: &Parts, keys: &[Parts]| {
+        keys.iter().any(|key| key.iter().zip(parts).all(|(key, part)| key.is_none() || key == part))
+    };
+    let (filed, added) = keys.split_at(before);
+    let added: SmallVec<[Parts; 8]> = added.iter().filter(|parts| !found_already(parts, filed)).copied().collect();
+    keys.truncate(before);
+    keys.extend(added);
+    keys.sort_unstable();
+    keys.dedup();
 }
 
 fn kind_of(operation: Operation, namespaced: bool) -> Kind {
@@ -161,7 +199,7 @@ fn kinds_of(rule: &Rule) -> u8 {
 
 /// Every combination under which a rule is filed, each once; where that is more than `limit`, its longest list becomes
 /// "any".
-pub(super) fn keys(rule: &Rule, limit: usize) -> SmallVec<[Parts; 8]> {
+pub(super) fn keys(rule: &Rule, limit: usize) -> Keys {
     let word = |word: &str| (word != "*").then(|| hash_of(word));
     let entry = |entry: &str| {
         let (resource, sub) = entry.split_once('/').unwrap_or((entry, ""));

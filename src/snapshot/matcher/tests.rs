@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     model::{
         Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Rope, Rule, Scope,
-        Selector, SideEffects, Target, Transport, hook::Address,
+        Selector, Served, SideEffects, Target, Transport, hook::Address,
     },
     snapshot::{How, Wanted},
 };
@@ -62,9 +62,21 @@ fn words(from: &'static [&'static str]) -> impl Strategy<Value = Vec<Box<str>>> 
 fn any_rule() -> impl Strategy<Value = Rule> {
     (
         vec(select(&Operation::ALL[..]), 0..4),
-        words(&["", "apps", "*"]),
+        words(&["", "apps", "events.k8s.io", "*"]),
         words(&["v1", "v2", "*"]),
-        words(&["*", "pods", "namespaces", "pods/status", "pods/*", "*/status", "*/*", "namespaces/status", "pods/"]),
+        words(&[
+            "*",
+            "pods",
+            "events",
+            "events/status",
+            "namespaces",
+            "pods/status",
+            "pods/*",
+            "*/status",
+            "*/*",
+            "namespaces/status",
+            "pods/",
+        ]),
         select(&[Scope::Any, Scope::Namespaced, Scope::Cluster][..]),
     )
         .prop_map(|(operations, api_groups, api_versions, resources, scope)| Rule {
@@ -78,9 +90,9 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 
 fn any_resource() -> impl Strategy<Value = (Gvr, &'static str)> {
     (
-        select(&["", "apps", "other", "*", "admissionregistration.k8s.io"][..]),
+        select(&["", "apps", "other", "*", "events.k8s.io", "admissionregistration.k8s.io"][..]),
         select(&["v1", "v2", "v3"][..]),
-        select(&["pods", "namespaces", "nodes", "validatingadmissionpolicies"][..]),
+        select(&["pods", "events", "namespaces", "nodes", "validatingadmissionpolicies"][..]),
         select(&["", "status", "scale"][..]),
     )
         .prop_map(|(group, version, resource, sub)| {
@@ -126,7 +138,7 @@ fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
     let how = |hook: &Hook| {
         let sees = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));
         let equivalent = hook.match_policy == MatchPolicy::Equivalent;
-        let means = |rule: &Rule| rule.names_another_version(&made) || rule.names_another_version(&sent);
+        let means = |rule: &Rule| rule.sees_elsewhere(&made, None) || rule.sees_elsewhere(&sent, None);
         if about_admission && !hook.sees_admission_config {
             None
         } else if sees(&made) && made == sent {
@@ -151,7 +163,7 @@ proptest! {
         let matcher = Matcher::new(&hooks);
         let mut found = HookSet::new();
         for review in reviews {
-            matcher.matching(&hooks, &review, &mut found);
+            matcher.matching(&hooks, &review, None, &mut found);
             prop_assert_eq!(&found[..], &one_after_the_other(&hooks, &review)[..]);
         }
     }
@@ -183,7 +195,7 @@ proptest! {
         let matcher = Matcher { index: Arc::new(Index::within(&hooks, limit)) };
         let mut found = HookSet::new();
         for review in reviews {
-            matcher.matching(&hooks, &review, &mut found);
+            matcher.matching(&hooks, &review, None, &mut found);
             prop_assert_eq!(&found[..], &one_after_the_other(&hooks, &review)[..]);
         }
     }
@@ -224,7 +236,7 @@ fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option
     let mut review = review(Operation::Create, "g", sent, "things", "", "ns");
     review.request_resource = Some(Gvr { version: made.into(), ..review.resource.clone() });
     let mut found = HookSet::new();
-    Matcher::new(&hooks).matching(&hooks, &review, &mut found);
+    Matcher::new(&hooks).matching(&hooks, &review, None, &mut found);
     assert!(found.len() <= 1);
     found.first().map(|matched| matched.how)
 }
@@ -251,28 +263,107 @@ fn a_hook_is_asked_in_a_version_it_takes_or_named() {
     }
 }
 
-/// It cannot be told whether what exists in a version that `*` leaves out exists in one it takes.
+/// Is a request made for this resource seen by a rule for these, and in which version would it be?
+fn elsewhere(rule: (&str, &str, &str), made: (&str, &str, &str), served: Option<&Served>) -> Option<String> {
+    let (group, version, resource) = rule;
+    let rule = Rule {
+        operations: vec![Operation::Create],
+        api_groups: vec![group.into()],
+        api_versions: vec![version.into()],
+        resources: vec![resource.into()],
+        scope: Scope::Any,
+    };
+    let (resource, sub) = made.2.split_once('/').unwrap_or((made.2, ""));
+    let request = review(Operation::Create, made.0, made.1, resource, sub, "ns");
+    let mut found = HookSet::new();
+    for policy in [MatchPolicy::Exact, MatchPolicy::Equivalent] {
+        let hooks = [hook_of(vec![rule.clone()], policy, false)];
+        Matcher::new(&hooks).matching(&hooks, &request, served, &mut found);
+        match (policy, found.first().map(|matched| matched.how)) {
+            (_, None) => {}
+            (MatchPolicy::Equivalent, Some(How::OtherVersion(wanted))) => {
+                return Some(wanted.resource(&hooks[0], &request, served).to_string());
+            }
+            other => panic!("{rule:?} {made:?}: {other:?}"),
+        }
+    }
+    None
+}
+
+/// Upstream converts what is served in a version that the rule names, by whatever words it does.
 #[test]
-fn only_a_rule_that_names_the_resource_means_it_in_another_version() {
-    let request = review(Operation::Create, "g", "v2", "things", "status", "ns");
-    for (group, resource, means) in [
-        ("g", "things/status", true),
-        ("g", "things/*", true),
-        ("*", "things/status", false),
-        ("g", "*/status", false),
-        ("g", "*/*", false),
+fn a_rule_means_what_is_served_in_its_versions_too() {
+    for (rule, made, wanted) in [
+        (("autoscaling", "v1", "*"), ("autoscaling", "v2", "horizontalpodautoscalers"), Some("autoscaling/v1")),
+        (("*", "v1", "*"), ("autoscaling", "v2", "horizontalpodautoscalers"), Some("autoscaling/v1")),
+        (("*", "v1", "*/*"), ("autoscaling", "v2", "horizontalpodautoscalers/status"), Some("autoscaling/v1")),
+        (("autoscaling", "v1", "*"), ("autoscaling", "v2", "horizontalpodautoscalers/status"), None),
+        (("apps", "v1", "*/scale"), ("apps", "v1beta1", "deployments/scale"), Some("apps/v1")),
+        (("*", "v1", "pods"), ("autoscaling", "v2", "horizontalpodautoscalers"), None),
+        (("batch", "v1", "*"), ("autoscaling", "v2", "horizontalpodautoscalers"), None),
+        // Kubernetes has these in v1 alone.
+        (("*", "v2", "*"), ("", "v1", "pods"), None),
+        (("apps", "v2", "*"), ("apps", "v1", "deployments"), None),
+        // One that names it means it, whatever is served.
+        (("apps", "v2", "deployments"), ("apps", "v1", "deployments"), Some("apps/v2")),
+        // Stored as one, whichever group they are asked for in.
+        (("", "v1", "events"), ("events.k8s.io", "v1", "events"), Some("/v1")),
+        (("", "v1", "*"), ("events.k8s.io", "v1beta1", "events"), Some("/v1")),
+        (("events.k8s.io", "v1", "events"), ("", "v1", "events"), Some("events.k8s.io/v1")),
+        (("events.k8s.io", "*", "*/*"), ("", "v1", "events"), Some("events.k8s.io/v1")),
+        (("extensions", "v1beta1", "ingresses"), ("networking.k8s.io", "v1", "ingresses"), Some("extensions/v1beta1")),
+        (("apps", "v1", "deployments/scale"), ("extensions", "v1beta1", "deployments/scale"), Some("apps/v1")),
+        (("events.k8s.io", "v7", "*"), ("", "v1", "events"), None),
+        (("events.k8s.io", "v1", "*"), ("", "v1", "pods"), None),
     ] {
-        let rule = Rule {
-            operations: vec![Operation::Create],
-            api_groups: vec![group.into()],
-            api_versions: vec!["v1".into()],
-            resources: vec![resource.into()],
-            scope: Scope::Any,
-        };
-        let hooks = [hook_of(vec![rule], MatchPolicy::Equivalent, false)];
-        let mut found = HookSet::new();
-        Matcher::new(&hooks).matching(&hooks, &request, &mut found);
-        assert_eq!(!found.is_empty(), means, "{group} {resource}");
+        let resource = made.2.split('/').next().unwrap_or_default();
+        let wanted = wanted.map(|wanted| format!("{wanted}, Resource={resource}"));
+        assert_eq!(elsewhere(rule, made, None), wanted, "{rule:?} {made:?}");
+    }
+}
+
+/// Whether somebody else's resource is served in the rule's version, nobody knows: then it is not passed over.
+#[test]
+fn a_rule_with_a_star_means_an_unknown_resource_in_any_version() {
+    let made = ("example.com", "v2", "widgets");
+    let seen = |group, resource| elsewhere((group, "v1", resource), made, None).is_some();
+    for (group, resource) in
+        [("example.com", "*"), ("*", "*"), ("*", "*/*"), ("*", "widgets"), ("example.com", "widgets")]
+    {
+        assert!(seen(group, resource), "{group} {resource}");
+    }
+    for (group, resource) in [("example.org", "*"), ("*", "gadgets"), ("example.com", "*/status")] {
+        assert!(!seen(group, resource), "{group} {resource}");
+    }
+}
+
+#[test]
+fn what_an_apiserver_serves_decides_where_it_is_known() {
+    let mut served = Served::default();
+    for (group, version, resource) in [
+        ("", "v1", "events"),
+        ("example.com", "v1", "widgets"),
+        ("example.com", "v2", "widgets"),
+        ("example.com", "v2", "gadgets"),
+        ("networking.k8s.io", "v1", "ingresses"),
+        ("apps", "v1", "deployments"),
+    ] {
+        served.add(group, version, resource);
+    }
+    for (rule, made, means) in [
+        (("example.com", "v1", "*"), ("example.com", "v2", "widgets"), true),
+        (("example.com", "v1", "*"), ("example.com", "v2", "gadgets"), false),
+        (("*", "v1", "*"), ("example.com", "v2", "gadgets"), false),
+        (("example.com", "v1", "gadgets"), ("example.com", "v2", "gadgets"), true),
+        // Newer than what is known.
+        (("example.com", "v1", "*"), ("example.com", "v2", "sprockets"), true),
+        (("new.example.com", "v1", "*"), ("new.example.com", "v2", "widgets"), true),
+        // No longer served at all.
+        (("extensions", "v1beta1", "ingresses"), ("networking.k8s.io", "v1", "ingresses"), false),
+        (("apps", "v1beta1", "*"), ("apps", "v1", "deployments"), false),
+        (("events.k8s.io", "v1", "events"), ("", "v1", "events"), false),
+    ] {
+        assert_eq!(elsewhere(rule, made, Some(&served)).is_some(), means, "{rule:?} {made:?}");
     }
 }
 
@@ -289,7 +380,7 @@ fn what_is_wanted_is_named_as_upstream_names_it() {
     let mut review = review(Operation::Create, "extensions", "v1beta1", "deployments", "", "ns");
     review.request_resource =
         Some(Gvr { group: "apps".into(), version: "v1beta2".into(), resource: "deployments".into() });
-    let named = |wanted: Wanted| wanted.resource(&hook, &review).to_string();
+    let named = |wanted: Wanted| wanted.resource(&hook, &review, None).to_string();
     assert_eq!(named(Wanted::AsMade), "apps/v1beta2, Resource=deployments");
     assert_eq!(named(Wanted::OfRule(0)), "apps/v1, Resource=deployments");
     assert_eq!(named(Wanted::OfRule(1)), "extensions/v2, Resource=deployments");
@@ -309,7 +400,7 @@ fn the_configuration_of_admission_is_seen_by_those_alone_who_may() {
     let seen = |group: &str, resource: &str, of_kind: &str| {
         let review = Review { kind: kind(group, of_kind), ..review(Operation::Update, group, "v1", resource, "", "") };
         let mut found = HookSet::new();
-        matcher.matching(&hooks, &review, &mut found);
+        matcher.matching(&hooks, &review, None, &mut found);
         found.iter().map(|matched| matched.hook).collect::<Vec<_>>()
     };
     let (registration, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
@@ -335,8 +426,8 @@ fn a_huge_rule_takes_bounded_room() {
     let hooks = [hook(vec![rule])];
     let matcher = Matcher::new(&hooks);
     let mut found = HookSet::new();
-    matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "r9", "", "ns"), &mut found);
+    matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "r9", "", "ns"), None, &mut found);
     assert_eq!(found[..], [Matched { hook: 0, how: How::AsMade }]);
-    matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "s9", "", "ns"), &mut found);
+    matcher.matching(&hooks, &review(Operation::Create, "g7", "v8", "s9", "", "ns"), None, &mut found);
     assert!(found.is_empty());
 }

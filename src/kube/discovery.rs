@@ -1,0 +1,114 @@
+//! Discovery: what an apiserver says that it serves, read whole, and cheaply where it has not changed.
+//!
+//! Apiservers since 1.27 tell all in two documents, and by their tags whether these are still the same. Older ones are
+//! asked about each version of each group. Source: `k8s.io/api/apidiscovery/v2`,
+//! `k8s.io/apimachinery/pkg/apis/meta/v1` APIGroupList and APIResourceList.
+
+use serde_json::Value;
+
+use super::{Client, KubeError};
+use crate::model::Served;
+
+const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+/// The two documents: of the core group, and of all others.
+const PATHS: [&str; 2] = ["/api", "/apis"];
+/// So many versions of groups an older apiserver is asked about at most; what others serve is not known.
+const MOST: usize = 500;
+
+/// Reads what one apiserver serves, over and over.
+#[derive(Debug, Default)]
+pub struct Discoverer {
+    last: [Option<Part>; 2],
+}
+
+/// One of the two documents as it was read last.
+#[derive(Debug)]
+struct Part {
+    tag: Option<String>,
+    served: Served,
+}
+
+impl Discoverer {
+    /// Everything that is served; `None` where that is what it was the last time.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub async fn read(&mut self, client: &Client) -> Result<Option<Served>, KubeError> {
+        let mut changed = false;
+        for (path, last) in PATHS.into_iter().zip(&mut self.last) {
+            let tag = last.as_ref().and_then(|last| last.tag.as_deref());
+            let Some((document, tag)) = client.get_if_changed(path, ACCEPT, tag).await? else { continue };
+            let served = match document["kind"].as_str() {
+                Some("APIGroupDiscoveryList") => aggregated(&document),
+                _ => one_by_one(client, path, &document).await?,
+            };
+            if last.as_ref().is_none_or(|last| last.served != served) {
+                changed = true;
+            }
+            // Documents of the older form stay the same while resources come and go.
+            let tag = tag.filter(|_| document["kind"] == "APIGroupDiscoveryList");
+            *last = Some(Part { tag, served });
+        }
+        Ok(changed.then(|| {
+            let mut all = Served::default();
+            self.last.iter().flatten().for_each(|part| all.join(&part.served));
+            all
+        }))
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// All groups in one document.
+fn aggregated(document: &Value) -> Served {
+    let mut served = Served::default();
+    for group in list(document, "items") {
+        let name = group["metadata"]["name"].as_str().unwrap_or_default();
+        for version in list(group, "versions") {
+            let Some(of) = version["version"].as_str() else { continue };
+            // An aggregated apiserver that does not answer: what is told of it may be old, or nothing.
+            if version["freshness"] == "Stale" {
+                served.doubt(name);
+            }
+            for resource in list(version, "resources").filter_map(|resource| resource["resource"].as_str()) {
+                served.add(name, of, resource);
+            }
+        }
+    }
+    served
+}
+
+/// Each version by a question of its own.
+async fn one_by_one(client: &Client, path: &str, document: &Value) -> Result<Served, KubeError> {
+    let mut served = Served::default();
+    for (number, (group, version)) in versions_of(document).into_iter().enumerate() {
+        if number >= MOST {
+            served.doubt(group);
+            continue;
+        }
+        let of = if group.is_empty() { format!("{path}/{version}") } else { format!("{path}/{group}/{version}") };
+        match client.get(&of).await {
+            Ok(document) => {
+                let names = list(&document, "resources").filter_map(|resource| resource["name"].as_str());
+                names.filter(|name| !name.contains('/')).for_each(|name| served.add(group, version, name));
+            }
+            // An aggregated apiserver that does not answer.
+            Err(KubeError::Refused { .. }) => served.doubt(group),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(served)
+}
+
+/// Group and version, all that an older document names.
+fn versions_of(document: &Value) -> Vec<(&str, &str)> {
+    let core = list(document, "versions").filter_map(Value::as_str).map(|version| ("", version));
+    let named = list(document, "groups").flat_map(|group| {
+        let name = group["name"].as_str().unwrap_or_default();
+        list(group, "versions").filter_map(move |version| Some((name, version["version"].as_str()?)))
+    });
+    core.chain(named).collect()
+}

@@ -1,0 +1,157 @@
+//! Discovery: what the followed cluster serves, in which versions; read by requests without a lock.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arc_swap::{ArcSwapOption, Guard};
+use tokio::{
+    sync::{Notify, watch},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    clock::{Moment, Slept, slept},
+    kube::{Client, Discoverer, KubeError},
+    model::Served,
+};
+
+/// What is known is asked for so often; while nothing has changed that is two answers without a body.
+const EVERY: Duration = Duration::from_secs(30);
+/// And no oftener than this, whoever wants it.
+const LEAST: Duration = Duration::from_secs(1);
+/// What is not known right after a reading is not waited for: whoever asks means another cluster.
+const JUST_READ: Duration = Duration::from_secs(2);
+/// One reading takes no longer: an older apiserver is asked many questions.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What was read longer ago counts as not known.
+const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
+
+/// What the followed cluster serves.
+#[derive(Debug)]
+pub struct Discovery {
+    known: ArcSwapOption<Known>,
+    slept: Slept,
+    /// Somebody has met a resource that is not known.
+    wanted: Notify,
+    /// Counts readings, good or not.
+    readings: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Known {
+    served: Arc<Served>,
+    /// When the reading began.
+    at: Moment,
+}
+
+/// One look at what is served. To be held for a moment only: it is lent, not counted.
+pub struct Looked {
+    known: Guard<Option<Arc<Known>>>,
+    age: Duration,
+}
+
+impl Looked {
+    /// What is served, where that is known.
+    pub fn served(&self) -> Option<&Served> {
+        self.known.as_ref().map(|known| &*known.served)
+    }
+}
+
+impl Default for Discovery {
+    fn default() -> Self {
+        Self::by(slept)
+    }
+}
+
+impl Discovery {
+    /// Nothing is known yet; another clock tells how long the machine has slept.
+    pub fn by(slept: Slept) -> Self {
+        Self { known: ArcSwapOption::empty(), slept, wanted: Notify::new(), readings: watch::Sender::new(0) }
+    }
+
+    /// One look, where what is known is not too old to decide on.
+    pub fn look(&self, now: Instant) -> Option<Looked> {
+        let known = self.known.load();
+        let age = known.as_ref().map(|known| Moment::awake_since(now, self.slept).since(known.at))?;
+        (age < TOO_OLD_AFTER).then_some(Looked { known, age })
+    }
+
+    /// This is what is served since a reading that began then.
+    pub fn set(&self, served: Served, at: Moment) {
+        self.known.store(Some(Arc::new(Known { served: Arc::new(served), at })));
+    }
+
+    /// What is known was still so when a reading began.
+    fn stamp(&self, at: Moment) {
+        if let Some(known) = &*self.known.load() {
+            self.known.store(Some(Arc::new(Known { served: Arc::clone(&known.served), at })));
+        }
+    }
+
+    /// Has it read anew, and waits for that, where it was not just read. The caller bounds the wait.
+    pub async fn refresh(&self, now: Instant) {
+        if self.look(now).is_some_and(|looked| looked.age < JUST_READ) {
+            return;
+        }
+        let mut readings = self.readings.subscribe();
+        self.wanted.notify_one();
+        let _ = readings.changed().await;
+    }
+
+    /// Follows what a cluster serves until dropped.
+    pub(super) async fn follow(self: Arc<Self>, client: Client) {
+        let (mut discoverer, mut told) = (Discoverer::default(), None::<KubeError>);
+        loop {
+            let at = Moment::now(slept);
+            match timeout(PATIENCE, discoverer.read(&client)).await {
+                Ok(Ok(changed)) => {
+                    match changed {
+                        Some(served) => self.set(served, at),
+                        None => self.stamp(at),
+                    }
+                    if told.take().is_some() {
+                        tracing::info!("what the cluster serves can be read again");
+                    }
+                }
+                Ok(Err(failure)) if told.as_ref() != Some(&failure) => {
+                    tracing::warn!(
+                        %failure,
+                        fix = failure.fix(),
+                        "cannot read what the cluster serves; rules for other versions of a resource count as matching"
+                    );
+                    told = Some(failure);
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            self.readings.send_modify(|readings| *readings += 1);
+            sleep(LEAST).await;
+            let _ = timeout(EVERY, self.wanted.notified()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_too_long_ago_is_not_known() {
+        fn awake() -> Duration {
+            Duration::ZERO
+        }
+        let (discovery, began) = (Discovery::by(awake), Instant::now());
+        assert!(discovery.look(began).is_none(), "never read");
+        let mut served = Served::default();
+        served.add("apps", "v1", "deployments");
+        discovery.set(served, Moment::awake_since(began, awake));
+        let knows = |after: Duration| {
+            discovery.look(began + after).is_some_and(|looked| looked.served().is_some_and(|served| served.len() == 1))
+        };
+        assert!(knows(Duration::ZERO) && knows(TOO_OLD_AFTER - Duration::from_secs(1)));
+        assert!(!knows(TOO_OLD_AFTER));
+        discovery.stamp(Moment::awake_since(began + TOO_OLD_AFTER, awake));
+        assert!(knows(TOO_OLD_AFTER), "still so");
+    }
+}

@@ -1,0 +1,164 @@
+//! Served: in which versions an apiserver serves a resource, as far as that is known.
+//!
+//! Rules under `matchPolicy: Equivalent` mean a resource in every version in which its objects are served. Who knows
+//! nothing of a resource must take every version for possible: a hook is then named rather than passed over.
+
+use std::collections::BTreeMap;
+
+use super::{Gvr, builtin};
+
+/// The versions of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Versions<'a> {
+    /// Any may be one.
+    Unknown,
+    /// Those of Kubernetes' own.
+    BuiltIn(&'a [&'a str]),
+    /// Those that an apiserver has told of.
+    Told(&'a [Box<str>]),
+}
+
+impl<'a> Versions<'a> {
+    /// Is it so of one of them? Of an unknown one it may be.
+    pub fn may(self, is: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::BuiltIn(all) => all.iter().any(|version| is(version)),
+            Self::Told(all) => all.iter().any(|version| is(version)),
+        }
+    }
+
+    /// The first of which it is so, where they are known.
+    pub fn find(self, is: impl Fn(&str) -> bool) -> Option<&'a str> {
+        match self {
+            Self::Unknown => None,
+            Self::BuiltIn(all) => all.iter().copied().find(|version| is(version)),
+            Self::Told(all) => all.iter().map(AsRef::as_ref).find(|version| is(version)),
+        }
+    }
+}
+
+/// What an apiserver says that it serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    groups: BTreeMap<Box<str>, Group>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Group {
+    resources: BTreeMap<Box<str>, Vec<Box<str>>>,
+    /// A version of it could not be had: there may be more.
+    doubtful: bool,
+}
+
+impl Served {
+    /// The group serves this resource in that version.
+    pub fn add(&mut self, group: &str, version: &str, resource: &str) {
+        let versions = self.groups.entry(group.into()).or_default().resources.entry(resource.into()).or_default();
+        if !versions.iter().any(|known| **known == *version) {
+            versions.push(version.into());
+        }
+    }
+
+    /// What one version of the group serves could not be had.
+    pub fn doubt(&mut self, group: &str) {
+        self.groups.entry(group.into()).or_default().doubtful = true;
+    }
+
+    /// Takes in what another part of the apiserver serves.
+    pub fn join(&mut self, other: &Self) {
+        self.groups.extend(other.groups.iter().map(|(group, resources)| (group.clone(), resources.clone())));
+    }
+
+    /// How many resources, each counted once.
+    pub fn len(&self) -> usize {
+        self.groups.values().map(|group| group.resources.len()).sum()
+    }
+
+    /// Does it serve nothing?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Is a resource that there is newer than this? One of a group that cannot be had may have been there before.
+    pub fn is_older_than(&self, group: &str, resource: &str) -> bool {
+        self.groups.get(group).is_none_or(|found| !found.doubtful && !found.resources.contains_key(resource))
+    }
+}
+
+/// The versions of a resource that there is. Where it is newer than what is known, nothing is. Allocates nothing.
+pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
+    let group_served = served.and_then(|served| served.groups.get(group)).filter(|found| !found.doubtful);
+    match group_served.and_then(|found| found.resources.get(resource)) {
+        Some(told) => Versions::Told(told),
+        None => built_in(group, resource),
+    }
+}
+
+/// The versions of a resource that may not be there at all: the same objects in another group.
+pub(super) fn versions_if_any<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
+    match served {
+        Some(served) if !served.groups.get(group).is_some_and(|found| found.doubtful) => {
+            let found = served.groups.get(group).and_then(|found| found.resources.get(resource));
+            Versions::Told(found.map_or(&[], Vec::as_slice))
+        }
+        _ => built_in(group, resource),
+    }
+}
+
+fn built_in(group: &str, resource: &str) -> Versions<'static> {
+    builtin(group, resource).map_or(Versions::Unknown, |known| Versions::BuiltIn(known.versions))
+}
+
+/// `group/version, Resource=resource` for an object that is in another version.
+pub(super) fn in_version(resource: &Gvr, group: &str, version: &str) -> Gvr {
+    Gvr { group: group.into(), version: version.into(), resource: resource.resource.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told<'a>(served: &'a Served, group: &str, resource: &str) -> Vec<&'a str> {
+        match versions(Some(served), group, resource) {
+            Versions::Told(all) => all.iter().map(AsRef::as_ref).collect(),
+            Versions::BuiltIn(all) => all.to_vec(),
+            Versions::Unknown => vec!["?"],
+        }
+    }
+
+    #[test]
+    fn an_apiservers_word_goes_before_the_table_and_the_table_before_nothing() {
+        let mut served = Served::default();
+        served.add("apps", "v1", "deployments");
+        served.add("example.com", "v1", "widgets");
+        served.add("example.com", "v2", "widgets");
+        served.add("example.com", "v2", "widgets");
+        served.add("metrics.example.com", "v1", "things");
+        served.doubt("metrics.example.com");
+        assert_eq!(told(&served, "apps", "deployments"), ["v1"]);
+        assert_eq!(told(&served, "example.com", "widgets"), ["v1", "v2"]);
+        assert_eq!(told(&served, "batch", "jobs"), ["v1"], "newer than what is known, and built in");
+        assert_eq!(told(&served, "example.com", "gadgets"), ["?"], "newer than what is known");
+        assert_eq!(told(&served, "metrics.example.com", "things"), ["?"], "a version of the group is not known");
+        assert_eq!(versions(None, "example.com", "widgets"), Versions::Unknown);
+        assert_eq!(served.len(), 3);
+        let older = [("example.com", "gadgets"), ("new.example.com", "widgets")];
+        assert!(older.iter().all(|(group, resource)| served.is_older_than(group, resource)));
+        let known = [("example.com", "widgets"), ("metrics.example.com", "others")];
+        assert!(!known.iter().any(|(group, resource)| served.is_older_than(group, resource)));
+    }
+
+    #[test]
+    fn the_same_objects_in_another_group_may_not_be_served() {
+        let mut served = Served::default();
+        served.add("networking.k8s.io", "v1", "ingresses");
+        let elsewhere = |served: Option<&Served>| {
+            versions_if_any(served, "extensions", "ingresses").find(|_| true).map(str::to_owned)
+        };
+        assert_eq!(elsewhere(Some(&served)), None);
+        assert_eq!(elsewhere(None).as_deref(), Some("v1beta1"));
+        served.doubt("extensions");
+        assert_eq!(elsewhere(Some(&served)).as_deref(), Some("v1beta1"));
+    }
+}
