@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::model::{Hook, Operation, Scope};
+use crate::model::{Hook, Operation, Scope, builtin};
 
 /// Groups whose resources every apiserver since 1.25 serves in v1 only: for them "*" and "v1" are the same.
 const ONLY_V1: [&str; 6] = ["", "apps", "batch", "policy", "rbac.authorization.k8s.io", "scheduling.k8s.io"];
@@ -62,11 +62,15 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
         }
     }
     let twice = asked_twice(&atoms);
-    let all: Vec<_> = atoms.into_keys().collect();
+    // The same objects by another group: an apiserver sends them in one of the two, so that a hook that takes this one
+    // alone cannot share an entry with one that takes the other.
+    let apart = |one: &Atom, other: &Atom| one.shares_objects_with(other) && atoms.get(one) != atoms.get(other);
+    let all: Vec<_> = atoms.keys().cloned().collect();
     let kept = all.iter().filter(|atom| !all.iter().any(|other| other != *atom && atom.is_within(other)));
     let mut entries: Vec<Vec<&Atom>> = Vec::new();
     for atom in kept {
-        match entries.iter_mut().find(|entry| !entry.iter().any(|other| atom.contradicts(other))) {
+        let fits = |entry: &Vec<&Atom>| !entry.iter().any(|other| atom.contradicts(other) || apart(atom, other));
+        match entries.iter_mut().find(|entry| fits(entry)) {
             Some(entry) => entry.push(atom),
             None => entries.push(vec![atom]),
         }
@@ -92,6 +96,9 @@ fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>>
             if one.contradicts(other) && one.shares_a_version_with(other) {
                 twice.extend(hooks.iter().chain(others).cloned());
             }
+            if one.shares_objects_with(other) && hooks != others {
+                twice.extend(hooks.intersection(others).cloned());
+            }
         }
     }
     twice
@@ -106,6 +113,19 @@ impl Atom {
             && meet(self.resource().1, other.resource().1)
             && meet(self.scope, other.scope)
             && !self.operations.is_disjoint(&other.operations)
+    }
+
+    /// Do both see the same objects, each in another group?
+    fn shares_objects_with(&self, other: &Self) -> bool {
+        self.group != other.group
+            && !self.operations.is_disjoint(&other.operations)
+            && meet(self.scope, other.scope)
+            && builtin::SHARED.iter().any(|(resource, groups)| {
+                let is_one = |atom: &Self| {
+                    groups.iter().any(|group| *group == &*atom.group) && within(resource, atom.resource().0)
+                };
+                is_one(self) && is_one(other)
+            })
     }
 
     /// Does the other see whatever this one sees, in the same version?

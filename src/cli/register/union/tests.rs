@@ -115,3 +115,19 @@ fn the_order_of_hooks_does_not_matter() {
     let turned: Vec<_> = all.iter().rev().cloned().collect();
     assert_eq!(union(&all), union(&turned));
 }
+
+/// Sent by way of one group, a hook that takes the other alone would not be asked.
+#[test]
+fn events_are_sent_to_each_hook_in_the_group_that_it_takes() {
+    let (entries, twice) = told(&[&["CREATE | '' | v1 | events"], &["CREATE | events.k8s.io | v1 | events"]]);
+    assert_eq!(entries, [["CREATE||v1|events"], ["CREATE|events.k8s.io|v1|events"]]);
+    assert!(twice.is_empty(), "{twice:?}");
+    // A hook that takes both is asked once where it stands alone.
+    one_entry(&[&["CREATE | '', events.k8s.io | v1 | events"]], &["CREATE|,events.k8s.io|v1|events"]);
+    let (entries, twice) = told(&[&["CREATE | '', events.k8s.io | v1 | events"], &["CREATE | '' | v1 | events"]]);
+    assert_eq!((entries.len(), &*twice), (2, &["a.example.com".to_owned()][..]));
+    one_entry(
+        &[&["CREATE | '' | v1 | pods"], &["CREATE | events.k8s.io | v1 | events"]],
+        &["CREATE||v1|pods", "CREATE|events.k8s.io|v1|events"],
+    );
+}
