@@ -121,9 +121,7 @@ impl Atom {
             && !self.operations.is_disjoint(&other.operations)
             && meet(self.scope, other.scope)
             && builtin::SHARED.iter().any(|(resource, groups)| {
-                let is_one = |atom: &Self| {
-                    groups.iter().any(|group| *group == &*atom.group) && within(resource, atom.resource().0)
-                };
+                let is_one = |atom: &Self| groups.contains(&&*atom.group) && within(resource, atom.resource().0);
                 is_one(self) && is_one(other)
             })
     }
