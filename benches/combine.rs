@@ -44,6 +44,7 @@ fn hooks(count: usize) -> Vec<LiveHook> {
             rotation: Rotation::Active { since: SystemTime::UNIX_EPOCH },
             metrics: metrics.hook(&hook.name),
             replacing: None,
+            overdue: None,
         })
         .collect()
 }

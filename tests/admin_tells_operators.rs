@@ -67,6 +67,57 @@ async fn ready_once_the_configuration_was_read_until_it_drains() {
 }
 
 #[tokio::test]
+async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_more() {
+    use gatepost::{
+        hooks::Channel,
+        live::{LiveHook, Overdue, Rotation, Target},
+        model::{Step, Unreachable},
+        snapshot::{SourceFile, load},
+    };
+    let (current, metrics) = (Arc::new(Current::new(Instant::now())), Arc::new(Metrics::new(1)));
+    let address = admin(&current, &metrics).await;
+    current.stamp(Instant::now());
+    assert_eq!(ask(address, "GET", "/readyz?verbose").await.2, "ok\n");
+    let text = r#"{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {"name": "c"},
+        "externalAdmissionHooks": [{"name": "h.x", "clientConfig": {"url": "http://127.0.0.1:1/p"}, "rules": []}]}"#;
+    let file = SourceFile { name: "a.json".into(), bytes: text.into() };
+    let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("sound");
+    let hook = Arc::clone(&snapshot.hooks[0]);
+    let channel = Channel::open(hook.endpoint.clone(), None, &[tokio::runtime::Handle::current()]);
+    let since = SystemTime::UNIX_EPOCH;
+    let refused = Unreachable::at(Step::Connect, "refused").into();
+    let overdue = Overdue { since, within: Duration::from_secs(300), last_failure: Some(refused) };
+    let live = LiveHook {
+        target: Target::new(Arc::clone(&hook), channel),
+        metrics: metrics.hook(&hook.name),
+        hook,
+        rotation: Rotation::Probing { since, last_failure: None },
+        replacing: None,
+        overdue: Some(overdue),
+    };
+    let generation = Generation {
+        number: 1,
+        digest: String::new(),
+        revision: gatepost::model::Revision::Store(1),
+        published: since,
+        snapshot: Arc::new(snapshot),
+        hooks: vec![live],
+        bypassed: Vec::new(),
+    };
+    current.publish(Arc::new(generation));
+    let (status, _, body) = ask(address, "GET", "/readyz?verbose").await;
+    let told = "[-] hook h.x: has passed no probe within 5m; it is not asked, and what it would refuse passes: \
+                cannot connect: refused (step: connect)";
+    assert_eq!((status, body), (200, format!("ok, degraded\n{told}\n")));
+    assert_eq!(ask(address, "GET", "/readyz").await.2, "ok\n", "whoever asks for less is told less");
+    let page: Value = serde_json::from_str(&ask(address, "GET", "/configz").await.2).expect("JSON");
+    let hook = &page["hooks"][0];
+    assert_eq!((&hook["overdue"]["probeWithin"], &hook["protocol"]["path"]), (&json!("5m"), &json!("/p")));
+    let reported = &page["replica"]["hooks"][0]["overdue"];
+    assert_eq!(reported, "it is not asked, and what it would refuse passes");
+}
+
+#[tokio::test]
 async fn other_paths_and_methods_are_refused_in_words() {
     let address = admin(&Arc::new(Current::new(Instant::now())), &Arc::default()).await;
     let (status, _, body) = ask(address, "GET", "/secret").await;

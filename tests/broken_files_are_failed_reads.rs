@@ -114,6 +114,38 @@ async fn garbage_is_rejected_and_never_applied() {
     tokio::task::spawn_blocking(|| drop(configured)).await.expect("stops");
 }
 
+/// As `helm template … > gatepost.yaml` does it: emptied at the start, written at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
+    let a = ScriptedHook::start(Script::Deny("no")).await;
+    let entry = hook("a.example.com", &a.url(), "");
+    let configured = Configured::start(std::slice::from_ref(&entry));
+    let (current, path) = (&configured.running.current, configured.folder.path().join("gatepost.yaml"));
+    let before = current.load();
+    OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+    until("it is told", || current.rejected().is_some()).await;
+    let told = current.rejected().unwrap().problems[0].to_string();
+    assert!(told.starts_with("gatepost.yaml: holds no document; "), "{told}");
+    let rejected_at = Instant::now();
+    until("it was read again", || current.age(rejected_at).is_some_and(|age| age.is_zero())).await;
+    assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "the hook is asked as before");
+    fs::write(&path, document(std::slice::from_ref(&entry))).unwrap();
+    until("it is whole again", || current.rejected().is_none()).await;
+    assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "and nothing had to change");
+
+    // A folder whose last file goes is no configuration without hooks, either.
+    fs::remove_file(&path).unwrap();
+    until("it is told", || current.rejected().is_some()).await;
+    assert!(configured.asks("a.example.com"));
+    configured.write(&document(&["  []\n".to_owned()]));
+    until("no hooks were written", || current.load().hooks.is_empty()).await;
+    assert_eq!((current.rejected(), current.unconfirmed()), (None, None));
+    configured.write(&document(std::slice::from_ref(&entry)));
+    until("it is back", || configured.hook("a.example.com").is_some()).await;
+    assert!(configured.asks("a.example.com"), "proven a moment ago");
+    tokio::task::spawn_blocking(|| drop(configured)).await.expect("stops");
+}
+
 #[test]
 fn a_file_that_is_being_written_is_not_read_half() {
     let folder = tempfile::tempdir().unwrap();

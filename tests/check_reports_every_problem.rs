@@ -104,7 +104,7 @@ fn a_good_configuration_has_no_problem() {
     ] {
         assert_eq!(of_hook(&entry), [""; 0], "{entry}");
     }
-    assert!(problems("").is_empty() && problems("---\n---\n# nothing\n").is_empty());
+    assert!(problems("---\n---\n{apiVersion: v1, kind: List, items: []}\n").is_empty());
 }
 
 #[test]
@@ -288,8 +288,25 @@ fn hook_entries() {
     one_problem("timeoutSeconds: 1.5", ".timeoutSeconds", "not a whole number");
     one_problem("timeout: 1s, timeoutSeconds: 1", ".timeoutSeconds", "keep one of the two");
     one_problem("rollout: {createAs: Fail}", ".rollout.createAs", "write Ignore");
-    one_problem("rollout: {}", ".rollout.createAs", "is missing");
+    one_problem("rollout: {}", ".rollout", "is empty");
+    one_problem("rollout: {probeWithin: 10ms}", ".rollout.probeWithin", "out of range");
+    one_problem("rollout: {probeWithin: 25h}", ".rollout.probeWithin", "out of range");
+    one_problem("rollout: {probeWithin: soon}", ".rollout.probeWithin", "not a time with its unit");
+    one_problem("rollout: {probeWithin: 5}", ".rollout.probeWithin", "not a time with its unit");
+    one_problem("rollout: {onProbeFailure: Never}", ".rollout.onProbeFailure", "write Wait or Enforce");
     one_problem("rollout: yes", ".rollout", "not a map");
+}
+
+#[test]
+fn no_hooks_have_to_be_written() {
+    for nothing in ["", "\n", "# hooks\n", "---\n---\n# nothing\n", "null\n", "---\nnull\n...\n"] {
+        let told = problems(nothing);
+        assert!(told.len() == 1 && told[0].to_string().contains("holds no document"), "{nothing:?}: {told:?}");
+    }
+    for list in ["{apiVersion: v1, kind: List}", "{apiVersion: v1, kind: List, items: null}"] {
+        let told = problems(list);
+        assert!(told.len() == 1 && told[0].to_string().contains("items: is missing"), "{list}: {told:?}");
+    }
 }
 
 #[test]

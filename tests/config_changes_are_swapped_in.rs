@@ -163,7 +163,7 @@ async fn a_hook_that_moves_is_asked_in_every_way_as_before_until_the_new_one_ans
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
-    let a = ScriptedHook::start(Script::Slow(Duration::from_millis(300))).await;
+    let a = ScriptedHook::start(Script::Held).await;
     let configured = Configured::start(&[hook(A, &a.url(), "timeout: 10s")]);
     let caller = front::caller(configured.running.addresses.tcp).await;
     let change = async {
@@ -171,6 +171,7 @@ async fn a_review_under_way_is_decided_by_the_configuration_it_began_under() {
         configured.write(&document(&["  []\n".to_owned()]));
         until("a is gone", || configured.hook(A).is_none()).await;
         until("a drains", || configured.running.current.leaving().len() == 1).await;
+        a.release.notify_one();
     };
     let (verdict, ()) = tokio::join!(review(&caller, "1"), change);
     assert!(verdict.allowed(), "{verdict:?}");

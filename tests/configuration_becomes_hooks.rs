@@ -217,7 +217,7 @@ externalAdmissionHooks:
                 "scope": "*",
             }],
             "failurePolicy": "Ignore",
-            "rollout": {"createAs": "Ignore", "then": "Fail"},
+            "rollout": {"createAs": "Ignore", "then": "Fail", "probeWithin": "5m", "onProbeFailure": "Wait"},
             "timeoutMilliseconds": 10_000.0,
             "sideEffects": "",
             "namespaceSelector": "",

@@ -126,6 +126,10 @@ impl Import {
         for object in own {
             let _ = writeln!(told, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
         }
+        if objects.is_empty() {
+            told.push_str("there is nothing to import, and nothing was checked\n");
+            return Ok((told, Ending::Good));
+        }
         let (found, ending) = check::examined(&self.folder, OnHazard::Warn).map_err(|error| error.to_string())?;
         told.push_str(&found);
         told.push_str(&advice::advice(&self.folder, &objects, ending == Ending::Good));

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,7 +16,11 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{configz, readiness::Readiness, stall_limit::StallLimit};
+use super::{
+    configz,
+    readiness::{Readiness, degradations},
+    stall_limit::StallLimit,
+};
 use crate::{
     live::{Current, Namespaces},
     replicas::Replica,
@@ -132,13 +136,10 @@ impl Pages {
         }
         match path {
             "/livez" => text(StatusCode::OK, "ok\n".into()),
+            "/readyz" if is_verbose(request.uri()) => self.made(Admin::readyz_verbose).await,
             "/readyz" => {
                 let readiness = Readiness::of(&self.admin.current);
-                let status = match readiness {
-                    Readiness::Ready => StatusCode::OK,
-                    Readiness::NeverRead | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
-                };
-                text(status, format!("{readiness}\n"))
+                text(status_of(readiness), format!("{readiness}\n"))
             }
             "/metrics" => self.made(Admin::metrics).await,
             _ => self.made(Admin::configz).await,
@@ -163,6 +164,14 @@ impl Pages {
 }
 
 impl Admin {
+    /// The readiness, and below it what is amiss without making us unready.
+    fn readyz_verbose(&self) -> Response<Full<Bytes>> {
+        let (readiness, degradations) = (Readiness::of(&self.current), degradations(&self.current));
+        let degraded = if degradations.is_empty() { "" } else { ", degraded" };
+        let lines: String = degradations.iter().map(|line| format!("[-] {line}\n")).collect();
+        text(status_of(readiness), format!("{readiness}{degraded}\n{lines}"))
+    }
+
     fn metrics(&self) -> Response<Full<Bytes>> {
         match self.metrics.render() {
             Ok(page) => body(StatusCode::OK, telemetry::CONTENT_TYPE, page),
@@ -185,4 +194,15 @@ fn body(status: StatusCode, kind: &'static str, text: String) -> Response<Full<B
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+fn status_of(readiness: Readiness) -> StatusCode {
+    match readiness {
+        Readiness::Ready => StatusCode::OK,
+        Readiness::NeverRead | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+fn is_verbose(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| query.split('&').any(|key| key == "verbose"))
 }

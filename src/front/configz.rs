@@ -5,9 +5,12 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value, json};
 
 use crate::{
-    live::{Current, Departed, FailedRead, LiveHook, Namespaces, Rejection, Rotation, break_glass::Standing},
+    live::{
+        Current, Departed, FailedRead, LiveHook, Namespaces, Overdue, Rejection, Rotation, Unconfirmed,
+        break_glass::Standing,
+    },
     replicas::{Replica, Telling},
-    snapshot::hazards::Finding,
+    snapshot::{describe_protocol, hazards::Finding},
 };
 
 /// The page as JSON.
@@ -30,6 +33,7 @@ pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
         },
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
+        "unconfirmed": current.unconfirmed().as_deref().map(unconfirmed),
         "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
@@ -91,10 +95,30 @@ fn hook(live: &LiveHook) -> Value {
     json!({
         "name": &*live.hook.name,
         "endpoint": live.target.endpoint().to_string(),
+        "protocol": describe_protocol(live.target.protocol()),
         "effectivePolicy": live.effective_policy().as_str(),
         "timeoutMilliseconds": live.target.timeout().as_millis() as u64,
         "rotation": rotation,
         "replacement": replacement,
+        "overdue": live.overdue.as_ref().map(overdue),
+    })
+}
+
+/// A hook that has waited too long for a probe to pass.
+fn overdue(overdue: &Overdue) -> Value {
+    json!({
+        "since": time(overdue.since),
+        "probeWithin": humantime::format_duration(overdue.within).to_string(),
+        "lastFailure": overdue.last_failure.as_ref().map(ToString::to_string),
+    })
+}
+
+/// What waits for a second equal read, as it enforces less than what is in force.
+fn unconfirmed(unconfirmed: &Unconfirmed) -> Value {
+    json!({
+        "since": time(unconfirmed.since),
+        "revision": unconfirmed.revision.to_string(),
+        "relaxations": unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     admit::Gate,
-    live::{Current, Namespaces},
+    live::{Current, LiveHook, Namespaces},
     telemetry::{Audit, Reading},
 };
 
@@ -35,6 +35,26 @@ impl Readiness {
             Self::Ready
         }
     }
+}
+
+/// What is amiss without making us unready, a line each: what `/readyz?verbose` adds.
+pub(super) fn degradations(current: &Current) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !current.is_fresh(Instant::now()) {
+        let why = current.failed_read().map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
+        lines.push(format!("configuration: stale, and requests are refused: {why}"));
+    }
+    if let Some(rejected) = current.rejected() {
+        let count = rejected.problems.len();
+        lines.push(format!("configuration: the newest is rejected ({count} problems), an older one is in force"));
+    }
+    for live in &current.load().hooks {
+        let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_means()) else { continue };
+        let within = humantime::format_duration(overdue.within);
+        let why = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
+        lines.push(format!("hook {}: has passed no probe within {within}; {what}: {why}", live.hook.name));
+    }
+    lines
 }
 
 impl fmt::Display for Readiness {
@@ -64,6 +84,11 @@ pub(super) fn observe(gate: &Gate) {
         Reading::ConfigRejected,
         reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
     );
+    let hooks = |which: fn(&LiveHook) -> bool| {
+        move |current: &Current| Some(current.load().hooks.iter().filter(|live| which(live)).count() as f64)
+    };
+    metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
+    metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
     let open = |current: &Current| Some(current.break_glass().open(Instant::now()).len() as f64);
     metrics.observe(Reading::BreakGlassOpen, reading(current, open));
     if let Some(namespaces) = &gate.namespaces {

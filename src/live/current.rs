@@ -14,7 +14,7 @@ use super::{BreakGlasses, Departed, Entered, Generation, entered::Newest};
 use crate::{
     clock::{Moment, Slept, slept},
     model::Revision,
-    snapshot::Problem,
+    snapshot::{Problem, Relaxation},
 };
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -43,6 +43,18 @@ pub struct FailedRead {
     pub count: u64,
 }
 
+/// A configuration that was read, is sound, and enforces less than what is in force, from a source that cannot say
+/// whether it was read whole: a second equal read puts it in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// What it would no longer enforce.
+    pub relaxations: Vec<Relaxation>,
+    /// What the source calls that state.
+    pub revision: Revision,
+    /// Since when the source has held something that waits so.
+    pub since: SystemTime,
+}
+
 /// The generation in force, swapped as one, read without a lock.
 #[derive(Debug)]
 pub struct Current {
@@ -54,6 +66,7 @@ pub struct Current {
     fresh: AtomicU64,
     failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
+    unconfirmed: ArcSwapOption<Unconfirmed>,
     draining: AtomicBool,
     /// The store's revision at the last good read, plus one; 0 where there is none.
     observed: AtomicU64,
@@ -77,6 +90,7 @@ impl Current {
             fresh: AtomicU64::new(0),
             failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
+            unconfirmed: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             observed: AtomicU64::new(0),
             departed: ArcSwap::default(),
@@ -155,6 +169,16 @@ impl Current {
     /// Raises the newest configuration's problems, or clears them.
     pub fn set_rejected(&self, rejection: Option<Rejection>) {
         self.rejected.store(rejection.map(Arc::new));
+    }
+
+    /// What waits for a second equal read; `None` while nothing does.
+    pub fn unconfirmed(&self) -> Option<Arc<Unconfirmed>> {
+        self.unconfirmed.load_full()
+    }
+
+    /// Says what waits for a second equal read, or that nothing does.
+    pub fn set_unconfirmed(&self, unconfirmed: Option<Unconfirmed>) {
+        self.unconfirmed.store(unconfirmed.map(Arc::new));
     }
 
     /// The process is about to end: not ready any longer, requests are still answered.

@@ -1,6 +1,9 @@
 //! Generation: a snapshot with its live hooks. Immutable; the last drop means drained.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::{Rotation, Target};
 use crate::{
@@ -21,6 +24,17 @@ pub struct Replacement {
     pub last_failure: Option<ProbeFailure>,
 }
 
+/// A hook whose endpoint has passed no probe within `rollout.probeWithin`.
+#[derive(Clone, Debug)]
+pub struct Overdue {
+    /// Since when it has waited.
+    pub since: SystemTime,
+    /// How long it may wait.
+    pub within: Duration,
+    /// Why the last probe failed; `None` before the first has ended.
+    pub last_failure: Option<ProbeFailure>,
+}
+
 /// A hook with its connections and counters.
 #[derive(Clone, Debug)]
 pub struct LiveHook {
@@ -32,11 +46,33 @@ pub struct LiveHook {
     pub rotation: Rotation,
     /// Where it moves to, until that endpoint has been seen to answer.
     pub replacing: Option<Replacement>,
+    /// It has waited too long for its endpoint, or for the one that it moves to, to answer.
+    pub overdue: Option<Overdue>,
     /// Its counters.
     pub metrics: Arc<HookMetrics>,
 }
 
 impl LiveHook {
+    /// Is it asked at an endpoint that has passed a probe, or that the first configuration named?
+    pub fn is_proven(&self) -> bool {
+        self.rotation.asks() && (self.replacing.is_some() || self.overdue.is_none())
+    }
+
+    /// Is it proven, and where the configuration says?
+    pub fn is_in_place(&self) -> bool {
+        self.is_proven() && self.replacing.is_none()
+    }
+
+    /// What it means that this hook is overdue, where it is.
+    pub fn overdue_means(&self) -> Option<&'static str> {
+        self.overdue.as_ref()?;
+        Some(match (&self.replacing, self.rotation.asks()) {
+            (Some(_), _) => "it is still asked at its former endpoint",
+            (None, true) => "it is asked unproven, and its failure policy decides",
+            (None, false) => "it is not asked, and what it would refuse passes",
+        })
+    }
+
     /// What becomes of a call of it that fails: as configured while it is Active. Before that it is not asked, so it
     /// refuses nothing, whatever its entry says; a hook that was created fail-open and is declared fail-closed while it
     /// is still Probing does not close before it has answered.

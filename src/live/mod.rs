@@ -12,11 +12,11 @@ pub mod rotation;
 pub mod target;
 
 pub use break_glass::BreakGlasses;
-pub use current::{Current, FailedRead, Rejection};
+pub use current::{Current, FailedRead, Rejection, Unconfirmed};
 pub use departed::Departed;
 pub use discovery::Discovery;
 pub use entered::Entered;
-pub use generation::{Generation, LiveHook, Replacement};
+pub use generation::{Generation, LiveHook, Overdue, Replacement};
 pub use namespaces::Namespaces;
 pub use rotation::{Departure, Event, Rotation};
 pub use target::Target;

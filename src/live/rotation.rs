@@ -20,7 +20,8 @@ use crate::hooks::ProbeFailure;
 /// ```
 ///
 /// Only an Active hook is asked. Hooks of the generation in force are Probing or Active; the others stand in
-/// [`Current::departed`](super::Current::departed). A hook that comes back begins anew.
+/// [`Current::departed`](super::Current::departed). A hook that comes back begins anew, unless its endpoint was proven a
+/// moment ago. One that is to be enforced although no probe has passed in time is Active too, and overdue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
     /// Not yet seen to answer: not asked, so that whatever its failure policy is, it refuses nothing.

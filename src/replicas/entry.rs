@@ -109,6 +109,7 @@ fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> 
         },
         since: Some(hook.since.clone()),
         reason: hook.reason.clone(),
+        overdue: hook.overdue.clone(),
     })
 }
 
@@ -214,6 +215,7 @@ fn hook_report(hook: &HookStatus, object: &str) -> HookReport {
         },
         since: hook.since.clone().unwrap_or_default(),
         reason: hook.reason.clone(),
+        overdue: hook.overdue.clone(),
     }
 }
 

@@ -122,6 +122,9 @@ pub struct HookReport {
     /// Why, where that is not plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// It has passed no probe in time, and what that means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<String>,
 }
 
 impl Report {
@@ -173,6 +176,7 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook) -> HookReport 
     let configuration = generation.snapshot.origin(index).map(|origin| origin.configuration.to_string());
     let moving = live.replacing.as_ref();
     let failed = moving.and_then(|moving| moving.last_failure.as_ref()).map(ToString::to_string);
+    let unproven = || live.overdue.as_ref()?.last_failure.as_ref().map(ToString::to_string);
     HookReport {
         name: live.hook.name.to_string(),
         id: live.hook.id.to_string(),
@@ -181,7 +185,8 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook) -> HookReport 
         moves_to: moving.map(|moving| moving.channel.endpoint().to_string()),
         state: standing(&live.rotation),
         since: time(live.rotation.since()),
-        reason: failed.or_else(|| live.rotation.reason()).map(|reason| short(&reason)),
+        reason: failed.or_else(unproven).or_else(|| live.rotation.reason()).map(|reason| short(&reason)),
+        overdue: live.overdue_means().map(str::to_owned),
     }
 }
 
@@ -195,6 +200,7 @@ fn gone(departed: &Departed) -> HookReport {
         state: standing(&departed.rotation),
         since: time(departed.rotation.since()),
         reason: departed.rotation.reason(),
+        overdue: None,
     }
 }
 

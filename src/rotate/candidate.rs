@@ -73,6 +73,9 @@ impl Known {
         let pauses = Pauses::of(GIVES_WAY);
         let pause = || pauses.pause();
         let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written), &pause)?;
+        if contents.files.is_empty() && !contents.is_transactional() {
+            return Err(vec![Problem::nothing_written("the folder", "holds no .yaml, .yml or .json file")]);
+        }
         let snapshot = snapshot.noted(&contents.notes);
         let system = tls::SystemRoots::default();
         let mut tls = TlsConfigs::new();

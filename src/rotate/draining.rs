@@ -6,10 +6,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
+    hooks::Channel,
     live::{Departed, Event, Generation, LiveHook, Rotation},
     model::Endpoint,
     snapshot::Snapshot,
@@ -27,6 +28,8 @@ pub(super) struct Drain {
     leaving: Vec<Leaving>,
     /// The oldest first, each with the instant at which it is forgotten.
     gone: VecDeque<(Departed, Instant)>,
+    /// Endpoints that proven hooks have left, and the connections to them, as long as requests hold those.
+    left: FxHashMap<Endpoint, Left>,
     /// Has anything changed since it was last asked for?
     changed: bool,
     /// Requests end at their deadline; whatever lives longer than this is not waited for.
@@ -42,6 +45,13 @@ struct Former {
     _snapshot: Arc<Snapshot>,
 }
 
+/// An endpoint that nobody is asked at any more, proven until then.
+#[derive(Debug)]
+struct Left {
+    channel: Weak<Channel>,
+    until: Instant,
+}
+
 #[derive(Debug)]
 struct Leaving {
     departed: Departed,
@@ -52,7 +62,14 @@ struct Leaving {
 
 impl Drain {
     pub(super) fn new(bound: Duration) -> Self {
-        Self { former: Vec::new(), leaving: Vec::new(), gone: VecDeque::new(), changed: false, bound }
+        Self {
+            former: Vec::new(),
+            leaving: Vec::new(),
+            gone: VecDeque::new(),
+            left: FxHashMap::default(),
+            changed: false,
+            bound,
+        }
     }
 
     /// `old` is about to be replaced by `new`.
@@ -66,7 +83,12 @@ impl Drain {
         self.leaving.retain(|leaving| !is_back(&leaving.departed));
         self.gone.retain(|(gone, _)| !is_back(gone));
         self.changed |= before != self.leaving.len() + self.gone.len();
-        let now = SystemTime::now();
+        let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
+        let asked: FxHashSet<_> = new.hooks.iter().map(|live| live.target.endpoint()).collect();
+        for live in old.hooks.iter().filter(|live| live.is_proven() && !asked.contains(live.target.endpoint())) {
+            let left = Left { channel: Arc::downgrade(live.target.channel()), until };
+            self.left.insert(live.target.endpoint().clone(), left);
+        }
         for (index, live) in (0..).zip(&old.hooks) {
             if is_there(&live.hook.id, live.target.endpoint()) {
                 continue;
@@ -75,6 +97,14 @@ impl Drain {
                 self.leaves(departed(old, index, live, rotation), old.number, new.number);
             }
         }
+    }
+
+    /// The endpoints that proven hooks have left so lately that they are proven still, each with the connections to it if
+    /// some request holds them.
+    pub(super) fn left(&mut self) -> Vec<(Endpoint, Option<Arc<Channel>>)> {
+        let now = Instant::now();
+        self.left.retain(|_, left| left.until > now);
+        self.left.iter().map(|(endpoint, left)| (endpoint.clone(), left.channel.upgrade())).collect()
     }
 
     fn leaves(&mut self, departed: Departed, last: u64, generation: u64) {
@@ -119,6 +149,7 @@ impl Drain {
             self.remember(Departed { rotation, ..departed });
             self.changed = true;
         }
+        self.left.retain(|_, left| left.until > now);
         while self.gone.front().is_some_and(|(_, forgotten)| *forgotten <= now) {
             self.gone.pop_front();
             self.changed = true;

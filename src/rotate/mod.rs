@@ -13,6 +13,7 @@ pub mod on_hazard;
 pub mod probing;
 pub mod rotator;
 pub mod seating;
+mod waiting;
 
 pub use candidate::{Candidate, candidate};
 pub use on_hazard::OnHazard;

@@ -8,7 +8,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::{runtime::Handle, sync::mpsc, task::spawn_blocking};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    task::spawn_blocking,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     Candidate, OnHazard,
@@ -16,17 +21,19 @@ use super::{
     draining::Drain,
     on_hazard,
     probing::{ProbeNews, Probing},
+    waiting::Waiting,
 };
 use crate::{
     clock::Moment,
     hooks::Resources,
-    live::{Current, FailedRead, Generation, LiveHook, Rejection, break_glass::Place, current::STALE_AFTER},
+    live::{
+        Current, FailedRead, Generation, LiveHook, Rejection, Unconfirmed, break_glass::Place, current::STALE_AFTER,
+    },
     model::{BreakGlass, Endpoint, Revision},
-    snapshot::{Problem, Snapshot},
+    snapshot::{Problem, Relaxation, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
 };
-use placement::at_its_place;
 
 /// Problems of one rejected configuration that are logged.
 const MOST_PROBLEMS: usize = 100;
@@ -47,6 +54,9 @@ pub struct Rotator {
     known: Known,
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
+    waiting: Waiting,
+    /// Read once, and waiting for a second equal read.
+    unconfirmed: Option<Candidate>,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
     drain: Drain,
     /// Why reads have failed since the last good one, as it was told.
@@ -66,6 +76,8 @@ impl Rotator {
             judged: String::new(),
             known: Known::default(),
             probing: HashMap::new(),
+            waiting: Waiting::default(),
+            unconfirmed: None,
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
             failed_reads: Vec::new(),
@@ -86,12 +98,14 @@ impl Rotator {
     /// Takes readings until no more can come.
     pub async fn run(mut self, mut readings: mpsc::Receiver<Reading>) {
         loop {
+            let overdue = self.waiting.alarm();
             tokio::select! {
                 reading = readings.recv() => match reading {
                     Some(reading) => self.take(reading).await,
                     None => return,
                 },
                 Some(news) = self.probe_news.1.recv() => self.hear(news),
+                () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => self.look_at_the_time(),
             }
         }
     }
@@ -128,27 +142,44 @@ impl Rotator {
 
     async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
+            if let Some(candidate) = self.unconfirmed.take() {
+                self.put_in_force(candidate);
+                return ReadOutcome::Changed;
+            }
             self.rename(&contents.digest, contents.revision);
             return ReadOutcome::Unchanged;
         }
         self.judged.clone_from(&contents.digest);
+        self.unconfirmed = None;
         let revision = contents.revision.clone();
+        let in_force = self.current.load();
+        let may_be_cut = in_force.number > 0 && !contents.is_transactional();
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
         let on_hazard = self.on_hazard;
         let check = move || {
             let candidate = known.candidate(&contents, on_hazard);
+            let candidate = candidate.map(|candidate| {
+                let relaxes = || candidate.snapshot.relaxes(&in_force.snapshot);
+                let relaxations = may_be_cut.then(relaxes).unwrap_or_default();
+                (candidate, relaxations)
+            });
             (candidate.map_err(|problems| (problems, known.break_glass())), known)
         };
         match spawn_blocking(check).await {
             Ok((candidate, known)) => {
                 self.known = known;
                 match candidate {
-                    Ok(candidate) => {
+                    Ok((candidate, relaxations)) if relaxations.is_empty() => {
                         self.put_in_force(candidate);
                         return ReadOutcome::Changed;
                     }
+                    Ok((candidate, relaxations)) => {
+                        self.hold(candidate, relaxations);
+                        return ReadOutcome::Unconfirmed;
+                    }
                     Err((problems, break_glass)) => {
+                        self.current.set_unconfirmed(None);
                         // An emergency does not wait until somebody has mended another document.
                         self.open(break_glass);
                         self.reject(problems, revision);
@@ -166,6 +197,31 @@ impl Rotator {
         ReadOutcome::Rejected
     }
 
+    /// It enforces less than what is in force, and may have been read half: a second equal read puts it in force. Whatever
+    /// else it says waits with it, as a configuration is in force as a whole; but for what is opened in an emergency.
+    fn hold(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
+        let (first, count) = (relaxations.first().map(ToString::to_string), relaxations.len());
+        tracing::info!(
+            first,
+            count,
+            "the configuration enforces less than before; a second equal read puts it in force"
+        );
+        self.accept();
+        self.open(candidate.break_glass.clone());
+        let since = self.current.unconfirmed().map_or_else(SystemTime::now, |before| before.since);
+        let revision = candidate.revision.clone();
+        self.current.set_unconfirmed(Some(Unconfirmed { relaxations, revision, since }));
+        self.unconfirmed = Some(candidate);
+    }
+
+    /// The newest configuration is sound.
+    fn accept(&self) {
+        if self.current.rejected().is_some() {
+            tracing::info!("configuration is good again");
+            self.current.set_rejected(None);
+        }
+    }
+
     /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
     /// be waiting for.
     fn rename(&mut self, digest: &str, revision: Revision) {
@@ -180,7 +236,7 @@ impl Rotator {
 
     /// These are the break-glass documents that the source holds now.
     fn open(&self, documents: Vec<BreakGlass>) {
-        let now = tokio::time::Instant::now().into_std();
+        let now = Instant::now().into_std();
         self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
@@ -211,10 +267,9 @@ impl Rotator {
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
         self.open(candidate.break_glass.clone());
-        if self.current.rejected().is_some() {
-            tracing::info!("configuration is good again");
-            self.current.set_rejected(None);
-        }
+        self.accept();
+        self.unconfirmed = None;
+        self.current.set_unconfirmed(None);
         let in_force = self.current.load();
         if in_force.number > 0 && in_force.digest == candidate.digest {
             self.rename(&candidate.digest, candidate.revision);
@@ -223,9 +278,16 @@ impl Rotator {
         on_hazard::tell(candidate.snapshot.findings(), in_force.snapshot.findings());
         let hooks = self.seated(&in_force, &candidate);
         let wait: HashSet<_> =
-            hooks.iter().filter(|live| !at_its_place(live)).map(|live| &live.hook.endpoint).collect();
+            hooks.iter().filter(|live| !live.is_in_place()).map(|live| &live.hook.endpoint).collect();
         self.probing.retain(|endpoint, _| wait.contains(endpoint));
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
+    }
+
+    /// Hooks that have waited too long are told as overdue, and enforced where they are to be.
+    fn look_at_the_time(&mut self) {
+        let in_force = self.current.load();
+        let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
+        self.publish(&in_force, digest, revision, Arc::clone(&in_force.snapshot), in_force.hooks.clone());
     }
 
     fn publish(
@@ -234,8 +296,9 @@ impl Rotator {
         digest: String,
         revision: Revision,
         snapshot: Arc<Snapshot>,
-        hooks: Vec<LiveHook>,
+        mut hooks: Vec<LiveHook>,
     ) {
+        self.waiting.settle(&snapshot, &mut hooks);
         let number = old.number + 1;
         let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
         let published = SystemTime::now();
@@ -245,7 +308,7 @@ impl Rotator {
         self.tell_departed();
         self.current.publish(Arc::clone(&new));
         self.tell_workers();
-        let probing = new.hooks.iter().filter(|live| !at_its_place(live)).count();
+        let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
     }
 
@@ -275,7 +338,7 @@ impl Rotator {
             since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
             count: before.map_or(0, |before| before.count) + 1,
         }));
-        let stale = !self.current.is_fresh(tokio::time::Instant::now().into_std());
+        let stale = !self.current.is_fresh(Instant::now().into_std());
         if stale && !self.told_stale {
             tracing::error!(after = ?STALE_AFTER, "no good read for too long: requests are refused");
             self.told_stale = true;

@@ -11,8 +11,8 @@ pub struct Seated<'a> {
     pub id: &'a str,
     /// The endpoint it is asked at, or would be.
     pub endpoint: &'a Endpoint,
-    /// Is it asked?
-    pub asked: bool,
+    /// Is it asked, and has that endpoint answered, or was named by the first configuration?
+    pub proven: bool,
 }
 
 /// Where a hook of the new snapshot goes. Numbers are places among the hooks of the generation in force.
@@ -22,6 +22,9 @@ pub enum Seat {
     First,
     /// Asked, over the connection of that hook, which has the same endpoint and is asked already.
     Proven(usize),
+    /// Asked, over what is left of the connection of a hook that left that endpoint a moment ago, proven; the number is
+    /// its place among those.
+    Returning(usize),
     /// Not asked before a probe of its endpoint has passed.
     Unproven,
     /// Asked at its old place, over the connection of that hook (the same one under its former endpoint), until a
@@ -29,14 +32,20 @@ pub enum Seat {
     Moving(usize),
 }
 
-/// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
-pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a str, &'a Endpoint)>) -> Vec<Seat> {
+/// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before. `left`:
+/// the endpoints that proven hooks have left lately.
+pub fn seat<'a>(
+    in_force: Option<&[Seated<'_>]>,
+    left: &[&Endpoint],
+    new: impl Iterator<Item = (&'a str, &'a Endpoint)>,
+) -> Vec<Seat> {
     let Some(in_force) = in_force else { return new.map(|_| Seat::First).collect() };
     let (mut by_id, mut by_endpoint) = (FxHashMap::default(), FxHashMap::default());
-    for (place, old) in in_force.iter().enumerate().filter(|(_, old)| old.asked) {
+    for (place, old) in in_force.iter().enumerate().filter(|(_, old)| old.proven) {
         by_id.entry(old.id).or_insert(place);
         by_endpoint.entry(old.endpoint).or_insert(place);
     }
+    let left: FxHashMap<&Endpoint, usize> = left.iter().copied().zip(0..).collect();
     new.map(|(id, endpoint)| {
         // Its own former place is looked at first, so that a hook does not change connections without need.
         let same_hook = by_id.get(id).copied();
@@ -47,6 +56,9 @@ pub fn seat<'a>(in_force: Option<&[Seated<'_>]>, new: impl Iterator<Item = (&'a 
         }
         if let Some(place) = by_endpoint.get(endpoint) {
             return Seat::Proven(*place);
+        }
+        if let Some(place) = left.get(endpoint) {
+            return Seat::Returning(*place);
         }
         same_hook.map_or(Seat::Unproven, Seat::Moving)
     })
@@ -63,15 +75,24 @@ mod tests {
     }
 
     fn seats(in_force: Option<&[(&str, u16, bool)]>, new: &[(&str, u16)]) -> Vec<Seat> {
+        seats_after(in_force, &[], new)
+    }
+
+    fn seats_after(in_force: Option<&[(&str, u16, bool)]>, left: &[u16], new: &[(&str, u16)]) -> Vec<Seat> {
         let endpoints: Vec<_> = in_force.unwrap_or_default().iter().map(|(_, port, _)| at(*port)).collect();
         let seated: Vec<_> = in_force
             .unwrap_or_default()
             .iter()
             .zip(&endpoints)
-            .map(|((id, _, asked), endpoint)| Seated { id, endpoint, asked: *asked })
+            .map(|((id, _, proven), endpoint)| Seated { id, endpoint, proven: *proven })
             .collect();
         let new: Vec<_> = new.iter().map(|(id, port)| (*id, at(*port))).collect();
-        seat(in_force.map(|_| &*seated), new.iter().map(|(id, endpoint)| (*id, endpoint)))
+        let left: Vec<_> = left.iter().map(|port| at(*port)).collect();
+        seat(
+            in_force.map(|_| &*seated),
+            &left.iter().collect::<Vec<_>>(),
+            new.iter().map(|(id, endpoint)| (*id, endpoint)),
+        )
     }
 
     #[test]
@@ -93,6 +114,15 @@ mod tests {
         assert_eq!(seats(Some(&[("a", 1, true)]), &[("a", 2)]), [Seat::Moving(0)]);
         let both = [("a", 1, true), ("b", 2, true)];
         assert_eq!(seats(Some(&both), &[("a", 2)]), [Seat::Proven(1)], "the new place is proven already");
+    }
+
+    #[test]
+    fn an_endpoint_that_was_left_a_moment_ago_is_proven_still() {
+        assert_eq!(seats_after(Some(&[]), &[7, 1], &[("a", 1), ("b", 2)]), [Seat::Returning(1), Seat::Unproven]);
+        let moving_back = seats_after(Some(&[("a", 2, true)]), &[1], &[("a", 1)]);
+        assert_eq!(moving_back, [Seat::Returning(0)]);
+        assert_eq!(seats_after(Some(&[("a", 1, true)]), &[1], &[("b", 1)]), [Seat::Proven(0)]);
+        assert_eq!(seats_after(None, &[1], &[("a", 1)]), [Seat::First]);
     }
 
     #[test]

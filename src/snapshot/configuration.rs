@@ -37,9 +37,10 @@ impl Configuration {
     /// One that holds these hooks, each of which gets its id.
     pub(super) fn of(name: &str, prefix: &'static str, entries: Vec<Entry>) -> Self {
         let (name, mut identities) = (Arc::<str>::from(name), Identities::default());
-        let placed = |Entry { mut hook, declared_policy, rolling_out, place: (file, path) }: Entry| {
+        let placed = |Entry { mut hook, declared_policy, rolling_out, rollout, place: (file, path) }: Entry| {
             hook.id = identities.next(prefix, &name, &hook.name);
-            let origin = Origin { configuration: Arc::clone(&name), declared_policy, rolling_out, file, path };
+            let configuration = Arc::clone(&name);
+            let origin = Origin { configuration, declared_policy, rolling_out, rollout, file, path };
             (Arc::new(hook), Arc::new(origin))
         };
         let hooks = entries.into_iter().map(placed).collect();

@@ -53,8 +53,13 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
     });
     if let Some(origin) = origin {
         described["configuration"] = (*origin.configuration).into();
+        described["rollout"] = json!({
+            "probeWithin": humantime::format_duration(origin.rollout.probe_within).to_string(),
+            "onProbeFailure": origin.rollout.on_probe_failure.as_str(),
+        });
         if origin.rolling_out {
-            described["rollout"] = json!({"createAs": "Ignore", "then": origin.declared_policy.as_str()});
+            described["rollout"]["createAs"] = "Ignore".into();
+            described["rollout"]["then"] = origin.declared_policy.as_str().into();
         }
     }
     described
@@ -83,7 +88,8 @@ fn describe_tls(endpoint: &Endpoint) -> Option<Value> {
     }))
 }
 
-fn describe_protocol(protocol: &Protocol) -> Value {
+/// How a hook is asked.
+pub fn describe_protocol(protocol: &Protocol) -> Value {
     match protocol {
         Protocol::Grpc => "grpc".into(),
         Protocol::Http { path, form: HttpForm::Json(version) } => {

@@ -105,8 +105,11 @@ impl Documents {
         self.unreadable.push(Unreadable { place, what, fix });
     }
 
-    /// Reports what could not be read.
+    /// Reports what could not be read, and a file that says nothing: it may be empty because it is being written.
     pub(super) fn report(&self, file: &str, report: &Report) {
+        if self.values.is_empty() && self.unreadable.is_empty() {
+            report.add(Problem::nothing_written(file, "holds no document"));
+        }
         for Unreadable { place, what, fix } in &self.unreadable {
             let path = place.map_or(String::new(), |(line, column)| format!("line {line}, column {column}"));
             report.add(Problem { file: file.into(), path, what: what.clone(), fix: (*fix).into() });
@@ -126,7 +129,7 @@ impl Documents {
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
                 let items = root.key("items");
-                if items.present() && items.is_list() {
+                if items.required("list the documents; [] is none") && items.is_list() {
                     items.items().for_each(|item| visit(&item, listed));
                 }
             } else if *document != Value::Null {

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    ReadFile, at::At, client_config, form::Form, names, problem::quoted, protocol, rules, selector, value::Value,
+    ReadFile, at::At, client_config, form::Form, names, problem::quoted, protocol, rollout, rules, selector,
+    value::Value,
 };
-use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, SideEffects};
+use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Rollout, SideEffects};
 
 pub(super) const KEYS: [&str; 14] = [
     "name",
@@ -23,9 +24,6 @@ pub(super) const KEYS: [&str; 14] = [
     "objectSelector",
     "rollout",
 ];
-
-/// The keys of `rollout`.
-pub(super) const ROLLOUT_KEYS: [&str; 1] = ["createAs"];
 
 pub(super) const TYPES: [(&str, HookType); 2] =
     [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
@@ -55,6 +53,7 @@ pub(super) struct Entry {
     pub(super) declared_policy: FailurePolicy,
     /// True where it does.
     pub(super) rolling_out: bool,
+    pub(super) rollout: Rollout,
     /// The file it stands in, and its place there.
     pub(super) place: (String, String),
 }
@@ -86,7 +85,7 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
     let timeout = timeout(at);
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
-    let create_as = create_as(&at.key("rollout"));
+    let (create_as, rollout) = rollout::check(&at.key("rollout"));
     if at.problems() > before {
         return None;
     }
@@ -106,7 +105,7 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
         namespace_selector,
         object_selector,
     };
-    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), place: at.place() })
+    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), rollout, place: at.place() })
 }
 
 /// The value, where one was written.
@@ -171,16 +170,4 @@ fn timeout(at: &At<'_>) -> Option<Duration> {
 /// `timeoutSeconds`, as upstream has it.
 pub(super) fn whole_seconds(at: &At<'_>) -> Option<Duration> {
     Some(Duration::from_secs(at.integer(1..=30)?.try_into().ok()?))
-}
-
-/// The failure policy in force while the entry is being rolled out.
-fn create_as(at: &At<'_>) -> Option<FailurePolicy> {
-    if !at.present() || !at.is_map_of(&ROLLOUT_KEYS) {
-        return None;
-    }
-    let create_as = at.key("createAs");
-    if !create_as.required("write createAs: Ignore, or remove rollout") {
-        return None;
-    }
-    create_as.choice(&[("Ignore", FailurePolicy::Ignore)])
 }

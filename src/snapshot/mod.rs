@@ -40,6 +40,8 @@ mod part;
 mod pem;
 mod problem;
 mod protocol;
+mod relaxation;
+mod rollout;
 mod rules;
 pub mod schema;
 mod selector;
@@ -66,15 +68,17 @@ use self::{
 };
 pub use self::{
     break_glass::break_glass,
+    describe::describe_protocol,
     exempt::Say,
     known::Known,
     matched::{HookSet, How, Matched, Wanted},
     names::is_dns_label,
     note::Note,
     problem::Problem,
+    relaxation::Relaxation,
     url::{UrlProblem, parse_url},
 };
-use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Selector, Served};
+use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Rollout, Selector, Served};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +108,8 @@ pub struct Origin {
     pub declared_policy: FailurePolicy,
     /// True while `rollout.createAs: Ignore` stands in the entry.
     pub rolling_out: bool,
+    /// How long it may go unproven, and what follows then.
+    pub rollout: Rollout,
     /// The file it stands in, named as the source names it.
     pub file: String,
     /// Its place there, as in a [`Problem`].

@@ -11,7 +11,7 @@ use super::{
     problem::quoted,
     protocol, rules, selector,
 };
-use crate::model::{FailurePolicy, Hook, HookType, HttpForm, Protocol, SideEffects, Transport};
+use crate::model::{FailurePolicy, Hook, HookType, HttpForm, Protocol, Rollout, SideEffects, Transport};
 
 const KEYS: [&str; 12] = [
     "name",
@@ -78,7 +78,13 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
         namespace_selector,
         object_selector,
     };
-    Some(Entry { hook, declared_policy: failure_policy, rolling_out: false, place: at.place() })
+    Some(Entry {
+        hook,
+        declared_policy: failure_policy,
+        rolling_out: false,
+        rollout: Rollout::default(),
+        place: at.place(),
+    })
 }
 
 fn name<'a>(at: &At<'a>) -> Option<&'a str> {

@@ -223,6 +223,12 @@ impl Contents {
         self
     }
 
+    /// Does the source read states that somebody has stored as a whole? Then what it does not hold was removed on purpose;
+    /// a file may just be half written.
+    pub fn is_transactional(&self) -> bool {
+        self.as_of.is_some()
+    }
+
     /// A reference's content, in the form [`crate::snapshot::load`] asks for it.
     ///
     /// # Errors

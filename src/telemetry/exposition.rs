@@ -59,6 +59,8 @@ impl Collector for Scrape {
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
         for (table, reading) in [
             (&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen),
+            (&table::HOOKS_UNASKED, Reading::HooksUnasked),
+            (&table::HOOKS_OVERDUE, Reading::HooksOverdue),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),

@@ -93,16 +93,19 @@ pub enum ReadOutcome {
     Changed,
     /// It has changed and is invalid: what was in force stays.
     Rejected,
+    /// It enforces less than before, and waits for a second equal read.
+    Unconfirmed,
     /// It could not be read; why, as the source's error names it.
     Failed(&'static str),
 }
 
 impl ReadOutcome {
     /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
-    pub(super) const LABELS: [&'static str; 15] = [
+    pub(super) const LABELS: [&'static str; 16] = [
         "unchanged",
         "changed",
         "rejected",
+        "unconfirmed",
         "failed_unreadable",
         "failed_not_a_file",
         "failed_too_large",
@@ -117,7 +120,7 @@ impl ReadOutcome {
         "failed_other",
     ];
     /// How many of them are good reads.
-    pub(super) const GOOD: usize = 3;
+    pub(super) const GOOD: usize = 4;
 
     /// Of its label.
     pub(super) fn index(self) -> usize {
@@ -125,6 +128,7 @@ impl ReadOutcome {
             Self::Unchanged => 0,
             Self::Changed => 1,
             Self::Rejected => 2,
+            Self::Unconfirmed => 3,
             Self::Failed(why) => {
                 let failed = Self::LABELS.iter().position(|label| label.strip_prefix("failed_") == Some(why));
                 failed.unwrap_or(Self::LABELS.len() - 1)

@@ -37,10 +37,14 @@ pub enum Reading {
     NamespacesAge,
     /// Break-glass documents that are open.
     BreakGlassOpen,
+    /// Hooks that are configured and not asked.
+    HooksUnasked,
+    /// Hooks that have passed no probe in time.
+    HooksOverdue,
 }
 
 /// How many there are.
-const READINGS: usize = 16;
+const READINGS: usize = Reading::HooksOverdue as usize + 1;
 
 /// Reads a value; `None` leaves the metric out.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;

@@ -82,6 +82,10 @@ families! {
         "Object bytes copied in user space after they were read: 0 for protobuf in frames of 1 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
         "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
+    HOOKS_UNASKED = Gauge "gatepost_hooks_unasked" []
+        "Hooks that are configured and not asked, as their endpoints have passed no probe yet.";
+    HOOKS_OVERDUE = Gauge "gatepost_hooks_overdue" []
+        "Hooks that have passed no probe within rollout.probeWithin: not asked; or asked unproven, with onProbeFailure: Enforce; or, where they move, still asked at their former endpoint.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []

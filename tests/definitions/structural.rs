@@ -42,6 +42,9 @@ fn object(schema: &Value, map: &Map<String, Value>, path: &str, problems: &mut V
     if counted.is_some_and(|most| map.len() as u64 > most) {
         problems.push(format!("{path}: holds too much"));
     }
+    if schema["minProperties"].as_u64().is_some_and(|least| (written.len() as u64) < least) {
+        problems.push(format!("{path}: holds too little"));
+    }
     for (key, value) in written {
         let path = format!("{path}.{key}");
         match schema["properties"].get(key).or_else(|| schema.get("additionalProperties")) {

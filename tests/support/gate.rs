@@ -51,6 +51,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
             target: Target::new(hook.clone(), Channel::open(hook.endpoint.clone(), None, &workers)),
             rotation: Rotation::Active { since: SystemTime::now() },
             replacing: None,
+            overdue: None,
             metrics: metrics.hook(&hook.name),
         })
         .collect();

@@ -51,6 +51,7 @@ fn state(report: &Report) -> &'static str {
         Report { stale: true, .. } => "stale",
         Report { rejected: Some(_), .. } => "rejecting",
         Report { read_failure: Some(_), .. } => "cannot read",
+        Report { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
         _ => "ok",
     }
 }
@@ -81,6 +82,9 @@ fn attention(report: &Report) -> Vec<String> {
         lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
     }
     for hook in &report.hooks {
+        if let Some(overdue) = &hook.overdue {
+            lines.push(format!("{} has passed no probe in time: {overdue}", hook.name));
+        }
         let why = hook.reason.as_deref().unwrap_or("no probe has ended yet");
         match (&hook.moves_to, hook.state) {
             (Some(place), _) => lines.push(format!(
@@ -114,6 +118,7 @@ mod tests {
             state,
             since: "2026-01-01T00:00:00Z".to_owned(),
             reason: Some("refused (step: connect)".to_owned()),
+            overdue: None,
         }
     }
 
@@ -124,8 +129,9 @@ mod tests {
         let fresh = Report::of(&current, &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
         let mut report = Report { replica: "a".to_owned(), generation: 3, revision: "17".to_owned(), ..fresh.clone() };
         (report.observed, report.age_seconds, report.stale) = (Some(21), Some(0.44), false);
+        let overdue = |hook| HookReport { overdue: Some("it is not asked".to_owned()), ..hook };
         report.hooks = vec![
-            hook("p", Standing::Probing),
+            overdue(hook("p", Standing::Probing)),
             hook("q", Standing::Active),
             hook("r", Standing::Active),
             hook("s", Standing::Gone),
@@ -136,8 +142,9 @@ mod tests {
             lines,
             [
                 "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
-                "a        3           17        21        0.4s  ok                2 Active, 1 Probing",
+                "a        3           17        21        0.4s  degraded          2 Active, 1 Probing",
                 "b        0           -         -         -     no configuration  none",
+                "a: p has passed no probe in time: it is not asked",
                 "a: p is not asked; probing grpc://h:1 since 2026-01-01T00:00:00Z: refused (step: connect)",
             ]
         );

@@ -18,6 +18,7 @@ fn hook(configuration: &str, name: &str, state: Standing) -> HookReport {
         state,
         since: NOW.to_owned(),
         reason: None,
+        overdue: None,
     }
 }
 

@@ -39,6 +39,7 @@ fn with(mut report: Report, hooks: &[(&str, u16, Standing)]) -> Report {
         moves_to: None,
         state: *state,
         since: "2026-01-01T00:00:00Z".to_owned(),
+        overdue: None,
         reason: None,
     };
     report.hooks = hooks.iter().map(hook).collect();

@@ -17,10 +17,13 @@ use crate::{
 };
 
 impl Rotator {
+    /// The candidate's hooks, each at its seat.
     pub(super) fn seated(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
         let seated: Vec<_> = in_force.hooks.iter().map(seated).collect();
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
-        let seats = seat((in_force.number > 0).then_some(&seated), new);
+        let left = self.drain.left();
+        let proven: Vec<_> = left.iter().map(|(endpoint, _)| endpoint).collect();
+        let seats = seat((in_force.number > 0).then_some(&seated), &proven, new);
         let posts = posts(&candidate.snapshot.hooks, &seats);
         let mut opened = HashMap::new();
         let mut hooks = Vec::with_capacity(seats.len());
@@ -32,12 +35,16 @@ impl Rotator {
             };
             // One entry's endpoint, path, form and versions, or another's: never a mixture.
             let (target, rotation, replacing, metrics) = match seat {
-                Seat::First => {
+                Seat::First | Seat::Returning(_) => {
                     let open = || {
                         let (endpoint, tls) = (hook.endpoint.clone(), candidate.tls(&hook.endpoint));
                         Channel::open_within(&self.resources, endpoint, tls, &self.workers)
                     };
-                    let channel = opened.entry(&hook.endpoint).or_insert_with(open);
+                    let held = match seat {
+                        Seat::Returning(place) => left[place].1.clone(),
+                        _ => None,
+                    };
+                    let channel = opened.entry(&hook.endpoint).or_insert_with(|| held.unwrap_or_else(open));
                     let target = Target::new(Arc::clone(hook), Arc::clone(channel));
                     let rotation = Rotation::Active { since: SystemTime::now() };
                     (target, rotation, None, self.metrics.hook(&hook.name))
@@ -60,7 +67,7 @@ impl Rotator {
                     (old.target.clone(), old.rotation.clone(), Some(probing.replacement()), metrics)
                 }
             };
-            hooks.push(LiveHook { hook: Arc::clone(hook), target, rotation, replacing, metrics });
+            hooks.push(LiveHook { hook: Arc::clone(hook), target, rotation, replacing, overdue: None, metrics });
         }
         hooks
     }
@@ -78,6 +85,7 @@ impl Rotator {
         probing
     }
 
+    /// What an end of a probe means for the hooks in force.
     pub(super) fn hear(&mut self, news: ProbeNews) {
         let endpoint = news.channel.endpoint();
         let Some(probing) = self.probing.get_mut(endpoint).filter(|probing| probing.believes(&news)) else { return };
@@ -98,18 +106,13 @@ impl Rotator {
 }
 
 fn seated(live: &LiveHook) -> Seated<'_> {
-    Seated { id: &live.hook.id, endpoint: live.target.endpoint(), asked: live.rotation.asks() }
-}
-
-/// Asked, and where the configuration says.
-pub(super) fn at_its_place(live: &LiveHook) -> bool {
-    live.rotation.asks() && live.replacing.is_none()
+    Seated { id: &live.hook.id, endpoint: live.target.endpoint(), proven: live.is_proven() }
 }
 
 /// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
 fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> LiveHook {
     let mut live = live.clone();
-    if live.hook.endpoint != *endpoint || at_its_place(&live) {
+    if live.hook.endpoint != *endpoint || live.is_in_place() {
         return live;
     }
     match probing {
@@ -120,6 +123,7 @@ fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> 
             if let Some(replacement) = live.replacing.take() {
                 live.target = Target::new(Arc::clone(&live.hook), replacement.channel);
             }
+            live.overdue = None;
             live.rotation = live.rotation.after(Event::ProbePassed, SystemTime::now()).unwrap_or(live.rotation);
         }
     }

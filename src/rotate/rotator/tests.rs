@@ -4,6 +4,8 @@ mod drains;
 mod mixture;
 mod reads;
 mod seats;
+mod unconfirmed;
+mod unproven;
 
 use std::collections::BTreeMap;
 
@@ -55,7 +57,7 @@ fn namesakes(configurations: &[(&str, u16)]) -> Contents {
 
 /// Its probes run, but nobody listens to them: the tests say how each went.
 fn rotator() -> Rotator {
-    let current = Arc::new(Current::new(tokio::time::Instant::now().into_std()));
+    let current = Arc::new(Current::new(Instant::now().into_std()));
     Rotator::new(current, Arc::new(Metrics::new(1)), vec![Handle::current()], Duration::from_secs(31))
 }
 
@@ -65,8 +67,12 @@ async fn started(hooks: &[(&str, u16)]) -> Rotator {
     rotator
 }
 
+/// The contents are read; once more where they have to be confirmed.
 async fn read(rotator: &mut Rotator, contents: Contents) {
-    rotator.take(reading(Ok(contents))).await;
+    rotator.take(reading(Ok(contents.clone()))).await;
+    if rotator.unconfirmed.is_some() {
+        rotator.take(reading(Ok(contents))).await;
+    }
 }
 
 /// A read that begins now.

@@ -101,7 +101,7 @@ pub struct Hook {
     pub namespace_selector: Option<LabelSelector>,
     /// Which objects the hook sees, by the labels of the new or the old object. All unless said.
     pub object_selector: Option<LabelSelector>,
-    /// Stands here while the hook is new.
+    /// How the hook is brought into rotation.
     pub rollout: Option<Rollout>,
 }
 
@@ -161,13 +161,26 @@ pub enum SideEffects {
     Unknown,
 }
 
-/// How a new hook is brought in.
+/// How a hook is brought into rotation.
 #[derive(Clone, Debug, JsonSchema)]
-#[schemars(rename_all = "camelCase")]
+#[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct Rollout {
     /// While it stands here, the failure policy in force is `Ignore`, whatever `failurePolicy` says. Remove it when
     /// the hook has proved itself.
-    pub create_as: CreateAs,
+    pub create_as: Option<CreateAs>,
+    /// A hook that has passed no probe for so long is told as overdue; `1s` to `24h`, `5m` unless said.
+    pub probe_within: Option<Time>,
+    /// What follows then for a hook that nobody asks. `Wait` unless said.
+    pub on_probe_failure: Option<OnProbeFailure>,
+}
+
+/// What becomes of a hook that has passed no probe in time.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum OnProbeFailure {
+    /// It stays out of rotation until a probe passes.
+    Wait,
+    /// It enters rotation unproven, and its failure policy decides.
+    Enforce,
 }
 
 /// The failure policy of a hook that is being brought in.

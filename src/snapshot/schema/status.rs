@@ -117,6 +117,9 @@ pub struct HookStatus {
     /// Why, where there is something to say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// It has passed no probe within `rollout.probeWithin`: what that means for requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<String>,
 }
 
 /// Where a hook stands.

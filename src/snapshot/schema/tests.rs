@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{
     super::{
-        break_glass, bypass, client_config, configuration, hook, initializers, protocol, rules, selector, service,
+        break_glass, bypass, client_config, configuration, hook, initializers, protocol, rollout, rules, selector,
+        service,
     },
     definitions,
 };
@@ -53,7 +54,7 @@ fn the_schema_has_the_keys_that_the_check_knows() {
     let mut known: Vec<(&str, &[&str])> = vec![
         ("", &configuration::KEYS),
         ("externalAdmissionHooks[]", &hook::KEYS),
-        ("externalAdmissionHooks[].rollout", &hook::ROLLOUT_KEYS),
+        ("externalAdmissionHooks[].rollout", &rollout::KEYS),
         ("externalAdmissionHooks[].clientConfig", &client_config::KEYS),
         ("externalAdmissionHooks[].clientConfig.service", &service::KEYS),
         ("externalAdmissionHooks[].rules[]", &rules::KEYS),
@@ -89,6 +90,7 @@ fn the_schema_has_the_words_that_the_check_knows() {
         ("externalAdmissionHooks[].matchPolicy", words(&hook::MATCH_POLICIES)),
         ("externalAdmissionHooks[].sideEffects", words(&hook::SIDE_EFFECTS)),
         ("externalAdmissionHooks[].protocol", words(&protocol::WORDS)),
+        ("externalAdmissionHooks[].rollout.onProbeFailure", words(&rollout::ON_PROBE_FAILURE)),
         ("bypass[].effect", words(&bypass::EFFECTS)),
         ("externalAdmissionHooks[].rules[].operations[]", words(&rules::OPERATIONS)),
         ("externalAdmissionHooks[].rules[].verbs[]", words(&rules::OPERATIONS)),
@@ -125,7 +127,7 @@ fn lists_are_merged_by_the_keys_by_which_their_entries_are_unique() {
 
 #[test]
 fn every_schema_is_structural() {
-    const KNOWN: [&str; 22] = [
+    const KNOWN: [&str; 23] = [
         "additionalProperties",
         "anyOf",
         "default",
@@ -139,6 +141,7 @@ fn every_schema_is_structural() {
         "maximum",
         "minItems",
         "minLength",
+        "minProperties",
         "minimum",
         "pattern",
         "properties",

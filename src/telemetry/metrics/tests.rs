@@ -78,6 +78,8 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
         Reading::Namespaces,
         Reading::NamespacesAge,
         Reading::BreakGlassOpen,
+        Reading::HooksUnasked,
+        Reading::HooksOverdue,
     ] {
         metrics.observe(reading, || Some(1.0));
     }

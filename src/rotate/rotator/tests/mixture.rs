@@ -16,6 +16,8 @@ struct Written {
     how: &'static str,
     side_effects: &'static str,
     seconds: u8,
+    /// Is it enforced where it does not answer within a minute?
+    enforced: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -38,13 +40,16 @@ fn written() -> impl Strategy<Value = Written> {
         (Some("b"), "legacy"),
     ]);
     let side_effects = prop::sample::select(vec!["None", "Some"]);
-    (1..4_u16, over_http, side_effects, 1..3_u8).prop_map(|(port, (path, how), side_effects, seconds)| Written {
-        port,
-        path,
-        how,
-        side_effects,
-        seconds,
-    })
+    (1..4_u16, over_http, side_effects, 1..3_u8, any::<bool>()).prop_map(
+        |(port, (path, how), side_effects, seconds, enforced)| Written {
+            port,
+            path,
+            how,
+            side_effects,
+            seconds,
+            enforced,
+        },
+    )
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -59,14 +64,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn configuration(hooks: &[Option<Written>; 3], revision: u64) -> Contents {
     let entry = |(name, written): (&str, &Written)| {
-        let Written { port, path, how, side_effects, seconds } = written;
+        let Written { port, path, how, side_effects, seconds, enforced } = written;
+        let rollout = if *enforced { "rollout: {probeWithin: 1m, onProbeFailure: Enforce}, " } else { "" };
         let url = match path {
             Some(path) => format!("http://127.0.0.1:{port}/{path}"),
             None => format!("grpc://127.0.0.1:{port}"),
         };
         format!(
             "- {{name: {name}.example.com, clientConfig: {{url: '{url}'}}, protocol: {how}, sideEffects: {side_effects}, \
-             timeoutSeconds: {seconds}, rules: []}}\n"
+             timeoutSeconds: {seconds}, {rollout}rules: []}}\n"
         )
     };
     let entries = ["a", "b", "c"].into_iter().zip(hooks).filter_map(|(name, hook)| Some((name, hook.as_ref()?)));
@@ -107,7 +113,10 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let (channel, post) = (Arc::clone(&probing.channel), probing.post());
                 rotator.hear(ProbeNews { channel, post, outcome: if passed { Ok(()) } else { Err(refused()) } });
             }
-            Step::Wait(seconds) => tokio::time::advance(Duration::from_secs(seconds.into())).await,
+            Step::Wait(seconds) => {
+                tokio::time::advance(Duration::from_secs(seconds.into())).await;
+                rotator.look_at_the_time();
+            }
         }
         let generation = rotator.current.load();
         let now: HashMap<_, _> = generation.hooks.iter().map(|live| (live.hook.id.to_string(), live)).collect();
@@ -117,9 +126,9 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
             prop_assert!(accepted.contains(&used), "{used:?} is of no single configuration");
         }
         for id in asked.iter().filter(|id| now.contains_key(*id)) {
-            prop_assert!(now[id].rotation.asks(), "{id} was asked, is still configured, and is not asked any more");
+            prop_assert!(now[id].rotation.asks(), "{id} was proven, is still configured, and is not asked any more");
         }
-        asked = now.into_iter().filter(|(_, live)| live.rotation.asks()).map(|(id, _)| id).collect();
+        asked = now.into_iter().filter(|(_, live)| live.is_proven()).map(|(id, _)| id).collect();
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
     let mut rotator = started(&[("a", 1)]).await;
     tokio::time::advance(Duration::from_secs(4)).await;
     read(&mut rotator, written("kind: Nonsense")).await;
-    let now = tokio::time::Instant::now().into_std();
+    let now = Instant::now().into_std();
     assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]));
     assert_eq!(rotator.current.age(now), Some(Duration::ZERO));
     let rejection = rotator.current.rejected().expect("rejected");
@@ -28,7 +28,7 @@ async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {
 async fn an_unsound_first_configuration_is_not_fresh_and_nothing_is_in_force() {
     let mut rotator = rotator();
     read(&mut rotator, written("kind: Nonsense")).await;
-    let now = tokio::time::Instant::now().into_std();
+    let now = Instant::now().into_std();
     assert_eq!((number(&rotator), rotator.current.is_fresh(now)), (0, false));
     assert!(rotator.current.rejected().is_some());
     read(&mut rotator, contents(&[("a", 1)])).await;
@@ -53,7 +53,7 @@ async fn what_is_written_once_more_unchanged_bears_the_newer_revision() {
 async fn a_failed_read_changes_nothing_but_the_age() {
     let mut rotator = started(&[("a", 1)]).await;
     tokio::time::advance(STALE_AFTER).await;
-    let now = tokio::time::Instant::now().into_std();
+    let now = Instant::now().into_std();
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.take(reading(Err(error.clone()))).await;
     rotator.take(reading(Err(error.clone()))).await;
@@ -107,7 +107,7 @@ fn what_is_in_force_is_not_fresh_because_something_else_was_found() {
     runtime.block_on(async {
         let mut rotator = started(&[("a", 1)]).await;
         let current = Arc::clone(&rotator.current);
-        let age = || current.age(tokio::time::Instant::now().into_std());
+        let age = || current.age(Instant::now().into_std());
         tokio::time::advance(Duration::from_secs(3)).await;
         let (free, taken) = std::sync::mpsc::channel::<()>();
         let blocking = spawn_blocking(move || taken.recv().is_err());
@@ -147,7 +147,7 @@ fn with_glass(glass: bool) -> Contents {
 #[tokio::test(start_paused = true)]
 async fn break_glass_opens_and_closes_with_a_sound_configuration() {
     let mut rotator = started(&[]).await;
-    let open = |rotator: &Rotator| rotator.current.break_glass().open(tokio::time::Instant::now().into_std()).len();
+    let open = |rotator: &Rotator| rotator.current.break_glass().open(Instant::now().into_std()).len();
     for glass in [true, false] {
         read(&mut rotator, with_glass(glass)).await;
         assert_eq!((rotator.current.rejected(), open(&rotator)), (None, usize::from(glass)));

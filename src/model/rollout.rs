@@ -1,0 +1,38 @@
+//! Rollout: how long a hook may go unproven, and what follows then.
+
+use std::time::Duration;
+
+/// What becomes of a hook that has passed no probe in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnProbeFailure {
+    /// It stays out of rotation until a probe passes.
+    #[default]
+    Wait,
+    /// It enters rotation unproven: its failure policy decides.
+    Enforce,
+}
+
+impl OnProbeFailure {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "Wait",
+            Self::Enforce => "Enforce",
+        }
+    }
+}
+
+/// How long a hook may go unproven, and what follows then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rollout {
+    /// Longer than this, it is told as overdue.
+    pub probe_within: Duration,
+    /// What follows then for a hook that nobody asks.
+    pub on_probe_failure: OnProbeFailure,
+}
+
+impl Default for Rollout {
+    fn default() -> Self {
+        Self { probe_within: Duration::from_secs(5 * 60), on_probe_failure: OnProbeFailure::Wait }
+    }
+}

@@ -1,0 +1,94 @@
+//! What a source without transactions seems to have let go is enforced until a second equal read.
+
+use super::*;
+
+async fn read_once(rotator: &mut Rotator, contents: Contents) {
+    rotator.take(reading(Ok(contents))).await;
+}
+
+fn names(rotator: &Rotator) -> Vec<String> {
+    standing(rotator).into_iter().map(|(name, ..)| name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_is_missing_stays_until_a_second_equal_read() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    tokio::time::advance(Duration::from_secs(4)).await;
+    read_once(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((number(&rotator), names(&rotator)), (1, vec!["a".to_owned(), "b".to_owned()]));
+    let now = Instant::now().into_std();
+    assert_eq!(rotator.current.age(now), Some(Duration::ZERO), "the read was good");
+    let unconfirmed = rotator.current.unconfirmed().expect("told");
+    assert_eq!(
+        unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["hook b.example.com is gone"]
+    );
+    let page = rotator.metrics.render().unwrap();
+    assert!(page.contains("gatepost_config_reads_total{outcome=\"unconfirmed\"} 1\n"), "{page}");
+
+    read_once(&mut rotator, contents(&[("a", 1)])).await;
+    assert_eq!((number(&rotator), names(&rotator)), (2, vec!["a".to_owned()]));
+    assert_eq!(rotator.current.unconfirmed(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_whole_again_has_let_nothing_go() {
+    let mut rotator = started(&[("a", 1), ("b", 2)]).await;
+    for cut in [contents(&[("a", 1)]), written("kind: ["), contents(&[]), contents(&[("b", 2)]), written("# nothing\n")]
+    {
+        read_once(&mut rotator, cut).await;
+    }
+    let error = ReadError::unreadable("gone".as_ref(), &std::io::ErrorKind::NotFound.into());
+    read_once(&mut rotator, contents(&[("a", 1)])).await;
+    rotator.take(reading(Err(error))).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
+    assert_eq!(number(&rotator), 1, "nothing was ever put in force");
+    assert_eq!((rotator.current.rejected(), rotator.current.unconfirmed()), (None, None));
+    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 2, 0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_only_added_or_changed_does_not_wait() {
+    let mut rotator = started(&[("a", 1)]).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
+    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)]);
+    read_once(&mut rotator, contents(&[("a", 3), ("b", 2)])).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (3, vec![stands("a", 1, 3), stands("b", 0, 0)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_says_what_it_means() {
+    let mut rotator = rotator();
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(1)).await;
+    read_once(&mut rotator, contents(&[("a", 1)]).at(2)).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![stands("a", 1, 0)]));
+    read_once(&mut rotator, Contents::new(Vec::new(), BTreeMap::new()).at(3)).await;
+    assert_eq!((number(&rotator), rotator.current.rejected()), (3, None), "no object is an explicit state");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
+    for (name, empty) in [
+        ("an empty file", written("")),
+        ("comments", written("# hooks:\n\n")),
+        ("a mark", written("---\n")),
+        ("null", written("null\n")),
+        ("a List that ends too early", written("apiVersion: v1\nkind: List\n")),
+        ("an empty folder", Contents::new(Vec::new(), BTreeMap::new())),
+    ] {
+        let mut rotator = started(&[("a", 1)]).await;
+        for _ in 0..3 {
+            read_once(&mut rotator, empty.clone()).await;
+        }
+        assert_eq!((number(&rotator), standing(&rotator)), (1, vec![stands("a", 1, 0)]), "{name}");
+        assert_eq!(rotator.current.rejected().map(|rejected| rejected.problems.len()), Some(1), "{name}");
+        let now = Instant::now().into_std();
+        assert!(rotator.current.is_fresh(now), "{name}");
+        let first = self::rotator();
+        assert!(super::super::super::candidate(&empty, OnHazard::Off).is_err(), "{name}: refused at the start");
+        drop(first);
+    }
+    let mut rotator = started(&[("a", 1)]).await;
+    read(&mut rotator, written("{apiVersion: v1, kind: List, items: []}")).await;
+    assert_eq!((number(&rotator), standing(&rotator)), (2, vec![]), "that is how to have no hooks");
+}
