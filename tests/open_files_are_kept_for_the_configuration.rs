@@ -138,3 +138,14 @@ async fn a_hung_hook_takes_no_file_that_others_need() {
     assert!(serve.metric("gatepost_config_age_seconds").await < 5.0);
     assert_eq!(hung.seen().len(), MOST);
 }
+
+#[test]
+fn programs_of_a_kubeconfig_are_started_with_the_usual_limit() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -Sn \"$(ulimit -Hn)\"; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_gatepost")])
+        .args(["exec-plugin", "30", "sh", "-c", "ulimit -n"])
+        .output()
+        .unwrap();
+    let limit: usize = String::from_utf8(output.stdout).unwrap().trim().parse().expect("a number");
+    assert!(limit <= 1024, "{limit}");
+}
