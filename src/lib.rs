@@ -10,9 +10,10 @@ pub mod snapshot;
 pub mod wire;
 // How files of this machine are read while reviews are served.
 pub mod files;
-// How long the machine has slept; the memory budget; key pairs; metrics and audit.
+// How long the machine has slept; the memory budget; work too long for a worker; key pairs; metrics and audit.
 pub mod clock;
 pub mod memory;
+pub mod offload;
 pub mod telemetry;
 pub mod tls;
 // Clients of an etcd cluster, and of a Kubernetes apiserver.

@@ -12,7 +12,7 @@ const LAYERS: [&[&str]; 12] = [
     &["model"],
     &["wire", "snapshot"],
     &["files"],
-    &["clock", "memory", "tls", "telemetry"],
+    &["clock", "memory", "offload", "tls", "telemetry"],
     &["kube", "etcd"],
     &["source", "hooks"],
     &["live"],

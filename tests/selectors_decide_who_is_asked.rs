@@ -79,6 +79,29 @@ async fn labels_come_from_the_object_the_caller_or_the_configuration() {
 }
 
 #[tokio::test]
+async fn labels_of_a_large_object_count_like_those_of_a_small_one() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let selector = "objectSelector: {matchExpressions: [{key: skip, operator: DoesNotExist}]}";
+    let gate = gate(&document(&[hook("h.example.com", &no.url(), selector)]), Reasons::First);
+    let large = |labels: &str| {
+        let json = format!(r#"{{"data":"{}","metadata":{{"labels":{labels}}}}}"#, "x".repeat(2 << 20));
+        Some(RawExtension { raw: Some(json.into()) })
+    };
+    for (what, new, old, asked) in [
+        ("the new one matches", large("{}"), None, true),
+        ("the new one does not", large(r#"{"skip":"yes"}"#), None, false),
+        ("the old one does", large(r#"{"skip":"yes"}"#), large("{}"), true),
+        ("neither does", large(r#"{"skip":"yes"}"#), large(r#"{"skip":""}"#), false),
+    ] {
+        let request = AdmissionRequest { object: new, old_object: old, ..create_pod("u", 0) };
+        assert_eq!(!ask(&gate, request, None).await.allowed(), asked, "{what}");
+    }
+    let broken = AdmissionRequest { object: large("oops"), ..create_pod("u", 0) };
+    let refusal = ask(&gate, broken, None).await.refusal.expect("refused");
+    assert!(refusal.message.contains("the object is not JSON"), "{}", refusal.message);
+}
+
+#[tokio::test]
 async fn a_namespace_nobody_knows_is_not_found_where_a_rule_matches() {
     let yes = ScriptedHook::start(Script::Allow).await;
     let selector = "failurePolicy: Ignore\nnamespaceSelector: {matchLabels: {a: b}}";

@@ -2,10 +2,8 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use crate::telemetry::DroppedAnnotation;
+use crate::{telemetry::DroppedAnnotation, wire::answer::MOST_ANNOTATIONS as MOST};
 
-/// The most annotations of one answer; as many are looked at.
-const MOST: usize = 1000;
 /// The most bytes of one answer's annotations, keys and values.
 const MOST_BYTES: usize = 256 << 10;
 

@@ -36,6 +36,9 @@ pub fn combine(outcomes: &[Outcome<'_>], probing: &[&LiveHook]) -> Verdict {
                 annotations.add_all(name, chained, &answer.audit_annotations, |cause, count| {
                     tell_dropped(outcome.live, cause, count);
                 });
+                if answer.annotations_left_out > 0 {
+                    tell_dropped(outcome.live, DroppedAnnotation::Limit, answer.annotations_left_out);
+                }
                 rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
             }
             Ending::FailedOpen(_) => annotations.add(FAILED_OPEN, &format!("round_0_index_{index}"), name),

@@ -1,12 +1,17 @@
 //! Asking all selected hooks at once, from the same bytes.
 
 use std::{
+    collections::HashSet,
+    panic::resume_unwind,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::time::sleep_until;
+use tokio::{
+    task::JoinSet,
+    time::{sleep_until, timeout_at},
+};
 
 use super::{
     Caller, Gate, Reasons,
@@ -16,9 +21,14 @@ use super::{
 };
 use crate::{
     hooks::{Call, Channel, Inbox, Method, Reply, Request},
-    model::{Answer, CallFailure, Protocol, Review, SideEffects},
+    model::{Answer, CallFailure, HttpForm, Protocol, Review, SideEffects},
+    offload::{self, LARGE},
     telemetry::HookOutcome,
-    wire::{answer, encodings::Encodings, http_answer},
+    wire::{
+        answer,
+        encodings::{Encodings, Form},
+        http_answer,
+    },
 };
 
 /// Asks every hook at once and waits for what they say: until all have answered or run out of time, or (with
@@ -32,7 +42,8 @@ pub(super) async fn ask_all<'a>(
     review: &Review,
     caller: &Caller,
 ) -> Vec<Outcome<'a>> {
-    let mut fanout = Fanout::begin(asked, review, caller);
+    let encodings = encodings(asked, review, caller).await;
+    let mut fanout = Fanout::begin(asked, review, caller, encodings);
     let mut set_for = fanout.next_alarm().unwrap_or(fanout.began);
     let mut alarm = pin!(sleep_until(set_for.into()));
     while fanout.running > 0 && !(gate.reasons == Reasons::First && fanout.rejected) {
@@ -50,6 +61,10 @@ pub(super) async fn ask_all<'a>(
                     alarm.as_mut().reset(next.into());
                 }
             }
+            Some(decoded) = fanout.decoding.join_next(), if !fanout.decoding.is_empty() => match decoded {
+                Ok((tag, answer)) => fanout.answered(tag, answer, Instant::now()),
+                Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
+            },
             // It may ring for a hook that has answered meanwhile; then it is only set anew.
             () = &mut alarm => {
                 fanout.ring(Instant::now());
@@ -63,6 +78,40 @@ pub(super) async fn ask_all<'a>(
     fanout.end()
 }
 
+/// The review's forms. Where it is large, those that must be written are written beside the worker; what cannot be
+/// written in time fails the calls that want it.
+async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller) -> Encodings<'r> {
+    if review.bytes.len() < LARGE {
+        return Encodings::of(review);
+    }
+    let forms = asked.iter().map(|asked| Form::from(asked.live.target.protocol()));
+    let forms: HashSet<_> = forms.filter(|form| Encodings::must_write(review, *form)).collect();
+    if forms.is_empty() {
+        return Encodings::of(review);
+    }
+    let began = Instant::now();
+    let (copy, wanted) = (review.clone(), forms.clone());
+    let writing = offload::run(review.bytes.len(), move || {
+        let encodings = Encodings::of(&copy);
+        wanted.into_iter().map(|form| (form, encodings.get(form))).collect()
+    });
+    let written = timeout_at(caller.deadline.instant().into(), writing).await.unwrap_or_else(|_| {
+        let late = CallFailure::Timeout(Duration::from_millis(began.elapsed().as_millis() as u64));
+        forms.into_iter().map(|form| (form, Err(late.clone()))).collect()
+    });
+    Encodings::with(review, written)
+}
+
+/// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
+fn decode(form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
+    match (reply, form) {
+        (Reply::Http(reply), Some(form)) => http_answer::decode(form, uid, reply.status, reply.body),
+        (Reply::Grpc(message), _) => answer::decode(uid, message),
+        // No channel answers in a language that was not spoken to it.
+        (Reply::Http(reply), None) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
+    }
+}
+
 struct Fanout<'a, 'r> {
     review: &'r Review,
     caller: &'r Caller,
@@ -73,13 +122,15 @@ struct Fanout<'a, 'r> {
     slots: Vec<Slot<'a>>,
     /// Slots without an outcome.
     running: usize,
+    /// Large answers that are being decoded beside the worker.
+    decoding: JoinSet<(usize, Result<Answer, CallFailure>)>,
     /// When the first of the rests ends that began since this was taken.
     rest_ends: Option<Instant>,
     rejected: bool,
 }
 
 impl<'a, 'r> Fanout<'a, 'r> {
-    fn begin(asked: &[Asked<'a>], review: &'r Review, caller: &'r Caller) -> Self {
+    fn begin(asked: &[Asked<'a>], review: &'r Review, caller: &'r Caller, encodings: Encodings<'r>) -> Self {
         let began = Instant::now();
         let slots = asked
             .iter()
@@ -91,11 +142,12 @@ impl<'a, 'r> Fanout<'a, 'r> {
         let mut fanout = Self {
             review,
             caller,
-            encodings: Encodings::of(review),
+            encodings,
             inbox: Arc::new(Inbox::default()),
             began,
             slots,
             running: asked.len(),
+            decoding: JoinSet::new(),
             rest_ends: None,
             rejected: false,
         };
@@ -160,29 +212,38 @@ impl<'a, 'r> Fanout<'a, 'r> {
         let tag = tag as usize;
         let Some(slot) = self.slots.get_mut(tag).filter(|slot| slot.outcome.is_none()) else { return };
         slot.open = false;
-        let live = slot.live;
-        let uid = &self.review.uid;
         if let Ok(Reply::Http(reply)) = &result
             && let Some(end) = slot.rests(reply, now)
         {
             self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
             return;
         }
-        let answer = match (result, live.target.protocol()) {
-            (Ok(Reply::Http(reply)), Protocol::Http { form, .. }) => {
-                http_answer::decode(*form, uid, reply.status, reply.body)
+        let form = match slot.live.target.protocol() {
+            Protocol::Http { form, .. } => Some(*form),
+            Protocol::Grpc => None,
+        };
+        let answer = match result {
+            Ok(reply) if reply.len() >= LARGE => {
+                let uid = self.review.uid.clone();
+                let decoding = offload::run(reply.len(), move || decode(form, &uid, reply));
+                self.decoding.spawn(async move { (tag, decoding.await) });
+                return;
             }
-            (Ok(Reply::Grpc(message)), _) => answer::decode(uid, message),
-            // No channel answers in a language that was not spoken to it.
-            (Ok(Reply::Http(reply)), Protocol::Grpc) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
+            Ok(reply) => decode(form, &self.review.uid, reply),
             // The hook was told our deadline, and its clock may ring a moment before ours.
-            (Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }), _)
+            Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. })
                 if now + RINGS_EARLY >= slot.deadline =>
             {
                 Err(CallFailure::Timeout(slot.allowed(self.began)))
             }
-            (Err(failure), _) => Err(failure),
+            Err(failure) => Err(failure),
         };
+        self.answered(tag, answer, now);
+    }
+
+    /// What came back from a hook is understood.
+    fn answered(&mut self, tag: usize, answer: Result<Answer, CallFailure>, now: Instant) {
+        let Some(slot) = self.slots.get_mut(tag).filter(|slot| slot.outcome.is_none()) else { return };
         if matches!(&answer, Err(failure) if slot.retries(failure, now)) {
             return self.ask(tag, |channel, _, call| channel.ask_elsewhere(call));
         }

@@ -11,6 +11,7 @@ use crate::{
         namespaces::{Seen, TOO_OLD_AFTER},
     },
     model::{Labels, Operation, Review, Selector, Target},
+    offload::{self, LARGE},
     wire::labels,
 };
 
@@ -21,6 +22,8 @@ pub(super) enum Held {
     Refused(Refusal),
     /// The cluster's namespaces are followed, and this one is not among them yet: the apiserver is to be asked.
     Unknown(ByteString),
+    /// An object is to be read that is too large to be read here: [`Lookup::read`].
+    Large,
 }
 
 impl From<Refusal> for Held {
@@ -71,6 +74,22 @@ impl<'a> Lookup<'a> {
         });
     }
 
+    /// Reads the labels of large objects beside the worker, within the request's time.
+    pub(super) async fn read(&mut self) {
+        let Self { review, caller, own_object, old_object, .. } = self;
+        let cells = [(own_object, &review.object), (old_object, &review.old_object)];
+        for (cell, place) in cells {
+            let Some(place) = place.clone().filter(|place| place.len() >= LARGE) else { continue };
+            let bytes = review.bytes.clone();
+            let reading = offload::run(place.len(), move || labels::of_object(&bytes, place));
+            let read = match tokio::time::timeout_at(caller.deadline.instant().into(), reading).await {
+                Ok(read) => read.map_err(|error| Box::new(status::internal(&error))),
+                Err(_) => Err(Box::new(status::out_of_time())),
+            };
+            *cell = OnceCell::from(read);
+        }
+    }
+
     /// Do both selectors of this hook match? A clean "no" of either wins over an error of the other, and an error of
     /// the namespace selector over one of the object selector, as upstream.
     pub(super) fn selects(&self, live: &LiveHook) -> Result<bool, Held> {
@@ -81,6 +100,10 @@ impl<'a> Lookup<'a> {
         let object = self.object_matches(&live.hook.object_selector);
         if matches!(object, Ok(false)) {
             return Ok(false);
+        }
+        // What is not known yet may turn out to be that "no".
+        if matches!(namespace, Err(Held::Large)) || matches!(object, Err(Held::Large)) {
+            return Err(Held::Large);
         }
         Ok(namespace? && object?)
     }
@@ -129,7 +152,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// Source: §4.4, upstream `W/predicates/object/matcher.go`: the new object or the old one.
-    fn object_matches(&self, selector: &Selector) -> Result<bool, Refusal> {
+    fn object_matches(&self, selector: &Selector) -> Result<bool, Held> {
         if selector.is_empty() {
             return Ok(true);
         }
@@ -137,7 +160,8 @@ impl<'a> Lookup<'a> {
         if matches(self.own_labels()?) || matches(self.old_labels()?) {
             return Ok(true);
         }
-        self.missing_object().map_or(Ok(false), |field| Err(Box::new(status::no_object(field, "objectSelector"))))
+        let missing = |field| Held::Refused(Box::new(status::no_object(field, "objectSelector")));
+        self.missing_object().map_or(Ok(false), |field| Err(missing(field)))
     }
 
     /// What every apiserver sends of such an operation, and this caller did not: its labels might have matched. Of a
@@ -153,11 +177,11 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    fn own_labels(&self) -> Result<Option<&Labels>, Refusal> {
+    fn own_labels(&self) -> Result<Option<&Labels>, Held> {
         self.labels(&self.own_object, &self.review.object)
     }
 
-    fn old_labels(&self) -> Result<Option<&Labels>, Refusal> {
+    fn old_labels(&self) -> Result<Option<&Labels>, Held> {
         self.labels(&self.old_object, &self.review.old_object)
     }
 
@@ -165,13 +189,14 @@ impl<'a> Lookup<'a> {
         &'s self,
         cell: &'s OnceCell<Result<Option<Labels>, Refusal>>,
         place: &Option<Range<usize>>,
-    ) -> Result<Option<&'s Labels>, Refusal> {
+    ) -> Result<Option<&'s Labels>, Held> {
         let Some(place) = place else { return Ok(None) };
-        cell.get_or_init(|| {
+        if place.len() >= LARGE && cell.get().is_none() {
+            return Err(Held::Large);
+        }
+        let read = cell.get_or_init(|| {
             labels::of_object(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
-        })
-        .as_ref()
-        .map(Option::as_ref)
-        .map_err(Clone::clone)
+        });
+        read.as_ref().map(Option::as_ref).map_err(|refusal| Held::Refused(refusal.clone()))
     }
 }

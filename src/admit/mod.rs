@@ -141,7 +141,8 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// The hooks this request is for. Waits only for a namespace, or a resource, that is not known yet.
+    /// The hooks this request is for. Waits only for a namespace, or a resource, that is not known
+    /// yet, and for large objects to be read.
     async fn selected(self) -> Result<Selected<'a>, Refusal> {
         let Self { gate, review, caller, began, generation, passage, .. } = self;
         let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began);
@@ -157,6 +158,10 @@ impl<'a> Case<'a> {
                 Ok(selected) if selected.undiscovered && !discovered => self.discovered().await,
                 Ok(selected) => return Ok(selected),
                 Err(Held::Refused(refusal)) => return Err(refusal),
+                Err(Held::Large) => {
+                    lookup.read().await;
+                    continue;
+                }
                 Err(Held::Unknown(namespace)) if found => {
                     return Err(Box::new(status::namespace_not_found(&namespace)));
                 }

@@ -78,7 +78,11 @@ pub(super) fn select<'a>(
                 selected.asked.push(Asked { live, unable, opened });
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
-            Rotation::Probing { .. } if matches!(lookup.selects(live), Ok(true)) => selected.probing.push(live),
+            Rotation::Probing { .. } => match lookup.selects(live) {
+                Ok(true) => selected.probing.push(live),
+                Err(Held::Large) => return Err(Held::Large),
+                _ => {}
+            },
             _ => {}
         }
     }

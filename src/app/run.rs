@@ -11,10 +11,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{oneshot, watch};
+use tokio::{
+    runtime::Builder,
+    sync::{oneshot, watch},
+};
 
 use super::{
-    Addresses, Running, Settings, UnwaitedRuntime, certificates::Certificates, control::Control,
+    Addresses, Running, Settings, UnwaitedRuntime, build::give_way, certificates::Certificates, control::Control,
     descriptors::Descriptors, listeners,
 };
 use crate::{
@@ -101,7 +104,8 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     let (over, workers_told) = watch::channel(false);
     let mut workers = Vec::with_capacity(settings.workers.get());
     for index in 0..settings.workers.get() {
-        let runtime = UnwaitedRuntime::new()?;
+        // What a worker offloads gives way to what workers do.
+        let runtime = UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))?;
         workers.push(Worker::new(index, runtime.handle().clone()));
         let until = workers_told.clone();
         running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(runtime, until))?);

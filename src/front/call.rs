@@ -7,7 +7,7 @@ use h2::{RecvStream, server::SendResponse};
 use http::HeaderMap;
 use tokio::time::timeout_at;
 
-use super::{Front, answer, caught::caught, head::Head, message::Message, refusal::Refusal};
+use super::{Front, answer, caught::caught, head::Head, message::Message, parse::parse, refusal::Refusal};
 use crate::{
     admit::{self, Caller, OtherVersions},
     model::Phase,
@@ -60,7 +60,8 @@ async fn decide(
         }
     }
     drop(body);
-    let review = inbound::view(message.into_rope())?;
+    let rope = message.into_rope();
+    let review = parse(rope.len(), arrived, head.deadline, || inbound::view(rope)).await?;
     let (namespace_labels, namespace_labels_text) = match head.namespace_labels {
         Some(sent) => (Some(sent.labels), Some(sent.text)),
         None => (None, None),

@@ -22,6 +22,7 @@ pub mod limits;
 mod linger;
 pub mod listen;
 mod message;
+mod parse;
 mod pieces;
 mod posted;
 pub mod readiness;

@@ -12,13 +12,14 @@ use super::{
     Front,
     body::{Arriving, Body},
     caught::caught,
+    parse::parse,
     posted::{Format, Posted},
     refusal::Refusal,
     reply,
 };
 use crate::{
     admit::{self, Caller, OtherVersions},
-    model::{Encoding, Phase, Review, Verdict},
+    model::{Deadline, Encoding, Phase, Review, Verdict},
     telemetry::{Metrics, Refused, RequestOutcome},
     wire::{envelope, json_view, outbound},
 };
@@ -76,7 +77,12 @@ async fn decide(
     let mut entered = front.inflight().enter();
     let mut arriving = Arriving::begin(body, declared, &mut entered, front.limits().message_bytes)?;
     // The request's only timer; tokio registers it only when the body is not already there.
-    let review = match timeout_at(deadline.instant().into(), view(format, &mut arriving, &gate.metrics)).await {
+    let review = match timeout_at(
+        deadline.instant().into(),
+        view(format, &mut arriving, arrived, deadline, &gate.metrics),
+    )
+    .await
+    {
         Ok(viewed) => viewed?,
         Err(_) => {
             let within = deadline.instant() - arrived;
@@ -91,10 +97,22 @@ async fn decide(
 }
 
 /// Reads the body in the shape its format is viewed in.
-async fn view(format: Format, arriving: &mut Arriving<'_, '_>, metrics: &Metrics) -> Result<Review, Refusal> {
+async fn view(
+    format: Format,
+    arriving: &mut Arriving<'_, '_>,
+    arrived: Instant,
+    deadline: Deadline,
+    metrics: &Metrics,
+) -> Result<Review, Refusal> {
     Ok(match format {
-        Format::Json => json_view::view(arriving.contiguous(metrics).await?)?,
-        Format::Protobuf => envelope::view(arriving.pieces(metrics).await?)?,
+        Format::Json => {
+            let body = arriving.contiguous(metrics).await?;
+            parse(body.len(), arrived, deadline, || json_view::view(body)).await?
+        }
+        Format::Protobuf => {
+            let rope = arriving.pieces(metrics).await?;
+            parse(rope.len(), arrived, deadline, || envelope::view(rope)).await?
+        }
     })
 }
 

@@ -66,6 +66,21 @@ pub enum Reply {
     Http(HttpReply),
 }
 
+impl Reply {
+    /// Length of its body in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Grpc(message) => message.len(),
+            Self::Http(reply) => reply.body.len(),
+        }
+    }
+
+    /// True when its body is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// An HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpReply {

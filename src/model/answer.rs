@@ -14,10 +14,12 @@ pub struct Denial(pub Box<StatusInfo>);
 pub struct Answer {
     /// `None` is yes.
     pub denial: Option<Denial>,
-    /// Texts for the client, unfiltered.
+    /// Texts for the client, unfiltered where they are few.
     pub warnings: Vec<String>,
     /// Notes for the audit log, keys without the hook's name, unfiltered.
     pub audit_annotations: Vec<(String, String)>,
+    /// Further ones that are not kept.
+    pub annotations_left_out: usize,
 }
 
 /// No usable answer. The failure policy decides what becomes of it; it is never a denial.

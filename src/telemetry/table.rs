@@ -79,7 +79,7 @@ families! {
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []
         "Reviews that break-glass let past every hook, or past a hook that meant them.";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
-        "Object bytes copied in user space after they were read: 0 for protobuf in frames of 1 KiB or more; JSON in several frames is joined once.";
+        "Object bytes copied in user space after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
         "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
     HOOKS_UNASKED = Gauge "gatepost_hooks_unasked" []

@@ -1,5 +1,7 @@
 //! What a hook sent back in protobuf to an [`Answer`], or to the CallFailure it amounts to.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use prost::Message;
 
@@ -14,6 +16,24 @@ use crate::model::{Answer, CallFailure, Denial, ReviewVersion, StatusCause, Stat
 struct AnswerReview {
     #[prost(message, optional, tag = "2")]
     response: Option<AdmissionResponse>,
+}
+
+/// The most audit annotations of one answer that are kept, and the most causes of its status.
+pub const MOST_ANNOTATIONS: usize = 1000;
+const MOST_CAUSES: usize = 1000;
+/// The most warnings that can reach a client, each of one character at least
+/// (`docs/reference/webhook-semantics.md` §10.2).
+const MOST_WARNINGS: usize = 4096;
+
+/// Where there are very many: those that can reach the client. Whoever merges them then has little to look at, and
+/// little to free.
+fn worth_merging(warnings: Vec<String>) -> Vec<String> {
+    if warnings.len() <= MOST_WARNINGS {
+        return warnings;
+    }
+    let mut seen = HashSet::new();
+    let shown = |warning: &&String| !warning.is_empty() && !warning.chars().any(char::is_control);
+    warnings.iter().filter(shown).filter(|warning| seen.insert(*warning)).take(MOST_WARNINGS).cloned().collect()
 }
 
 /// Longest foreign text that goes into an error message, in bytes.
@@ -55,10 +75,12 @@ pub(super) fn judged(
     }
     let denial =
         (!response.allowed.unwrap_or_default()).then(|| Denial(Box::new(status(response.status.unwrap_or_default()))));
+    let annotations = response.audit_annotations;
     Ok(Answer {
         denial,
-        warnings: response.warnings,
-        audit_annotations: response.audit_annotations.into_iter().collect(),
+        warnings: worth_merging(response.warnings),
+        annotations_left_out: annotations.len().saturating_sub(MOST_ANNOTATIONS),
+        audit_annotations: annotations.into_iter().take(MOST_ANNOTATIONS).collect(),
     })
 }
 
@@ -99,6 +121,7 @@ pub(super) fn status(status: meta::Status) -> StatusInfo {
         causes: details
             .causes
             .into_iter()
+            .take(MOST_CAUSES)
             .map(|cause| StatusCause {
                 reason: cause.reason.unwrap_or_default(),
                 message: cause.message.unwrap_or_default(),
@@ -143,6 +166,25 @@ mod tests {
     fn absent_allowed_is_no() {
         let silent = AdmissionResponse { allowed: None, ..response() };
         assert_eq!(answer(Some(silent)).map(|answer| answer.denial), Ok(Some(Denial::default())));
+    }
+
+    #[test]
+    fn of_very_many_parts_those_are_kept_that_matter() {
+        let warnings = (0..100_000).flat_map(|n| [format!("w{}", n % 50_000), String::new(), "a\nb".to_owned()]);
+        let audit_annotations = (0..100_000).map(|n| (format!("k{n:05}"), String::new())).collect();
+        let causes = vec![meta::StatusCause::default(); 100_000];
+        let details = Some(meta::StatusDetails { causes, ..Default::default() });
+        let said = answer(Some(AdmissionResponse {
+            allowed: Some(false),
+            warnings: warnings.collect(),
+            audit_annotations,
+            status: Some(meta::Status { details, ..Default::default() }),
+            ..response()
+        }))
+        .unwrap();
+        assert_eq!(said.warnings, (0..4096).map(|n| format!("w{n}")).collect::<Vec<_>>());
+        assert_eq!((said.audit_annotations.len(), said.annotations_left_out), (1000, 99_000));
+        assert_eq!(said.denial.unwrap().0.causes.len(), 1000);
     }
 
     #[test]

@@ -76,31 +76,53 @@ impl<'a> Encodings<'a> {
         }
     }
 
+    /// The same, of which these forms are written already.
+    pub fn with(review: &'a Review, written: Vec<(Form, Result<Rope, CallFailure>)>) -> Self {
+        let encodings = Self::of(review);
+        for (form, written) in written {
+            let _ = encodings.cell(form).set(written);
+        }
+        encodings
+    }
+
+    /// Must this form be written, as the review arrived in another?
+    pub fn must_write(review: &Review, form: Form) -> bool {
+        match (form, review.encoding) {
+            (Form::Grpc, Encoding::Grpc) => false,
+            (Form::Protobuf(wanted), Encoding::Envelope(arrived)) | (Form::Json(wanted), Encoding::Json(arrived)) => {
+                wanted != arrived
+            }
+            _ => true,
+        }
+    }
+
+    fn cell(&self, form: Form) -> &Written {
+        match form {
+            Form::Grpc => &self.grpc,
+            Form::Protobuf(version) => &self.protobuf[version.index()],
+            Form::Json(version) => &self.json[version.index()],
+            Form::Legacy => &self.legacy,
+        }
+    }
+
     /// The review in that form: what arrived itself, where it arrived so.
     ///
     /// # Errors
     /// `Unwritable`: an object that arrived in protobuf is not JSON inside.
     pub fn get(&self, form: Form) -> Result<Rope, CallFailure> {
         let review = self.review;
-        match (form, review.encoding) {
-            (Form::Grpc, Encoding::Grpc) => return Ok(review.bytes.clone()),
-            (Form::Protobuf(wanted), Encoding::Envelope(arrived)) | (Form::Json(wanted), Encoding::Json(arrived))
-                if wanted == arrived =>
-            {
-                return Ok(review.bytes.clone());
-            }
-            _ => {}
+        if !Self::must_write(review, form) {
+            return Ok(review.bytes.clone());
         }
-        let written = match form {
-            Form::Grpc => self.grpc.get_or_init(|| self.message().map(|(rope, range)| framed(&rope, range))),
-            Form::Protobuf(version) => self.protobuf[version.index()]
-                .get_or_init(|| self.message().map(|(rope, range)| envelope::wrap(version, &rope, range))),
-            Form::Json(version) => self.json[version.index()].get_or_init(|| match review.encoding {
+        let written = self.cell(form).get_or_init(|| match form {
+            Form::Grpc => self.message().map(|(rope, range)| framed(&rope, range)),
+            Form::Protobuf(version) => self.message().map(|(rope, range)| envelope::wrap(version, &rope, range)),
+            Form::Json(version) => match review.encoding {
                 Encoding::Json(_) => json::respelled(review, version),
                 _ => self.objects_are_json().and_then(|()| json::written(review, version)),
-            }),
-            Form::Legacy => self.legacy.get_or_init(|| self.objects_are_json().and_then(|()| legacy::written(review))),
-        };
+            },
+            Form::Legacy => self.objects_are_json().and_then(|()| legacy::written(review)),
+        });
         written.clone()
     }
 

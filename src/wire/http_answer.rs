@@ -37,13 +37,13 @@ pub fn decode(form: HttpForm, uid: &str, status: u16, body: Bytes) -> Result<Ans
 
 /// An AdmissionReview, in whichever of the three ways it is written.
 fn answered(version: ReviewVersion, uid: &str, body: Bytes) -> Result<Answer, CallFailure> {
-    let reading = if body.starts_with(MAGIC) { enveloped(body)? } else { text(&body)? };
+    let mut reading = if body.starts_with(MAGIC) { enveloped(body)? } else { text(&body)? };
     let declared = |got: &str, wanted: &str| got.is_empty() || got == wanted;
     if !declared(&reading.api_version, version.api_version()) || !declared(&reading.kind, KIND) {
         return Err(other_type(version, &reading));
     }
     let stated = !reading.api_version.is_empty() && !reading.kind.is_empty();
-    let answer = answer::judged(version, uid, reading.response.clone())?;
+    let answer = answer::judged(version, uid, reading.response.take())?;
     if version == ReviewVersion::V1 && !stated {
         return Err(other_type(version, &reading));
     }

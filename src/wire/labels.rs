@@ -5,11 +5,15 @@ use std::ops::Range;
 use super::json::{Cursor, ReadError};
 use crate::model::{Labels, Rope};
 
+/// The most labels of one object, and the most bytes of them: more than can be stored.
+const MOST: usize = 1 << 16;
+const MOST_BYTES: usize = 2 << 20;
+
 /// The labels of the object that lies in `range`: `None` where it has no object metadata (many CONNECT options have
 /// none), an empty set where it has metadata without labels. Of equal keys the last one counts, as in Go's decoder.
 ///
 /// # Errors
-/// The object is not JSON; the text says where, and repeats nothing of it.
+/// The object is not JSON, or has too many labels; the text says where, and repeats nothing of it.
 pub fn of_object(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, String> {
     // Shared where the object lies in one piece. Else it is joined for as long as this takes: reading across the pieces
     // would take many times longer.
@@ -49,10 +53,17 @@ fn metadata(cursor: &mut Cursor<'_>) -> Result<Option<Labels>, ReadError> {
             continue;
         }
         pairs.clear();
+        let mut bytes = 0;
         if cursor.object("metadata.labels")? {
             while let Some(key) = cursor.key()? {
                 let value = cursor.string("metadata.labels")?.map_or_else(Default::default, |text| text.plain());
-                pairs.push((key.plain(), value));
+                let key = key.plain();
+                bytes += key.len() + value.len();
+                if pairs.len() == MOST || bytes > MOST_BYTES {
+                    let wanted = "at most 65,536 labels of 2 MiB together";
+                    return Err(ReadError::Type { field: "metadata.labels", wanted });
+                }
+                pairs.push((key, value));
             }
         }
     }
@@ -96,6 +107,18 @@ mod tests {
         assert_eq!(labels_in(r#"{"metadata":{"labels":{"a":"1"},"labels":{"b":"2"}}}"#), one("b", "2"));
         assert_eq!(labels_in(r#"{"metadata":{"labels":{"a":"1"}},"metadata":{"labels":{"b":"2"}}}"#), one("b", "2"));
         assert_eq!(labels_in(r#"{"metadata":null,"met\u0061data":{"labels":{"\u0062":"\u0032"}}}"#), one("b", "2"));
+    }
+
+    #[test]
+    fn more_labels_than_can_be_stored_are_refused() {
+        let object = |count: usize, value: &str| {
+            let labels: Vec<_> = (0..count).map(|n| format!("\"{n}\":\"{value}\"")).collect();
+            format!("{{\"metadata\":{{\"labels\":{{{}}}}}}}", labels.join(","))
+        };
+        let refused = "the object cannot be read: metadata.labels must be at most 65,536 labels of 2 MiB together";
+        assert_eq!(labels_in(&object(MOST, "")).unwrap().unwrap().len(), MOST);
+        assert_eq!(labels_in(&object(MOST + 1, "")), Err(refused.to_owned()));
+        assert_eq!(labels_in(&object(1, &"x".repeat(MOST_BYTES))), Err(refused.to_owned()));
     }
 
     #[test]

@@ -54,6 +54,9 @@ pub enum ViewError {
     /// There is no `request`.
     #[error("the review has no request")]
     NoRequest,
+    /// A field is longer than it can be.
+    #[error("{0} is longer than {1} bytes")]
+    TooLong(&'static str, usize),
     /// `request.uid` is missing.
     #[error("the review's request has no uid")]
     NoUid,
@@ -67,6 +70,10 @@ impl From<WalkError> for ViewError {
         Self::Undecodable(error.0)
     }
 }
+
+/// The most bytes of a request's user. Bypass rules look through all of it, one after the other; what proves a user to
+/// an apiserver comes in one header and is shorter.
+const LONGEST_USER: usize = 1 << 20;
 
 /// What was seen of AdmissionRequest so far.
 #[derive(Default)]
@@ -94,6 +101,9 @@ impl Seen {
     pub(super) fn review(self, bytes: Rope, message: Range<usize>, encoding: Encoding) -> Result<Review, ViewError> {
         if self.uid.is_empty() {
             return Err(ViewError::NoUid);
+        }
+        if self.user.as_ref().is_some_and(|user| user.len() > LONGEST_USER) {
+            return Err(ViewError::TooLong("request.userInfo", LONGEST_USER));
         }
         let operation = Operation::from_name(&self.operation).ok_or(ViewError::Operation)?;
         self.is_whole()?;

@@ -53,7 +53,8 @@ fn front() -> Arc<Front> {
 }
 
 /// A framed review with uid "u" and operation CREATE.
-const MESSAGE: &[u8] = b"\0\0\0\0\x0d\x0a\x0b\x0a\x01u:\x06CREATE";
+const MESSAGE: &[u8] =
+    b"\0\0\0\0\x24\x0a\x22\x0a\x01u\x12\x09\x12\x02v1\x1a\x03Pod\x1a\x0a\x0a\x01g\x12\x02v1\x1a\x01x:\x06CREATE";
 
 #[tokio::test]
 async fn headers_verdict_and_trailers_leave_in_one_write() {

@@ -35,19 +35,20 @@ fn pieces(payloads: &[usize]) -> (Vec<usize>, u64) {
 #[test]
 fn large_frames_are_kept_as_they_are() {
     assert_eq!(pieces(&[2048]), (vec![2048], 0));
-    assert_eq!(pieces(&[16384, 16384, 5]), (vec![16384, 16384, 5], 0), "the last may be small");
+    assert_eq!(pieces(&[16384, 4096, 5]), (vec![16384, 4096, 5], 0), "the last may be small");
     assert_eq!(pieces(&[5, 16384, 100]), (vec![5, 16384, 100], 0), "and so may the first");
     assert_eq!(pieces(&[300]), (vec![300], 0));
 }
 
 #[test]
-fn tiny_frames_are_joined() {
+fn small_frames_are_joined() {
     assert_eq!(pieces(&[1; 4000]), (vec![5, 3995], 3995));
     assert_eq!(pieces(&[4096, 10, 20, 4096, 30]), (vec![4096, 30, 4096, 30], 30));
+    assert_eq!(pieces(&[4096, 4095, 4095, 4095]), (vec![4096, 12285], 12285));
 }
 
 #[test]
 fn a_frame_head_in_pieces_is_put_together() {
-    assert_eq!(pieces(&[0, 3, 1, 2000, 0]), (vec![5, 1999], 0));
-    assert_eq!(pieces(&[4, 2, 1200]), (vec![5, 1, 1200], 1));
+    assert_eq!(pieces(&[0, 3, 1, 5000, 0]), (vec![5, 4999], 0));
+    assert_eq!(pieces(&[4, 2, 4200]), (vec![5, 1, 4200], 1));
 }

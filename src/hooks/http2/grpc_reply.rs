@@ -66,7 +66,7 @@ fn code_name(code: u32) -> &'static str {
 }
 
 /// A hook's text as people may read it: percent-decoded, no control characters, at most 256 characters.
-fn percent_decoded(text: &[u8]) -> String {
+pub(super) fn percent_decoded(text: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {

@@ -27,6 +27,8 @@ mod huffman;
 mod incoming;
 mod outgoing;
 mod stream;
+#[cfg(test)]
+mod worst_cases;
 
 pub(super) use connection::{Connection, Limits};
 

@@ -53,6 +53,7 @@ fn every_field_of_a_denial_is_read() {
         }))),
         warnings: vec!["a\u{fffd}".into(), "b".into()],
         audit_annotations: vec![("k".into(), "v".into())],
+        ..Answer::default()
     };
     for status in [200, 201, 206] {
         assert_eq!(of(V1, status, &body).as_ref(), Ok(&wanted));

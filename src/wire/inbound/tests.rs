@@ -288,6 +288,10 @@ fn what_is_not_a_review_is_named() {
     let of = |message: &[u8]| view(pieces(&framed(message), &[])).map(|_| ()).expect_err("refused");
     assert_eq!(of(&[]), ViewError::NoRequest);
     assert_eq!(of(&review_of(AdmissionRequest { uid: None, ..request() })), ViewError::NoUid);
+    let groups = vec!["g".repeat(1 << 10); 1 << 10];
+    let user_info = Some(UserInfo { groups, ..Default::default() });
+    let crowd = of(&review_of(AdmissionRequest { user_info, ..request() }));
+    assert_eq!(crowd.to_string(), "request.userInfo is longer than 1048576 bytes");
     assert_eq!(
         of(&review_of(AdmissionRequest { operation: Some("create".into()), ..request() })),
         ViewError::Operation

@@ -1,0 +1,34 @@
+//! Reading what a hook sends in headers takes time that grows with its bytes and not with their square. As
+//! `tests/parsers_take_linear_time.rs`, for parsers that only this folder can call.
+
+#[path = "../../../benches/common/cpu.rs"]
+mod cpu;
+
+use std::time::Duration;
+
+use super::{grpc_reply::percent_decoded, header_read::HeaderReader, huffman};
+
+const SMALL: usize = 16 << 10;
+const TIMES: usize = 16;
+/// Linear is 16, quadratic is 256.
+const BOUND: u32 = 48;
+const LEAST: Duration = Duration::from_micros(100);
+
+#[test]
+fn sixteen_times_the_header_bytes_take_sixteen_times_as_long() {
+    let cases: [(&str, &[u8], fn(&[u8])); 5] = [
+        ("fields of unknown names", b"\x00\x01a\x01b", |block| drop(HeaderReader::default().read(block))),
+        ("fields of the table", b"\x88", |block| drop(HeaderReader::default().read(block))),
+        ("texts coded shortest", b"\x00", |coded| drop(huffman::decode(coded, &mut Vec::new()))),
+        ("texts coded longest", b"\xff\xff\xff\xea", |coded| drop(huffman::decode(coded, &mut Vec::new()))),
+        ("percent signs", b"%41%", |text| drop(percent_decoded(text))),
+    ];
+    for (name, item, work) in cases {
+        let quickest = |size: usize, runs: usize| {
+            let bytes = item.repeat(size / item.len());
+            (0..runs).map(|_| cpu::of(|| work(&bytes))).min().unwrap_or_default()
+        };
+        let small = quickest(SMALL, 5).max(LEAST);
+        assert!((0..3).any(|_| quickest(SMALL * TIMES, 1) <= small * BOUND), "{name}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Offload: work that would keep a worker's thread from its other reviews for too long.
+//!
+//! Every parser of what callers and hooks send takes time that grows with its bytes, whatever they are, and some tens
+//! of nanoseconds a byte at worst. So what is larger than [`LARGE`] is parsed on a thread beside the workers, a few at a
+//! time for the whole process; the rest of the request waits, and its worker does not.
+
+use std::{panic::resume_unwind, sync::LazyLock, thread::available_parallelism};
+
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, spawn_blocking},
+};
+
+/// From so many bytes on work is offloaded: less takes a worker below 5 ms at worst (`benches/worst_cases.rs`), and
+/// handing it over costs some tens of microseconds.
+pub const LARGE: usize = 1 << 20;
+
+/// As many at once as there are cores. The others queue, each within its own deadline.
+static TURNS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(available_parallelism().map_or(2, |cores| cores.get().max(2))));
+
+/// Does this work on `bytes` bytes: at once where they are few, else beside the worker. Whoever drops the future gives
+/// up waiting; work that has begun is finished, and keeps its turn until then.
+pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if bytes < LARGE {
+        return work();
+    }
+    // It is never closed.
+    let turn = TURNS.acquire().await.ok();
+    let done = spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    match done.await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => resume_unwind(panic),
+        // Cancelled: the runtime is being shut down, and this task with it.
+        Err(Err(_)) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn large_work_leaves_the_thread_and_small_work_does_not() {
+        let here = thread::current().id();
+        assert_eq!(run(LARGE - 1, || thread::current().id()).await, here);
+        assert_ne!(run(LARGE, || thread::current().id()).await, here);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_handed_back() {
+        let ended = tokio::spawn(run(LARGE, || panic!("made up"))).await;
+        assert!(ended.unwrap_err().is_panic());
+    }
+}
