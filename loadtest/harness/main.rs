@@ -21,6 +21,8 @@ mod ghz;
 mod hooks;
 mod machine;
 mod measure;
+#[path = "../memory/mod.rs"]
+mod memory;
 #[path = "../naive/mod.rs"]
 mod naive;
 mod plan;
@@ -58,6 +60,8 @@ enum Part {
     Generate(generate::Settings),
     /// Drive the product with ghz; what loadtest/run.sh calls
     Ghz(ghz::Settings),
+    /// Measure the most memory that the product takes; what loadtest/memory/run calls
+    Memory(memory::Settings),
     /// Serve the naive reference sidecar
     Naive(naive::Settings),
     /// Measure what a swap of the configuration does to latency; what loadtest/swap/run calls
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Some(Part::Hooks(settings)) => hooks::run(settings),
         Some(Part::Generate(settings)) => generate::run(settings),
         Some(Part::Ghz(settings)) => ghz::run(settings),
+        Some(Part::Memory(settings)) => memory::run(settings),
         Some(Part::Naive(settings)) => naive::run(settings),
         Some(Part::Swap(settings)) => swap::run(settings),
         None => measure::run(&arguments.plan),

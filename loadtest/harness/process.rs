@@ -94,10 +94,20 @@ pub(crate) fn cpu_time(pid: u32) -> Fallible<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
-/// The most resident memory a process ever had, in bytes: VmHWM of /proc/PID/status.
+/// The most resident memory a process ever had, in bytes.
 pub(crate) fn peak_resident(pid: u32) -> Fallible<u64> {
+    status(pid, "VmHWM:")
+}
+
+/// The resident memory of a process now, in bytes.
+pub(crate) fn resident(pid: u32) -> Fallible<u64> {
+    status(pid, "VmRSS:")
+}
+
+/// A size in /proc/PID/status.
+fn status(pid: u32, field: &str) -> Fallible<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).ok_or(format!("no {field} in /proc"))?;
     let kibibytes: u64 = line.trim().trim_end_matches(" kB").trim().parse()?;
     Ok(kibibytes << 10)
 }

@@ -1,0 +1,28 @@
+//! What is held for hooks and callers beside the reviews.
+
+use std::time::Instant;
+
+use crate::{
+    attack::{Attack, Bounds, Serve},
+    greedy,
+    stage::Stage,
+};
+
+/// What this one of the greedy makes be held.
+fn of(name: &'static str, hooks: fn(&crate::notes::Notes) -> Vec<crate::hook::Hook>, during: During) -> Attack {
+    Attack { name, item: "36", hooks, serve: Serve::PLAIN, during, bounds: Bounds::USUAL }
+}
+
+type During = fn(&Stage) -> Result<String, String>;
+
+fn press<const WHICH: usize>(stage: &Stage) -> Result<String, String> {
+    let began = Instant::now();
+    (greedy::ALL[WHICH].press)(stage.process.tcp, 1);
+    Ok(format!("{} for {:.1} s", greedy::ALL[WHICH].holds, began.elapsed().as_secs_f64()))
+}
+
+/// Those that are held.
+pub fn all() -> [Attack; 2] {
+    const DURING: [(usize, During); 2] = [(1, press::<1>), (3, press::<3>)];
+    DURING.map(|(which, during)| of(greedy::ALL[which].name, greedy::ALL[which].hooks, during))
+}
