@@ -50,7 +50,7 @@ async fn each_has_its_own_message() {
             "received invalid webhook response: validating webhook may not return response.patch",
         ),
         (Script::Hang, "failed to call webhook: no answer within 150ms"),
-        (Script::Endless, "failed to call webhook: the answer is larger than the limit of 8388608 bytes"),
+        (Script::Endless, "failed to call webhook: the answer is larger than the limit of 16777216 bytes"),
         (
             Script::Status(14, "go away"),
             "failed to call webhook: the hook answered with gRPC status UNAVAILABLE: go away",

@@ -1,8 +1,13 @@
 //! Held: who waits for a connection.
 
-use tokio::sync::oneshot;
+use std::{future::pending, time::Duration};
 
-use super::call::Call;
+use tokio::{
+    sync::{mpsc::UnboundedReceiver, oneshot},
+    time::{Instant, sleep},
+};
+
+use super::{call::Call, lane::Command};
 use crate::model::{CallFailure, Unreachable};
 
 /// Where it is told whether there is a connection.
@@ -20,6 +25,41 @@ impl Held {
         self.calls.is_empty() && self.probes.is_empty()
     }
 
+    /// Takes the commands there are, once there is one; `open` ends when there will be none. Who waits too long is let go
+    /// about every `pace`.
+    pub(super) async fn hear(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
+        let waits = !self.calls.is_empty();
+        tokio::select! {
+            command = commands.recv(), if *open => self.take(command, commands, open),
+            () = sleep(pace), if waits => self.let_go(Instant::now()),
+            else => pending().await,
+        }
+    }
+
+    fn take(&mut self, first: Option<Command>, commands: &mut UnboundedReceiver<Command>, open: &mut bool) {
+        let (mut next, mut abandoned) = (first, false);
+        *open = next.is_some();
+        while let Some(command) = next {
+            match command {
+                Command::Ask(call) => self.calls.push(call),
+                Command::Probe(probe) => self.probes.push(probe),
+                Command::Sweep => abandoned = true,
+                #[cfg(test)]
+                Command::Panic => panic!("a test said so"),
+            }
+            next = commands.try_recv().ok();
+        }
+        // Once for all of them: to look through the calls for each would take the square of their number.
+        if abandoned {
+            self.sweep();
+        }
+    }
+
+    /// Lets go of calls whose time is over.
+    fn let_go(&mut self, now: Instant) {
+        self.calls.retain(|call| call.deadline > now.into_std());
+    }
+
     /// Lets go of those nobody waits for any more.
     pub(super) fn sweep(&mut self) {
         self.calls.retain(|call| !call.is_abandoned());
@@ -34,12 +74,21 @@ impl Held {
 
     /// There is none, and this is why.
     pub(super) fn fail(&mut self, why: &Unreachable) {
-        for call in self.calls.drain(..) {
-            call.inbox.deliver(call.tag, Err(CallFailure::Connect(why.clone())));
-        }
+        self.settle(&CallFailure::Connect(why.clone()));
         for probe in self.probes.drain(..) {
             // One that stopped waiting need not be told.
             let _ = probe.send(Err(why.clone()));
+        }
+    }
+
+    /// There may be one, but the calls will not be answered on it. Probes wait on.
+    pub(super) fn give_up(&mut self, why: &str) {
+        self.settle(&CallFailure::Connection(why.to_owned()));
+    }
+
+    fn settle(&mut self, failure: &CallFailure) {
+        for call in self.calls.drain(..) {
+            call.inbox.deliver(call.tag, Err(failure.clone()));
         }
     }
 }

@@ -64,6 +64,11 @@ impl Inbox {
         .await
     }
 
+    /// Takes all that has arrived.
+    pub(super) fn take_now(&self) -> SmallVec<[Arrival; 4]> {
+        std::mem::take(&mut self.state().arrived)
+    }
+
     /// Nothing more is wanted: later answers are dropped, calls not yet answered may be cancelled.
     pub fn close(&self) {
         let mut state = self.state();

@@ -5,7 +5,7 @@
 //! Dialling ────────────────────> Connected ──lost, or no more calls taken──> Dialling
 //!    │  ^                            │
 //!    │  └── a call, or the pause ends│ nobody asks any more, last answer in
-//!    └─failed──> Pausing             v
+//!    └─failed──> Pausing <─unanswered┤
 //!                  └──nobody asks──> over
 //! ```
 //!
@@ -16,16 +16,24 @@
 //!
 //! While dialling, calls wait (each no longer than its own timeout). When dialling fails, all of them fail with the
 //! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
+//! A hook that takes connections and answers nothing on them is dialled less and less often (`pace`).
+//!
+//! A lane is never without a task: one that panics has failed its calls, and is started anew.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use futures_util::FutureExt;
 use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::{sleep, timeout},
+    sync::{
+        Notify,
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    },
+    time::{sleep, sleep_until},
 };
 
 use super::{
@@ -35,16 +43,18 @@ use super::{
     held::{Held, Probe},
     http1::{Pool, Turns},
     http2::Connection,
+    leavers::Leavers,
+    pace::{Fruit, Pace},
 };
-use crate::model::{CallFailure, Step, Unreachable};
+use crate::{
+    model::{CallFailure, Step, Unreachable},
+    telemetry::faults,
+};
 
-/// Pauses between attempts when nobody asks: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A lane does not dial more often than this.
-const BETWEEN_DIALS: Duration = Duration::from_millis(20);
-/// A connection that takes no more calls is closed by then: no hook's own timeout is longer.
-const LEAVING_WITHIN: Duration = Duration::from_secs(30);
+/// A task that panics again and again must not make its worker spin.
+const AFTER_PANIC: Duration = Duration::from_millis(50);
+/// Calls that wait for a connection are let go no later than so long after their time is over. None is sent after it.
+const LATE_BY: Duration = Duration::from_millis(50);
 
 /// What a lane is told.
 #[derive(Debug)]
@@ -55,22 +65,31 @@ pub(super) enum Command {
     Sweep,
     /// Say whether the hook can be connected to, once that is known.
     Probe(Probe),
+    /// Panic.
+    #[cfg(test)]
+    Panic,
 }
 
 /// The sending end of a lane. Dropping it lets the lane end once its last answer is in.
 #[derive(Clone, Debug)]
-pub(super) struct Lane(UnboundedSender<Command>);
+pub(super) struct Lane {
+    commands: UnboundedSender<Command>,
+    /// Rings when calls were abandoned.
+    swept: Arc<Notify>,
+}
 
 impl Lane {
     /// A lane and the task that drives it; the caller spawns the task where it shall live.
     pub(super) fn new(dialler: Arc<Dialler>, turns: Arc<Turns>) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, commands) = unbounded_channel();
-        let task = Task { dialler, turns, commands, held: Held::default(), open: true };
-        (Self(sender), task.run())
+        let swept = Arc::new(Notify::new());
+        let leavers = Leavers::new(swept.clone(), sender.downgrade());
+        let task = Task { dialler, turns, commands, held: Held::default(), open: true, leavers, pace: Pace::default() };
+        (Self { commands: sender, swept }, task.run())
     }
 
     pub(super) fn ask(&self, call: Call) {
-        if let Err(refused) = self.0.send(Command::Ask(call))
+        if let Err(refused) = self.commands.send(Command::Ask(call))
             && let Command::Ask(call) = refused.0
         {
             // Only when the worker's runtime is gone, at the end of the process.
@@ -81,12 +100,13 @@ impl Lane {
     /// Calls whose inbox was closed are to be reset.
     pub(super) fn sweep(&self) {
         // A lane that is gone has nothing to reset.
-        let _ = self.0.send(Command::Sweep);
+        let _ = self.commands.send(Command::Sweep);
+        self.swept.notify_waiters();
     }
 
     /// Tells the probe whether the hook can be connected to, once that is known. A lane that is gone drops it.
     pub(super) fn probe(&self, probe: Probe) {
-        let _ = self.0.send(Command::Probe(probe));
+        let _ = self.commands.send(Command::Probe(probe));
     }
 }
 
@@ -97,48 +117,62 @@ struct Task {
     held: Held,
     /// Somebody may still ask.
     open: bool,
+    /// Connections on which answers are due, and nothing is asked any more.
+    leavers: Leavers,
+    pace: Pace,
 }
 
 impl Task {
+    /// Drives the lane for as long as somebody may ask, whatever happens to it.
     async fn run(mut self) {
-        let mut pause = FIRST_PAUSE;
+        while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
+            faults::lane_panicked();
+            tracing::error!(endpoint = %self.dialler.endpoint, "a hook's lane panicked and is started anew; this is a bug in gatepost");
+            self.held.give_up("gatepost gave the connection up");
+            sleep(AFTER_PANIC).await;
+        }
+    }
+
+    async fn drive(&mut self) {
         while self.open || !self.held.is_empty() {
             if self.dialler.speaks_http1() && self.held.probes.is_empty() && self.pool(None).await.is_none() {
                 return;
             }
-            let dialled_at = Instant::now();
+            self.rest().await;
+            if !self.open && self.held.is_empty() {
+                return;
+            }
+            self.pace.dials(now());
             match self.connect().await {
                 Ok(dialled) => {
-                    pause = FIRST_PAUSE;
                     let ended = match dialled {
                         Dialled::Http2(connection) => self.carry_over(connection).await,
-                        Dialled::Http1(socket) => self.pool(Some(socket)).await,
+                        Dialled::Http1(socket) => self.pool(Some(socket)).await.map(|why| (why, Fruit::Answers)),
                     };
-                    let Some(why) = ended else { return };
-                    tracing::debug!(endpoint = %self.dialler.endpoint, why, "dialling a hook anew");
+                    let Some((why, fruit)) = ended else { return };
+                    self.pace.ended(now(), fruit);
+                    tracing::debug!(endpoint = %self.dialler.endpoint, why, ?fruit, "dialling a hook anew");
                 }
                 Err(why) => {
                     tracing::debug!(endpoint = %self.dialler.endpoint, step = %why.step, %why, "cannot connect to a hook");
                     self.held.fail(&why);
-                    self.rest(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    let refused = why.step == Step::Connect;
+                    self.pace.ended(now(), if refused { Fruit::Refusal } else { Fruit::Nothing });
                 }
             }
-            // A hook that hangs up as soon as it is called must not make us spin.
-            sleep(BETWEEN_DIALS.saturating_sub(dialled_at.elapsed())).await;
         }
     }
 
     /// Carries calls over one HTTP/2 connection, and says why it takes no more; `None` when nobody will ask.
-    async fn carry_over(&mut self, connection: Connection<Socket>) -> Option<String> {
+    async fn carry_over(&mut self, connection: Connection<Socket>) -> Option<(String, Fruit)> {
         let first = self.held.connected();
         let ended = connection.drive(&mut self.commands, first).await;
         self.held.calls = ended.unseen;
-        if let Some(mut leaving) = ended.leaving {
+        if let Some(leaving) = ended.leaving {
             // The next calls do not wait for the answers still due here.
-            tokio::spawn(async move { timeout(LEAVING_WITHIN, leaving.finish_calls()).await });
+            self.leavers.add(leaving);
         }
-        ended.why
+        Some((ended.why?, if ended.answered { Fruit::Answers } else { Fruit::Nothing }))
     }
 
     /// Carries calls over HTTP/1.1 connections, and says why the lane is to dial; `None` when nobody will ask.
@@ -149,39 +183,49 @@ impl Task {
 
     /// Dials and greets; calls that come meanwhile are held, and let go when nobody waits for them any more.
     async fn connect(&mut self) -> Result<Dialled, Unreachable> {
-        let Self { dialler, turns, commands, held, open } = self;
+        let Self { dialler, turns, commands, held, open, .. } = self;
         let attempt = turns.patiently(dialler.dial());
         tokio::pin!(attempt);
         loop {
             tokio::select! {
                 result = &mut attempt => return result,
-                command = commands.recv(), if *open => match command {
-                    Some(Command::Ask(call)) => held.calls.push(call),
-                    Some(Command::Probe(probe)) => held.probes.push(probe),
-                    Some(Command::Sweep) => held.sweep(),
-                    None if held.is_empty() => return Err(Unreachable::at(Step::Connect, "nobody asks any more")),
-                    None => *open = false,
-                },
+                () = held.hear(commands, open, LATE_BY) => {
+                    if !*open && held.is_empty() {
+                        return Err(Unreachable::at(Step::Connect, "nobody asks any more"));
+                    }
+                }
             }
         }
     }
 
-    /// Waits until somebody asks, or the pause is over.
-    async fn rest(&mut self, pause: Duration) {
-        let wait = async {
-            loop {
-                match self.commands.recv().await {
-                    Some(Command::Ask(call)) => return self.held.calls.push(call),
-                    Some(Command::Probe(probe)) => return self.held.probes.push(probe),
-                    Some(Command::Sweep) => {}
-                    None => {
-                        self.open = false;
-                        return;
-                    }
-                }
+    /// Waits until the lane may dial. Whether somebody asks makes a difference.
+    async fn rest(&mut self) {
+        let Self { commands, held, open, pace, .. } = self;
+        loop {
+            let until = pace.next(!held.is_empty());
+            if until.is_none_or(|until| until <= now()) || (!*open && held.is_empty()) {
+                return;
             }
-        };
-        // Running out of time is the ordinary end of a pause.
-        let _ = timeout(pause, wait).await;
+            tokio::select! {
+                () = held.hear(commands, open, LATE_BY) => {}
+                () = at(until) => {}
+            }
+        }
     }
 }
+
+/// Now, as timers have it.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Waits until then; without a time, for ever.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ mod http1;
 mod http2;
 pub mod inbox;
 mod lane;
+mod leavers;
+mod pace;
 mod post;
 pub mod probe;
 mod race;

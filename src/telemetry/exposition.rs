@@ -16,6 +16,7 @@ use prometheus_client::{
 use super::{
     HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
+    faults,
     hook::{DroppedAnnotation, FAILURE_KINDS},
     log,
     table::{self, BOUNDS_NANOS, Family, Kind},
@@ -54,6 +55,7 @@ impl Collector for Scrape {
                 .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
         })?;
         self.hooks(encoder)?;
+        family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::lane_panics()))?;
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;

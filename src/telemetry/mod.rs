@@ -4,6 +4,7 @@ pub mod audit;
 mod bypass;
 mod cells;
 mod exposition;
+pub mod faults;
 mod hook;
 mod line_writer;
 pub mod log;

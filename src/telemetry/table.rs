@@ -74,6 +74,8 @@ families! {
         "Audit annotations of a hook's answers that are left out: key (no qualified name), value (the key has another value already) or limit (beyond 1,000, or 256 KiB, of one answer).";
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
         "Duration of a hook's calls; cancelled calls are left out.";
+    HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
+        "Times that the task which carries a worker's calls to a hook panicked and was started anew; each is a bug in gatepost.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
         "Reviews that a bypass rule applied to, by its name and effect; own-configuration is requests about Gatepost's own configuration, which no hook may hold up.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []

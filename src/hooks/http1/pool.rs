@@ -123,6 +123,8 @@ impl Pool {
                     Some(Command::Ask(call)) => self.ask(call, None),
                     Some(Command::Sweep) => self.sweep(),
                     Some(Command::Probe(probe)) => held.probes.push(probe),
+                    #[cfg(test)]
+                    Some(Command::Panic) => panic!("a test said so"),
                     None => open = false,
                 },
                 () = at(alarm) => {}

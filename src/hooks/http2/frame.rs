@@ -8,6 +8,8 @@ pub(super) const DEFAULT_MAX_FRAME: usize = 16_384;
 pub(super) const DEFAULT_WINDOW: i64 = 65_535;
 /// A window never exceeds this. RFC 9113 §6.9.1.
 pub(super) const MAX_WINDOW: i64 = (1 << 31) - 1;
+/// The last stream id a client may use. RFC 9113 §5.1.1.
+pub(super) const MAX_ID: u32 = (1 << 31) - 1;
 /// What a client says first. RFC 9113 §3.4.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -15,6 +17,7 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) mod kind {
     pub(in super::super) const DATA: u8 = 0;
     pub(in super::super) const HEADERS: u8 = 1;
+    pub(in super::super) const PRIORITY: u8 = 2;
     pub(in super::super) const RST_STREAM: u8 = 3;
     pub(in super::super) const SETTINGS: u8 = 4;
     pub(in super::super) const PUSH_PROMISE: u8 = 5;
@@ -45,8 +48,13 @@ pub(super) mod setting {
 /// Error codes that we send or act on. RFC 9113 §7.
 pub(super) mod code {
     pub(in super::super) const NO_ERROR: u32 = 0;
+    pub(in super::super) const PROTOCOL_ERROR: u32 = 1;
+    pub(in super::super) const FLOW_CONTROL_ERROR: u32 = 3;
+    pub(in super::super) const FRAME_SIZE_ERROR: u32 = 6;
     pub(in super::super) const REFUSED_STREAM: u32 = 7;
     pub(in super::super) const CANCEL: u32 = 8;
+    pub(in super::super) const COMPRESSION_ERROR: u32 = 9;
+    pub(in super::super) const ENHANCE_YOUR_CALM: u32 = 11;
 }
 
 /// Name of an error code, for messages.
@@ -117,6 +125,12 @@ pub(super) fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) 
 /// Appends a RST_STREAM.
 pub(super) fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
     put(out, kind::RST_STREAM, 0, stream, &code.to_be_bytes());
+}
+
+/// Appends a GOAWAY that says we have looked at nothing, since a hook opens no streams.
+pub(super) fn put_goaway(out: &mut Vec<u8>, code: u32) {
+    let [c0, c1, c2, c3] = code.to_be_bytes();
+    put(out, kind::GOAWAY, 0, 0, &[0, 0, 0, 0, c0, c1, c2, c3]);
 }
 
 /// Fills in the frame head, left free at `at`, of the header block that follows it to the end of `out`. A block too

@@ -5,8 +5,20 @@ use bytes::Bytes;
 use super::header_read::Headers;
 use crate::{model::CallFailure, wire::inbound::FRAME_HEAD};
 
-/// Judges a call whose last header block (trailers, or in a "trailers-only" answer the one there is) was `end`.
-pub(super) fn judge(end: Headers, body: Bytes) -> Result<Bytes, CallFailure> {
+/// Judges a call that has ended with these trailers; without any, its headers must have been all there was
+/// ("trailers-only").
+pub(super) fn judge(headers: Headers, trailers: Option<Headers>, body: Bytes) -> Result<Bytes, CallFailure> {
+    let refused = |what: &str| Err(CallFailure::NotGrpc(what.into()));
+    if headers.content_length.is_some_and(|len| len != body.len() as u64) {
+        return refused("its answer is not as long as its content-length says");
+    }
+    let end = match trailers {
+        Some(_) if headers.grpc_status.is_some() => return refused("it gave a grpc-status before the call's end"),
+        Some(trailers) if trailers.status != 0 => return refused("its trailers have an HTTP status"),
+        Some(trailers) => trailers,
+        None if !body.is_empty() => return refused("it ended the call without trailers"),
+        None => headers,
+    };
     match end.grpc_status {
         Some(0) => message(body),
         Some(code) => Err(CallFailure::Grpc {
@@ -19,10 +31,17 @@ pub(super) fn judge(end: Headers, body: Bytes) -> Result<Bytes, CallFailure> {
 
 /// The headers of something that is no gRPC server.
 pub(super) fn refused(headers: &Headers) -> Option<CallFailure> {
+    if headers.status == 0 {
+        return Some(CallFailure::NotGrpc("its answer has no HTTP status".into()));
+    }
     if headers.status != 200 {
         return Some(CallFailure::NotGrpc(format!("it answered with HTTP status {}", headers.status)));
     }
-    (headers.grpc == Some(false)).then(|| CallFailure::NotGrpc("its content type is not application/grpc".into()))
+    match headers.grpc {
+        Some(true) => None,
+        Some(false) => Some(CallFailure::NotGrpc("its content type is not application/grpc".into())),
+        None => Some(CallFailure::NotGrpc("its answer has no content type".into())),
+    }
 }
 
 /// The one message inside its gRPC frame.
@@ -95,6 +114,38 @@ mod tests {
         assert_eq!(percent_decoded(b"100% sure %z"), "100% sure %z");
         assert_eq!(percent_decoded(b"%c3%a9"), "é");
         assert_eq!(percent_decoded(&[b'x'; 999]).len(), 256);
+    }
+
+    #[test]
+    fn an_answer_says_once_and_at_its_end_how_it_went() {
+        let answered = |len| Headers { status: 200, grpc: Some(true), content_length: len, ..Default::default() };
+        let status = |status| Headers { grpc_status: Some(status), ..Default::default() };
+        let body = || Bytes::from_static(&[0, 0, 0, 0, 1, 7]);
+        assert_eq!(judge(answered(Some(6)), Some(status(0)), body()), Ok(Bytes::from_static(&[7])));
+        let early = Headers { grpc_status: Some(0), ..answered(None) };
+        let with_status = Headers { status: 200, ..status(0) };
+        for (headers, trailers) in [
+            (early.clone(), Some(status(7))),
+            (early.clone(), Some(status(0))),
+            (early, None),
+            (answered(None), Some(with_status)),
+            (answered(None), Some(Headers::default())),
+            (answered(Some(7)), Some(status(0))),
+        ] {
+            let told = judge(headers.clone(), trailers.clone(), body());
+            assert!(matches!(told, Err(CallFailure::NotGrpc(_))), "{headers:?} {trailers:?} {told:?}");
+        }
+        let only = Headers { grpc_status: Some(5), ..answered(None) };
+        assert!(matches!(judge(only, None, Bytes::new()), Err(CallFailure::Grpc { code: "NOT_FOUND", .. })));
+    }
+
+    #[test]
+    fn headers_must_be_those_of_grpc() {
+        let refused = |status, grpc| refused(&Headers { status, grpc, ..Default::default() });
+        assert_eq!(refused(200, Some(true)), None);
+        for (status, grpc) in [(0, Some(true)), (404, Some(true)), (200, Some(false)), (200, None)] {
+            assert!(matches!(refused(status, grpc), Some(CallFailure::NotGrpc(_))), "{status} {grpc:?}");
+        }
     }
 
     #[test]

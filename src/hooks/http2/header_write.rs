@@ -32,6 +32,9 @@ enum Field {
 /// most 253 bytes long). Below it we do not use the table at all.
 const TABLE_NEEDED: u32 = 1536;
 
+/// The table's size before anybody has said another, and the largest we make use of. RFC 9113 §6.5.2.
+const TABLE_SIZE: u32 = 4096;
+
 /// Writes the header block of each call on one connection.
 #[derive(Debug)]
 pub(super) struct HeaderWriter {
@@ -41,8 +44,10 @@ pub(super) struct HeaderWriter {
     table: SmallVec<[Field; 16]>,
     /// The peer's table is large enough for our fields.
     indexed: bool,
-    /// The next block must begin with "table size 0".
-    shrink: bool,
+    /// The size that was agreed on last; 0 where we do not use the table.
+    size: u32,
+    /// The smallest size the peer has wanted since the last block, and the newest.
+    resized: Option<(u32, u32)>,
     /// Scratch space.
     path: Vec<u8>,
 }
@@ -56,28 +61,33 @@ impl HeaderWriter {
             authority: authority.into(),
             table: SmallVec::new(),
             indexed: true,
-            shrink: false,
+            size: TABLE_SIZE,
+            resized: None,
             path: Vec::new(),
         }
     }
 
     /// The peer's SETTINGS_HEADER_TABLE_SIZE.
     pub(super) fn table_size(&mut self, size: u32) {
-        if self.indexed && size < TABLE_NEEDED {
-            self.indexed = false;
-            self.shrink = true;
+        let size = if size < TABLE_NEEDED { 0 } else { size.min(TABLE_SIZE) };
+        self.indexed = size > 0;
+        if !self.indexed {
             self.table.clear();
         }
+        let smallest = self.resized.map_or(size, |(smallest, _)| smallest.min(size));
+        self.resized = Some((smallest, size));
     }
 
-    /// Appends the block of one call.
-    pub(super) fn write(&mut self, call: &Call, timeout: Duration, out: &mut Vec<u8>) {
+    /// Appends the block of one call. True where later blocks rely on it: then the peer must be sent it.
+    pub(super) fn write(&mut self, call: &Call, timeout: Duration, out: &mut Vec<u8>) -> bool {
+        let (known, resized) = (self.table.len(), self.resized.is_some());
         match &call.request {
             Request::Grpc { method, namespace_labels } => {
                 self.grpc(*method, timeout, namespace_labels.as_deref(), out);
             }
             Request::Http { path, form } => self.http(path, Media::of(*form), timeout, call.body.len(), out),
         }
+        resized || self.table.len() > known
     }
 
     /// `metadata` is the value of `gatepost-namespace-labels-bin`, passed on as it came.
@@ -113,8 +123,15 @@ impl HeaderWriter {
 
     /// What every block begins with.
     fn begin(&mut self, out: &mut Vec<u8>) {
-        if std::mem::take(&mut self.shrink) {
-            out.push(0x20);
+        if let Some((smallest, size)) = self.resized.take() {
+            // RFC 7541 §4.2: the smallest size in between is told as well, since it is what has emptied the table.
+            if smallest < size {
+                size_update(smallest, out);
+            }
+            if smallest < size || size != self.size {
+                size_update(size, out);
+            }
+            self.size = size;
         }
         // The static table's ":method: POST" and ":scheme".
         out.push(0x83);
@@ -176,6 +193,24 @@ impl HeaderWriter {
     }
 }
 
+/// "The table has this size from here on": a number with a prefix of five bits. RFC 7541 §6.3.
+fn size_update(size: u32, out: &mut Vec<u8>) {
+    if size < 31 {
+        return out.push(0x20 | size as u8);
+    }
+    out.push(0x3f);
+    long_number(size as usize - 31, out);
+}
+
+/// What does not fit the prefix of a number. RFC 7541 §5.1.
+fn long_number(mut rest: usize, out: &mut Vec<u8>) {
+    while rest >= 128 {
+        out.push((rest % 128) as u8 | 0x80);
+        rest /= 128;
+    }
+    out.push(rest as u8);
+}
+
 /// A name spelled out, not to be indexed.
 fn literal_name(name: &[u8], out: &mut Vec<u8>) {
     out.push(0);
@@ -197,12 +232,7 @@ fn text(value: &[u8], out: &mut Vec<u8>) {
         out.push(value.len() as u8);
     } else {
         out.push(127);
-        let mut rest = value.len() - 127;
-        while rest >= 128 {
-            out.push((rest % 128) as u8 | 0x80);
-            rest /= 128;
-        }
-        out.push(rest as u8);
+        long_number(value.len() - 127, out);
     }
     out.extend_from_slice(value);
 }
@@ -239,6 +269,45 @@ mod tests {
         assert_eq!(after[..3], [0x20, 0x83, 0x87], "first the table is given up");
         assert_eq!(block(&mut writer, 1), after[1..], "and never used again");
         assert!(after.windows(8).any(|window| window == b"trailers"));
+    }
+
+    #[test]
+    fn a_table_that_changes_its_size_is_told_of_it() {
+        let mut writer = HeaderWriter::new(false, "hook:1");
+        writer.table_size(4096);
+        let first = block(&mut writer, 1);
+        assert_eq!(first[0], 0x83, "the size it has anyway");
+        let known = block(&mut writer, 1);
+        // 2,048 is 31 and 2,017; and 2,017 is 0x61 and 15 times 128.
+        writer.table_size(2048);
+        assert_eq!(block(&mut writer, 1), [&[0x3f, 0xe1, 0x0f][..], &known].concat(), "our fields fit, and stay");
+        assert_eq!(block(&mut writer, 1), known, "it is told once");
+        for size in [0, 1535, 1_000_000, 4096] {
+            writer.table_size(size);
+        }
+        let told = [&[0x20, 0x3f, 0xe1, 0x1f][..], &first].concat();
+        assert_eq!(block(&mut writer, 1), told, "the smallest in between, then the newest, and the table is empty");
+        writer.table_size(1535);
+        assert_eq!(block(&mut writer, 1)[..2], [0x20, 0x83], "too small for our fields: given up");
+    }
+
+    #[test]
+    fn only_blocks_that_change_the_table_are_relied_on() {
+        let mut writer = HeaderWriter::new(false, "hook:1");
+        let call = || {
+            let request = Request::Grpc { method: Method::Validate, namespace_labels: None };
+            let inbox = std::sync::Arc::default();
+            let body = crate::model::Rope::new([]);
+            Call { request, body, deadline: std::time::Instant::now(), inbox, tag: 0, again: false, resends: 0 }
+        };
+        let mut relied_on = Vec::new();
+        for size in [None, None, Some(2048), None, Some(0), None, Some(4096), None] {
+            if let Some(size) = size {
+                writer.table_size(size);
+            }
+            relied_on.push(writer.write(&call(), Duration::from_secs(1), &mut Vec::new()));
+        }
+        assert_eq!(relied_on, [true, false, true, false, true, false, true, false]);
     }
 
     #[test]

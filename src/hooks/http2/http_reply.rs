@@ -14,10 +14,13 @@ pub(super) fn refused(headers: &Headers, limit: usize) -> Option<CallFailure> {
     too_large.then_some(CallFailure::TooLarge { limit })
 }
 
-/// Judges a response that has ended. Trailers say nothing about a review.
-pub(super) fn judge(headers: &Headers, body: Bytes) -> Result<HttpReply, CallFailure> {
+/// Judges a response that has ended. Trailers say nothing about a review, but may not contradict what was said.
+pub(super) fn judge(headers: &Headers, trailers: Option<&Headers>, body: Bytes) -> Result<HttpReply, CallFailure> {
     if headers.status < 200 {
         return Err(CallFailure::NotHttp("it ended the call without an answer".into()));
+    }
+    if trailers.is_some_and(|trailers| trailers.status != 0) {
+        return Err(CallFailure::NotHttp("its trailers have a status".into()));
     }
     // RFC 9113 §8.1.1: these two may state the length of what they leave out.
     let left_out = matches!(headers.status, 204 | 304) && body.is_empty();
@@ -37,7 +40,7 @@ mod tests {
 
     #[test]
     fn the_length_must_be_what_was_announced() {
-        let judge = |status, len, body: &'static [u8]| judge(&headers(status, len), Bytes::from_static(body));
+        let judge = |status, len, body: &'static [u8]| judge(&headers(status, len), None, Bytes::from_static(body));
         assert_eq!(judge(200, Some(2), b"{}").expect("an answer").body, "{}");
         assert!(judge(200, None, b"{}").is_ok());
         assert!(judge(204, Some(7), b"").is_ok());
@@ -46,6 +49,8 @@ mod tests {
         {
             assert!(matches!(judge(status, len, body), Err(CallFailure::NotHttp(_))), "{status} {len:?}");
         }
+        let told = super::judge(&headers(200, None), Some(&headers(500, None)), Bytes::new());
+        assert!(matches!(told, Err(CallFailure::NotHttp(_))), "a second status");
     }
 
     #[test]

@@ -13,12 +13,21 @@
 //! | `header_write` | writing ours |
 //! | `outgoing` | bytes waiting for the socket: small owned heads around shared payload, one vectored write |
 //! | `incoming` | bytes from the socket, cut into frames |
+//! | `rules`, `floods` | which frames a hook may send at all, and how many that answer nothing |
+//! | `fault`, `goodbye` | why a connection is beyond use; what a GOAWAY says |
 //! | `stream` | one call under way |
+//! | `waiting`, `calls` | calls without a stream; all that are not settled |
+//! | `deadlines` | when the next of them runs out of time |
 //! | `grpc_reply`, `http_reply` | what it came to |
 //! | `connection` | the conversation: commands in, frames out, answers to their inboxes |
 
+mod calls;
 mod connection;
+mod deadlines;
+mod fault;
+mod floods;
 mod frame;
+mod goodbye;
 mod grpc_reply;
 mod header_read;
 mod header_write;
@@ -26,7 +35,11 @@ mod http_reply;
 mod huffman;
 mod incoming;
 mod outgoing;
+mod rules;
+#[cfg(test)]
+pub(super) mod scripted;
 mod stream;
+mod waiting;
 #[cfg(test)]
 mod worst_cases;
 

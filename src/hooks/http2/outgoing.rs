@@ -1,4 +1,9 @@
 //! Bytes waiting for the socket: small owned heads around shared payload, sent with one vectored write.
+//!
+//! What stands in the queue belongs to frames, and those of a call that is over are taken back (`outgoing/taking_back.rs`),
+//! but for the rest of a frame whose beginning is already sent.
+
+mod taking_back;
 
 use std::{
     collections::VecDeque,
@@ -9,6 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
+
+use super::frame::{HEAD, Head};
 
 /// So many pieces go into one system call (Linux takes at most 1,024).
 const PIECES: usize = 256;
@@ -25,20 +32,51 @@ enum Piece {
     Shared(Bytes),
 }
 
+/// What some of the queued bytes are, in order.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// Whose it is; 0 for the connection's own frames, which are never taken back.
+    stream: u32,
+    /// Bytes of it that are still queued.
+    len: usize,
+    what: What,
+    /// Some of it is sent.
+    begun: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// The connection's own.
+    Control,
+    /// A header block, which may be taken back where nothing later refers to it.
+    Block { revocable: bool },
+    /// A DATA frame.
+    Data,
+}
+
 /// Queued frames of one connection. Payload is never copied; heads stand one behind the other in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     pieces: VecDeque<Piece>,
+    frames: VecDeque<Frame>,
     /// Heads not yet wholly sent; the first `sent` bytes are.
     heads: Vec<u8>,
     sent: usize,
     queued: usize,
+    /// Bytes ever queued, and how many of them are surely gone.
+    end: u64,
+    gone: u64,
 }
 
 impl Outgoing {
     /// Room for the heads of ordinary traffic from the beginning, so that no call pays for it.
     pub(super) fn new() -> Self {
-        Self { pieces: VecDeque::with_capacity(64), heads: Vec::with_capacity(2 * SENT_HEADS), sent: 0, queued: 0 }
+        Self {
+            pieces: VecDeque::with_capacity(64),
+            frames: VecDeque::with_capacity(64),
+            heads: Vec::with_capacity(2 * SENT_HEADS),
+            ..Self::default()
+        }
     }
 
     /// Bytes waiting.
@@ -46,23 +84,57 @@ impl Outgoing {
         self.queued
     }
 
-    /// Queues what `write` appends: frame heads, and whole small frames.
-    pub(super) fn heads<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    /// The place behind what was queued last, for [`Outgoing::holds`].
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// May something that ends at this place still be queued? What is not any more may be said to be.
+    pub(super) fn holds(&self, place: u64) -> bool {
+        place > self.gone
+    }
+
+    /// Queues whole frames of the connection's own, which `write` appends.
+    pub(super) fn control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let ((), len) = self.heads(write);
+        match self.frames.back_mut() {
+            Some(Frame { what: What::Control, len: before, .. }) => *before += len,
+            _ => self.frames.push_back(Frame { stream: 0, len, what: What::Control, begun: false }),
+        }
+    }
+
+    /// Queues the header block of a stream, frame heads and all, which `write` appends. It says whether the block may be
+    /// taken back.
+    pub(super) fn block(&mut self, stream: u32, write: impl FnOnce(&mut Vec<u8>) -> bool) {
+        let (revocable, len) = self.heads(write);
+        self.frames.push_back(Frame { stream, len, what: What::Block { revocable }, begun: false });
+    }
+
+    /// Queues a DATA frame's head. Its payload follows piece by piece, by [`Outgoing::shared`].
+    pub(super) fn data(&mut self, head: Head) {
+        self.heads(|heads| heads.extend_from_slice(&head.write()));
+        self.frames.push_back(Frame { stream: head.stream, len: HEAD + head.len, what: What::Data, begun: false });
+    }
+
+    /// Queues payload of the DATA frame that was queued last.
+    pub(super) fn shared(&mut self, payload: Bytes) {
+        self.queued += payload.len();
+        self.end += payload.len() as u64;
+        self.pieces.push_back(Piece::Shared(payload));
+    }
+
+    /// Queues what `write` appends, and says how long it is.
+    fn heads<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
         let before = self.heads.len();
         let result = write(&mut self.heads);
         let added = self.heads.len() - before;
         self.queued += added;
+        self.end += added as u64;
         match self.pieces.back_mut() {
             Some(Piece::Heads(len)) => *len += added,
             _ => self.pieces.push_back(Piece::Heads(added)),
         }
-        result
-    }
-
-    /// Queues payload.
-    pub(super) fn shared(&mut self, payload: Bytes) {
-        self.queued += payload.len();
-        self.pieces.push_back(Piece::Shared(payload));
+        (result, added)
     }
 
     /// Writes as much as the socket takes in one call. Ready with 0 when nothing waits.
@@ -109,6 +181,8 @@ impl Outgoing {
     /// Forgets the first `n` bytes.
     fn advance(&mut self, mut n: usize) {
         self.queued -= n;
+        self.gone += n as u64;
+        self.advance_frames(n);
         while n > 0 {
             match self.pieces.front_mut() {
                 Some(Piece::Heads(len)) if n < *len => {
@@ -132,10 +206,23 @@ impl Outgoing {
         self.tidy();
     }
 
+    fn advance_frames(&mut self, mut n: usize) {
+        while let Some(frame) = self.frames.front_mut() {
+            if n < frame.len {
+                frame.begun |= n > 0;
+                frame.len -= n;
+                return;
+            }
+            n -= frame.len;
+            self.frames.pop_front();
+        }
+    }
+
     fn tidy(&mut self) {
         if self.pieces.is_empty() {
             self.heads.clear();
             self.sent = 0;
+            self.gone = self.end;
         } else if self.sent >= SENT_HEADS {
             self.heads.drain(..self.sent);
             self.sent = 0;
@@ -198,7 +285,7 @@ mod tests {
                 if shared {
                     outgoing.shared(part.into());
                 } else {
-                    outgoing.heads(|out| out.extend_from_slice(&part));
+                    outgoing.control(|out| out.extend_from_slice(&part));
                 }
                 if i % 5 == 0 {
                     prop_assert!(outgoing.poll_write(&mut socket, &mut cx).is_ready());

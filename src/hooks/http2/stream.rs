@@ -14,6 +14,9 @@ use super::{
 };
 use crate::{memory::MemoryBudget, model::CallFailure, wire::inbound::FRAME_HEAD};
 
+/// What the hook may send on one stream before we give more room.
+pub(super) const STREAM_WINDOW: u32 = 1 << 20;
+
 /// One call under way on one connection.
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -26,8 +29,11 @@ pub(super) struct Stream {
     pub(super) window: i64,
     /// It stands in the connection's ready queue.
     pub(super) ready: bool,
-    /// Bytes received whose window was not yet given back.
+    /// Where what is queued of it ends.
+    pub(super) queued_to: u64,
+    /// Bytes received whose window was not yet given back, and how many more the hook may send.
     pub(super) unreturned: u32,
+    pub(super) granted: u32,
     headers: Option<Headers>,
     body: Collected,
 }
@@ -36,15 +42,26 @@ impl Stream {
     /// Its answer is held in `budget`.
     pub(super) fn new(call: Call, window: i64, budget: &Arc<MemoryBudget>) -> Self {
         let (unsent, body) = (call.body.len(), Collected::new(budget));
-        Self { call, chunk: 0, offset: 0, unsent, window, ready: false, unreturned: 0, headers: None, body }
+        Self {
+            call,
+            chunk: 0,
+            offset: 0,
+            unsent,
+            window,
+            ready: false,
+            queued_to: 0,
+            unreturned: 0,
+            granted: STREAM_WINDOW,
+            headers: None,
+            body,
+        }
     }
 
     /// Queues one DATA frame of `len` bytes of the body.
     pub(super) fn send(&mut self, id: u32, len: usize, out: &mut Outgoing) {
         self.unsent -= len;
         let flags = if self.unsent == 0 { frame::flag::END_STREAM } else { 0 };
-        let head = frame::Head { len, kind: frame::kind::DATA, flags, stream: id };
-        out.heads(|heads| heads.extend_from_slice(&head.write()));
+        out.data(frame::Head { len, kind: frame::kind::DATA, flags, stream: id });
         let mut left = len;
         while left > 0 {
             let Some(chunk) = self.call.body.chunks().get(self.chunk) else { return };
@@ -59,11 +76,12 @@ impl Stream {
                 self.offset = 0;
             }
         }
+        self.queued_to = out.end();
     }
 
     /// Response headers arrived; `Some` when they already settle the call.
     pub(super) fn headers(&mut self, headers: Headers, limit: usize) -> Option<CallFailure> {
-        if (100..200).contains(&headers.status) {
+        if headers.is_interim() {
             return None;
         }
         let failure = match self.call.request {
@@ -110,8 +128,8 @@ impl Stream {
     pub(super) fn end(self, trailers: Option<Headers>) -> (Call, Result<Reply, CallFailure>) {
         let headers = self.headers.unwrap_or_default();
         let result = match self.call.request {
-            Request::Grpc { .. } => grpc_reply::judge(trailers.unwrap_or(headers), self.body.finish()).map(Reply::Grpc),
-            Request::Http { .. } => http_reply::judge(&headers, self.body.finish()).map(Reply::Http),
+            Request::Grpc { .. } => grpc_reply::judge(headers, trailers, self.body.finish()).map(Reply::Grpc),
+            Request::Http { .. } => http_reply::judge(&headers, trailers.as_ref(), self.body.finish()).map(Reply::Http),
         };
         (self.call, result)
     }
@@ -149,7 +167,7 @@ mod tests {
         assert!(!stream.has_headers());
         assert_eq!(stream.headers(headers(409), LIMIT), None);
         assert_eq!(stream.data(b"no", LIMIT), Ok(()));
-        let trailers = Headers { grpc_status: Some(13), ..headers(200) };
+        let trailers = Headers { grpc_status: Some(13), ..headers(0) };
         let (_, result) = stream.end(Some(trailers));
         assert_eq!(result, Ok(Reply::Http(HttpReply { status: 409, retry_after: None, body: "no".into() })));
     }

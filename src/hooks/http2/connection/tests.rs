@@ -1,0 +1,65 @@
+mod goodbyes;
+mod late;
+mod rules;
+mod unread;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::{
+    io::{DuplexStream, duplex},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    task::JoinHandle,
+};
+
+use super::{Connection, Ended, Limits};
+use crate::{
+    hooks::{Call, Inbox, Reply, http2::scripted::Scripted, lane::Command},
+    memory::MemoryBudget,
+    model::CallFailure,
+};
+
+/// A connection to a scripted hook, and what a test holds of both.
+struct Held {
+    hook: Scripted<DuplexStream>,
+    commands: UnboundedSender<Command>,
+    budget: Arc<MemoryBudget>,
+    inbox: Arc<Inbox>,
+    ended: JoinHandle<Ended<DuplexStream>>,
+}
+
+const BATCH: usize = 64 << 10;
+
+/// Connects and greets; the pipe between them holds so much each way.
+async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Held {
+    let (ours, theirs) = duplex(pipe);
+    let budget = MemoryBudget::new(budget);
+    let limits = Limits { batch: BATCH, answer: 1 << 20, budget: Arc::clone(&budget) };
+    let mut connection = Connection::new(ours, limits, false, "hook:1");
+    let (hook, greeted) = tokio::join!(Scripted::greet(theirs, settings), connection.greet());
+    greeted.expect("greeted");
+    let (commands, mut told) = unbounded_channel();
+    let ended = tokio::spawn(async move { connection.drive(&mut told, Vec::new()).await });
+    Held { hook, commands, budget, inbox: Arc::default(), ended }
+}
+
+impl Held {
+    fn ask(&self, call: Call) {
+        self.commands.send(Command::Ask(call)).expect("the connection is driven");
+    }
+
+    /// What arrives next.
+    async fn arrived(&self) -> (u32, Result<Reply, CallFailure>) {
+        let mut arrived = self.inbox.take().await;
+        assert_eq!(arrived.len(), 1, "{arrived:?}");
+        arrived.remove(0)
+    }
+
+    async fn failure(&self) -> String {
+        self.arrived().await.1.expect_err("a failure").to_string()
+    }
+}
+
+fn body(len: usize) -> Bytes {
+    vec![b'x'; len].into()
+}

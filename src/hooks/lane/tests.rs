@@ -1,0 +1,139 @@
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use bytes::Bytes;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+
+use super::*;
+use crate::{
+    hooks::{
+        Inbox, Reply, Resources,
+        http2::scripted::{Scripted, call},
+    },
+    model::{Endpoint, Transport, hook::Address},
+};
+
+const LONG: Duration = Duration::from_secs(20);
+
+async fn listening() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+fn lane_to(address: SocketAddr) -> Lane {
+    let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
+    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc };
+    let (lane, task) = Lane::new(Arc::new(Dialler::new(endpoint, None, &Resources::unlimited(), 1)), Arc::default());
+    tokio::spawn(task);
+    lane
+}
+
+async fn accepted(listener: &TcpListener) -> Scripted<TcpStream> {
+    let (socket, _) = timeout(LONG, listener.accept()).await.expect("dialled in time").expect("accepted");
+    Scripted::greet(socket, &[]).await
+}
+
+async fn result(inbox: &Inbox) -> Result<Reply, CallFailure> {
+    timeout(LONG, inbox.take()).await.expect("settled in time").remove(0).1
+}
+
+#[tokio::test]
+async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
+    let (listener, address) = listening().await;
+    let lane = lane_to(address);
+    let inbox = Arc::new(Inbox::default());
+    let before = faults::lane_panics();
+    lane.ask(call(&inbox, 0, Bytes::from_static(b"one"), LONG));
+    let mut hook = accepted(&listener).await;
+    hook.call().await;
+    lane.commands.send(Command::Panic).expect("the lane is driven");
+    assert!(matches!(result(&inbox).await, Err(CallFailure::Connection(_))));
+    lane.ask(call(&inbox, 1, Bytes::from_static(b"two"), LONG));
+    let mut hook = accepted(&listener).await;
+    let stream = hook.call().await;
+    hook.answer(stream, b"yes").await;
+    assert_eq!(result(&inbox).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
+    assert!(faults::lane_panics() > before, "it is counted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_greets_and_leaves_is_dialled_seldom() {
+    let (listener, address) = listening().await;
+    let dials = Arc::new(AtomicUsize::new(0));
+    let counted = dials.clone();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            counted.fetch_add(1, SeqCst);
+            drop(Scripted::greet(socket, &[]).await);
+        }
+    });
+    let lane = lane_to(address);
+    sleep(Duration::from_secs(60)).await;
+    let dialled = dials.swap(0, SeqCst);
+    // 50 ms, 100 ms and so on to 5 s; up to a quarter more or less.
+    assert!((2..=24).contains(&dialled), "{dialled} dials in a minute");
+    // Calls that come all the time find it soon, and do not make us dial for each.
+    let inbox = Arc::new(Inbox::default());
+    for tag in 0..1000 {
+        lane.ask(call(&inbox, tag, Bytes::from_static(b"x"), Duration::from_millis(5)));
+        sleep(Duration::from_millis(10)).await;
+    }
+    let dialled = dials.load(SeqCst);
+    assert!((2..=45).contains(&dialled), "{dialled} dials in ten seconds with calls");
+}
+
+#[tokio::test]
+async fn a_review_that_every_goaway_leaves_out_is_sent_three_times() {
+    let (listener, address) = listening().await;
+    let lane = lane_to(address);
+    let inbox = Arc::new(Inbox::default());
+    lane.ask(call(&inbox, 0, Bytes::from_static(b"one"), LONG));
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = sent.clone();
+    let hook = tokio::spawn(async move {
+        loop {
+            let mut hook = accepted(&listener).await;
+            hook.call().await;
+            counted.fetch_add(1, SeqCst);
+            hook.goaway(0, 11).await;
+            hook.hear_out().await;
+        }
+    });
+    let failure = result(&inbox).await.expect_err("nobody took it").to_string();
+    assert!(failure.contains("GOAWAY ENHANCE_YOUR_CALM"), "{failure}");
+    assert_eq!(sent.load(SeqCst), 3);
+    hook.abort();
+}
+
+#[tokio::test]
+async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
+    let (listener, address) = listening().await;
+    let lane = lane_to(address);
+    let (first, later) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+    // Each call is on a connection of its own that takes no others.
+    let mut hooks = Vec::new();
+    for tag in 0..10 {
+        let inbox = if tag < 2 { &first } else { &later };
+        lane.ask(call(inbox, tag, Bytes::from_static(b"x"), LONG));
+        let mut hook = accepted(&listener).await;
+        assert_eq!(hook.call().await, 1);
+        hook.goaway(1, 0).await;
+        hooks.push(hook);
+    }
+    for _ in 0..2 {
+        let failure = result(&first).await.expect_err("given up").to_string();
+        assert!(failure.contains("too many connections"), "{failure}");
+    }
+    later.close();
+    lane.sweep();
+    // Swept, each has no call any more, and ends.
+    for hook in &mut hooks[2..] {
+        timeout(LONG, hook.hear_out()).await.expect("it ends");
+    }
+}

@@ -1,0 +1,74 @@
+//! Leavers: connections on which the hook takes no new calls, but still answers those it has.
+
+use std::{collections::VecDeque, pin::pin, sync::Arc};
+
+use tokio::sync::{Notify, mpsc::WeakUnboundedSender, oneshot};
+
+use super::{call::Call, dial::Socket, http2::Connection, lane::Command};
+use crate::model::CallFailure;
+
+/// More are not waited for at a time: a hook that sends every call away must not pile up what it was sent.
+const MOST: usize = 8;
+
+/// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call, which
+/// has a deadline.
+#[derive(Debug)]
+pub(super) struct Leavers {
+    /// The oldest first. Letting one go ends it.
+    held: VecDeque<oneshot::Sender<()>>,
+    /// Rings when calls were abandoned.
+    swept: Arc<Notify>,
+    /// Where calls are to be asked after all that the hook has not looked at.
+    lane: WeakUnboundedSender<Command>,
+}
+
+impl Leavers {
+    pub(super) fn new(swept: Arc<Notify>, lane: WeakUnboundedSender<Command>) -> Self {
+        Self { held: VecDeque::new(), swept, lane }
+    }
+
+    /// Waits for the answers still due on this connection, beside the lane.
+    pub(super) fn add(&mut self, connection: Connection<Socket>) {
+        self.held.retain(|leaver| !leaver.is_closed());
+        while self.held.len() >= MOST {
+            self.held.pop_front();
+        }
+        let (held, let_go) = oneshot::channel();
+        self.held.push_back(held);
+        tokio::spawn(finish(connection, let_go, self.swept.clone(), self.lane.clone()));
+    }
+}
+
+async fn finish(
+    mut connection: Connection<Socket>,
+    mut let_go: oneshot::Receiver<()>,
+    swept: Arc<Notify>,
+    lane: WeakUnboundedSender<Command>,
+) {
+    let mut abandoned = pin!(swept.notified());
+    while !connection.is_settled() {
+        tokio::select! {
+            biased;
+            _ = &mut let_go => connection.give_up("the hook has left too many connections without answering on them"),
+            () = &mut abandoned => {
+                // Before the look at who waits, so that nobody is missed.
+                abandoned.set(swept.notified());
+                abandoned.as_mut().enable();
+                connection.let_go_of_abandoned();
+            }
+            unseen = connection.finish_calls() => unseen.into_iter().for_each(|call| ask_again(&lane, call)),
+        }
+    }
+}
+
+/// Has the lane ask again. Where nobody will ask it any more, the call has failed.
+fn ask_again(lane: &WeakUnboundedSender<Command>, call: Call) {
+    let refused = match lane.upgrade() {
+        Some(lane) => lane.send(Command::Ask(call)).err().map(|refused| refused.0),
+        None => Some(Command::Ask(call)),
+    };
+    if let Some(Command::Ask(call)) = refused {
+        let why = "the hook did not look at it, and is not called any more";
+        call.inbox.deliver(call.tag, Err(CallFailure::Connection(why.into())));
+    }
+}

@@ -1,0 +1,160 @@
+//! Pace: when a lane may dial, and when it may dial again.
+
+use std::{
+    collections::hash_map::RandomState,
+    hash::{BuildHasher, Hasher},
+    time::{Duration, Instant},
+};
+
+/// Pauses after connections that came to nothing, while nobody asks: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest while somebody asks: a hook that has come back is to be found soon.
+const LONGEST_ASKED: Duration = Duration::from_millis(250);
+/// A lane does not dial more often than this.
+const BETWEEN_DIALS: Duration = Duration::from_millis(20);
+
+/// What a dial came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fruit {
+    /// A connection on which a call was answered, or that has lasted.
+    Answers,
+    /// A connection without an answer, or one that broke while it was being made.
+    Nothing,
+    /// Nobody listens. To find that out costs nobody anything.
+    Refusal,
+}
+
+/// When a lane may dial, and when it may dial again.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// When it dialled last, and what that came to, once it is known.
+    dialled: Option<Instant>,
+    ended: Option<(Instant, Fruit)>,
+    pause: Duration,
+    /// From 0 to 1: replicas and workers should not dial in step.
+    jitter: fn() -> f64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { dialled: None, ended: None, pause: FIRST_PAUSE, jitter }
+    }
+}
+
+impl Pace {
+    /// It dials.
+    pub(super) fn dials(&mut self, now: Instant) {
+        self.dialled = Some(now);
+        self.ended = None;
+    }
+
+    /// What it dialled last has ended, and came to this.
+    pub(super) fn ended(&mut self, now: Instant, fruit: Fruit) {
+        let lasted = self.dialled.is_some_and(|dialled| now.duration_since(dialled) >= LONGEST_PAUSE);
+        if fruit == Fruit::Answers || fruit == Fruit::Nothing && lasted {
+            self.pause = FIRST_PAUSE;
+            self.ended = Some((now, Fruit::Answers));
+            return;
+        }
+        if self.ended.is_none() && self.dialled.is_some() {
+            let fraction = 0.75 + (self.jitter)() / 2.0;
+            self.ended = Some((now + self.pause.mul_f64(fraction), fruit));
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Not before then, whether or not somebody asks.
+    pub(super) fn next(&self, asked: bool) -> Option<Instant> {
+        let dialled = self.dialled?;
+        let soon = dialled + BETWEEN_DIALS;
+        Some(match self.ended {
+            None | Some((_, Fruit::Answers)) => soon,
+            Some((_, Fruit::Refusal)) if asked => soon,
+            Some((then, _)) if asked => then.min(dialled + LONGEST_ASKED).max(soon),
+            Some((then, _)) => then.max(soon),
+        })
+    }
+}
+
+fn jitter() -> f64 {
+    let seed = RandomState::new().build_hasher().finish();
+    (seed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace() -> Pace {
+        Pace { jitter: || 0.5, ..Pace::default() }
+    }
+
+    /// How often it dials in a minute, when every dial comes to this at once.
+    fn dials_a_minute(fruit: Fruit, asked: bool) -> usize {
+        let (mut pace, began) = (pace(), Instant::now());
+        let mut now = began;
+        let mut dials = 0;
+        while now < began + Duration::from_secs(60) {
+            pace.dials(now);
+            pace.ended(now, fruit);
+            dials += 1;
+            now = pace.next(asked).expect("it has dialled");
+        }
+        dials
+    }
+
+    #[test]
+    fn a_hook_that_greets_and_leaves_is_dialled_less_and_less() {
+        // 50 ms, 100 ms, … 3.2 s, then every 5 s.
+        assert_eq!(dials_a_minute(Fruit::Nothing, false), 18);
+        // 50 ms, 100 ms, 200 ms, then every 250 ms.
+        assert_eq!(dials_a_minute(Fruit::Nothing, true), 242);
+        assert_eq!(dials_a_minute(Fruit::Refusal, false), 18);
+    }
+
+    #[test]
+    fn a_hook_that_is_away_is_found_as_soon_as_a_call_asks_for_it() {
+        let (mut pace, now) = (pace(), Instant::now());
+        assert_eq!(pace.next(false), None, "the first dial waits for nothing");
+        for _ in 0..20 {
+            pace.dials(now);
+            pace.ended(now, Fruit::Refusal);
+        }
+        assert_eq!(pace.next(true), Some(now + BETWEEN_DIALS));
+        assert_eq!(pace.next(false), Some(now + LONGEST_PAUSE));
+    }
+
+    #[test]
+    fn answers_end_the_pauses_and_so_does_a_connection_that_has_lasted() {
+        for (fruit, after) in [(Fruit::Answers, Duration::ZERO), (Fruit::Nothing, LONGEST_PAUSE)] {
+            let (mut pace, now) = (pace(), Instant::now());
+            for _ in 0..9 {
+                pace.dials(now);
+                pace.ended(now, Fruit::Nothing);
+            }
+            pace.dials(now);
+            pace.ended(now + after, fruit);
+            assert_eq!(pace.next(false), Some(now + BETWEEN_DIALS), "{fruit:?}");
+            pace.dials(now);
+            pace.ended(now, Fruit::Nothing);
+            assert_eq!(pace.next(false), Some(now + FIRST_PAUSE), "{fruit:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_differ_a_little() {
+        let mut pauses: Vec<_> = (0..50)
+            .map(|_| {
+                let (mut pace, now) = (Pace::default(), Instant::now());
+                pace.dials(now);
+                pace.ended(now, Fruit::Nothing);
+                pace.next(false).expect("it has dialled").duration_since(now)
+            })
+            .collect();
+        pauses.sort();
+        pauses.dedup();
+        assert!(pauses.len() > 10 && pauses[0] >= FIRST_PAUSE * 3 / 4);
+        assert!(pauses[pauses.len() - 1] <= FIRST_PAUSE * 5 / 4);
+    }
+}
