@@ -57,7 +57,7 @@ mod tests {
         let runtime = UnwaitedRuntime::new().unwrap();
         runtime.spawn_blocking(move || {
             blocks.send(()).unwrap();
-            drop(hung.recv());
+            hung.recv().unwrap_or_default();
         });
         begun.recv().unwrap();
         drop(runtime);

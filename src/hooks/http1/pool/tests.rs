@@ -74,7 +74,7 @@ async fn a_lane_with_more_than_its_part_hands_room_over_although_its_own_calls_w
     }
     // All of them are busy.
     for _ in &links {
-        pool.carrying.spawn(std::future::pending());
+        pool.carrying.spawn(pending());
     }
     pool.free(links.pop().expect("a link"));
     assert!(told.try_recv().is_err(), "its own call waits on");

@@ -10,7 +10,7 @@ async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
         rotator.current.leaving().iter().map(|draining| draining.hook.name.to_string()).collect()
     };
     let request = rotator.current.load();
-    let channel = Arc::downgrade(&request.hooks[0].target.channel());
+    let channel = Arc::downgrade(request.hooks[0].target.channel());
     read(&mut rotator, contents(&[("b", 2)])).await;
     assert_eq!(leaving(&rotator), ["a.example.com"]);
     // A later generation that is held, too, says nothing of a hook it never asked.
@@ -30,7 +30,7 @@ async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
 async fn an_idle_worker_keeps_no_hook_from_draining() {
     let mut rotator = started(&[("a", 1), ("b", 2)]).await;
     // This thread is the worker. It has served a request, and has nothing to do any more.
-    let channel = Arc::downgrade(&rotator.current.enter().hooks[0].target.channel());
+    let channel = Arc::downgrade(rotator.current.enter().hooks[0].target.channel());
     read(&mut rotator, contents(&[("b", 2)])).await;
     tokio::task::yield_now().await;
     assert!(channel.upgrade().is_none(), "its connections close");

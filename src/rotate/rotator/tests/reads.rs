@@ -43,7 +43,7 @@ async fn what_is_written_once_more_unchanged_bears_the_newer_revision() {
     read(&mut rotator, contents(&[("a", 1)]).at(8)).await;
     let renamed = rotator.current.load();
     assert_eq!((renamed.number, &renamed.revision), (2, &Revision::Store(8)));
-    assert!(Arc::ptr_eq(&request.hooks[0].target.channel(), &renamed.hooks[0].target.channel()));
+    assert!(Arc::ptr_eq(request.hooks[0].target.channel(), renamed.hooks[0].target.channel()));
     read(&mut rotator, written("kind: Nonsense").at(9)).await;
     read(&mut rotator, contents(&[("a", 1)]).at(10)).await;
     assert_eq!(rotator.current.load().revision, Revision::Store(10), "also on the way back from an unsound one");

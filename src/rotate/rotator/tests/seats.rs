@@ -21,7 +21,7 @@ async fn what_is_there_at_the_start_is_asked_what_comes_later_is_probed_first() 
     rotator.hear(news(channel.clone(), Ok(())));
     assert_eq!((number(&rotator), standing(&rotator)), (4, vec![stands("a", 1, 0), stands("b", 2, 0)]));
     assert!(
-        Arc::ptr_eq(&rotator.current.load().hooks[1].target.channel(), &channel),
+        Arc::ptr_eq(rotator.current.load().hooks[1].target.channel(), &channel),
         "the probed connection is the one used"
     );
     assert!(rotator.probing.is_empty());
@@ -49,8 +49,8 @@ async fn connections_survive_a_change_that_does_not_concern_them() {
     read(&mut rotator, contents(&[("b", 2), ("renamed", 1)])).await;
     let after = rotator.current.load();
     assert_eq!(standing(&rotator), [stands("b", 2, 0), stands("renamed", 1, 0)]);
-    assert!(Arc::ptr_eq(&before.hooks[1].target.channel(), &after.hooks[0].target.channel()));
-    assert!(Arc::ptr_eq(&before.hooks[0].target.channel(), &after.hooks[1].target.channel()));
+    assert!(Arc::ptr_eq(before.hooks[1].target.channel(), after.hooks[0].target.channel()));
+    assert!(Arc::ptr_eq(before.hooks[0].target.channel(), after.hooks[1].target.channel()));
     assert!(Arc::ptr_eq(&before.hooks[1].metrics, &after.hooks[0].metrics));
     assert!(!Arc::ptr_eq(&before.hooks[0].metrics, &after.hooks[1].metrics), "another hook is counted by itself");
 }
