@@ -208,7 +208,7 @@ async fn a_caller_that_goes_away_ends_its_call() {
     let caller = front::caller(sidecar.address).await;
     let (response, mut stream) = caller.begin(grpc(REVIEW)).await;
     stream.send_data(review("1", 5000).slice(..500), false).expect("sent");
-    until("the call is read", || sidecar.front.inflight().bytes() > 5000).await;
+    until("the call is read", || sidecar.front.inflight().bytes() > 500).await;
     stream.send_reset(h2::Reason::CANCEL);
     until("the call has ended", || sidecar.front.inflight().requests() == 0).await;
     assert!(response.await.is_err());
@@ -219,19 +219,17 @@ async fn a_caller_that_goes_away_ends_its_call() {
 
 #[tokio::test]
 async fn no_room_in_the_memory_budget() {
-    let sidecar = sidecar_with_budget(limits(), 120_000).await;
+    // Reviews have three quarters of it: 135,000.
+    let sidecar = sidecar_with_budget(limits(), 180_000).await;
     let caller = front::caller(sidecar.address).await;
     let (first, mut rest) = caller.begin(grpc(REVIEW)).await;
     let mut message = review("first", 80_000);
-    rest.send_data(message.split_to(10), false).expect("sent");
+    rest.send_data(message.split_to(79_990), false).expect("sent");
     until("room is reserved", || sidecar.front.inflight().bytes() > 80_000).await;
     let second = review("second", 50_000);
-    let declared = second.len() - 5;
     let refused = caller.call(grpc(REVIEW), [second.clone()]).await;
-    refused.assert(
-        RESOURCE_EXHAUSTED,
-        &format!("no room for the {declared} bytes of this message at the moment: try again"),
-    );
+    assert_eq!(refused.status, Some(RESOURCE_EXHAUSTED), "{refused:?}");
+    assert!(refused.message.starts_with("no room for ") && refused.message.ends_with("try again"), "{refused:?}");
     assert_eq!(refused.headers["grpc-retry-pushback-ms"], "100");
     rest.send_data(message, true).expect("sent");
     ended(first).await.assert_allowed("first");
@@ -266,20 +264,24 @@ async fn garbage_instead_of_http_is_dropped() {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed() {
+async fn one_connection_too_many_is_closed_while_the_others_have_a_review_and_else_takes_the_place_of_one() {
     let sidecar = sidecar(Limits { connections: 1, ..limits() }).await;
     let caller = front::caller(sidecar.address).await;
-    caller.review("1", 100).await.assert_allowed("1");
+    let (slow, mut rest) = caller.begin(grpc(REVIEW)).await;
+    let mut message = review("slow", 1000);
+    rest.send_data(message.split_to(100), false).expect("sent");
+    until("the call is read", || sidecar.front.inflight().requests() == 1).await;
     let stream = tokio::net::TcpStream::connect(sidecar.address).await.expect("connects");
     let (mut send, connection) = h2::client::handshake(stream).await.expect("our own preface");
-    let ended = tokio::spawn(connection);
+    let closed = tokio::spawn(connection);
     let _ = send.send_request(grpc(REVIEW), true);
-    assert!(timeout(LONG, ended).await.expect("in time").expect("joined").is_err(), "closed");
-    assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"connections\"}"), 1.0);
-    caller.review("2", 100).await.assert_allowed("2");
-    drop((caller, send));
-    until("the first is closed", || sidecar.metric("gatepost_open_connections") == 0.0).await;
-    front::caller(sidecar.address).await.review("3", 100).await.assert_allowed("3");
+    assert!(timeout(LONG, closed).await.expect("in time").expect("joined").is_err(), "closed");
+    assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"client_share\"}"), 1.0);
+    rest.send_data(message, true).expect("sent");
+    ended(slow).await.assert_allowed("slow");
+    until("the call has ended", || sidecar.front.inflight().requests() == 0).await;
+    front::caller(sidecar.address).await.review("next", 100).await.assert_allowed("next");
+    assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"evicted\"}"), 1.0);
 }
 
 #[tokio::test]

@@ -38,6 +38,7 @@ const DOORS: [(&str, &[&str]); 14] = [
         &[
             "app/build.rs",
             "app/descriptors.rs",
+            "app/sizing.rs",
             "clock/",
             "files/",
             "replicas/replica.rs",

@@ -9,6 +9,7 @@ mod run;
 mod running;
 pub mod settings;
 pub mod signals;
+mod sizing;
 mod unwaited;
 
 pub use build::{Sidecar, StartError};

@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Addresses, Running, Settings, UnwaitedRuntime, build::give_way, certificates::Certificates, control::Control,
-    descriptors::Descriptors, listeners,
+    descriptors::Descriptors, listeners, sizing,
 };
 use crate::{
     admit::Gate,
@@ -75,7 +75,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         discovery: following.as_ref().map(Following::discovery),
     });
     // The one budget of everything that callers and hooks can make grow.
-    let budget = MemoryBudget::new(settings.max_inflight_bytes);
+    let budget = MemoryBudget::new(sizing::fitting(settings.max_inflight_bytes, settings.max_message_bytes));
     let drain = settings.max_deadline + MARGIN;
     let descriptors = Descriptors::of_this_process(Limits::default().connections, settings.workers.get());
     let limits = Limits {

@@ -105,7 +105,10 @@ pub struct Serve {
     #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_MESSAGE_BYTES))]
     max_message_bytes: Size,
 
-    /// The most bytes of reviews held at any time; more are refused as overload
+    /// The most memory that reviews, hooks' answers, queues and verdicts hold together; more is refused as overload
+    ///
+    /// The process takes at most twice that and 64 MiB. Where its cgroup's memory limit (or RLIMIT_AS) is lower, the
+    /// budget is made smaller at the start, with a warning. Reviews have three quarters of it.
     #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_INFLIGHT_BYTES))]
     max_inflight_bytes: Size,
 

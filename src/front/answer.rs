@@ -4,11 +4,10 @@
 
 use std::fmt::Write;
 
-use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
-use super::{refusal::Refusal, reply};
+use super::{outgoing::Outgoing, refusal::Refusal, reply};
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -18,7 +17,7 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const OK: HeaderValue = HeaderValue::from_static("0");
 
 /// HEADERS, the framed message, trailers with status 0.
-pub(super) fn verdict(respond: &mut SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
+pub(super) fn verdict(respond: &mut SendResponse<Outgoing>, message: Outgoing) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     response.headers_mut().insert(header::CONTENT_TYPE, GRPC);
     let mut stream = respond.send_response(response, false)?;
@@ -31,7 +30,7 @@ pub(super) fn verdict(respond: &mut SendResponse<Bytes>, message: Bytes) -> Resu
 
 /// One HEADERS frame that also ends the stream. When the request is not yet whole, h2 then resets its stream with
 /// NO_ERROR, so that the rest of it is not sent.
-pub(super) fn refuse(respond: &mut SendResponse<Bytes>, refusal: &Refusal) -> Result<(), h2::Error> {
+pub(super) fn refuse(respond: &mut SendResponse<Outgoing>, refusal: &Refusal) -> Result<(), h2::Error> {
     if refusal.is_plain_http() {
         return send(respond, reply::refusal(refusal));
     }
@@ -44,7 +43,7 @@ pub(super) fn refuse(respond: &mut SendResponse<Bytes>, refusal: &Refusal) -> Re
         Refusal::Compressed => {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
-        Refusal::Overloaded { .. } => {
+        Refusal::Overloaded { .. } | Refusal::Share { .. } => {
             headers.insert(RETRY_PUSHBACK, HeaderValue::from_static("100"));
         }
         _ => {}
@@ -53,7 +52,7 @@ pub(super) fn refuse(respond: &mut SendResponse<Bytes>, refusal: &Refusal) -> Re
 }
 
 /// HEADERS and the body.
-pub(super) fn send(respond: &mut SendResponse<Bytes>, reply: Response<Bytes>) -> Result<(), h2::Error> {
+pub(super) fn send(respond: &mut SendResponse<Outgoing>, reply: Response<Outgoing>) -> Result<(), h2::Error> {
     let (parts, body) = reply.into_parts();
     respond.send_response(Response::from_parts(parts, ()), false)?.send_data(body, true)
 }

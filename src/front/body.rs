@@ -2,14 +2,19 @@
 //!
 //! Flow-control credit is returned only for bytes that have their place in the memory budget.
 
-use std::{error::Error, future::poll_fn, io, pin::Pin};
+use std::{
+    error::Error,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::RecvStream;
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::{inflight::Entered, pieces::Pieces, refusal::Refusal};
+use super::{inflight::Entered, pieces::Pieces, progress::Progress, refusal::Refusal};
 use crate::{model::Rope, telemetry::Metrics};
 
 /// A body on its way, by either version of HTTP.
@@ -21,19 +26,19 @@ pub(super) enum Body {
 
 impl Body {
     /// The next payload; `None` at the end.
-    async fn next(&mut self) -> Option<Result<Bytes, Refusal>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Refusal>>> {
         match self {
             Self::Http1(body) => loop {
-                let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
+                let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) else { return Poll::Ready(None) };
                 match frame.map(hyper::body::Frame::into_data) {
-                    Ok(Ok(data)) => return Some(Ok(data)),
+                    Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                     // Trailers tell us nothing.
                     Ok(Err(_)) => {}
-                    Err(error) => return Some(Err(broken(&error))),
+                    Err(error) => return Poll::Ready(Some(Err(broken(&error)))),
                 }
             },
             // The only errors here are the stream's or connection's end.
-            Self::Http2(body) => Some(poll_fn(|cx| body.poll_data(cx)).await?.map_err(|_| Refusal::Cancelled)),
+            Self::Http2(body) => body.poll_data(cx).map(|data| Some(data?.map_err(|_| Refusal::Cancelled))),
         }
     }
 
@@ -67,53 +72,55 @@ fn broken(error: &hyper::Error) -> Refusal {
 pub(super) struct Arriving<'a, 'b> {
     body: Body,
     entered: &'a mut Entered<'b>,
+    progress: Progress<'a>,
     limit: usize,
     declared: Option<usize>,
     received: usize,
 }
 
 impl<'a, 'b> Arriving<'a, 'b> {
-    /// Makes room for a body before any of it is read. One of undeclared length gets its room as it comes.
+    /// Begins, before any of it is read. It gets its room as it comes, and not by what is announced: announcing costs a
+    /// caller nothing.
     pub(super) fn begin(
         body: Body,
         declared: Option<usize>,
         entered: &'a mut Entered<'b>,
+        progress: Progress<'a>,
         limit: usize,
     ) -> Result<Self, Refusal> {
         match declared {
             Some(0) => Err(Refusal::NoBody),
             Some(declared) if declared > limit => Err(Refusal::TooLarge { declared, limit }),
-            Some(declared) if !entered.reserve(declared) => Err(Refusal::Overloaded { declared }),
-            _ => Ok(Self { body, entered, limit, declared, received: 0 }),
+            _ => Ok(Self { body, entered, progress, limit, declared, received: 0 }),
         }
     }
 
-    /// Bytes so far.
-    pub(super) fn received(&self) -> usize {
-        self.received
-    }
-
-    /// The body in one buffer: as it came where it came as one payload, else joined, each byte copied once.
+    /// The body in one buffer: as it came where it came as one payload, else joined.
     pub(super) async fn contiguous(&mut self, metrics: &Metrics) -> Result<Bytes, Refusal> {
         let first = self.next().await?.ok_or(Refusal::NoBody)?;
         if self.is_over() {
+            self.place(first.len(), first.len())?;
             return Ok(first);
         }
-        let mut joined = BytesMut::with_capacity(self.declared.unwrap_or(first.len() * 2));
+        let mut joined = Vec::new();
         let mut next = Some(first);
         while let Some(payload) = next {
             metrics.copied(payload.len());
+            self.grow(&mut joined, payload.len())?;
             joined.extend_from_slice(&payload);
+            self.body.release(payload.len());
             next = self.next().await?;
         }
-        Ok(joined.freeze())
+        Ok(joined.into())
     }
 
     /// The body as the pieces it arrived in.
     pub(super) async fn pieces(&mut self, metrics: &Metrics) -> Result<Rope, Refusal> {
         let mut pieces = Pieces::default();
         while let Some(payload) = self.next().await? {
+            let len = payload.len();
             pieces.push(payload, self.is_over(), metrics);
+            self.place(pieces.held(), len)?;
         }
         if pieces.is_empty() { Err(Refusal::NoBody) } else { Ok(pieces.into_rope()) }
     }
@@ -122,24 +129,39 @@ impl<'a, 'b> Arriving<'a, 'b> {
         self.body.is_over() || self.declared == Some(self.received)
     }
 
-    /// The next payload that is not empty, within the limit, its place reserved.
+    /// Room for so many bytes more, in one buffer that holds at most four times what has come, or twice, where nobody
+    /// has said how much will. While the bytes move from one buffer to the next, both are counted.
+    fn grow(&mut self, joined: &mut Vec<u8>, more: usize) -> Result<(), Refusal> {
+        let needed = joined.len() + more;
+        if needed > joined.capacity() {
+            let room = self.declared.unwrap_or(2 * needed).min(4 * needed).max(needed);
+            self.entered.reserve(joined.capacity() + room)?;
+            joined.reserve_exact(room - joined.len());
+            self.entered.shrink_to(joined.capacity());
+        }
+        Ok(())
+    }
+
+    /// A place for what is held by now, and credit for the `new` bytes of it.
+    fn place(&mut self, held: usize, new: usize) -> Result<(), Refusal> {
+        self.entered.reserve(held)?;
+        self.body.release(new);
+        Ok(())
+    }
+
+    /// The next payload that is not empty, within the limit.
     async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
-        while let Some(payload) = self.body.next().await.transpose()? {
-            let len = payload.len();
-            self.received += len;
-            if self.declared.is_none() {
-                if self.received > self.limit {
-                    return Err(Refusal::TooLong { limit: self.limit });
-                }
-                if !self.entered.reserve(len) {
-                    return Err(Refusal::Overloaded { declared: self.received });
-                }
+        loop {
+            let body = &mut self.body;
+            let payload = self.progress.next(self.received, |cx| body.poll_next(cx)).await?;
+            let Some(payload) = payload.transpose()? else { return Ok(None) };
+            self.received += payload.len();
+            if self.declared.is_none() && self.received > self.limit {
+                return Err(Refusal::TooLong { limit: self.limit });
             }
-            self.body.release(len);
-            if len > 0 {
+            if !payload.is_empty() {
                 return Ok(Some(payload));
             }
         }
-        Ok(None)
     }
 }

@@ -1,39 +1,52 @@
 //! The cold services, health and reflection: stock tonic, called on the same port.
+//!
+//! Their calls are few and small, and are kept so: what one may send, how long one that is no watch may last, how many
+//! there may be, and each has its place in the memory budget ([`Quota`]).
 
 use std::{
     convert::Infallible,
     fmt,
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
     },
-    task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use h2::{RecvStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body::{Body, Frame};
-use tokio::sync::watch;
+use http_body::Body;
+use tokio::{sync::watch, time::timeout};
 use tonic::Code;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tonic_reflection::server::{Builder, Error};
 use tower_service::Service;
 
 use super::{
+    Front,
     answer::{GRPC_MESSAGE, GRPC_STATUS},
-    head::Route,
+    head::{self, Route},
+    inbound::{self, Inbound},
     listen::Life,
+    outgoing::Outgoing,
+    quota::{Cost, Quota},
     readiness::Readiness,
+    refusal::Refusal,
+    session::Session,
 };
 use crate::live::Current;
 
 /// The descriptors of `proto/`, which reflection serves.
 const DESCRIPTORS: &[u8] = include_bytes!("../wire/pb/descriptors.bin");
 const ADMISSION: &str = "gatepost.v1.Admission";
+/// The one call that lasts as long as its caller wants.
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+/// All that one call of health may send: a service's name.
+const HEALTH: Cost = Cost { sent: 4 << 10, held: 16 << 10 };
+/// All that one call of reflection may send, in many small messages; what it is answered is larger.
+const REFLECTION: Cost = Cost { sent: 64 << 10, held: 256 << 10 };
 
 /// A tonic service without its type.
 type Called = Box<dyn Fn(Request<Inbound>) -> BoxFuture<'static, Response<tonic::body::Body>> + Send + Sync>;
@@ -44,6 +57,7 @@ pub(super) struct Cold {
     reporter: HealthReporter,
     /// The status last told: 0 none, 1 serving, 2 not.
     told: AtomicU8,
+    quota: Quota,
     health: Called,
     reflection_v1: Called,
     reflection_v1alpha: Called,
@@ -86,6 +100,7 @@ impl Cold {
             current,
             reporter,
             told: AtomicU8::new(0),
+            quota: Quota::default(),
             health: called(health),
             reflection_v1: called(builder().build_v1()?),
             reflection_v1alpha: called(builder().build_v1alpha()?),
@@ -108,29 +123,59 @@ impl Cold {
     /// Answers one call; ends its stream when the server drains, since a watch would otherwise last for ever.
     pub(super) async fn answer(
         &self,
+        front: &Front,
+        session: &Session,
         route: Route,
         request: Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
+        mut respond: SendResponse<Outgoing>,
         life: watch::Receiver<Life>,
     ) {
-        let service = match route {
-            Route::ReflectionV1 => &self.reflection_v1,
-            Route::ReflectionV1Alpha => &self.reflection_v1alpha,
-            Route::Health | Route::Admission(_) | Route::Webhook(_) => {
+        let (service, cost) = match route {
+            Route::ReflectionV1 => (&self.reflection_v1, REFLECTION),
+            Route::ReflectionV1Alpha => (&self.reflection_v1alpha, REFLECTION),
+            Route::Health | Route::Admission(_) | Route::Webhook(_) => (&self.health, HEALTH),
+        };
+        let _taken = match self.quota.take(session, front.inflight().budget(), cost) {
+            Ok(taken) => taken,
+            Err(refusal) => return front.refuse(&mut respond, &refusal),
+        };
+        let longest = front.limits().timeout;
+        let within = if request.uri().path() == WATCH {
+            None
+        } else {
+            Some(head::cold_timeout(request.headers()).map_or(longest, |timeout| timeout.min(longest)))
+        };
+        let (request, body) = inbound::split(request);
+        let answering = async {
+            if matches!(route, Route::Health) {
                 self.refresh_health().await;
-                &self.health
+            }
+            // An error here says that the caller is gone.
+            let _ = pump(service(request).await, &mut respond, life).await;
+            Ok(())
+        };
+        let ended = async {
+            tokio::select! {
+                biased;
+                refusal = body.feed(cost.sent) => Err(refusal),
+                ended = answering => ended,
             }
         };
-        let response = service(request.map(Inbound)).await;
-        // An error here says that the caller is gone.
-        let _ = pump(response, &mut respond, life).await;
+        let ended = match within {
+            None => ended.await,
+            Some(within) => timeout(within, ended).await.unwrap_or(Err(Refusal::ColdDeadline { within })),
+        };
+        if let Err(refusal) = ended {
+            // What has begun to be answered is reset.
+            front.refuse(&mut respond, &refusal);
+        }
     }
 }
 
 /// Sends a tonic response, each frame when the window has room for it.
 async fn pump(
     response: Response<tonic::body::Body>,
-    respond: &mut SendResponse<Bytes>,
+    respond: &mut SendResponse<Outgoing>,
     mut life: watch::Receiver<Life>,
 ) -> Result<(), h2::Error> {
     let (parts, body) = response.into_parts();
@@ -148,7 +193,7 @@ async fn pump(
             reset = poll_fn(|cx| stream.poll_reset(cx)) => return reset.map(drop),
             _ = &mut draining => return stream.send_trailers(status(Code::Unavailable, "shutting down")),
         };
-        let Some(frame) = frame else { return stream.send_data(Bytes::new(), true) };
+        let Some(frame) = frame else { return stream.send_data(Outgoing::default(), true) };
         let Ok(frame) = frame else {
             return stream.send_trailers(status(Code::Internal, "the response broke off"));
         };
@@ -157,7 +202,7 @@ async fn pump(
                 while !data.is_empty() {
                     stream.reserve_capacity(data.len());
                     let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await.transpose()? else { return Ok(()) };
-                    stream.send_data(data.split_to(room.min(data.len())), false)?;
+                    stream.send_data(data.split_to(room.min(data.len())).into(), false)?;
                 }
             }
             Err(frame) => {
@@ -176,23 +221,6 @@ fn status(code: Code, message: &'static str) -> HeaderMap {
     ])
 }
 
-/// An h2 request body as tonic wants it.
-pub(super) struct Inbound(RecvStream);
-
-impl Body for Inbound {
-    type Data = Bytes;
-    type Error = h2::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        if let Some(data) = ready!(self.0.poll_data(cx)) {
-            let data = data?;
-            let _ = self.0.flow_control().release_capacity(data.len());
-            return Poll::Ready(Some(Ok(Frame::data(data))));
-        }
-        self.0.poll_trailers(cx).map(|trailers| trailers.map(|trailers| trailers.map(Frame::trailers)).transpose())
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-}
+#[cfg(test)]
+#[path = "cold/tests.rs"]
+mod tests;

@@ -1,8 +1,7 @@
 //! Front: what all callers' connections share, and how one begins.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use bytes::Bytes;
 use h2::server::SendResponse;
 use http::Response;
 use tokio::{
@@ -13,13 +12,16 @@ use tokio::{
 
 use super::{
     Limits, answer,
+    clients::{Admitted, Clients},
     cold::Cold,
-    inflight::Inflight,
+    inflight::{Entered, Inflight},
     limits,
     listen::Life,
+    outgoing::Outgoing,
     readiness,
     refusal::Refusal,
     reply,
+    session::Session,
     sniff::{self, Spoken},
 };
 use crate::{
@@ -34,6 +36,7 @@ pub struct Front {
     gate: Arc<Gate>,
     limits: Limits,
     inflight: Arc<Inflight>,
+    clients: Arc<Clients>,
     cold: Cold,
 }
 
@@ -45,13 +48,14 @@ pub struct BuildError(#[from] tonic_reflection::server::Error);
 impl Front {
     /// Builds the front and registers what it knows with the gate's metrics.
     pub fn new(gate: Arc<Gate>, limits: Limits, budget: Arc<MemoryBudget>) -> Result<Arc<Self>, BuildError> {
-        let inflight = Inflight::new(Arc::clone(&budget));
+        let inflight = Inflight::new(Arc::clone(&budget), limits.message_bytes);
         let requests = Arc::clone(&inflight);
         gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
         observe_memory(&gate, &budget);
         readiness::observe(&gate);
         let cold = Cold::new(Arc::clone(&gate.current))?;
-        Ok(Arc::new(Self { gate, limits, inflight, cold }))
+        let clients = Clients::new(limits.connections, Instant::now());
+        Ok(Arc::new(Self { gate, limits, inflight, clients, cold }))
     }
 
     /// The gate reviews are brought to.
@@ -69,12 +73,27 @@ impl Front {
         &self.inflight
     }
 
+    /// Who is connected.
+    pub(super) fn clients(&self) -> &Arc<Clients> {
+        &self.clients
+    }
+
+    /// One more review, whose head arrived then on that connection.
+    pub(super) fn enter<'a>(&'a self, session: &'a Session, arrived: Instant) -> Result<Entered<'a>, Refusal> {
+        self.inflight.enter(&self.clients, session, arrived)
+    }
+
+    /// How much one connection may pin in buffers.
+    pub(super) fn buffers(&self) -> limits::Buffers {
+        limits::Buffers::of(self.inflight.budget().limit())
+    }
+
     pub(super) fn cold(&self) -> &Cold {
         &self.cold
     }
 
     /// Counts and answers a refusal.
-    pub(super) fn refuse(&self, respond: &mut SendResponse<Bytes>, refusal: &Refusal) {
+    pub(super) fn refuse(&self, respond: &mut SendResponse<Outgoing>, refusal: &Refusal) {
         self.count(refusal);
         if *refusal != Refusal::Cancelled {
             // An error here says that the caller is gone.
@@ -82,10 +101,11 @@ impl Front {
         }
     }
 
-    /// Counts a refusal and puts it in plain HTTP.
-    pub(super) fn refused(&self, refusal: &Refusal) -> Response<Bytes> {
+    /// Counts a refusal and puts it in plain HTTP, for whoever reads it soon.
+    pub(super) fn refused(&self, session: &Session, refusal: &Refusal) -> Response<Outgoing> {
         self.count(refusal);
-        reply::refusal(refusal)
+        let now = Instant::now();
+        reply::refusal(refusal).map(|body| body.until(session.unsent().add(now, now)))
     }
 
     fn count(&self, refusal: &Refusal) {
@@ -97,19 +117,26 @@ impl Front {
     /// Serves one connection on the runtime this is polled on, until the caller closes it or `life` ends it: from
     /// [`Life::Draining`] on, calls under way are finished and no new ones taken. The version of HTTP is told by the
     /// first bytes.
-    pub(super) async fn serve<Io>(self: Arc<Self>, worker: usize, io: Io, life: watch::Receiver<Life>)
-    where
+    pub(super) async fn serve<Io>(
+        self: Arc<Self>,
+        worker: usize,
+        io: Io,
+        admitted: &Admitted,
+        life: watch::Receiver<Life>,
+    ) where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let session = admitted.session();
         let mut watched = life.clone();
         let spoken = tokio::select! {
             biased;
             spoken = timeout(limits::HANDSHAKE, sniff::spoken(io)) => spoken,
             _ = watched.wait_for(|life| *life != Life::Serving) => return,
+            () = session.evicted() => return self.gate.metrics.refused(Refused::Evicted),
         };
         match spoken {
-            Ok(Ok(Spoken::Http2(io))) => self.serve_http2(worker, io, life).await,
-            Ok(Ok(Spoken::Http1(io))) => self.serve_http1(worker, io, life).await,
+            Ok(Ok(Spoken::Http2(io))) => self.serve_http2(worker, io, session, life).await,
+            Ok(Ok(Spoken::Http1(io))) => self.serve_http1(worker, io, session, life).await,
             Ok(Ok(Spoken::Nothing)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a connection broke before it began"),
             Err(_) => self.gate.metrics.refused(Refused::Protocol),

@@ -1,18 +1,18 @@
 //! Handshake: the beginning of a caller's TLS connection.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::{Front, limits, linger::linger, listen::Life};
-use crate::{telemetry::Refused, tls::ServerConfig};
+use super::{Front, clients::Admitted, identity::Identity, limits, linger::linger, listen::Life};
+use crate::{
+    telemetry::Refused,
+    tls::{self, ServerConfig},
+};
 
 /// The first byte of whatever a TLS client says first (RFC 8446, 5.1: handshake).
 const TLS: u8 = 22;
-/// Plaintext that a connection takes at once: a whole verdict, and a large frame of one.
-const BUFFER: usize = 256 << 10;
-
 /// How a connection on a TLS port began.
 enum Begun {
     Tls(Box<TlsStream<TcpStream>>),
@@ -31,13 +31,16 @@ pub(super) async fn serve(
     worker: usize,
     stream: TcpStream,
     config: Arc<ServerConfig>,
+    mut admitted: Admitted,
     life: watch::Receiver<Life>,
 ) {
     let mut watched = life.clone();
+    let session = Arc::clone(admitted.session());
     let begun = tokio::select! {
         biased;
-        begun = timeout(limits::HANDSHAKE, begin(stream, config)) => begun,
+        begun = timeout(limits::HANDSHAKE, begin(stream, config, front.buffers().tls)) => begun,
         _ = watched.wait_for(|life| *life != Life::Serving) => return,
+        () = session.evicted() => return front.gate().metrics.refused(Refused::Evicted),
     };
     let stream = match begun {
         Ok(Ok(Begun::Tls(stream))) => stream,
@@ -57,15 +60,21 @@ pub(super) async fn serve(
             return front.gate().metrics.refused(Refused::TlsHandshake);
         }
     };
+    // Whoever shows a certificate that is let in is told by it from others at that address.
+    if let Some(name) = tls::client_name(stream.get_ref().1)
+        && admitted.identify(Identity::Certificate(name.into()), Instant::now()).is_err()
+    {
+        return front.gate().metrics.refused(Refused::ClientShare);
+    }
     match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => front.serve_http2(worker, *stream, life).await,
-        Some(_) => front.serve_http1(worker, *stream, life).await,
+        Some(b"h2") => front.serve_http2(worker, *stream, admitted.session(), life).await,
+        Some(_) => front.serve_http1(worker, *stream, admitted.session(), life).await,
         // A client without ALPN shows by its first bytes what it speaks.
-        None => front.serve(worker, *stream, life).await,
+        None => front.serve(worker, *stream, &admitted, life).await,
     }
 }
 
-async fn begin(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Begun> {
+async fn begin(stream: TcpStream, config: Arc<ServerConfig>, buffer: usize) -> io::Result<Begun> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
         0 => return Ok(Begun::Nothing),
@@ -74,7 +83,7 @@ async fn begin(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Begun
     }
     Ok(match TlsAcceptor::from(config).accept(stream).into_fallible().await {
         Ok(mut stream) => {
-            stream.get_mut().1.set_buffer_limit(Some(BUFFER));
+            stream.get_mut().1.set_buffer_limit(Some(buffer));
             Begun::Tls(Box::new(stream))
         }
         Err((error, stream)) => Begun::Failed(error, stream),

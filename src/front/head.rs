@@ -40,6 +40,8 @@ pub(super) enum Route {
 /// What an admission call's headers say.
 #[derive(Debug)]
 pub(super) struct Head {
+    /// When they came.
+    pub(super) arrived: Instant,
     /// By when the verdict must be there, the margin already taken off.
     pub(super) deadline: Deadline,
     /// Labels of the namespace, where the caller sent them.
@@ -112,8 +114,13 @@ impl Head {
             return Err(Refusal::DeadlineZero);
         }
         let deadline = Deadline::after(now, budget - (budget / 20).min(MARGIN));
-        Ok(Self { deadline, namespace_labels: namespace_labels(headers)? })
+        Ok(Self { arrived: now, deadline, namespace_labels: namespace_labels(headers)? })
     }
+}
+
+/// What a call of health or reflection may take, where its caller says so readably.
+pub(super) fn cold_timeout(headers: &HeaderMap) -> Option<Duration> {
+    timeout(headers.get(TIMEOUT)?.as_bytes())
 }
 
 /// `1*8DIGIT ("H" / "M" / "S" / "m" / "u" / "n")`.

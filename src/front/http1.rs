@@ -2,7 +2,6 @@
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, sync::Arc};
 
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -10,16 +9,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
+    time::interval,
 };
 
 use super::{
     Front,
     body::Body,
     head::{self, Route},
-    limits,
+    keepalive, limits,
     linger::linger,
     listen::Life,
+    outgoing::Outgoing,
     refusal::Refusal,
+    session::Session,
     webhook,
 };
 use crate::telemetry::Refused;
@@ -27,22 +29,31 @@ use crate::telemetry::Refused;
 impl Front {
     /// Serves one connection that does not begin as HTTP/2; see [`Front::serve`]. When the caller hangs up, hyper drops
     /// the answer in the making, and with it the hook calls.
-    pub(super) async fn serve_http1<Io>(self: Arc<Self>, worker: usize, io: Io, mut life: watch::Receiver<Life>)
-    where
+    pub(super) async fn serve_http1<Io>(
+        self: Arc<Self>,
+        worker: usize,
+        io: Io,
+        session: &Arc<Session>,
+        mut life: watch::Receiver<Life>,
+    ) where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|request: Request<Incoming>| {
-            let front = Arc::clone(&self);
-            Box::pin(async move { Ok::<_, Infallible>(front.reply(worker, request).await.map(Full::new)) })
+            let (front, session) = (Arc::clone(&self), Arc::clone(session));
+            Box::pin(async move { Ok::<_, Infallible>(front.reply(&session, worker, request).await.map(Full::new)) })
         });
         let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits::HEAD_OR_IDLE)
             .max_header_size(limits::HEADER_LIST as usize)
-            .max_buf_size(limits::READ_BUFFER)
+            .max_buf_size(self.buffers().read)
+            // Verdicts stay what they are until they are written, and are not copied into a buffer.
+            .writev(true)
             .serve_connection(TokioIo::new(io), service);
         let mut draining = pin!(async move { life.wait_for(|life| *life != Life::Serving).await.map(drop) });
-        let mut told = false;
+        let mut evicted = pin!(session.evicted());
+        let mut beat = interval(keepalive::EVERY);
+        let (mut told, mut making_room) = (false, false);
         let ended = loop {
             tokio::select! {
                 biased;
@@ -50,6 +61,17 @@ impl Front {
                 _ = &mut draining, if !told => {
                     told = true;
                     Pin::new(&mut connection).graceful_shutdown();
+                }
+                () = &mut evicted, if !making_room => {
+                    making_room = true;
+                    self.gate().metrics.refused(Refused::Evicted);
+                    if session.calls() == 0 {
+                        return;
+                    }
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
+                now = beat.tick() => if session.unsent().has_expired(now.into_std()) {
+                    return self.gate().metrics.refused(Refused::Unread);
                 }
             }
         };
@@ -64,12 +86,16 @@ impl Front {
         linger(connection.into_parts().io.into_inner()).await;
     }
 
-    async fn reply(&self, worker: usize, request: Request<Incoming>) -> Response<Bytes> {
+    async fn reply(&self, session: &Session, worker: usize, request: Request<Incoming>) -> Response<Outgoing> {
         let (parts, body) = request.into_parts();
         match head::route(&parts) {
-            Ok(Route::Webhook(asks)) => webhook::answer(self, worker, asks, parts, Body::Http1(body)).await,
-            Ok(_) => self.refused(&Refusal::GrpcOverHttp1),
-            Err(refusal) => self.refused(&refusal),
+            Ok(Route::Webhook(asks)) => webhook::answer(self, session, worker, asks, parts, Body::Http1(body)).await,
+            Ok(_) => self.refused(session, &Refusal::GrpcOverHttp1),
+            Err(refusal) => self.refused(session, &refusal),
         }
     }
 }
+
+#[cfg(test)]
+#[path = "http1/tests.rs"]
+mod tests;

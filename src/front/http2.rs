@@ -1,70 +1,123 @@
 //! One HTTP/2 connection: gRPC and reviews over plain HTTP.
 
-use std::{future::poll_fn, pin::pin, sync::Arc};
+use std::{future::poll_fn, io, pin::pin, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use h2::{RecvStream, server::SendResponse};
+use h2::{
+    Reason, RecvStream,
+    server::{Connection, SendResponse},
+};
 use http::Request;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
-    time::timeout,
+    time::{interval, timeout},
 };
 
 use super::{
     Front, answer,
     body::Body,
     call,
+    flood::Metered,
     head::{self, Route},
+    keepalive::{self, Beat, Keepalive},
     limits,
     listen::Life,
+    outgoing::Outgoing,
+    partial::Partial,
+    session::Session,
     webhook,
 };
 use crate::telemetry::Refused;
 
+/// What a connection that is closed for its behaviour gets to be told why.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 impl Front {
     /// Serves one connection that begins as HTTP/2; see [`Front::serve`].
-    pub(super) async fn serve_http2<Io>(self: Arc<Self>, worker: usize, io: Io, life: watch::Receiver<Life>)
-    where
+    pub(super) async fn serve_http2<Io>(
+        self: Arc<Self>,
+        worker: usize,
+        io: Io,
+        session: &Arc<Session>,
+        life: watch::Receiver<Life>,
+    ) where
         Io: AsyncRead + AsyncWrite + Unpin,
     {
+        let buffers = self.buffers();
         let handshake = h2::server::Builder::new()
-            .max_frame_size(limits::FRAME)
-            .initial_window_size(limits::STREAM_WINDOW)
-            .initial_connection_window_size(limits::CONNECTION_WINDOW)
+            .max_frame_size(buffers.frame)
+            .initial_window_size(buffers.stream_window)
+            .initial_connection_window_size(buffers.connection_window)
             .max_header_list_size(limits::HEADER_LIST)
             .max_concurrent_streams(self.limits().streams)
             .max_concurrent_reset_streams(limits::REFUSED_REMEMBERED)
             .max_local_error_reset_streams(Some(limits::REFUSED_FORGOTTEN))
-            .handshake(io);
+            .handshake(Metered::new(io, Partial::new(Arc::clone(&self), Arc::clone(session))));
         let mut watched = life.clone();
         let mut draining = pin!(async move { watched.wait_for(|life| *life != Life::Serving).await.map(drop) });
+        let mut evicted = pin!(session.evicted());
+        let metrics = &self.gate().metrics;
         let begun = tokio::select! {
             biased;
             begun = timeout(limits::HANDSHAKE, handshake) => begun,
             _ = &mut draining => return,
+            () = &mut evicted => return metrics.refused(Refused::Evicted),
         };
         let mut connection = match begun {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection did not begin as HTTP/2");
-                return self.gate().metrics.refused(Refused::Protocol);
+                return metrics.refused(Refused::Protocol);
             }
-            Err(_) => return self.gate().metrics.refused(Refused::Protocol),
+            Err(_) => return metrics.refused(Refused::Protocol),
         };
-        let mut told = false;
+        let mut keepalive = Keepalive::new(connection.ping_pong());
+        let mut beat = interval(keepalive::EVERY);
+        let (mut closing, mut making_room) = (false, false);
         loop {
-            tokio::select! {
+            let goaway = tokio::select! {
                 biased;
                 accepted = connection.accept() => match accepted {
-                    Some(Ok((request, respond))) => self.take(worker, request, respond, &life),
-                    Some(Err(error)) => return tracing::debug!(%error, "a connection broke"),
+                    Some(Ok((request, respond))) => {
+                        keepalive.used();
+                        self.take(session, worker, request, respond, &life);
+                        false
+                    }
+                    Some(Err(error)) => {
+                        if error.get_io().is_some_and(|error| error.kind() == io::ErrorKind::QuotaExceeded) {
+                            metrics.refused(Refused::Flood);
+                        }
+                        return tracing::debug!(%error, "a connection broke");
+                    }
                     None => return,
                 },
-                _ = &mut draining, if !told => {
-                    told = true;
-                    connection.graceful_shutdown();
+                _ = &mut draining, if !closing => true,
+                () = &mut evicted, if !making_room => {
+                    making_room = true;
+                    metrics.refused(Refused::Evicted);
+                    !closing
                 }
+                now = beat.tick() => {
+                    if session.unsent().has_expired(now.into_std()) {
+                        metrics.refused(Refused::Unread);
+                        return farewell(connection).await;
+                    }
+                    match keepalive.beat(connection.has_streams(), closing) {
+                        Beat::Alive => false,
+                        Beat::Idle => true,
+                        Beat::Dead => {
+                            if !closing {
+                                metrics.refused(Refused::Unanswered);
+                            }
+                            return;
+                        }
+                    }
+                }
+            };
+            if goaway {
+                closing = true;
+                keepalive.used();
+                connection.graceful_shutdown();
             }
         }
     }
@@ -72,36 +125,49 @@ impl Front {
     /// Routes one call; each runs as its own task, so that none waits for another.
     fn take(
         self: &Arc<Self>,
+        session: &Arc<Session>,
         worker: usize,
         request: Request<RecvStream>,
-        mut respond: SendResponse<Bytes>,
+        mut respond: SendResponse<Outgoing>,
         life: &watch::Receiver<Life>,
     ) {
         let (parts, body) = request.into_parts();
         match head::route(&parts) {
             Ok(Route::Webhook(asks)) => {
-                let front = Arc::clone(self);
+                let (front, session) = (Arc::clone(self), Arc::clone(session));
                 tokio::spawn(async move {
                     // A caller that goes away cancels the hook calls: leaving drops the answer in the making.
                     let reply = tokio::select! {
                         biased;
                         _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
-                        reply = webhook::answer(&front, worker, asks, parts, Body::Http2(body)) => reply,
+                        reply = webhook::answer(&front, &session, worker, asks, parts, Body::Http2(body)) => reply,
                     };
                     // An error here says that the caller is gone.
                     let _ = answer::send(&mut respond, reply);
                 });
             }
             Ok(Route::Admission(phase)) => {
-                let front = Arc::clone(self);
-                tokio::spawn(async move { call::answer(&front, worker, phase, parts.headers, body, respond).await });
+                let (front, session) = (Arc::clone(self), Arc::clone(session));
+                tokio::spawn(async move {
+                    call::answer(&front, &session, worker, phase, parts.headers, body, respond).await;
+                });
             }
             Ok(route) => {
-                let (front, life) = (Arc::clone(self), life.clone());
+                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
                 let request = Request::from_parts(parts, body);
-                tokio::spawn(async move { front.cold().answer(route, request, respond, life).await });
+                tokio::spawn(async move { front.cold().answer(&front, &session, route, request, respond, life).await });
             }
             Err(refusal) => self.refuse(&mut respond, &refusal),
         }
     }
 }
+
+/// Closes a connection, and says why if that can still be written.
+async fn farewell<Io: AsyncRead + AsyncWrite + Unpin>(mut connection: Connection<Io, Outgoing>) {
+    connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+    let _ = timeout(FAREWELL, poll_fn(|cx| connection.poll_closed(cx))).await;
+}
+
+#[cfg(test)]
+#[path = "http2/tests.rs"]
+mod tests;

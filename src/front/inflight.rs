@@ -1,29 +1,90 @@
 //! Inflight: the reviews being read or decided, and what they hold of the memory budget.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
 };
 
-use crate::memory::{MemoryBudget, Purpose, Reservation};
+use bytes::Bytes;
+
+use super::{
+    clients::Clients,
+    outgoing::Outgoing,
+    refusal::Refusal,
+    session::Session,
+    share::{Client, Share},
+};
+use crate::{
+    memory::{MemoryBudget, Purpose, Reservation},
+    model::Deadline,
+};
+
+/// What a review holds beside its bytes, about: its stream, its task, and its calls of a few hooks.
+const REVIEW: usize = 8 << 10;
+/// What a verdict holds beside its bytes, about: its stream, and the heads of its frames.
+const VERDICT: usize = 1 << 10;
 
 /// What is in flight in the whole process.
 #[derive(Debug)]
 pub struct Inflight {
     budget: Arc<MemoryBudget>,
+    /// The largest review: a client's share is never less.
+    largest: usize,
+    /// What every review and every verdict holds beside its bytes.
+    beside: (usize, usize),
     requests: AtomicUsize,
 }
 
 impl Inflight {
     /// Nothing in flight; what comes is held in that budget.
-    pub fn new(budget: Arc<MemoryBudget>) -> Arc<Self> {
-        Arc::new(Self { budget, requests: AtomicUsize::new(0) })
+    pub fn new(budget: Arc<MemoryBudget>, largest: usize) -> Arc<Self> {
+        Arc::new(Self { budget, largest, beside: (REVIEW, VERDICT), requests: AtomicUsize::new(0) })
     }
 
-    /// One more request; it ends when the guard is dropped.
-    pub fn enter(&self) -> Entered<'_> {
+    /// One more request, whose head arrived then on that connection; it ends when the guard is dropped.
+    pub(super) fn enter<'a>(
+        &'a self,
+        clients: &Clients,
+        session: &'a Session,
+        arrived: Instant,
+    ) -> Result<Entered<'a>, Refusal> {
         self.requests.fetch_add(1, Relaxed);
-        Entered { inflight: self, held: self.budget.empty(Purpose::Review) }
+        let second = clients.second(arrived);
+        session.begin(second);
+        let share = self.share(clients, session.client(), second);
+        let held = self.budget.empty(Purpose::Review);
+        let mut entered = Entered { inflight: self, session, arrived, second, share, held };
+        entered.reserve(0)?;
+        Ok(entered)
+    }
+
+    /// What that client may take at that second. Never less than for one of the largest reviews.
+    pub(super) fn share(&self, clients: &Clients, client: &Client, second: u64) -> Share {
+        let share = clients.share(client, self.budget.ceiling(Purpose::Review), second);
+        Share { own: share.own.max(self.largest), of_all: share.of_all.max(self.largest) }
+    }
+
+    /// So many bytes more for a client that may take that, of a call that is to have `bytes`.
+    pub(super) fn try_grow(
+        &self,
+        held: &mut Reservation,
+        client: &Client,
+        share: Share,
+        more: usize,
+        bytes: usize,
+    ) -> Result<(), Refusal> {
+        if !client.try_take(more, share.own) {
+            return Err(Refusal::Share { bytes });
+        }
+        if !held.try_grow_below(share.of_all, more) {
+            client.give_back(more);
+            return Err(Refusal::Overloaded { bytes });
+        }
+        Ok(())
     }
 
     /// Requests in flight.
@@ -35,46 +96,63 @@ impl Inflight {
     pub fn bytes(&self) -> usize {
         self.budget.held_for(Purpose::Review)
     }
+
+    /// The budget that holds them.
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
 }
 
 /// One request in flight with what it has reserved.
 #[derive(Debug)]
 pub struct Entered<'a> {
     inflight: &'a Inflight,
+    session: &'a Session,
+    arrived: Instant,
+    second: u64,
+    share: Share,
     held: Reservation,
 }
 
 impl Entered<'_> {
-    /// Reserves room for that many bytes more; `false` when there is none.
-    #[must_use]
-    pub fn reserve(&mut self, bytes: usize) -> bool {
-        self.held.try_grow(bytes)
+    /// Reserves room until there is so much.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let more = (bytes + self.inflight.beside.0).saturating_sub(self.held.bytes());
+        if more == 0 {
+            return Ok(());
+        }
+        self.inflight.try_grow(&mut self.held, self.session.client(), self.share, more, bytes)
+    }
+
+    /// Gives back what is held beyond `bytes`.
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
+        let before = self.held.bytes();
+        self.held.shrink_to(bytes + self.inflight.beside.0);
+        self.session.client().give_back(before - self.held.bytes());
+    }
+
+    /// The request is decided: what it held holds its verdict from now on, until that is written.
+    pub(super) fn decided(mut self, verdict: Bytes, deadline: Deadline) -> Result<Outgoing, Refusal> {
+        let bytes = verdict.len();
+        let mut held = mem::replace(&mut self.held, self.inflight.budget.empty(Purpose::Review));
+        self.session.client().give_back(held.bytes());
+        if !held.turn_into(Purpose::Verdict, bytes + self.inflight.beside.1) {
+            return Err(Refusal::Overloaded { bytes });
+        }
+        self.session.had_verdict();
+        self.session.client().had_verdict(self.second);
+        Ok(Outgoing::held(verdict, held, self.session.unsent().add(self.arrived, deadline.instant())))
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
+        self.session.client().give_back(self.held.bytes());
+        self.session.end();
         self.inflight.requests.fetch_sub(1, Relaxed);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_counts_and_holds_its_bytes_until_it_ends() {
-        let budget = MemoryBudget::new(1000);
-        let inflight = Inflight::new(Arc::clone(&budget));
-        let mut first = inflight.enter();
-        assert!(first.reserve(600));
-        let mut second = inflight.enter();
-        assert!(!second.reserve(401));
-        assert!(second.reserve(100));
-        assert_eq!((inflight.requests(), inflight.bytes()), (2, 700));
-        drop(first);
-        assert_eq!((inflight.requests(), inflight.bytes()), (1, 100));
-        drop(second);
-        assert_eq!((inflight.requests(), inflight.bytes(), budget.held()), (0, 0, 0));
-    }
-}
+#[path = "inflight/tests.rs"]
+mod tests;

@@ -2,12 +2,6 @@
 
 use std::time::Duration;
 
-/// Largest HTTP/2 frame we accept: a big object then arrives in few pieces.
-pub(super) const FRAME: u32 = 1 << 20;
-/// Flow-control window of one call.
-pub(super) const STREAM_WINDOW: u32 = 2 << 20;
-/// Flow-control window of one connection.
-pub(super) const CONNECTION_WINDOW: u32 = 8 << 20;
 /// Largest header list of one call. Namespace labels travel in it.
 pub(super) const HEADER_LIST: u32 = 16 << 10;
 /// Refused calls whose late frames are still recognised (and ignored) for a second after the refusal.
@@ -21,8 +15,37 @@ pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// one, and never we while the next request is on its way. A caller that drips a head holds what an idle one holds: one
 /// of the `connections`.
 pub(super) const HEAD_OR_IDLE: Duration = Duration::from_secs(120);
-/// The most that is read of an HTTP/1.1 connection at once, and so the largest piece a body comes in.
-pub(super) const READ_BUFFER: usize = 1 << 20;
+/// What one connection may have in buffers, in proportion to the memory budget. What is read stands beside the budget: at
+/// most a quarter of it on all connections that there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Buffers {
+    /// Largest HTTP/2 frame: a big object then arrives in few pieces. What has come of one is in the budget
+    /// ([`Partial`](super::partial::Partial)).
+    pub(super) frame: u32,
+    /// Flow-control window of one call.
+    pub(super) stream_window: u32,
+    /// Flow-control window of one connection.
+    pub(super) connection_window: u32,
+    /// The most that is read of an HTTP/1.1 connection at once, and so the largest piece a body comes in.
+    pub(super) read: usize,
+    /// Plaintext that a TLS connection takes at once: a whole verdict.
+    pub(super) tls: usize,
+}
+
+impl Buffers {
+    /// Beside a budget of that size: of the default 512 MiB frames of 1 MiB, windows of 2 and 8 MiB.
+    pub(super) fn of(budget: usize) -> Self {
+        let share = |part: usize, least: usize, most: usize| (budget / part).clamp(least, most);
+        let connection_window = share(64, 256 << 10, 8 << 20) as u32;
+        Self {
+            frame: share(512, 16 << 10, 1 << 20) as u32,
+            stream_window: connection_window / 4,
+            connection_window,
+            read: share(4096, 16 << 10, 128 << 10),
+            tls: share(4096, 16 << 10, 64 << 10),
+        }
+    }
+}
 
 /// How much callers may ask of us at once.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,12 @@
 //! hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of connections for
 //! hours, and a hash easily puts all of them on one core. A hand-over costs microseconds, once in a connection's life.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
@@ -16,7 +21,10 @@ use tokio::{
 };
 
 use super::{
-    Front, Worker, handshake,
+    Front, Worker,
+    clients::{Admitted, NoRoom},
+    handshake,
+    identity::Identity,
     worker::{Serving, least_busy},
 };
 use crate::{
@@ -134,9 +142,9 @@ impl Door {
         let mut pause = PAUSE.0;
         loop {
             match socket.accept().await {
-                Ok(accepted) => {
+                Ok((accepted, identity)) => {
                     pause = PAUSE.0;
-                    self.hand_out(accepted);
+                    self.hand_out(accepted, identity);
                 }
                 // The peer gave up while it waited in the backlog.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
@@ -154,22 +162,33 @@ impl Door {
         }
     }
 
-    fn hand_out(&self, accepted: Accepted) {
-        let limit = self.front.limits().connections;
-        let worker = least_busy(&self.workers).filter(|_| open(&self.workers) < limit);
-        let Some(worker) = worker else {
-            static TOO_MANY: Throttle = Throttle::new();
-            if let Some(held_back) = TOO_MANY.pass() {
-                tracing::warn!(limit, held_back, "too many connections; this one is closed");
+    fn hand_out(&self, accepted: Accepted, identity: Identity) {
+        let metrics = &self.front.gate().metrics;
+        let admitted = match self.front.clients().admit(identity, Instant::now()) {
+            Ok(admitted) => admitted,
+            Err(NoRoom::Full) => {
+                static TOO_MANY: Throttle = Throttle::new();
+                let limit = self.front.limits().connections;
+                if let Some(held_back) = TOO_MANY.pass() {
+                    tracing::warn!(limit, held_back, "too many connections; this one is closed");
+                }
+                return metrics.refused(Refused::Connections);
             }
-            return self.front.gate().metrics.refused(Refused::Connections);
+            Err(NoRoom::Share) => {
+                static SHARE: Throttle = Throttle::new();
+                if let Some(held_back) = SHARE.pass() {
+                    tracing::warn!(held_back, "a client has its share of the connections; this one is closed");
+                }
+                return metrics.refused(Refused::ClientShare);
+            }
         };
+        let Some(worker) = least_busy(&self.workers) else { return };
         let serving = worker.enter();
         let (front, life, alive) = (Arc::clone(&self.front), self.life.clone(), self.alive.clone());
         let index = worker.index();
         worker.handle().spawn(async move {
             let alive = alive;
-            if let Err(error) = accepted.serve(front, index, life, serving).await {
+            if let Err(error) = accepted.serve(front, index, admitted, life, serving).await {
                 tracing::debug!(%error, "a connection ended before it began");
             }
             drop(alive);
@@ -178,19 +197,20 @@ impl Door {
 }
 
 impl Bound {
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<(Accepted, Identity)> {
         match self {
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
-                Ok(Accepted::Tcp(stream.into_std()?))
+                let (stream, peer) = listener.accept().await?;
+                Ok((Accepted::Tcp(stream.into_std()?), Identity::of(peer.ip())))
             }
             Self::Tls(listener, tls) => {
-                let (stream, _) = listener.accept().await?;
-                Ok(Accepted::Tls(stream.into_std()?, tls.front()))
+                let (stream, peer) = listener.accept().await?;
+                Ok((Accepted::Tls(stream.into_std()?, tls.front()), Identity::of(peer.ip())))
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok(Accepted::Unix(stream.into_std()?))
+                let identity = stream.peer_cred().map_or(Identity::Unix, |peer| Identity::User(peer.uid()));
+                Ok((Accepted::Unix(stream.into_std()?), identity))
             }
         }
     }
@@ -202,6 +222,7 @@ impl Accepted {
         self,
         front: Arc<Front>,
         worker: usize,
+        admitted: Admitted,
         life: watch::Receiver<Life>,
         _serving: Serving,
     ) -> io::Result<()> {
@@ -210,15 +231,15 @@ impl Accepted {
         match self {
             Self::Tcp(stream) => {
                 let stream = tuned(stream)?;
-                tokio::select! { () = front.serve(worker, stream, life) => {}, _ = over => {} }
+                tokio::select! { () = front.serve(worker, stream, &admitted, life) => {}, _ = over => {} }
             }
             Self::Tls(stream, config) => {
                 let stream = tuned(stream)?;
-                tokio::select! { () = handshake::serve(front, worker, stream, config, life) => {}, _ = over => {} }
+                tokio::select! { () = handshake::serve(front, worker, stream, config, admitted, life) => {}, _ = over => {} }
             }
             Self::Unix(stream) => {
                 let stream = UnixStream::from_std(stream)?;
-                tokio::select! { () = front.serve(worker, stream, life) => {}, _ = over => {} }
+                tokio::select! { () = front.serve(worker, stream, &admitted, life) => {}, _ = over => {} }
             }
         }
         Ok(())

@@ -5,12 +5,10 @@
 //!
 //! Flow-control credit is returned only for bytes that have their place in the memory budget.
 
-use std::future::poll_fn;
-
 use bytes::Bytes;
 use h2::RecvStream;
 
-use super::{inflight::Entered, pieces::Pieces, refusal::Refusal};
+use super::{inflight::Entered, pieces::Pieces, progress::Progress, refusal::Refusal};
 use crate::{model::Rope, telemetry::Metrics, wire::inbound::FRAME_HEAD};
 
 /// A message in the making.
@@ -24,31 +22,29 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Bytes so far.
-    pub(super) fn received(&self) -> usize {
-        self.received
-    }
-
-    /// Reads to the end of the stream. Cancel-safe: what was read stays in `self`.
+    /// Reads to the end of the stream. What arrives is reserved as it comes, and not what is announced: announcing
+    /// costs a caller nothing.
     pub(super) async fn read(
         &mut self,
         body: &mut RecvStream,
-        inflight: &mut Entered<'_>,
+        entered: &mut Entered<'_>,
+        progress: &mut Progress<'_>,
         metrics: &Metrics,
         limit: usize,
     ) -> Result<(), Refusal> {
-        while let Some(payload) = poll_fn(|cx| body.poll_data(cx)).await {
+        while let Some(payload) = progress.next(self.received, |cx| body.poll_data(cx)).await? {
             // The only errors here are the stream's or connection's end.
             let payload = payload.map_err(|_| Refusal::Cancelled)?;
             let len = payload.len();
             let last = body.is_end_stream();
             self.push(payload, last, metrics);
             if self.expected.is_none() {
-                self.read_frame_head(inflight, limit)?;
+                self.read_frame_head(limit)?;
             }
             if let Some(expected) = self.expected.filter(|expected| self.received > *expected) {
                 return Err(Refusal::MoreThanOne { declared: expected - FRAME_HEAD });
             }
+            entered.reserve(self.pieces.held())?;
             // Fails only when the stream is gone, which the next read reports.
             let _ = body.flow_control().release_capacity(len);
             if last {
@@ -82,8 +78,8 @@ impl Message {
         self.pieces.push(payload, last, metrics);
     }
 
-    /// Once the five bytes are there: plain? within the limit? is there room?
-    fn read_frame_head(&mut self, inflight: &mut Entered<'_>, limit: usize) -> Result<(), Refusal> {
+    /// Once the five bytes are there: plain? within the limit?
+    fn read_frame_head(&mut self, limit: usize) -> Result<(), Refusal> {
         let Some(&[flag, a, b, c, d]) = self.pieces.first().and_then(|first| first.first_chunk::<FRAME_HEAD>()) else {
             return Ok(());
         };
@@ -95,9 +91,6 @@ impl Message {
         let declared = u32::from_be_bytes([a, b, c, d]) as usize;
         if declared > limit {
             return Err(Refusal::TooLarge { declared, limit });
-        }
-        if !inflight.reserve(FRAME_HEAD + declared) {
-            return Err(Refusal::Overloaded { declared });
         }
         self.expected = Some(FRAME_HEAD + declared);
         Ok(())

@@ -34,7 +34,6 @@ impl Pieces {
     }
 
     /// Bytes of memory it holds: the whole read buffers, and room that is not yet filled.
-    #[allow(dead_code, reason = "the memory budget is about to reserve by it")]
     pub(super) fn held(&self) -> usize {
         self.pinned + self.joined.capacity()
     }

@@ -16,6 +16,8 @@
 //! | a message declared larger than the limit | RESOURCE_EXHAUSTED, before it is read | 413, before it is read |
 //! | a body of undeclared length that grows beyond the limit | | 413 |
 //! | no room in the process's memory budget | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
+//! | a client that has its share of it | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
+//! | a message that comes at less than 16 KiB a second, after 5 s | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not whole by the deadline | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT | 400 |
 //! | a request that made us panic | INTERNAL | 500 |
@@ -83,12 +85,25 @@ pub(super) enum Refusal {
     Flag(u8),
     #[error("the message is {declared} bytes long, the limit is {limit}")]
     TooLarge { declared: usize, limit: usize },
-    #[error("no room for the {declared} bytes of this message at the moment: try again")]
-    Overloaded { declared: usize },
+    #[error("no room for {bytes} bytes of this call at the moment: try again")]
+    Overloaded { bytes: usize },
+    #[error("no room for {bytes} bytes of this call: its client has its share of the memory; try again")]
+    Share { bytes: usize },
+    #[error("a call of this service sends at most {limit} bytes")]
+    ColdTooLong { limit: usize },
+    #[error("too many calls of health and reflection at once")]
+    ColdTooMany,
+    #[error("the call took longer than {}", humantime::format_duration(*within))]
+    ColdDeadline { within: Duration },
     #[error("the deadline had already passed when the call arrived")]
     DeadlineZero,
     #[error("the message was not complete within {}: {received} bytes had arrived", humantime::format_duration(*within))]
     Deadline { within: Duration, received: usize },
+    #[error(
+        "the message came too slowly: {received} bytes within {}, where 16 KiB a second are expected",
+        humantime::format_duration(*within)
+    )]
+    Stalled { within: Duration, received: usize },
     #[error("{0}")]
     NotAReview(#[from] ViewError),
     #[error("the caller went away")]
@@ -112,8 +127,15 @@ impl Refusal {
             Self::Timeout | Self::TimeoutParameter | Self::NamespaceLabels | Self::NotAReview(_) => {
                 Code::InvalidArgument
             }
-            Self::TooLarge { .. } | Self::TooLong { .. } | Self::Overloaded { .. } => Code::ResourceExhausted,
-            Self::DeadlineZero | Self::Deadline { .. } => Code::DeadlineExceeded,
+            Self::TooLarge { .. }
+            | Self::TooLong { .. }
+            | Self::Overloaded { .. }
+            | Self::Share { .. }
+            | Self::ColdTooLong { .. }
+            | Self::ColdTooMany => Code::ResourceExhausted,
+            Self::DeadlineZero | Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } => {
+                Code::DeadlineExceeded
+            }
             Self::Cancelled => Code::Cancelled,
             Self::Method
             | Self::NotGrpc
@@ -141,9 +163,11 @@ impl Refusal {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE
             }
             Self::GrpcOverHttp1 => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::TooLarge { .. } | Self::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Overloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Deadline { .. } | Self::Cancelled => StatusCode::REQUEST_TIMEOUT,
+            Self::TooLarge { .. } | Self::TooLong { .. } | Self::ColdTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Overloaded { .. } | Self::Share { .. } | Self::ColdTooMany => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } | Self::Cancelled => {
+                StatusCode::REQUEST_TIMEOUT
+            }
             Self::Timeout
             | Self::TimeoutParameter
             | Self::DeadlineZero
@@ -176,9 +200,11 @@ impl Refusal {
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
             | Self::Flag(_) => Refused::Framing,
-            Self::TooLarge { .. } | Self::TooLong { .. } => Refused::TooLarge,
+            Self::TooLarge { .. } | Self::TooLong { .. } | Self::ColdTooLong { .. } => Refused::TooLarge,
             Self::Overloaded { .. } => Refused::Overloaded,
-            Self::DeadlineZero | Self::Deadline { .. } => Refused::Deadline,
+            Self::Share { .. } | Self::ColdTooMany => Refused::ClientShare,
+            Self::DeadlineZero | Self::Deadline { .. } | Self::ColdDeadline { .. } => Refused::Deadline,
+            Self::Stalled { .. } => Refused::Stalled,
             Self::NotAReview(_) => Refused::NotAReview,
             Self::Cancelled => Refused::Cancelled,
             Self::Bug => return None,

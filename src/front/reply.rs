@@ -4,15 +4,15 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
-use super::{posted::Format, refusal::Refusal};
+use super::{outgoing::Outgoing, posted::Format, refusal::Refusal};
 
 /// A review that was answered.
-pub(super) fn verdict(format: Format, review: Bytes) -> Response<Bytes> {
+pub(super) fn verdict(format: Format, review: Outgoing) -> Response<Outgoing> {
     reply(StatusCode::OK, format.media_type(), review)
 }
 
 /// A refusal, and what to do about it where HTTP has a header for that.
-pub(super) fn refusal(refusal: &Refusal) -> Response<Bytes> {
+pub(super) fn refusal(refusal: &Refusal) -> Response<Outgoing> {
     let status = refusal.http();
     let mut body = json!({
         "kind": "Status",
@@ -26,20 +26,20 @@ pub(super) fn refusal(refusal: &Refusal) -> Response<Bytes> {
     let header = match refusal {
         Refusal::Method => Some((header::ALLOW, "POST")),
         Refusal::ContentEncoding => Some((header::ACCEPT_ENCODING, "identity")),
-        Refusal::Overloaded { .. } => {
+        Refusal::Overloaded { .. } | Refusal::Share { .. } => {
             body["details"] = json!({ "retryAfterSeconds": 1 });
             Some((header::RETRY_AFTER, "1"))
         }
         _ => None,
     };
-    let mut response = reply(status, "application/json", format!("{body}\n").into());
+    let mut response = reply(status, "application/json", Bytes::from(format!("{body}\n")).into());
     if let Some((name, value)) = header {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-fn reply(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Bytes> {
+fn reply(status: StatusCode, kind: &'static str, body: Outgoing) -> Response<Outgoing> {
     let length = body.len();
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -2,20 +2,22 @@
 //!
 //! The caller's leaving is seen where the connection is served: it drops the future, and with it the hook calls.
 
-use std::time::Instant;
+use std::{pin::pin, time::Instant};
 
 use bytes::Bytes;
 use http::{Response, request::Parts};
-use tokio::time::timeout_at;
 
 use super::{
     Front,
     body::{Arriving, Body},
     caught::caught,
+    outgoing::Outgoing,
     parse::parse,
     posted::{Format, Posted},
+    progress::{self, Progress},
     refusal::Refusal,
     reply,
+    session::Session,
 };
 use crate::{
     admit::{self, Caller, OtherVersions},
@@ -49,57 +51,59 @@ impl Asks {
 }
 
 /// Answers one request, whatever happens in it.
-pub(super) async fn answer(front: &Front, worker: usize, asks: Asks, parts: Parts, body: Body) -> Response<Bytes> {
+pub(super) async fn answer(
+    front: &Front,
+    session: &Session,
+    worker: usize,
+    asks: Asks,
+    parts: Parts,
+    body: Body,
+) -> Response<Outgoing> {
     let arrived = Instant::now();
     let metrics = &front.gate().metrics;
     let mut unanswered = Unanswered(Some(metrics));
-    let answered = caught(decide(front, worker, asks, arrived, &parts, body)).await;
+    let answered = caught(decide(front, session, worker, asks, arrived, &parts, body)).await;
     unanswered.0 = None;
     answered.unwrap_or_else(|refusal| {
         if refusal == Refusal::Bug {
             metrics.request(worker, RequestOutcome::Internal, arrived.elapsed());
         }
-        front.refused(&refusal)
+        front.refused(session, &refusal)
     })
 }
 
 /// Head, body, review, verdict: the reply.
 async fn decide(
     front: &Front,
+    session: &Session,
     worker: usize,
     asks: Asks,
     arrived: Instant,
     parts: &Parts,
     body: Body,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Outgoing>, Refusal> {
     let gate = front.gate();
     let Posted { format, deadline, declared } = Posted::read(parts, arrived, front.limits().timeout)?;
-    let mut entered = front.inflight().enter();
-    let mut arriving = Arriving::begin(body, declared, &mut entered, front.limits().message_bytes)?;
-    // The request's only timer; tokio registers it only when the body is not already there.
-    let review = match timeout_at(
-        deadline.instant().into(),
-        view(format, &mut arriving, arrived, deadline, &gate.metrics),
-    )
-    .await
-    {
-        Ok(viewed) => viewed?,
-        Err(_) => {
-            let within = deadline.instant() - arrived;
-            return Err(Refusal::Deadline { within, received: arriving.received() });
-        }
+    let mut entered = front.enter(session, arrived)?;
+    let review = {
+        let timer = pin!(progress::timer(arrived, deadline));
+        let progress = Progress::new(arrived, deadline, timer);
+        let arriving = Arriving::begin(body, declared, &mut entered, progress, front.limits().message_bytes)?;
+        view(format, arriving, arrived, deadline, &gate.metrics).await?
     };
     let Asks { phase, other_versions } = asks;
     let caller =
         Caller { phase, deadline, worker, other_versions, namespace_labels: None, namespace_labels_text: None };
     let verdict = admit::decide(gate, &review, &caller).await;
-    Ok(reply::verdict(format, encode(&review, &verdict)))
+    let verdict = encode(&review, &verdict);
+    drop(review);
+    Ok(reply::verdict(format, entered.decided(verdict, deadline)?))
 }
 
 /// Reads the body in the shape its format is viewed in.
 async fn view(
     format: Format,
-    arriving: &mut Arriving<'_, '_>,
+    mut arriving: Arriving<'_, '_>,
     arrived: Instant,
     deadline: Deadline,
     metrics: &Metrics,
@@ -107,10 +111,12 @@ async fn view(
     Ok(match format {
         Format::Json => {
             let body = arriving.contiguous(metrics).await?;
+            drop(arriving);
             parse(body.len(), arrived, deadline, || json_view::view(body)).await?
         }
         Format::Protobuf => {
             let rope = arriving.pieces(metrics).await?;
+            drop(arriving);
             parse(rope.len(), arrived, deadline, || envelope::view(rope)).await?
         }
     })

@@ -81,17 +81,18 @@ impl MemoryBudget {
         reservation.try_grow(bytes).then_some(reservation)
     }
 
-    fn ceiling(&self, purpose: Purpose) -> usize {
+    /// The most that may be held, all purposes together, while something is still reserved for this one.
+    pub fn ceiling(&self, purpose: Purpose) -> usize {
         match purpose {
             Purpose::Review => self.limit - self.limit / 4,
             Purpose::Answer | Purpose::Queue | Purpose::Verdict => self.limit,
         }
     }
 
-    fn try_take(&self, purpose: Purpose, bytes: usize) -> bool {
+    fn try_take(&self, purpose: Purpose, bytes: usize, ceiling: usize) -> bool {
         // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it.
         let before = self.held.fetch_add(bytes, Relaxed);
-        if before.saturating_add(bytes) > self.ceiling(purpose) {
+        if before.saturating_add(bytes) > ceiling {
             self.held.fetch_sub(bytes, Relaxed);
             return false;
         }
@@ -122,10 +123,32 @@ impl Reservation {
     /// Room for that many bytes more; `false`, and nothing changed, when there is none.
     #[must_use]
     pub fn try_grow(&mut self, more: usize) -> bool {
-        if more > 0 && !self.budget.try_take(self.purpose, more) {
+        self.try_grow_below(self.budget.ceiling(self.purpose), more)
+    }
+
+    /// The same for somebody to whom the budget ends at `ceiling` already.
+    #[must_use]
+    pub fn try_grow_below(&mut self, ceiling: usize, more: usize) -> bool {
+        let ceiling = ceiling.min(self.budget.ceiling(self.purpose));
+        if more > 0 && !self.budget.try_take(self.purpose, more, ceiling) {
             return false;
         }
         self.bytes += more;
+        true
+    }
+
+    /// From now on so many bytes for another purpose; `false`, and nothing changed, when there is no room for what that
+    /// is more than now.
+    #[must_use]
+    pub fn turn_into(&mut self, purpose: Purpose, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 && !self.budget.try_take(purpose, more, self.budget.ceiling(purpose)) {
+            return false;
+        }
+        self.shrink_to(bytes);
+        self.budget.by_purpose[self.purpose as usize].fetch_sub(self.bytes, Relaxed);
+        self.budget.by_purpose[purpose as usize].fetch_add(self.bytes, Relaxed);
+        (self.purpose, self.bytes) = (purpose, bytes);
         true
     }
 
@@ -162,6 +185,30 @@ mod tests {
         assert_eq!((first.bytes(), budget.held()), (10, 10));
         drop(first);
         assert_eq!((budget.held(), budget.held_for(Purpose::Answer)), (0, 0));
+    }
+
+    #[test]
+    fn bytes_are_held_for_another_purpose_without_being_given_back_first() {
+        let budget = MemoryBudget::new(100);
+        let mut held = budget.reserve(Purpose::Review, 70).unwrap();
+        let _others = budget.reserve(Purpose::Answer, 20).unwrap();
+        assert!(!held.turn_into(Purpose::Verdict, 81));
+        assert!(held.turn_into(Purpose::Verdict, 80));
+        assert_eq!((budget.held(), budget.held_for(Purpose::Review), budget.held_for(Purpose::Verdict)), (100, 0, 80));
+        assert!(held.turn_into(Purpose::Queue, 5));
+        assert_eq!((budget.held(), budget.held_for(Purpose::Verdict), budget.held_for(Purpose::Queue)), (25, 0, 5));
+        drop(held);
+        assert_eq!((budget.held(), budget.held_for(Purpose::Queue)), (20, 0));
+    }
+
+    #[test]
+    fn the_budget_can_end_earlier_for_some() {
+        let budget = MemoryBudget::new(100);
+        let mut held = budget.empty(Purpose::Review);
+        assert!(held.try_grow_below(50, 50));
+        assert!(!held.try_grow_below(50, 1));
+        assert!(!held.try_grow_below(90, 26), "no later than for all");
+        assert!(held.try_grow_below(90, 25));
     }
 
     #[test]

@@ -59,11 +59,23 @@ pub enum Refused {
     Cancelled,
     /// Too many connections.
     Connections,
+    /// A client beyond its share of connections, memory, or calls of health and reflection.
+    ClientShare,
+    /// A message that came too slowly.
+    Stalled,
+    /// A connection whose caller did not read its verdicts.
+    Unread,
+    /// A connection with more HTTP/2 frames than are of use.
+    Flood,
+    /// A connection whose peer answered no PING.
+    Unanswered,
+    /// An idle connection that made room for another.
+    Evicted,
 }
 
 impl Refused {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 17] = [
+    pub(super) const LABELS: [&'static str; 23] = [
         "protocol",
         "tls_handshake",
         "not_tls",
@@ -81,6 +93,12 @@ impl Refused {
         "not_a_review",
         "cancelled",
         "connections",
+        "client_share",
+        "stalled",
+        "unread",
+        "flood",
+        "unanswered",
+        "evicted",
     ];
 }
 

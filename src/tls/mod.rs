@@ -20,6 +20,11 @@ use rustls::crypto::CryptoProvider;
 pub use server::{Oldest, server_config};
 pub use serving::{Looked, ServerTls};
 
+/// Who the peer of a caller's connection is, by the certificate that was let in; `None` where none was asked for.
+pub fn client_name(connection: &rustls::ServerConnection) -> Option<String> {
+    x509::name(connection.peer_certificates()?.first()?)
+}
+
 /// HTTP/2, as ALPN names it. gRPC is spoken over nothing else.
 const ALPN_H2: &[u8] = b"h2";
 /// HTTP/1.1, as ALPN names it: what most webhooks speak.

@@ -23,6 +23,24 @@ pub(super) fn is_named(certificate: &CertificateDer<'_>, wanted: &[String]) -> b
         })
 }
 
+/// The name by which a certificate's owner is told from others: its common name, else its first DNS or URI subject
+/// alternative name, else its whole subject.
+pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    if let Some(common) = subject.iter_common_name().find_map(|name| name.as_str().ok()) {
+        return Some(common.to_owned());
+    }
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let named = alternative.and_then(|names| {
+        names.value.general_names.iter().find_map(|name| match name {
+            GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+            _ => None,
+        })
+    });
+    Some(named.unwrap_or_else(|| subject.to_string()))
+}
+
 /// When the first of the certificates in a PEM text ends; `None` where there is none that can be read.
 pub(super) fn first_end(pem_text: &[u8]) -> Option<SystemTime> {
     pem::certificates(pem_text, "certificate").ok()?.iter().filter_map(end).min()

@@ -6,14 +6,12 @@ use std::{
     pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
-    time::Instant,
 };
 
-use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 
 use super::*;
-use crate::{admit::Reasons, live::Current, telemetry::Audit};
+use crate::front::testing::{MESSAGE, connect, front, refused, review, serve};
 
 /// A stream that counts the writes that reach it.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
@@ -39,42 +37,22 @@ impl AsyncWrite for Counted {
     }
 }
 
-fn front() -> Arc<Front> {
-    let gate = Gate {
-        current: Arc::new(Current::new(Instant::now())),
-        metrics: Arc::default(),
-        audit: Arc::new(Audit::off()),
-        reasons: Reasons::First,
-        namespaces: None,
-        discovery: None,
-    };
-    gate.current.stamp(Instant::now());
-    Front::new(Arc::new(gate), Limits::default(), MemoryBudget::new(1 << 20)).expect("front")
-}
-
-/// A framed review with uid "u" and operation CREATE.
-const MESSAGE: &[u8] =
-    b"\0\0\0\0\x24\x0a\x22\x0a\x01u\x12\x09\x12\x02v1\x1a\x03Pod\x1a\x0a\x0a\x01g\x12\x02v1\x1a\x01x:\x06CREATE";
-
 #[tokio::test]
 async fn headers_verdict_and_trailers_leave_in_one_write() {
     let (ours, theirs) = duplex(1 << 16);
     let writes = Arc::new(AtomicUsize::new(0));
-    let (_life, watched) = watch::channel(Life::Serving);
-    tokio::spawn(front().serve(0, Counted(theirs, Arc::clone(&writes)), watched));
+    let (_life, _serving) = serve(&front(1 << 20), Counted(theirs, Arc::clone(&writes)));
     let (mut send, connection) = h2::client::handshake(ours).await.expect("handshake");
     tokio::spawn(connection);
     let mut before = 0;
     for _ in 0..5 {
         before = writes.load(Ordering::Relaxed);
-        let request = Request::post("http://gatepost/gatepost.v1.Admission/Review")
-            .header("content-type", "application/grpc")
-            .body(())
-            .expect("request");
         send = send.ready().await.expect("ready");
-        let (response, mut stream) = send.send_request(request, false).expect("sent");
+        let (response, mut stream) = send.send_request(review(), false).expect("sent");
         stream.send_data(MESSAGE.into(), true).expect("sent");
-        let mut body = response.await.expect("answered").into_body();
+        let response = response.await.expect("answered");
+        assert_eq!(response.headers().get("grpc-message"), None);
+        let mut body = response.into_body();
         while poll_fn(|cx| body.poll_data(cx)).await.is_some() {}
         let trailers = poll_fn(|cx| body.poll_trailers(cx)).await.expect("ended").expect("trailers");
         assert_eq!(trailers["grpc-status"], "0");
@@ -85,17 +63,13 @@ async fn headers_verdict_and_trailers_leave_in_one_write() {
 
 /// Writes these bytes and tells what is answered, how long the connection then lasts, and what was counted.
 async fn answered(bytes: &[u8]) -> (String, u64, f64) {
-    let (mut ours, theirs) = duplex(1 << 16);
-    let (_life, watched) = watch::channel(Life::Serving);
-    let front = front();
-    tokio::spawn(Arc::clone(&front).serve(0, theirs, watched));
+    let front = front(1 << 20);
+    let (mut ours, _life, _serving) = connect(&front);
     let began = tokio::time::Instant::now();
     ours.write_all(bytes).await.expect("written");
     let mut answer = String::new();
     ours.read_to_string(&mut answer).await.expect("an end");
-    let page = front.gate().metrics.render().expect("metrics");
-    let counted = page.lines().find_map(|line| line.strip_prefix("gatepost_refused_total{reason=\"protocol\"} "));
-    (answer, began.elapsed().as_secs(), counted.expect("counted").parse().expect("a number"))
+    (answer, began.elapsed().as_secs(), refused(&front, "protocol"))
 }
 
 #[tokio::test(start_paused = true)]

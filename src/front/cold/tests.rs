@@ -1,0 +1,98 @@
+//! How much callers may ask of health and reflection.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{
+    SendStream,
+    client::{self, ResponseFuture, SendRequest},
+};
+use tokio::time::Instant;
+
+use super::*;
+use crate::front::testing::{connect, front, refused};
+
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+const REFLECT: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+/// A framed message without a field: the service "".
+const EMPTY: &[u8] = &[0; 5];
+
+struct Caller {
+    front: Arc<Front>,
+    send: SendRequest<Bytes>,
+    _life: watch::Sender<Life>,
+}
+
+async fn caller() -> Caller {
+    let front = front(64 << 20);
+    let (io, life, _serving) = connect(&front);
+    let (send, connection) = client::handshake(io).await.expect("handshake");
+    tokio::spawn(connection);
+    Caller { front, send, _life: life }
+}
+
+impl Caller {
+    async fn begin(&mut self, path: &str) -> (ResponseFuture, SendStream<Bytes>) {
+        let request = Request::post(format!("http://gatepost{path}")).header("content-type", "application/grpc");
+        let mut send = self.send.clone().ready().await.expect("ready");
+        send.send_request(request.body(()).expect("request"), false).expect("sent")
+    }
+}
+
+async fn status(response: ResponseFuture) -> String {
+    let response = response.await.expect("answered");
+    response.headers().get("grpc-status").map_or("none yet", |status| status.to_str().expect("text")).to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_never_end_are_refused_soon() {
+    let mut caller = caller().await;
+    for (path, most) in [(CHECK, 4 << 10), (REFLECT, 64 << 10)] {
+        let (response, mut stream) = caller.begin(path).await;
+        // The head of a message of 4 MiB, and a little of it again and again.
+        stream.send_data(Bytes::from_static(b"\0\0\x40\0\0"), false).expect("sent");
+        let mut sent = 5;
+        while stream.send_data(Bytes::from(vec![0; 1000]), false).is_ok() {
+            sent += 1000;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert!(sent < 2 * most, "{path}: still taken after {sent} bytes");
+        }
+        let response = response.await.expect("answered");
+        assert!(matches!(response.headers().get("grpc-status"), Some(code) if code == "8") || path == REFLECT);
+    }
+    assert_eq!((refused(&caller.front, "too_large"), caller.front.inflight().budget().held()), (2.0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_does_not_end_ends_with_its_deadline() {
+    let mut caller = caller().await;
+    let (response, _stream) = caller.begin(CHECK).await;
+    let began = Instant::now();
+    assert_eq!(status(response).await, "4");
+    assert_eq!((began.elapsed().as_secs(), refused(&caller.front, "deadline")), (30, 1.0));
+    assert_eq!(caller.front.inflight().budget().held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_few_on_a_connection_and_each_has_its_place() {
+    let mut caller = caller().await;
+    let mut watches = Vec::new();
+    for _ in 0..8 {
+        let (response, mut stream) = caller.begin(WATCH).await;
+        stream.send_data(EMPTY.into(), true).expect("sent");
+        watches.push(response.await.expect("watched"));
+    }
+    assert_eq!(caller.front.inflight().budget().held(), 8 * HEALTH.held);
+    let (response, _stream) = caller.begin(CHECK).await;
+    assert_eq!(status(response).await, "8");
+    assert_eq!(refused(&caller.front, "client_share"), 1.0);
+    // None ends by itself.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(caller.front.inflight().budget().held(), 8 * HEALTH.held);
+    drop(watches);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(caller.front.inflight().budget().held(), 0);
+    let (response, mut stream) = caller.begin(CHECK).await;
+    stream.send_data(EMPTY.into(), true).expect("sent");
+    assert_eq!(response.await.expect("answered").status(), 200);
+}

@@ -1,0 +1,55 @@
+//! Outgoing: the body of an answer, held in the memory budget until the connection has written it.
+
+use bytes::{Buf, Bytes};
+
+use super::unsent::Expiring;
+use crate::memory::Reservation;
+
+/// The body of an answer. What it holds is given back when it is dropped: once it is written, or its stream is reset,
+/// or its connection ends.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    bytes: Bytes,
+    /// Its bytes in the memory budget.
+    _reserved: Option<Reservation>,
+    /// Its time on its connection.
+    _expiring: Option<Expiring>,
+}
+
+impl Outgoing {
+    /// A verdict with its place in the memory budget, and by when it has to be written.
+    pub(super) fn held(bytes: Bytes, reserved: Reservation, expiring: Expiring) -> Self {
+        Self { bytes, _reserved: Some(reserved), _expiring: Some(expiring) }
+    }
+
+    /// The same, which has to be written by then.
+    pub(super) fn until(self, expiring: Expiring) -> Self {
+        Self { _expiring: Some(expiring), ..self }
+    }
+
+    /// Number of bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Small texts of ours.
+impl From<Bytes> for Outgoing {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+}
+
+impl Buf for Outgoing {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}

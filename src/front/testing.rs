@@ -1,0 +1,78 @@
+//! A front without sockets, and connections to it in memory.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::Request;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream, duplex},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use super::{Front, Limits, identity::Identity, listen::Life};
+use crate::{
+    admit::{Gate, Reasons},
+    live::Current,
+    memory::MemoryBudget,
+    telemetry::Audit,
+};
+
+/// A framed review with uid "u", of an unknown kind, and operation CREATE.
+pub(super) const MESSAGE: &[u8] =
+    b"\0\0\0\0\x24\x0a\x22\x0a\x01u\x12\x09\x12\x02v1\x1a\x03Xyz\x1a\x0a\x12\x02v1\x1a\x04xyzs:\x06CREATE";
+
+/// A front with that memory budget, freshly configured.
+pub(super) fn front(budget: usize) -> Arc<Front> {
+    let gate = Gate {
+        current: Arc::new(Current::new(Instant::now())),
+        metrics: Arc::default(),
+        audit: Arc::new(Audit::off()),
+        reasons: Reasons::First,
+        namespaces: None,
+        discovery: None,
+    };
+    gate.current.stamp(Instant::now() + Duration::from_secs(3600));
+    Front::new(Arc::new(gate), Limits::default(), MemoryBudget::new(budget)).expect("front")
+}
+
+/// Serves that connection of somebody on this machine, for as long as the sender lives.
+pub(super) fn serve<Io>(front: &Arc<Front>, io: Io) -> (watch::Sender<Life>, JoinHandle<()>)
+where
+    Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (life, watched) = watch::channel(Life::Serving);
+    // By the clock that tests pause.
+    let now = tokio::time::Instant::now().into_std();
+    let admitted = front.clients().admit(Identity::Loopback, now).expect("room");
+    let front = Arc::clone(front);
+    let serving = tokio::spawn(async move { front.serve(0, io, &admitted, watched).await });
+    (life, serving)
+}
+
+/// The other end of a served connection.
+pub(super) fn connect(front: &Arc<Front>) -> (DuplexStream, watch::Sender<Life>, JoinHandle<()>) {
+    let (ours, theirs) = duplex(1 << 16);
+    let (life, serving) = serve(front, theirs);
+    (ours, life, serving)
+}
+
+/// One sample of the metrics.
+pub(super) fn metric(front: &Front, sample: &str) -> f64 {
+    let page = front.gate().metrics.render().expect("metrics");
+    let value = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+    value.expect("there").parse().expect("a number")
+}
+
+/// Connections or calls refused for that reason.
+pub(super) fn refused(front: &Front, reason: &str) -> f64 {
+    metric(front, &format!("gatepost_refused_total{{reason=\"{reason}\"}}"))
+}
+
+/// A review over gRPC.
+pub(super) fn review() -> Request<()> {
+    let request = Request::post("http://gatepost/gatepost.v1.Admission/Review");
+    request.header("content-type", "application/grpc").body(()).expect("request")
+}
