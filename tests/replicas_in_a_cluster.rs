@@ -65,6 +65,7 @@ impl Trial {
             state: Standing::Active,
             since: "2026-01-01T00:00:00Z".to_owned(),
             reason: None,
+            overdue: None,
         };
         let report = Report {
             replica: name.to_owned(),

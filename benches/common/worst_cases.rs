@@ -246,6 +246,7 @@ fn combined(answer: Answer) -> Box<dyn Fn()> {
         rotation: Rotation::Active { since: SystemTime::UNIX_EPOCH },
         metrics: metrics.hook(&hook.name),
         replacing: None,
+        overdue: None,
     };
     Box::new(move || {
         let outcome = || Outcome { live: &live, ending: Ending::Answered(answer.clone()), took: Duration::ZERO };
