@@ -186,10 +186,13 @@ fn small_chunks(sidecar: SocketAddr, times: usize) {
                     let stream = caller.begin(REVIEW, "5S");
                     let sent = &message[..PIECE * PIECES];
                     for piece in sent.chunks(PIECE) {
-                        if Instant::now() > until || !caller.body(stream, piece, PIECE, false, until) {
+                        // A frame of a kind that nobody knows fills the rest of the buffer, and is passed by.
+                        let passed_by = http2::frame(0xbe, 0, 0, &[0; 7000]);
+                        let sent = caller.body(stream, piece, PIECE, false, until) && caller.peer.send(&passed_by);
+                        if !sent || Instant::now() > until {
                             break;
                         }
-                        thread::sleep(Duration::from_micros(100));
+                        thread::sleep(Duration::from_micros(300));
                     }
                     thread::sleep(until.saturating_duration_since(Instant::now()));
                 }

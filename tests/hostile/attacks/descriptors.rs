@@ -1,4 +1,4 @@
-//! Hooks that cost descriptors.
+//! Hooks that cost descriptors, and dials.
 
 use std::{
     io::{Read, Write},
@@ -12,6 +12,7 @@ use crate::{
     bytes::peer::Peer,
     hook::Hook,
     notes::Notes,
+    stage::Stage,
 };
 
 /// It takes each connection, and says nothing.
@@ -82,6 +83,42 @@ pub fn hung_hook() -> Attack {
                 secrets.said()
             );
             match secrets.allowed == 100 && pods.allowed == 0 && stage.process.lives() {
+                true => Ok(told),
+                false => Err(told),
+            }
+        },
+        bounds: Bounds::USUAL,
+    }
+}
+
+/// Hooks that greet and hang up, while nobody asks them anything after one review.
+pub fn greet_and_leave() -> Attack {
+    fn leaver(name: &'static str, notes: &Notes, last: &'static [u8]) -> Hook {
+        let notes = notes.clone();
+        Hook::grpc(name, move |mut peer: Peer| {
+            notes.count("dials");
+            if peer.greet(&[]).is_ok() {
+                peer.send(last);
+            }
+        })
+        .ignored()
+    }
+    // GOAWAY, NO_ERROR, nothing seen.
+    const GOAWAY: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    Attack {
+        name: "greet-and-leave",
+        item: "38",
+        hooks: |notes| vec![leaver("leaver", notes, b""), leaver("polite", notes, GOAWAY)],
+        serve: Serve::PLAIN,
+        during: |stage: &Stage| {
+            let tally = press::pods(stage, Press { reviews: 2, ..Press::USUAL })?;
+            thread::sleep(Duration::from_millis(500));
+            let before = stage.notes.counted("dials");
+            thread::sleep(Duration::from_secs(2));
+            let dials = stage.notes.counted("dials") - before;
+            let told = format!("{dials} dials in 2 s of silence; {}", tally.said());
+            // Two hooks, two workers, and a pause that has grown.
+            match dials <= 24 {
                 true => Ok(told),
                 false => Err(told),
             }

@@ -1,4 +1,4 @@
-//! Reviews that contradict themselves.
+//! Answers and reviews that contradict themselves.
 
 use std::time::Duration;
 
@@ -8,16 +8,73 @@ use gatepost::wire::pb::k8s::io::{
 };
 use prost::Message;
 
+use super::press::{self, Press};
 use crate::{
     attack::{Attack, Bounds, Serve},
     bytes::{
         caller::{Answer, Caller, REVIEW},
-        peer::Peer,
+        http2,
+        peer::{Peer, framed, yes},
         reviews,
     },
     hook::Hook,
     stage::Stage,
 };
+
+type Fields = &'static [(&'static str, &'static str)];
+
+const OK: (&str, &str) = (":status", "200");
+const GRPC: (&str, &str) = ("content-type", "application/grpc");
+
+/// The head and the trailers around a message that says yes.
+const CONTRADICTIONS: [(&str, Fields, Fields); 8] = [
+    ("grpc-status 0 and 13", &[OK, GRPC], &[("grpc-status", "0"), ("grpc-status", "13")]),
+    ("grpc-status 13 and 0", &[OK, GRPC], &[("grpc-status", "13"), ("grpc-status", "0")]),
+    ("13 in the head, 0 behind", &[OK, GRPC, ("grpc-status", "13")], &[("grpc-status", "0")]),
+    ("0 in the head, 13 behind", &[OK, GRPC, ("grpc-status", "0")], &[("grpc-status", "13")]),
+    (":status twice", &[OK, (":status", "500"), GRPC], &[("grpc-status", "0")]),
+    ("no content-type", &[OK], &[("grpc-status", "0")]),
+    ("content-type text/html", &[OK, ("content-type", "text/html")], &[("grpc-status", "0")]),
+    ("no grpc-status", &[OK, GRPC], &[("server", "x")]),
+];
+
+/// A message that says yes, and fields that do not.
+pub fn contradictions() -> Attack {
+    Attack {
+        name: "contradictory-trailers",
+        item: "40",
+        hooks: |notes| {
+            let notes = notes.clone();
+            let script = move |mut peer: Peer| {
+                if peer.greet(&[]).is_err() {
+                    return;
+                }
+                while let Ok(asked) = peer.asked() {
+                    let number = asked.uid.rsplit('-').next().and_then(|text| text.parse().ok()).unwrap_or(0_usize);
+                    let (name, head, trailers) = CONTRADICTIONS[number % CONTRADICTIONS.len()];
+                    notes.count(&format!("played {name}"));
+                    let mut bytes =
+                        http2::frame(http2::HEADERS, http2::END_HEADERS, asked.stream, &http2::fields(head));
+                    bytes.extend(http2::frame(http2::DATA, 0, asked.stream, &framed(yes(&asked.uid))));
+                    let ends = http2::END_HEADERS | http2::END_STREAM;
+                    bytes.extend(http2::frame(http2::HEADERS, ends, asked.stream, &http2::fields(trailers)));
+                    peer.send(&bytes);
+                }
+            };
+            vec![Hook::grpc("liar", script)]
+        },
+        serve: Serve::PLAIN,
+        during: |stage| {
+            let reviews = 2 * CONTRADICTIONS.len() as u32;
+            let tally = press::pods(stage, Press { reviews, at_once: 1, ..Press::USUAL })?;
+            match (tally.allowed, tally.denied) {
+                (0, denied) if denied == reviews => Ok(tally.said()),
+                _ => Err(tally.said()),
+            }
+        },
+        bounds: Bounds::USUAL,
+    }
+}
 
 /// Reviews whose kind says that nobody is to be asked, and whose resource is pods; and a message field given twice, of
 /// which the second brings a group in. A hook that must approve hears of none of it, or says nothing.
