@@ -6,6 +6,7 @@
 //! that is taken away and comes back.
 
 pub mod keeping;
+pub mod reread;
 
 use std::{
     collections::HashMap,

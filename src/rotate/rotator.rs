@@ -27,7 +27,9 @@ use crate::{
     clock::Moment,
     hooks::Resources,
     live::{
-        Current, FailedRead, Generation, LiveHook, Rejection, Unconfirmed, break_glass::Place, current::STALE_AFTER,
+        Current, FailedRead, Generation, LiveHook, Rejection, Unconfirmed,
+        break_glass::{Place, reread::Reread},
+        current::STALE_AFTER,
     },
     model::{BreakGlass, Endpoint, Revision},
     snapshot::{Problem, Relaxation, Snapshot},
@@ -57,6 +59,10 @@ pub struct Rotator {
     waiting: Waiting,
     /// Read once, and waiting for a second equal read.
     unconfirmed: Option<Candidate>,
+    /// What the source holds to open in an emergency.
+    glasses: Reread,
+    /// The source has no transactions: what was read last may be half written.
+    may_be_cut: bool,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
     drain: Drain,
     /// Why reads have failed since the last good one, as it was told.
@@ -78,6 +84,8 @@ impl Rotator {
             probing: HashMap::new(),
             waiting: Waiting::default(),
             unconfirmed: None,
+            glasses: Reread::default(),
+            may_be_cut: true,
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
             failed_reads: Vec::new(),
@@ -146,6 +154,9 @@ impl Rotator {
                 self.put_in_force(candidate);
                 return ReadOutcome::Changed;
             }
+            if let Some(documents) = self.glasses.again() {
+                self.heed(documents);
+            }
             self.rename(&contents.digest, contents.revision);
             return ReadOutcome::Unchanged;
         }
@@ -153,7 +164,8 @@ impl Rotator {
         self.unconfirmed = None;
         let revision = contents.revision.clone();
         let in_force = self.current.load();
-        let may_be_cut = in_force.number > 0 && !contents.is_transactional();
+        self.may_be_cut = !contents.is_transactional();
+        let may_be_cut = in_force.number > 0 && self.may_be_cut;
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
         let on_hazard = self.on_hazard;
@@ -235,7 +247,12 @@ impl Rotator {
     }
 
     /// These are the break-glass documents that the source holds now.
-    fn open(&self, documents: Vec<BreakGlass>) {
+    fn open(&mut self, documents: Vec<BreakGlass>) {
+        let documents = if self.may_be_cut { self.glasses.heeded(documents) } else { documents };
+        self.heed(documents);
+    }
+
+    fn heed(&self, documents: Vec<BreakGlass>) {
         let now = Instant::now().into_std();
         self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }

@@ -71,6 +71,14 @@ impl<'a> At<'a> {
         *self.value != Value::Null
     }
 
+    /// True where the key was written, if only with nothing behind it.
+    pub(super) fn is_written(&self) -> bool {
+        match (self.step, self.parent) {
+            (Step::Key(key), Some(parent)) => parent.value.get(key).is_some(),
+            _ => true,
+        }
+    }
+
     /// Reports a problem with this value.
     pub(super) fn problem(&self, what: impl Into<String>, fix: impl Into<String>) {
         let (file, path) = self.place();

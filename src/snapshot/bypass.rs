@@ -31,7 +31,7 @@ pub(super) fn check(at: &At<'_>) -> Option<Bypass> {
     let groups = listed(&at.key("groups"), "a group of some users", is_somebody, SOMEBODY);
     let accounts = listed(&at.key("serviceAccounts"), "a service account", is_account, ACCOUNT);
     let resources = at.key("resources");
-    let rules = if resources.present() { resources_of(&resources) } else { Vec::new() };
+    let rules = if resources.is_written() { resources_of(&resources) } else { Vec::new() };
     let dimensions = ["namespaces", "users", "groups", "serviceAccounts", "resources"];
     if !dimensions.iter().any(|key| at.key(key).present()) {
         at.problem(
@@ -95,10 +95,11 @@ pub(super) fn reason<'a>(at: &At<'a>) -> Option<&'a str> {
 
 /// A list that is left out, or holds at least one entry: an empty one would not be "nobody", but "anybody".
 pub(super) fn listed(at: &At<'_>, entry: &str, good: fn(&str) -> bool, fix: &str) -> Vec<Box<str>> {
-    if !at.present() {
+    if !at.is_written() {
         return Vec::new();
     }
-    let Some(texts) = at.texts() else { return Vec::new() };
+    let texts = if at.present() { at.texts() } else { Some(Vec::new()) };
+    let Some(texts) = texts else { return Vec::new() };
     if texts.is_empty() {
         at.problem("is empty", format!("list {entry}, or remove the key"));
     }
@@ -113,8 +114,8 @@ pub(super) fn listed(at: &At<'_>, entry: &str, good: fn(&str) -> bool, fix: &str
 }
 
 fn resources_of(at: &At<'_>) -> Vec<Rule> {
-    let rules = rules::list(at, Form::Gatepost);
-    if matches!(at.value, Value::List(items) if items.is_empty()) {
+    let rules = if at.present() { rules::list(at, Form::Gatepost) } else { Vec::new() };
+    if !at.present() || matches!(at.value, Value::List(items) if items.is_empty()) {
         at.problem("is empty", "list a rule, or remove the key");
     }
     rules

@@ -9,7 +9,9 @@ use std::{fmt, sync::Arc};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Snapshot;
-use crate::model::{Bypass, BypassEffect, FailurePolicy, Hook, MatchPolicy, OnProbeFailure, Rule, Scope, Selector};
+use crate::model::{
+    Bypass, BypassEffect, FailurePolicy, Hook, MatchPolicy, OnProbeFailure, Protocol, Rule, Scope, Selector,
+};
 
 /// One thing that is enforced less.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +69,12 @@ impl Snapshot {
 
     /// Does hook number `new` enforce less than `former`'s number `old`?
     fn narrows(&self, new: u32, former: &Self, old: u32) -> bool {
-        let rollout = |snapshot: &Self, index| snapshot.origin(index).map(|origin| origin.rollout.on_probe_failure);
-        let waits = (rollout(former, old), rollout(self, new));
-        if waits == (Some(OnProbeFailure::Enforce), Some(OnProbeFailure::Wait)) {
+        // Unproven, it is enforced from then on; `None` stands for never.
+        let enforced = |snapshot: &Self, index| {
+            let rollout = snapshot.origin(index).map(|origin| origin.rollout)?;
+            (rollout.on_probe_failure == OnProbeFailure::Enforce).then_some(rollout.probe_within)
+        };
+        if enforced(former, old).is_some_and(|before| enforced(self, new).is_none_or(|now| now > before)) {
             return true;
         }
         match (self.hooks.get(new as usize), former.hooks.get(old as usize)) {
@@ -82,10 +87,22 @@ impl Snapshot {
 fn hook_narrows(old: &Hook, new: &Hook) -> bool {
     let policy = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
     (old.match_policy == MatchPolicy::Equivalent && new.match_policy == MatchPolicy::Exact)
-        || (policy(new) && !policy(old))
+        || (policy(new) && (!policy(old) || new.timeout < old.timeout))
+        || is_cut(&old.protocol, &new.protocol)
         || !selects_all_of(&new.namespace_selector, &old.namespace_selector)
         || !selects_all_of(&new.object_selector, &old.object_selector)
         || !covered(&old.rules, &new.rules)
+}
+
+/// Is the path the beginning of what it was? Whatever listens there may say yes to everything; another endpoint would be
+/// probed first.
+fn is_cut(old: &Protocol, new: &Protocol) -> bool {
+    match (old, new) {
+        (Protocol::Http { path: old, .. }, Protocol::Http { path: new, .. }) => {
+            new.len() < old.len() && old.starts_with(&**new)
+        }
+        _ => false,
+    }
 }
 
 /// Two lists of which more pairs would have to be compared are taken to differ: waiting for a second read costs less.

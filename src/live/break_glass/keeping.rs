@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::{self, MissedTickBehavior};
 
-use super::{BreakGlasses, Place};
+use super::{BreakGlasses, Place, reread::Reread};
 use crate::{
     files::BlockingReads,
     live::Current,
@@ -22,7 +22,7 @@ type Found = (Vec<BreakGlass>, Option<String>);
 
 /// Looks after what is open in `current` for ever; `file`: the one of `--break-glass-file`.
 pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration) {
-    let reads = BlockingReads::default();
+    let (reads, mut reread) = (BlockingReads::default(), Reread::default());
     let mut ticks = time::interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -30,7 +30,7 @@ pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration)
         let glasses = current.break_glass();
         if let Some(path) = file.clone() {
             match reads.run(READ_DEADLINE, move || read(&path)).await {
-                Ok(found) => take(glasses, found),
+                Ok((documents, problem)) => take(glasses, (reread.heeded(documents), problem)),
                 // What was read before stays open for as long as it said.
                 Err(unread) => glasses.set_file_problem(Some(unread.to_string())),
             }

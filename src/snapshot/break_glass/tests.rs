@@ -46,6 +46,7 @@ fn what_is_wrong_is_said_and_does_not_open() {
         ("the webhook's node is gone", "''", "reason", "is empty"),
         ("night", "Night", "metadata.name", "is not a name"),
         ("by: ann", "hooks: []", "hooks", "is empty"),
+        ("by: ann", "hooks:", "hooks", "is empty"),
         ("by: ann", "hook: [a]", "hook", "is not a known key"),
         ("by: ann", "for: 15m", "for", "is written more than once"),
     ] {

@@ -61,6 +61,9 @@ fn what_is_wrong_is_said() {
     one_problem(&format!("{good}, {user}, user: u"), ".user", "is not a known key");
     one_problem(&format!("{good}, {user}, hooks: []"), ".hooks", "is empty");
     one_problem(&format!("{good}, users: []"), ".users", "is empty");
+    for key in ["hooks", "namespaces", "groups", "serviceAccounts", "resources"] {
+        one_problem(&format!("{good}, {user}, {key}: "), &format!(".{key}"), "is empty");
+    }
     one_problem(&format!("{good}, users: ['']"), ".users[0]", "is empty");
     one_problem(&format!("{good}, users: ['system:*']"), ".users[0]", "is not the name of one user");
     one_problem(&format!("{good}, users: ['system:anonymous']"), ".users[0]", "is not the name of one user");

@@ -44,9 +44,24 @@ fn a_hook_that_goes_or_is_heeded_less_is_a_relaxation() {
     narrows(&one, &hook("rollout: {createAs: Ignore}"));
     narrows(&one, &hook("matchPolicy: Exact"));
     narrows(&hook("rollout: {onProbeFailure: Enforce}"), &one);
+    narrows(&hook("rollout: {onProbeFailure: Enforce, probeWithin: 1m}"), &hook("rollout: {onProbeFailure: Enforce}"));
+    narrows(&hook("failurePolicy: Ignore, timeout: 2s"), &hook("failurePolicy: Ignore, timeout: 1s"));
     for same in ["timeout: 1s", "sideEffects: None", "protocol: legacy", "sideEffects: None, failurePolicy: Retry"] {
         assert_eq!((hook(same).relaxes(&one), one.relaxes(&hook(same))), (vec![], vec![]), "{same}");
     }
+}
+
+#[test]
+fn a_path_that_is_cut_short_is_a_relaxation() {
+    let at = |path: &str| {
+        snapshot(&format!(
+            "externalAdmissionHooks:\n- {{name: h.x, clientConfig: {{url: 'http://127.0.0.1:1{path}'}}, rules: []}}\n"
+        ))
+    };
+    for cut in ["/a/stri", "/a/", "/a", "/"] {
+        narrows(&at("/a/strict"), &at(cut));
+    }
+    assert_eq!(at("/b").relaxes(&at("/a/strict")), [], "another path is meant");
 }
 
 #[test]

@@ -149,7 +149,10 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
     let mut rotator = started(&[]).await;
     let open = |rotator: &Rotator| rotator.current.break_glass().open(Instant::now().into_std()).len();
     for glass in [true, false] {
-        read(&mut rotator, with_glass(glass)).await;
+        // What opens everything is heeded with the second read.
+        for _ in 0..2 {
+            read(&mut rotator, with_glass(glass)).await;
+        }
         assert_eq!((rotator.current.rejected(), open(&rotator)), (None, usize::from(glass)));
     }
 }

@@ -92,3 +92,36 @@ async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
     read(&mut rotator, written("{apiVersion: v1, kind: List, items: []}")).await;
     assert_eq!((number(&rotator), standing(&rotator)), (2, vec![]), "that is how to have no hooks");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_break_glass_that_is_half_written_does_not_open_everything() {
+    let opened = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let until = humantime::format_rfc3339_seconds(SystemTime::now() + Duration::from_secs(600)).to_string();
+    let sound = String::from_utf8(contents(&[("a", 1)]).files[0].bytes.to_vec()).unwrap();
+    let glass = format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: g}}\nopened: {opened}\nfor: 10m\n\
+         until: {until}\nreason: r\n"
+    );
+    for (name, before) in [("sound", sound.clone()), ("broken beside", format!("{sound}surprise: 1\n"))] {
+        let is_open = |rotator: &Rotator| {
+            let open = rotator.current.break_glass().open(Instant::now().into_std());
+            open.iter().map(|open| open.document.hooks.len()).collect::<Vec<_>>()
+        };
+        let mut rotator = started(&[("a", 1)]).await;
+        let all = written(&format!("{before}---\n{glass}"));
+        read_once(&mut rotator, all.clone()).await;
+        assert!(is_open(&rotator).is_empty(), "{name}: it may be half of what follows");
+        read_once(&mut rotator, written(&format!("{before}---\n{glass}hooks: [b.example.com]\n"))).await;
+        assert_eq!(is_open(&rotator), [1], "{name}: one hook is open at once");
+        for open in [1, 0, 0] {
+            read_once(&mut rotator, all.clone()).await;
+            assert_eq!(is_open(&rotator), [open], "{name}: a second read means it");
+        }
+        read_once(&mut rotator, written(&before)).await;
+        assert!(is_open(&rotator).is_empty(), "{name}: it closes at once");
+    }
+    let mut rotator = rotator();
+    read_once(&mut rotator, contents(&[]).at(1)).await;
+    read_once(&mut rotator, written(&glass).at(2)).await;
+    assert!(!rotator.current.break_glass().open(Instant::now().into_std()).is_empty(), "a store says what it means");
+}
