@@ -1,13 +1,11 @@
-//! Collected: a hook's answer while it arrives, inside the memory budget.
+//! Collected: a hook's answer while it arrives, in its hook's room.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{
-    memory::{MemoryBudget, Purpose, Reservation},
-    model::CallFailure,
-};
+use super::answer_room::{AnswerRoom, Taken};
+use crate::model::CallFailure;
 
 /// What goes without a reservation, as the few structures do that each call has anyway. Most answers are smaller, and
 /// workers need not meet at the budget for them.
@@ -18,29 +16,29 @@ const SMALL: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
-    budget: Arc<MemoryBudget>,
-    reserved: Option<Reservation>,
+    room: Arc<AnswerRoom>,
+    taken: Option<Taken>,
 }
 
 impl Collected {
     /// Nothing yet, and nothing reserved.
-    pub(super) fn new(budget: &Arc<MemoryBudget>) -> Self {
-        Self { bytes: Vec::new(), budget: Arc::clone(budget), reserved: None }
+    pub(super) fn new(room: &Arc<AnswerRoom>) -> Self {
+        Self { bytes: Vec::new(), room: Arc::clone(room), taken: None }
     }
 
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds a part. Where the budget has no room for it, the call has failed.
+    /// Adds a part. Where there is no room for it, the call has failed.
     pub(super) fn extend(&mut self, part: &[u8]) -> Result<(), CallFailure> {
         let needed = self.bytes.len() + part.len();
         let capacity = self.bytes.capacity();
         if needed > capacity {
-            // Twice as much, so that many small parts are not copied over and over; or, where the budget has no room
-            // for that, just enough.
-            let wanted = needed.max(2 * capacity);
-            let room = [wanted, needed].into_iter().find(|room| self.reserves(*room));
+            // Twice as much, or a quarter more where there is no room for that; never by less, as an answer in many
+            // small parts would be copied for each of them.
+            let wanted = [2 * capacity, capacity + capacity / 4].map(|wanted| needed.max(wanted));
+            let room = wanted.into_iter().find(|room| self.reserves(*room));
             let room = room.ok_or(CallFailure::Overloaded)?;
             self.bytes.reserve_exact(room - self.bytes.len());
         }
@@ -53,13 +51,12 @@ impl Collected {
         if room <= SMALL {
             return true;
         }
-        let reserved = self.reserved.get_or_insert_with(|| self.budget.empty(Purpose::Answer));
-        reserved.try_grow(room - reserved.bytes())
+        self.taken.get_or_insert_with(|| self.room.nothing()).reaches(room)
     }
 
     /// The whole answer. Its reservation lasts as long as anybody holds a part of it.
     pub(super) fn finish(self) -> Bytes {
-        if self.reserved.is_none() { self.bytes.into() } else { Bytes::from_owner(self) }
+        if self.taken.is_none() { self.bytes.into() } else { Bytes::from_owner(self) }
     }
 }
 
@@ -72,11 +69,12 @@ impl AsRef<[u8]> for Collected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{MemoryBudget, Purpose};
 
     #[test]
     fn an_answer_is_in_the_budget_until_the_last_part_of_it_is_let_go() {
         let budget = MemoryBudget::new(10_000);
-        let mut collected = Collected::new(&budget);
+        let mut collected = Collected::new(&AnswerRoom::of_one_hook(&budget));
         collected.extend(&[1; 1000]).expect("room");
         assert_eq!(budget.held(), 0, "a small one is not counted");
         collected.extend(&[2; 500]).expect("room");
@@ -91,13 +89,27 @@ mod tests {
 
     #[test]
     fn an_answer_that_has_no_room_is_a_call_failure() {
-        let budget = MemoryBudget::new(1500);
-        let mut collected = Collected::new(&budget);
+        let budget = MemoryBudget::new(6000);
+        let mut collected = Collected::new(&AnswerRoom::of_one_hook(&budget));
         collected.extend(&[0; 1000]).expect("room");
-        collected.extend(&[0; 500]).expect("just enough, where there is no room for twice as much");
+        collected.extend(&[0; 500]).expect("what is needed, where there is no room for twice as much");
         assert_eq!(collected.extend(&[0]), Err(CallFailure::Overloaded));
         assert_eq!((collected.len(), budget.held()), (1500, 1500), "what had arrived is as it was");
         drop(collected);
         assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn an_answer_in_small_parts_is_copied_a_few_times_even_where_room_is_short() {
+        // Twice a mebibyte has no room in a hook's share of 1.5 MiB.
+        let budget = MemoryBudget::new(6 << 20);
+        let mut collected = Collected::new(&AnswerRoom::of_one_hook(&budget));
+        let (mut copied, mut capacity) = (0, 0);
+        while collected.extend(&[0; 100]).is_ok() {
+            if collected.bytes.capacity() > capacity {
+                (copied, capacity) = (copied + collected.len(), collected.bytes.capacity());
+            }
+        }
+        assert!(collected.len() > 1 << 20 && copied < 5 * collected.len(), "{copied} of {}", collected.len());
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Resources,
+    answer_room::AnswerRoom,
     connection_budget::{Exhausted, Share, Slot},
     dial::{Means, Socket, dial},
     http2::{Connection, Limits},
@@ -41,6 +42,8 @@ pub(super) struct Dialler {
     pub(super) endpoint: Endpoint,
     target: Result<Target, Unreachable>,
     pub(super) resources: Resources,
+    /// What its answers are held in, whichever connection they come over.
+    pub(super) answers: Arc<AnswerRoom>,
     share: Arc<Share>,
     /// Counts the dials, from a start that no other process has: each begins with another address.
     turn: AtomicUsize,
@@ -52,7 +55,8 @@ impl Dialler {
         let target = Target::of(&endpoint, tls);
         let turn = RandomState::new().build_hasher().finish() as usize;
         let share = resources.connections.share(lanes);
-        Self { endpoint, target, resources: resources.clone(), share, turn: AtomicUsize::new(turn) }
+        let answers = AnswerRoom::of_one_hook(&resources.memory);
+        Self { endpoint, target, resources: resources.clone(), answers, share, turn: AtomicUsize::new(turn) }
     }
 
     /// Dials, and greets where the protocol begins with that. An error says what was tried.
@@ -81,7 +85,12 @@ impl Dialler {
             let why = format!("TLS with {}: the hook does not offer HTTP/2", self.authority());
             return Err(Unreachable::at(Step::Tls, why));
         }
-        let limits = Limits { batch: socket.batch(), answer: LARGEST_ANSWER, budget: self.resources.memory.clone() };
+        let limits = Limits {
+            batch: socket.batch(),
+            answer: LARGEST_ANSWER,
+            answers: Arc::clone(&self.answers),
+            budget: Arc::clone(&self.resources.memory),
+        };
         let mut connection = Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
         let greeted = timeout_at(until, connection.greet()).await;
         let greeted = greeted.unwrap_or_else(|_| Err(format!("no HTTP/2 greeting within {CONNECT_WITHIN:?}")));

@@ -4,6 +4,7 @@
 //! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`]. Nothing here
 //! times out, retries or judges: that is `admit`'s, who sees the whole request.
 
+mod answer_room;
 pub mod call;
 mod canned;
 pub mod channel;

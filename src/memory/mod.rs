@@ -35,8 +35,9 @@ impl Purpose {
 
 /// The memory budget of the whole process, in bytes as they are held (capacity, not length).
 ///
-/// Reviews may take three quarters of it. The rest is kept for what reviews that were let in lead to: were they to fill
-/// all of it, no hook's answer could be read any more, and every one of them would fail.
+/// It has two parts that overlap. Reviews are let in while callers (reviews, verdicts) hold less than three quarters: were
+/// they to fill all of it, no hook's answer could be read any more, and every one of them would fail. Hooks (answers,
+/// queues) may hold half: whatever they send, the other half is there for reviews that have nothing to do with them.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -81,22 +82,41 @@ impl MemoryBudget {
         reservation.try_grow(bytes).then_some(reservation)
     }
 
-    /// The most that may be held, all purposes together, while something is still reserved for this one.
+    /// The most that the purposes of its part may hold together while something is still reserved for this one.
     pub fn ceiling(&self, purpose: Purpose) -> usize {
         match purpose {
             Purpose::Review => self.limit - self.limit / 4,
-            Purpose::Answer | Purpose::Queue | Purpose::Verdict => self.limit,
+            Purpose::Answer | Purpose::Queue => self.limit / 2,
+            Purpose::Verdict => self.limit,
         }
     }
 
+    /// What could still be reserved for that purpose.
+    pub fn free(&self, purpose: Purpose) -> usize {
+        let of_part = self.ceiling(purpose).saturating_sub(self.held_beside(purpose) + self.held_for(purpose));
+        of_part.min(self.limit.saturating_sub(self.held()))
+    }
+
+    /// What the other purpose of the same part holds.
+    fn held_beside(&self, purpose: Purpose) -> usize {
+        self.held_for(match purpose {
+            Purpose::Review => Purpose::Verdict,
+            Purpose::Verdict => Purpose::Review,
+            Purpose::Answer => Purpose::Queue,
+            Purpose::Queue => Purpose::Answer,
+        })
+    }
+
     fn try_take(&self, purpose: Purpose, bytes: usize, ceiling: usize) -> bool {
-        // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it.
+        // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it. (Two of one part
+        // and of different purposes may both be let in at the part's ceiling; never beyond the limit.)
         let before = self.held.fetch_add(bytes, Relaxed);
-        if before.saturating_add(bytes) > ceiling {
-            self.held.fetch_sub(bytes, Relaxed);
+        let of_purpose = self.by_purpose[purpose as usize].fetch_add(bytes, Relaxed);
+        let of_part = of_purpose.saturating_add(self.held_beside(purpose));
+        if before.saturating_add(bytes) > self.limit || of_part.saturating_add(bytes) > ceiling {
+            self.give_back(purpose, bytes);
             return false;
         }
-        self.by_purpose[purpose as usize].fetch_add(bytes, Relaxed);
         true
     }
 
@@ -173,10 +193,10 @@ mod tests {
     #[test]
     fn room_is_given_up_to_the_limit_and_taken_back_when_a_reservation_ends() {
         let budget = MemoryBudget::new(100);
-        let mut first = budget.reserve(Purpose::Answer, 60).unwrap();
-        assert!(budget.reserve(Purpose::Verdict, 41).is_none());
-        let second = budget.reserve(Purpose::Verdict, 40).unwrap();
-        assert_eq!((budget.held(), budget.held_for(Purpose::Answer), budget.held_for(Purpose::Verdict)), (100, 60, 40));
+        let mut first = budget.reserve(Purpose::Verdict, 60).unwrap();
+        assert!(budget.reserve(Purpose::Answer, 41).is_none());
+        let second = budget.reserve(Purpose::Answer, 40).unwrap();
+        assert_eq!((budget.held(), budget.held_for(Purpose::Verdict), budget.held_for(Purpose::Answer)), (100, 60, 40));
         assert!(!first.try_grow(1));
         drop(second);
         assert!(first.try_grow(1));
@@ -185,6 +205,23 @@ mod tests {
         assert_eq!((first.bytes(), budget.held()), (10, 10));
         drop(first);
         assert_eq!((budget.held(), budget.held_for(Purpose::Answer)), (0, 0));
+    }
+
+    #[test]
+    fn hooks_leave_half_of_it_to_reviews() {
+        let budget = MemoryBudget::new(100);
+        let queue = budget.reserve(Purpose::Queue, 10).unwrap();
+        let _answers = budget.reserve(Purpose::Answer, 40).unwrap();
+        assert_eq!((budget.free(Purpose::Answer), budget.free(Purpose::Review)), (0, 50));
+        assert!(budget.reserve(Purpose::Answer, 1).is_none() && budget.reserve(Purpose::Queue, 1).is_none());
+        let reviews = budget.reserve(Purpose::Review, 50).unwrap();
+        drop(queue);
+        assert!(budget.reserve(Purpose::Answer, 11).is_none());
+        assert!(budget.reserve(Purpose::Answer, 10).is_some());
+        drop(reviews);
+        assert_eq!((budget.held(), budget.free(Purpose::Review)), (40, 60));
+        assert!(budget.reserve(Purpose::Answer, usize::MAX).is_none());
+        assert_eq!(budget.held(), 40);
     }
 
     #[test]

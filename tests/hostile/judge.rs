@@ -17,7 +17,7 @@ const LOOKS: usize = 3;
 /// How long the bystander is watched while nothing happens.
 const QUIET: Duration = Duration::from_millis(600);
 /// Latency may grow by that much before its ratio means anything; by more where the sidecar is not optimized.
-const FLOOR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 50 } else { 20 });
+const FLOOR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
 
 /// What came of an attack.
 pub struct Outcome {

@@ -147,7 +147,7 @@ impl Carrier {
             Ok(request) => request,
             Err(failure) => return Ok(Carried { result: Some(Err(failure)), link: Some(link), http2: false }),
         };
-        let (reply, link) = link.post(request, LARGEST_ANSWER, &self.dialler.resources.memory).await?;
+        let (reply, link) = link.post(request, LARGEST_ANSWER, &self.dialler.answers).await?;
         Ok(Carried { result: Some(Ok(Reply::Http(reply))), link, http2: false })
     }
 }

@@ -21,6 +21,7 @@ use tokio::{sync::Notify, task::AbortHandle, time::timeout};
 
 use super::{
     super::{
+        answer_room::AnswerRoom,
         call::{Call, HttpReply},
         collected::Collected,
         dial::Socket,
@@ -29,10 +30,7 @@ use super::{
     body::RopeBody,
     wire::{Heard, Wire},
 };
-use crate::{
-    memory::MemoryBudget,
-    model::{CallFailure, HttpForm, Step, Unreachable},
-};
+use crate::model::{CallFailure, HttpForm, Step, Unreachable};
 
 /// A hook that has answered without hearing us out gets so long to do so; then its connection is not used again.
 const HEARS_OUT_WITHIN: Duration = Duration::from_millis(50);
@@ -108,7 +106,7 @@ impl Link {
         mut self,
         request: Request<RopeBody>,
         limit: usize,
-        memory: &Arc<MemoryBudget>,
+        room: &Arc<AnswerRoom>,
     ) -> Result<(HttpReply, Option<Self>), Lost> {
         self.heard.expect_head(LARGEST_HEAD);
         let response = self.sender.send_request(request).await.map_err(|error| Lost {
@@ -119,7 +117,7 @@ impl Link {
         })?;
         // Chunks of a few bytes each would be much more than what is in them.
         self.heard.expect_body(LARGEST_HEAD + 2 * limit);
-        let reply = collect(response, limit, memory).await;
+        let reply = collect(response, limit, room).await;
         let reply = reply.map_err(|failure| Lost { failure, unsent: false, silent: false, bare: false })?;
         let fit = self.sender.is_ready() || matches!(timeout(HEARS_OUT_WITHIN, self.sender.ready()).await, Ok(Ok(())));
         Ok((reply, fit.then_some(self)))
@@ -148,11 +146,7 @@ pub(super) fn request(
         .map_err(|error| unwritable(&error))
 }
 
-async fn collect(
-    response: Response<Incoming>,
-    limit: usize,
-    memory: &Arc<MemoryBudget>,
-) -> Result<HttpReply, CallFailure> {
+async fn collect(response: Response<Incoming>, limit: usize, room: &Arc<AnswerRoom>) -> Result<HttpReply, CallFailure> {
     let status = response.status().as_u16();
     if status < 200 {
         return Err(CallFailure::NotHttp(format!("it answered with HTTP status {status}, which ends no call")));
@@ -165,7 +159,7 @@ async fn collect(
         return Err(CallFailure::TooLarge { limit });
     }
     // Copied from the buffers they were read into: a piece may be much smaller than what it would keep.
-    let (mut collected, mut pieces) = (Collected::new(memory), 0);
+    let (mut collected, mut pieces) = (Collected::new(room), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| failure(&error))?.into_data() else { continue };
         pieces += 1;

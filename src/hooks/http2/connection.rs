@@ -17,8 +17,8 @@ mod settle;
 
 use std::{
     collections::VecDeque,
-    future::poll_fn,
-    pin::Pin,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use super::{
-    super::{call::Call, held::connected, lane::Command},
+    super::{answer_room::AnswerRoom, call::Call, held::connected, lane::Command},
     calls::Calls,
     deadlines::{Deadlines, Place},
     fault::Fault,
@@ -55,6 +55,9 @@ const LEAVING: &str = "the hook takes no more calls on this connection";
 /// A hook that takes not one byte of what is queued for so long is gone, or may as well be.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
+/// Bytes read at one go: whoever sends without a pause does not keep the worker from everybody else.
+const READ_AT_ONCE: usize = 256 << 10;
+
 /// Bounds of one connection.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Limits {
@@ -62,7 +65,9 @@ pub(in super::super) struct Limits {
     pub(in super::super) batch: usize,
     /// The largest answer taken from a hook, in bytes.
     pub(in super::super) answer: usize,
-    /// What answers are held in, and what stays queued of calls that are over.
+    /// What answers are held in.
+    pub(in super::super) answers: Arc<AnswerRoom>,
+    /// What is held in that stays queued of calls that are over.
     pub(in super::super) budget: Arc<MemoryBudget>,
 }
 
@@ -333,16 +338,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.deadlines.poll_ring(cx, stuck.map(|since| since + STALLED_AFTER))
     }
 
-    /// Reads and writes all that the socket gives and takes.
+    /// Reads what the socket gives, up to a bound, and writes all that it takes.
     fn poll_socket(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let mut read = 0;
         loop {
             match self.incoming.poll_fill(&mut self.io, cx) {
                 Poll::Ready(Ok(0)) => return Err(Fault::lost("the hook closed the connection")),
-                Poll::Ready(read) => {
-                    read?;
+                Poll::Ready(more) => {
+                    read += more?;
                     self.frames()?;
                 }
                 Poll::Pending => break,
+            }
+            if read >= READ_AT_ONCE {
+                // Wakes this task when the others have had their turn.
+                let _ = pin!(tokio::task::yield_now()).poll(cx);
+                break;
             }
         }
         loop {

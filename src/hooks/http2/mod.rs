@@ -50,7 +50,7 @@ pub(super) use connection::{Connection, Limits};
 #[doc(hidden)]
 pub fn frames_of(call: super::Call) -> usize {
     let mut outgoing = outgoing::Outgoing::new();
-    let mut stream = stream::Stream::new(call, frame::MAX_WINDOW, &crate::memory::MemoryBudget::unlimited());
+    let mut stream = stream::Stream::new(call, frame::MAX_WINDOW, &super::answer_room::AnswerRoom::unlimited());
     while stream.unsent > 0 {
         let len = stream.unsent.min(frame::DEFAULT_MAX_FRAME);
         stream.send(1, len, &mut outgoing);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
+        answer_room::AnswerRoom,
         call::{Call, Reply, Request},
         collected::Collected,
     },
@@ -12,7 +13,7 @@ use super::{
     http_reply,
     outgoing::Outgoing,
 };
-use crate::{memory::MemoryBudget, model::CallFailure, wire::inbound::FRAME_HEAD};
+use crate::{model::CallFailure, wire::inbound::FRAME_HEAD};
 
 /// What the hook may send on one stream before we give more room.
 pub(super) const STREAM_WINDOW: u32 = 1 << 20;
@@ -39,9 +40,9 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Its answer is held in `budget`.
-    pub(super) fn new(call: Call, window: i64, budget: &Arc<MemoryBudget>) -> Self {
-        let (unsent, body) = (call.body.len(), Collected::new(budget));
+    /// Its answer is held in `room`.
+    pub(super) fn new(call: Call, window: i64, room: &Arc<AnswerRoom>) -> Self {
+        let (unsent, body) = (call.body.len(), Collected::new(room));
         Self {
             call,
             chunk: 0,
@@ -152,7 +153,7 @@ mod tests {
         let inbox = Arc::new(Inbox::default());
         let (body, deadline) = (Rope::new([]), Instant::now());
         let call = Call { request, body, deadline, inbox, tag: 0, again: true, resends: 0 };
-        Stream::new(call, 0, &MemoryBudget::unlimited())
+        Stream::new(call, 0, &AnswerRoom::unlimited())
     }
 
     fn headers(status: u16) -> Headers {

@@ -21,8 +21,8 @@ fn press<const WHICH: usize>(stage: &Stage) -> Result<String, String> {
     Ok(format!("{} for {:.1} s", greedy::ALL[WHICH].holds, began.elapsed().as_secs_f64()))
 }
 
-/// Three of them: hooks whose answers fill the whole budget still starve the bystander.
-pub fn all() -> [Attack; 3] {
-    const DURING: [(usize, During); 3] = [(1, press::<1>), (2, press::<2>), (3, press::<3>)];
-    DURING.map(|(which, during)| of(greedy::ALL[which].name, greedy::ALL[which].hooks, during))
+/// The four of them.
+pub fn all() -> [Attack; 4] {
+    const DURING: [During; 4] = [press::<0>, press::<1>, press::<2>, press::<3>];
+    std::array::from_fn(|n| of(greedy::ALL[n].name, greedy::ALL[n].hooks, DURING[n]))
 }

@@ -53,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.ready.retain(|id| calls.streams.contains_key(id));
         }
         self.floods.earn(floods::CALL);
-        let mut stream = Stream::new(call, self.peer_window, &self.limits.budget);
+        let mut stream = Stream::new(call, self.peer_window, &self.limits.answers);
         stream.queued_to = self.outgoing.end();
         stream.ready = true;
         self.calls.streams.insert(id, stream);

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{Connection, Ended, Limits};
 use crate::{
-    hooks::{Call, Inbox, Reply, http2::scripted::Scripted, lane::Command},
+    hooks::{Call, Inbox, Reply, answer_room::AnswerRoom, http2::scripted::Scripted, lane::Command},
     memory::MemoryBudget,
     model::CallFailure,
 };
@@ -34,7 +34,12 @@ const BATCH: usize = 64 << 10;
 async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Held {
     let (ours, theirs) = duplex(pipe);
     let budget = MemoryBudget::new(budget);
-    let limits = Limits { batch: BATCH, answer: 1 << 20, budget: Arc::clone(&budget) };
+    let limits = Limits {
+        batch: BATCH,
+        answer: 1 << 20,
+        answers: AnswerRoom::of_one_hook(&budget),
+        budget: Arc::clone(&budget),
+    };
     let mut connection = Connection::new(ours, limits, false, "hook:1");
     let (hook, greeted) = tokio::join!(Scripted::greet(theirs, settings), connection.greet());
     greeted.expect("greeted");

@@ -59,7 +59,7 @@ async fn abandoned_calls_are_reset_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_room_in_the_budget_has_failed_and_the_next_is_taken() {
-    let mut held = connected(1 << 20, 64 << 10, &[]).await;
+    let mut held = connected(1 << 20, 160 << 10, &[]).await;
     held.ask(call(&held.inbox, 0, body(10), SECOND));
     held.hook.call().await;
     held.hook.answer(1, &body(100 << 10)).await;
@@ -72,4 +72,22 @@ async fn an_answer_without_room_in_the_budget_has_failed_and_the_next_is_taken()
     assert!(held.budget.held() >= 30 << 10, "for as long as the answer is held");
     drop(answer);
     assert_eq!(held.budget.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_have_their_turn_while_a_large_answer_is_read() {
+    let mut held = connected(2 << 20, 64 << 20, &[]).await;
+    held.ask(call(&held.inbox, 0, body(10), SECOND));
+    held.hook.call().await;
+    // All of it lies there before any of it is read.
+    held.hook.answer(1, &body(900 << 10)).await;
+    let inbox = Arc::clone(&held.inbox);
+    let arrival = tokio::spawn(async move { inbox.take().await });
+    let mut turns = 0;
+    while !arrival.is_finished() {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    assert!(arrival.await.expect("no panic")[0].1.is_ok());
+    assert!(turns >= 4, "{turns}");
 }
