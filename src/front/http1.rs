@@ -65,7 +65,7 @@ impl Front {
                 () = &mut evicted, if !making_room => {
                     making_room = true;
                     self.gate().metrics.refused(Refused::Evicted);
-                    if session.calls() == 0 {
+                    if session.calls() == 0 && session.unsent().is_empty() {
                         return;
                     }
                     Pin::new(&mut connection).graceful_shutdown();

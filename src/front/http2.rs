@@ -10,7 +10,7 @@ use http::Request;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
-    time::{interval, timeout},
+    time::{Instant, interval, timeout},
 };
 
 use super::{
@@ -31,6 +31,8 @@ use crate::telemetry::Refused;
 
 /// What a connection that is closed for its behaviour gets to be told why.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// What one that makes room gets to take leave, beside the reviews it has.
+const LEAVE: Duration = Duration::from_secs(2);
 
 impl Front {
     /// Serves one connection that begins as HTTP/2; see [`Front::serve`].
@@ -73,7 +75,7 @@ impl Front {
         };
         let mut keepalive = Keepalive::new(connection.ping_pong());
         let mut beat = interval(keepalive::EVERY);
-        let (mut closing, mut making_room) = (false, false);
+        let (mut closing, mut making_room) = (false, None);
         loop {
             let goaway = tokio::select! {
                 biased;
@@ -92,12 +94,15 @@ impl Front {
                     None => return,
                 },
                 _ = &mut draining, if !closing => true,
-                () = &mut evicted, if !making_room => {
-                    making_room = true;
+                () = &mut evicted, if making_room.is_none() => {
+                    making_room = Some(Instant::now());
                     metrics.refused(Refused::Evicted);
                     !closing
                 }
                 now = beat.tick() => {
+                    if making_room.is_some_and(|since| self.has_left(session, now.duration_since(since))) {
+                        return;
+                    }
                     if session.unsent().has_expired(now.into_std()) {
                         metrics.refused(Refused::Unread);
                         return farewell(connection).await;
@@ -120,6 +125,13 @@ impl Front {
                 connection.graceful_shutdown();
             }
         }
+    }
+
+    /// Is a connection over that has been told for so long to make room? Another has its place already: it must not stay
+    /// for the sake of a watch that never ends, nor of calls that go on and on.
+    fn has_left(&self, session: &Session, since: Duration) -> bool {
+        let reviews = session.calls() > 0 || !session.unsent().is_empty();
+        since >= if reviews { self.limits().timeout + LEAVE } else { LEAVE }
     }
 
     /// Routes one call; each runs as its own task, so that none waits for another.

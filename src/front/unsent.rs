@@ -40,6 +40,11 @@ impl Unsent {
         Expiring { unsent: Arc::clone(self), second }
     }
 
+    /// Is none there?
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_second.iter().all(|count| count.load(Relaxed) == 0)
+    }
+
     /// Is one there that should have been written before `now`? To be asked every few seconds.
     pub(super) fn has_expired(&self, now: Instant) -> bool {
         let second = self.second(now);
@@ -75,12 +80,13 @@ mod tests {
         let unsent = Unsent::new(began);
         let at = |seconds| began + Duration::from_secs(seconds);
         let (short, long) = (unsent.add(at(0), at(1)), unsent.add(at(0), at(100_000)));
+        assert!(!unsent.is_empty());
         let when = |unsent: &Unsent| (0..1000).find(|second| unsent.has_expired(at(*second)));
         assert_eq!(when(&unsent), Some(4));
         drop(short);
         assert_eq!(when(&unsent), Some(LONGEST), "the longest there is");
         drop(long);
-        assert_eq!(when(&unsent), None);
+        assert_eq!((when(&unsent), unsent.is_empty()), (None, true));
         // However long the connection has been there.
         let late = unsent.add(at(5000), at(5010));
         assert_eq!((5000..6000).find(|second| unsent.has_expired(at(*second))), Some(5013));

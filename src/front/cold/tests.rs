@@ -10,7 +10,10 @@ use h2::{
 use tokio::time::Instant;
 
 use super::*;
-use crate::front::testing::{connect, front, refused};
+use crate::{
+    front::testing::{connect, front, refused},
+    memory::Purpose,
+};
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const REFLECT: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -71,6 +74,16 @@ async fn a_check_that_does_not_end_ends_with_its_deadline() {
     assert_eq!(status(response).await, "4");
     assert_eq!((began.elapsed().as_secs(), refused(&caller.front, "deadline")), (30, 1.0));
     assert_eq!(caller.front.inflight().budget().held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_told_while_reviews_have_all_that_is_theirs() {
+    let mut caller = caller().await;
+    let budget = caller.front.inflight().budget();
+    let _reviews = budget.reserve(Purpose::Review, budget.ceiling(Purpose::Review)).expect("room");
+    let (response, mut stream) = caller.begin(CHECK).await;
+    stream.send_data(EMPTY.into(), true).expect("sent");
+    assert_eq!(status(response).await, "none yet");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,11 +5,14 @@ use h2::client::{self, SendRequest};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::sleep,
 };
 
 use super::*;
-use crate::front::testing::{MESSAGE, connect, front, metric, refused, review};
+use crate::front::{
+    identity::Identity,
+    testing::{MESSAGE, connect, front, metric, refused, review},
+};
 
 const BUDGET: usize = 64 << 20;
 /// What an HTTP/2 client says first: the preface and empty SETTINGS.
@@ -148,6 +151,28 @@ async fn an_idle_connection_makes_room_for_a_new_one() {
     let (response, mut stream) = caller.send.send_request(review(), false).expect("sent");
     stream.send_data(MESSAGE.into(), true).expect("sent");
     assert_eq!(response.await.expect("answered").status(), 200);
+    assert_eq!(refused(&front, "evicted"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_has_made_room_does_not_stay_for_a_watch() {
+    let front = front(BUDGET);
+    let (io, theirs) = tokio::io::duplex(1 << 16);
+    let admitted = front.clients().admit(Identity::Loopback, Instant::now().into_std()).expect("room");
+    let session = Arc::clone(admitted.session());
+    let (_life, watched) = watch::channel(Life::Serving);
+    let serving = tokio::spawn({
+        let front = Arc::clone(&front);
+        async move { front.serve(0, theirs, &admitted, watched).await }
+    });
+    let mut caller = caller(io, 65_535).await;
+    let watches = Request::post("http://gatepost/grpc.health.v1.Health/Watch");
+    let watches = watches.header("content-type", "application/grpc").body(()).expect("request");
+    let (response, mut stream) = caller.send.send_request(watches, false).expect("sent");
+    stream.send_data(Bytes::from_static(&[0; 5]), true).expect("sent");
+    let _watched = response.await.expect("watched");
+    session.evict();
+    timeout(Duration::from_secs(5), serving).await.expect("ends").expect("joined");
     assert_eq!(refused(&front, "evicted"), 1.0);
 }
 
