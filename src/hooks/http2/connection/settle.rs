@@ -18,6 +18,8 @@ use crate::model::CallFailure;
 
 /// So often a call is sent anew that the hook says it has not looked at.
 const MOST_RESENDS: u8 = 2;
+/// Who has begun to answer has looked at the question: to ask anew might do twice what it does.
+const BEGUN: &str = "it began to answer a call, and then said that it had not looked at it";
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// The hook has ended its side of a call.
@@ -52,6 +54,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.outgoing.holds(stream.queued_to) {
             self.take_back(&[id])?;
         }
+        if stream.has_headers() {
+            let failure = stream.malformed(BEGUN);
+            stream.call.inbox.deliver(stream.call.tag, Err(failure));
+            return Ok(());
+        }
         let mut call = stream.call;
         if call.resends > 0 {
             let why = "the hook refused the call: it is overloaded";
@@ -73,8 +80,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let unseen = self.calls.streams.extract_if(|id, _| *id > goodbye.last_seen).collect::<Vec<_>>();
         let ids = unseen.iter().filter(|(_, stream)| self.outgoing.holds(stream.queued_to)).map(|(id, _)| *id);
         let ids: Vec<u32> = ids.collect();
-        for (_, Stream { mut call, .. }) in unseen {
-            if call.resends < MOST_RESENDS {
+        for (_, stream) in unseen {
+            let failure = stream.has_headers().then(|| stream.malformed(BEGUN));
+            let mut call = stream.call;
+            if let Some(failure) = failure {
+                call.inbox.deliver(call.tag, Err(failure));
+            } else if call.resends < MOST_RESENDS {
                 call.resends += 1;
                 self.unseen.push(call);
             } else {
@@ -138,8 +149,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn unheard(&mut self, ids: &[u32]) -> Result<Vec<u32>, Fault> {
         let taken = self.outgoing.take_back(|id| ids.binary_search(&id).is_ok());
         self.window += taken.data as i64;
-        if !self.remains.try_grow(taken.copied) {
-            return Err(Fault::lost("gatepost has no memory budget left for what the hook does not read"));
+        if taken.copied > 0 {
+            // Only the frame in front is ever begun: what was copied of another one before has left by now.
+            self.remains.shrink_to(taken.copied);
+            if !self.remains.try_grow(taken.copied - self.remains.bytes()) {
+                return Err(Fault::lost("gatepost has no memory budget left for what the hook does not read"));
+            }
         }
         Ok(taken.unheard.to_vec())
     }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    super::super::frame::{code, kind, setting},
+    super::super::frame::{code, flag, kind, setting},
     *,
 };
-use crate::hooks::http2::scripted::call;
+use crate::hooks::http2::scripted::{call, headers};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,6 +25,23 @@ async fn a_refused_call_is_asked_once_more() {
     assert_eq!(held.hook.call().await, 7);
     held.hook.answer(7, b"yes").await;
     assert!(held.arrived().await.1.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_answer_has_begun_is_not_asked_anew_whatever_the_hook_says() {
+    for refuses in [true, false] {
+        let mut held = connected(1 << 20, 1 << 20, &[]).await;
+        held.ask(call(&held.inbox, 0, body(10), SECOND));
+        assert_eq!(held.hook.call().await, 1);
+        held.hook.send(kind::HEADERS, flag::END_HEADERS, 1, &headers()).await;
+        if refuses {
+            held.hook.send(kind::RST_STREAM, 0, 1, &code::REFUSED_STREAM.to_be_bytes()).await;
+        } else {
+            held.hook.goaway(0, code::NO_ERROR).await;
+        }
+        let failure = tokio::time::timeout(SECOND / 2, held.failure()).await.expect("told");
+        assert!(failure.contains("it began to answer"), "{failure}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -52,6 +52,23 @@ async fn what_a_hook_does_not_read_neither_grows_nor_holds_reviews() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_that_is_always_behind_is_not_charged_for_what_it_has_read() {
+    let mut held = connected(1024, 1 << 20, &[WIDE]).await;
+    held.hook.send(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes()).await;
+    let mut most = 0;
+    for tick in 0..500 {
+        // More is asked than it reads, so that something is always queued, and a frame begun.
+        for tag in [2 * tick, 2 * tick + 1] {
+            held.ask(call(&held.inbox, tag, body(12_000), 25 * MILLI));
+        }
+        held.hook.0.read_exact(&mut [0; 12_100]).await.expect("read");
+        sleep(10 * MILLI).await;
+        most = most.max(held.budget.held());
+    }
+    assert!(most > 0 && most <= DEFAULT_MAX_FRAME, "at most the rest of one frame: {most}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_of_which_the_hook_has_heard_nothing_leave_no_trace() {
     let mut held = connected(16, 1 << 20, &[WIDE]).await;
     // The first call fills the hook's header table.
