@@ -121,7 +121,7 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
     let review = async { caller.call(front::grpc(front::REVIEW), [message(create_pod("1", 2000))]).await };
     let story = async {
         h.asked.notified().await;
-        let (code, _, stderr) = gatepost(&["drain", HOOK, "--timeout", "100ms"], &[&a, &b]).await;
+        let (code, _, stderr) = gatepost(&["drain", HOOK, "--timeout", "1s"], &[&a, &b]).await;
         assert_eq!(code, Some(1));
         assert!(stderr.contains("still configured in test as a sees it (Active): remove it first"), "{stderr}");
 
@@ -129,13 +129,13 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
             one.write(&nothing());
             until("it is removed", || one.hook(HOOK).is_none()).await;
         }
-        let (code, _, stderr) = gatepost(&["drain", HOOK, "--timeout", "100ms"], &[&a, &b]).await;
+        let (code, _, stderr) = gatepost(&["drain", HOOK, "--timeout", "1s"], &[&a, &b]).await;
         assert_eq!(code, Some(1));
         assert!(stderr.contains("draining on a since "), "{stderr}");
 
         h.release.notify_one();
         until("it has drained", || [&a, &b].iter().all(|one| one.running.current.leaving().is_empty())).await;
-        let (code, _, stderr) = gatepost(&["drain", HOOK, "--expect", "3", "--timeout", "100ms"], &[&a, &b]).await;
+        let (code, _, stderr) = gatepost(&["drain", HOOK, "--expect", "3", "--timeout", "1s"], &[&a, &b]).await;
         assert_eq!(code, Some(1));
         assert!(stderr.contains("2 of 3 replicas are alive: a, b"), "{stderr}");
         let (code, stdout, stderr) = gatepost(&["drain", HOOK, "--timeout", "20s"], &[&a, &b]).await;
