@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::{Settings, hook::Hook};
 use crate::{Fallible, process::Process, rig::Sidecar};
 
-/// What is measured. It ends when it is dropped.
+/// Measured sidecar process. It ends when it is dropped.
 pub(super) struct Served {
     pub(super) address: SocketAddr,
     sidecar: Sidecar,

@@ -18,7 +18,7 @@ pub(super) const BASE: usize = 64 << 20;
 /// Address space that is taken beside memory: arenas of the allocator, stacks of threads.
 const ADDRESSES: usize = 1 << 30;
 
-/// What bounds the memory of this process.
+/// Memory limit of this process and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     /// Its cgroup or one around it.

@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, opened))
 }
 
-/// What the file at `path` holds, at most `limit` bytes of it.
+/// Contents of the file at `path`, at most `limit` bytes of it.
 ///
 /// # Errors
 /// As [`open`]; `FileTooLarge` beyond the limit; `WouldBlock` where a file of the system itself would have us wait.
@@ -36,7 +36,7 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_opened(file, opened.len(), limit)
 }
 
-/// What an open file of that length holds, at most `limit` bytes of it. It may have grown, and files of the system itself
+/// Contents of an open file of that length, at most `limit` bytes of it. It may have grown, and files of the system itself
 /// hold more than they say.
 ///
 /// # Errors

@@ -20,16 +20,16 @@ use super::partial::{self, Partial};
 
 /// Bytes of a frame's head (RFC 9113, 4.1).
 const HEAD: usize = 9;
-/// What every HTTP/2 connection begins with.
+/// HTTP/2 connection preface (RFC 9113 §3.4).
 const PREFACE: usize = 24;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const PADDED: u8 = 8;
 
-/// What a frame costs that asks and brings nothing.
+/// Cost of a frame that asks and brings nothing.
 const IDLE_COST: u32 = 8;
-/// What a frame costs that brings very little.
+/// Cost of a frame that brings very little.
 const TINY_COST: u32 = 1;
 /// DATA below this brings very little.
 const TINY: usize = 64;

@@ -17,7 +17,7 @@ const ANSWER: u32 = 20;
 /// Seconds that a connection may take to close once it has been sent GOAWAY and has no call.
 const CLOSE: u32 = 10;
 
-/// What is to be done about a connection.
+/// Action due on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     /// Nothing.

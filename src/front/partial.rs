@@ -12,7 +12,7 @@ use crate::memory::{Purpose, Reservation};
 /// Frames up to this are not counted: they are read at once.
 pub(super) const SMALL: usize = 32 << 10;
 
-/// What has come of the frame that is being read.
+/// Frame that has arrived in part.
 #[derive(Debug)]
 pub(super) struct Partial {
     front: Arc<Front>,

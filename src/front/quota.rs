@@ -16,7 +16,7 @@ const OF_ALL: usize = 256;
 /// it takes many addresses, and not four, to leave none for a kubelet that asks whether we live.
 const PART: usize = 4;
 
-/// What one call may send, and what it holds of the memory budget, in bytes.
+/// Quota of one call: bytes it may send, and bytes it holds of the memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
     pub(super) sent: usize,

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, futures::Notified};
 
 use super::{share::Client, unsent::Unsent};
 
-/// What the calls of one connection share.
+/// State shared by the calls of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
     number: u64,

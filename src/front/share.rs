@@ -25,7 +25,7 @@ pub(super) struct Client {
     known_until: AtomicU64,
 }
 
-/// What one client may take.
+/// Share of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     /// By itself.

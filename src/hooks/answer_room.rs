@@ -33,7 +33,7 @@ impl AnswerRoom {
     }
 }
 
-/// What one answer takes of its hook's room; given back when it is dropped.
+/// Share of one answer in its hook's room; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Taken {
     of: Arc<AnswerRoom>,

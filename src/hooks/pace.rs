@@ -14,7 +14,7 @@ const LONGEST_ASKED: Duration = Duration::from_millis(250);
 /// A lane does not dial more often than this.
 const BETWEEN_DIALS: Duration = Duration::from_millis(20);
 
-/// What a dial came to.
+/// Outcome of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fruit {
     /// A connection on which a call was answered, or that has lasted.

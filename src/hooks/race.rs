@@ -18,7 +18,7 @@ pub(super) type Loser<A, E> = (A, Option<E>);
 /// been silent for 250 ms; attempts that are overtaken are dropped.
 ///
 /// # Errors
-/// What became of every address, when all have failed or the time is up. An address that was not tried is not in it.
+/// Failures by address, when all have failed or the time is up. An address that was not tried is not in it.
 pub(super) async fn race<A, T, E, F>(
     addresses: &[A],
     within: Duration,

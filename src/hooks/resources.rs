@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{connection_budget::ConnectionBudget, resolve::Resolver};
 use crate::memory::MemoryBudget;
 
-/// What the connections to all hooks share.
+/// Resources shared by the connections to all hooks.
 #[derive(Clone, Debug)]
 pub struct Resources {
     /// What answers are held in.

@@ -6,7 +6,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 
 use crate::model::{Endpoint, Step, Unreachable, hook::Address};
 
-/// What is connected to, and how it is protected. Where TLS is wanted, there is no target without it.
+/// Dial target: address and protection. Where TLS is wanted, there is no target without it.
 #[derive(Debug)]
 pub(super) enum Target {
     /// A unix socket's path.

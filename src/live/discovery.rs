@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What was read longer ago counts as not known.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 
-/// What the followed cluster serves.
+/// Resources served by the followed cluster.
 #[derive(Debug)]
 pub struct Discovery {
     known: ArcSwapOption<Known>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::CallFailure;
 
-/// What of a call failure may be logged: the class, in our words. What the hook wrote may repeat the object that it was
+/// Loggable part of a call failure: the class, in our words. What the hook wrote may repeat the object that it was
 /// asked about, so that nothing but its length is told. The caller is told all of it, as upstream does.
 #[derive(Clone, Copy, Debug)]
 pub struct FailureClass<'a>(pub(super) &'a CallFailure);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What becomes of a hook that has passed no probe in time.
+/// Treatment of a hook that has passed no probe in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnProbeFailure {
     /// It stays out of rotation until a probe passes.

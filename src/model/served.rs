@@ -38,7 +38,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// What an apiserver says that it serves.
+/// Resources that an apiserver says it serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     groups: BTreeMap<Box<str>, Group>,

@@ -24,7 +24,7 @@ const OUR_CONFIG: [Known; 2] =
     [("admissioncontrolconfigurations", "AdmissionControlConfiguration"), ("breakglasses", "BreakGlass")];
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-/// What configures admission. A hook that could refuse its change could refuse its own removal.
+/// Resources that configure admission. A hook that could refuse its change could refuse its own removal.
 const ADMISSION_CONFIG: [Known; 6] = [
     ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
     ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),

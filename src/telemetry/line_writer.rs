@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Bytes gathered for one write.
 const BATCH: usize = 256 * 1024;
 
-/// What one queue may hold, and when it is emptied.
+/// Bounds of one queue, and when it is emptied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Lines that wait.

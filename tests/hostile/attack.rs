@@ -49,7 +49,7 @@ impl Serve {
     pub const PLAIN: Self = Self { arguments: &[], descriptors: None, stalled_log: false, stalled_audit: false };
 }
 
-/// What an attack may cost.
+/// Limits on the cost of an attack.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     /// Resident bytes beyond the baseline while it lasts.

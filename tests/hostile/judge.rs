@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_millis(600);
 /// Latency may grow by that much before its ratio means anything; by more where the sidecar is not optimized.
 const FLOOR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
 
-/// What came of an attack.
+/// Outcome of an attack.
 pub struct Outcome {
     /// What it did, for whoever reads.
     pub figures: String,

@@ -1,4 +1,4 @@
-//! What hooks and callers write down while they play.
+//! Notes: approvals and counts that hooks and callers write down.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -7,7 +7,7 @@ use super::{
     frame::{MAX_ID, code_name},
 };
 
-/// What a hook's GOAWAY says. RFC 9113 §6.8.
+/// Contents of a hook's GOAWAY. RFC 9113 §6.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goodbye {
     /// The hook will look at no stream beyond this one.

@@ -1,4 +1,4 @@
-//! What a connection sends, and when a call begins.
+//! Send: frames of a connection on their way out, and when a call begins.
 
 use std::time::Instant;
 

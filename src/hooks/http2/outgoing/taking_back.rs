@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::{Frame, HEAD, Outgoing, Piece, What};
 
-/// What has left the queue.
+/// Frames that have left the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct TakenBack {
     /// Streams of which the hook has heard nothing, and never will.
