@@ -78,7 +78,10 @@ fn compare(ours: Result<Review, ViewError>, message: &[u8]) {
             assert!(loose.is_ok(), "the view takes what prost refuses: {error}, {loose:?}");
             forms::check(&review, &Said::by(&review));
         }
-        (Err(ViewError::Twice(field)), _) => panic!("{field} is not given twice"),
+        // Of a message that is cut off behind the second the oracle cannot tell.
+        (Err(ViewError::Twice(field)), _) if LooseReview::decode(message.clone()).is_ok() => {
+            panic!("{field} is not given twice")
+        }
         // Prost reads a map whatever its wire type is; Go, and prost where no map is declared, refuse that.
         (Err(ViewError::Undecodable(_)), Ok(_)) if LooseReview::decode(message.clone()).is_err() => {}
         (Err(error), Ok(Some(said))) if said.is_a_review() => panic!("the view refuses what prost takes: {error}"),

@@ -63,6 +63,8 @@ pub struct Rotator {
     glasses: Reread,
     /// The source has no transactions: what was read last may be half written.
     may_be_cut: bool,
+    /// What is in force was read whole: in a transaction, or twice and equal. Until then the process is still starting.
+    settled: bool,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
     drain: Drain,
     /// Why reads have failed since the last good one, as it was told.
@@ -86,6 +88,7 @@ impl Rotator {
             unconfirmed: None,
             glasses: Reread::default(),
             may_be_cut: true,
+            settled: false,
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
             failed_reads: Vec::new(),
@@ -157,6 +160,7 @@ impl Rotator {
             if let Some(documents) = self.glasses.again() {
                 self.heed(documents);
             }
+            self.settled |= self.current.load().digest == contents.digest;
             self.rename(&contents.digest, contents.revision);
             return ReadOutcome::Unchanged;
         }
@@ -165,6 +169,7 @@ impl Rotator {
         let revision = contents.revision.clone();
         let in_force = self.current.load();
         self.may_be_cut = !contents.is_transactional();
+        self.settled |= in_force.number > 0 && !self.may_be_cut;
         let may_be_cut = in_force.number > 0 && self.may_be_cut;
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
@@ -280,7 +285,8 @@ impl Rotator {
         self.current.set_rejected(Some(Rejection { problems, revision, since }));
     }
 
-    /// Puts a candidate in force. Everything in the first one is asked at once; what a later one adds is probed first.
+    /// Puts a candidate in force. Everything in the first one is asked at once, and what is added until it was read whole;
+    /// what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) {
         self.judged.clone_from(&candidate.digest);
         self.open(candidate.break_glass.clone());

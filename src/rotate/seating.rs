@@ -32,6 +32,16 @@ pub enum Seat {
     Moving(usize),
 }
 
+impl Seat {
+    /// The seat it has while the process is starting: the file that was read first may have been half written, and what
+    /// the rest of it says is as much what a restart must enforce.
+    pub fn begin(&mut self) {
+        if let Self::Unproven | Self::Moving(_) = self {
+            *self = Self::First;
+        }
+    }
+}
+
 /// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before. `left`:
 /// the endpoints that proven hooks have left lately.
 pub fn seat<'a>(
@@ -100,6 +110,16 @@ mod tests {
         assert_eq!(seats(None, &[("a", 1), ("b", 2)]), [Seat::First, Seat::First]);
         assert_eq!(seats(Some(&[]), &[("a", 1)]), [Seat::Unproven]);
         assert_eq!(seats(Some(&[("a", 1, true)]), &[("b", 2), ("a", 1)]), [Seat::Unproven, Seat::Proven(0)]);
+    }
+
+    #[test]
+    fn while_the_process_is_starting_nothing_waits_for_a_probe() {
+        let all = [Seat::First, Seat::Proven(1), Seat::Returning(2), Seat::Unproven, Seat::Moving(3)];
+        let began = all.map(|mut seat| {
+            seat.begin();
+            seat
+        });
+        assert_eq!(began, [Seat::First, Seat::Proven(1), Seat::Returning(2), Seat::First, Seat::First]);
     }
 
     #[test]

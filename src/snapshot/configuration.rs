@@ -66,7 +66,8 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<
     }
     let mut hooks = Vec::new();
     let list = at.key("externalAdmissionHooks");
-    if list.present() && list.is_list() {
+    // Nothing behind the key is a file that is still being written, more likely than no hooks.
+    if list.is_written() && list.is_list() {
         for item in list.items() {
             // The name is compared even where the rest of the entry is wrong, so that one run reports both.
             let place = item.key("name");

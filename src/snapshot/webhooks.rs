@@ -29,7 +29,8 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
     let mut hooks = Vec::new();
     let mut names = HashMap::new();
     let list = at.key("webhooks");
-    if list.present() && list.is_list() {
+    // Nothing behind the key is a file that is still being written, more likely than no hooks.
+    if list.is_written() && list.is_list() {
         for item in list.items() {
             let place = item.key("name");
             if let Value::Text(name) = place.value

@@ -23,7 +23,10 @@ impl Rotator {
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
         let left = self.drain.left();
         let proven: Vec<_> = left.iter().map(|(endpoint, _)| endpoint).collect();
-        let seats = seat((in_force.number > 0).then_some(&seated), &proven, new);
+        let mut seats = seat((in_force.number > 0).then_some(&seated), &proven, new);
+        if !self.settled {
+            seats.iter_mut().for_each(Seat::begin);
+        }
         let posts = posts(&candidate.snapshot.hooks, &seats);
         let mut opened = HashMap::new();
         let mut hooks = Vec::with_capacity(seats.len());

@@ -64,6 +64,7 @@ fn rotator() -> Rotator {
 async fn started(hooks: &[(&str, u16)]) -> Rotator {
     let mut rotator = rotator();
     read(&mut rotator, contents(hooks)).await;
+    rotator.take(reading(Ok(contents(hooks)))).await;
     rotator
 }
 

@@ -85,7 +85,6 @@ async fn causes_that_take_turns_are_told_once_until_a_read_is_good() {
 #[tokio::test(start_paused = true)]
 async fn every_read_is_counted_by_what_came_of_it() {
     let mut rotator = started(&[("a", 1)]).await;
-    read(&mut rotator, contents(&[("a", 1)])).await;
     read(&mut rotator, written("kind: Nonsense")).await;
     rotator.take(reading(Err(ReadError::Hung(STALE_AFTER)))).await;
     let text = rotator.metrics.render().unwrap();

@@ -57,6 +57,31 @@ async fn what_is_only_added_or_changed_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_rest_of_a_file_that_a_start_found_half_written_is_asked_at_once() {
+    let mut rotator = rotator();
+    for (found, wanted) in [
+        (vec![("a", 1)], vec![stands("a", 1, 0)]),
+        (vec![("a", 1), ("b", 2)], vec![stands("a", 1, 0), stands("b", 2, 0)]),
+        (vec![("a", 1), ("b", 22)], vec![stands("a", 1, 0), stands("b", 22, 0)]),
+    ] {
+        read_once(&mut rotator, contents(&found)).await;
+        assert_eq!(standing(&rotator), wanted);
+    }
+    read_once(&mut rotator, written("kind: [")).await;
+    read_once(&mut rotator, written("kind: [")).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 22), ("c", 3)])).await;
+    assert_eq!(standing(&rotator)[2], stands("c", 3, 0), "what was equal was not in force");
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 22), ("c", 3)])).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 22), ("c", 33), ("d", 4)])).await;
+    assert_eq!(standing(&rotator)[2..], [stands("c", 3, 33), stands("d", 0, 0)], "the start is over");
+
+    let mut rotator = self::rotator();
+    read_once(&mut rotator, contents(&[("a", 1)]).at(1)).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(2)).await;
+    assert_eq!(standing(&rotator), [stands("a", 1, 0), stands("b", 0, 0)], "a store was read whole");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_says_what_it_means() {
     let mut rotator = rotator();
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)]).at(1)).await;
@@ -74,6 +99,14 @@ async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
         ("a mark", written("---\n")),
         ("null", written("null\n")),
         ("a List that ends too early", written("apiVersion: v1\nkind: List\n")),
+        ("nothing behind a key", {
+            let head = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: main}\n";
+            written(&format!("{head}externalAdmissionHooks:\n"))
+        }),
+        ("nothing behind upstream's key", {
+            let head = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n";
+            written(&format!("{head}metadata: {{name: main}}\nwebhooks:\n"))
+        }),
         ("an empty folder", Contents::new(Vec::new(), BTreeMap::new())),
     ] {
         let mut rotator = started(&[("a", 1)]).await;
