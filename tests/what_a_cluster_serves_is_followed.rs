@@ -16,6 +16,7 @@ use apiserver::{Apiserver, Asked};
 use front::until;
 use gatepost::{
     admit::{Gate, Reasons},
+    kube::Discoverer,
     live::{Discovery, following::Following},
     wire::pb::k8s::io::{
         api::admission::v1::AdmissionRequest,
@@ -123,6 +124,22 @@ async fn a_resource_that_is_newer_is_asked_for_and_what_has_not_changed_is_not_s
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(no.seen().is_empty());
+}
+
+/// Two documents tell it: what the first says counts when the second has been read, and is not taken for told before.
+#[tokio::test]
+async fn half_a_reading_is_no_reading() {
+    let apiserver = Apiserver::start(&[]).await;
+    apiserver.serves(&[["", "v1", "pods"], ["apps", "v1", "deployments"]]);
+    let (client, mut discoverer) = (apiserver.client().await, Discoverer::default());
+    assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), Some(2));
+
+    apiserver.serves(&[["", "v1", "pods"], ["", "v1", "gadgets"], ["apps", "v1", "deployments"]]);
+    apiserver.tells_the_core_only(true);
+    discoverer.read(&client).await.unwrap_err();
+    apiserver.tells_the_core_only(false);
+    assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), Some(3), "told now");
+    assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), None, "and once");
 }
 
 #[tokio::test]

@@ -16,15 +16,20 @@ use gatepost::{
     },
     hooks::Channel,
     live::{LiveHook, Rotation, Target},
-    model::{Answer, Denial, HttpForm, ReviewVersion, Rope, StatusCause, StatusInfo},
+    model::{HttpForm, ReviewVersion, Rope},
     snapshot::{SourceFile, load},
     telemetry::Metrics,
     wire::{
         answer,
         encodings::{Encodings, Form},
         envelope, groups, http_answer, inbound, json_view, labels, namespace,
+        pb::k8s::io::{
+            api::admission::v1::{AdmissionResponse, AdmissionReview},
+            apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
+        },
     },
 };
+use prost::Message as _;
 
 /// One parser and what it finds hardest.
 #[derive(Clone, Copy)]
@@ -108,22 +113,30 @@ cases! {
         let page = Bytes::from(repeated(b"<p>", size));
         Box::new(move || drop(black_box(http_answer::decode(HttpForm::Json(ReviewVersion::V1), "u", 500, page.clone()))))
     };
-    "combine, annotations": |size| combined(Answer {
+    // What is left of an answer when it was decoded.
+    "combine, annotations": |size| combined(AdmissionResponse {
         audit_annotations: (0..size / 20).map(|n| (format!("k{n}"), "v".to_owned())).collect(),
-        ..Answer::default()
+        ..AdmissionResponse::default()
     });
-    "combine, bad annotations": |size| combined(Answer {
+    "combine, bad annotations": |size| combined(AdmissionResponse {
         audit_annotations: (0..size / 20).map(|n| (format!("{n}-"), "v".to_owned())).collect(),
-        ..Answer::default()
+        ..AdmissionResponse::default()
     });
-    "combine, repeated warnings": |size| combined(Answer {
+    "combine, repeated warnings": |size| combined(AdmissionResponse {
         warnings: (0..size / 4).map(|n| char::from_u32(0x4e00 + n as u32 % 2040).map(String::from).unwrap_or_default()).collect(),
-        ..Answer::default()
+        ..AdmissionResponse::default()
     });
-    "combine, one long warning": |size| combined(Answer { warnings: vec!["w".repeat(size); 2], ..Answer::default() });
-    "combine, causes": |size| combined(Answer {
-        denial: Some(Denial(Box::new(StatusInfo { causes: vec![StatusCause::default(); size / 8], ..StatusInfo::default() }))),
-        ..Answer::default()
+    "combine, long warnings": |size| combined(AdmissionResponse {
+        warnings: (0..8).map(|n| format!("{n}{}", "w".repeat(size / 8))).collect(),
+        ..AdmissionResponse::default()
+    });
+    "combine, causes": |size| combined(AdmissionResponse {
+        allowed: Some(false),
+        status: Some(Status {
+            details: Some(StatusDetails { causes: vec![StatusCause::default(); size / 2], ..StatusDetails::default() }),
+            ..Status::default()
+        }),
+        ..AdmissionResponse::default()
     });
 }
 
@@ -233,7 +246,10 @@ fn decoded(body: Vec<u8>) -> Box<dyn Fn()> {
 }
 
 /// The answer of each of two hooks of one name, which therefore share their annotations' keys.
-fn combined(answer: Answer) -> Box<dyn Fn()> {
+fn combined(response: AdmissionResponse) -> Box<dyn Fn()> {
+    let response = AdmissionResponse { uid: Some("u".into()), allowed: response.allowed.or(Some(true)), ..response };
+    let review = AdmissionReview { request: None, response: Some(response) };
+    let answer = answer::decode("u", review.encode_to_vec().into()).expect("an answer");
     let text = r#"{"apiVersion":"gatepost.dev/v1alpha1","kind":"AdmissionControlConfiguration","metadata":{"name":"a"},
         "externalAdmissionHooks":[{"name":"a.example.com","clientConfig":{"url":"grpc://127.0.0.1:9001"},"rules":[]}]}"#;
     let file = SourceFile { name: "a.json".into(), bytes: text.into() };

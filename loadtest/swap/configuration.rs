@@ -1,7 +1,7 @@
 //! The folder of objects that the sidecar reads, and changes of one of them.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -51,7 +51,10 @@ pub(super) struct Configuration {
     addresses: Vec<SocketAddr>,
     matched: usize,
     layout: Layout,
-    changes: Cell<usize>,
+    /// How often each object was changed. What was added stays: taking it back would enforce less, and from files that
+    /// waits for a second, equal read, which there is none of where every second brings a change.
+    changes: RefCell<Vec<usize>>,
+    next: Cell<usize>,
 }
 
 impl Configuration {
@@ -60,12 +63,14 @@ impl Configuration {
         fs::create_dir_all(folder)?;
         let elsewhere = folder.with_extension("elsewhere");
         fs::create_dir_all(&elsewhere)?;
-        let written = Self { folder: folder.to_owned(), elsewhere, addresses, matched, layout, changes: Cell::new(0) };
+        let changes = RefCell::new(vec![0; addresses.len()]);
+        let next = Cell::new(0);
+        let written = Self { folder: folder.to_owned(), elsewhere, addresses, matched, layout, changes, next };
         if layout != Layout::JsonEach {
-            written.put("all", &written.whole(None)?)?;
+            written.put("all", &written.whole()?)?;
         } else {
             for number in 0..written.addresses.len() {
-                written.put(&format!("team-{number}"), &written.object(number, None).to_string())?;
+                written.put(&format!("team-{number}"), &written.object(number).to_string())?;
             }
         }
         Ok(written)
@@ -76,15 +81,15 @@ impl Configuration {
         &self.folder
     }
 
-    /// What gives the first hook of the next object another time-out and another rule.
+    /// What gives the first hook of the next object another time-out and one more resource.
     pub(super) fn next(&self) -> Fallible<Change> {
-        let change = self.changes.get();
-        self.changes.set(change + 1);
-        let number = change % self.addresses.len();
+        let number = self.next.get();
+        self.next.set((number + 1) % self.addresses.len());
+        self.changes.borrow_mut()[number] += 1;
         Ok(if self.layout != Layout::JsonEach {
-            Change { name: "all".to_owned(), text: self.whole(Some((number, change)))? }
+            Change { name: "all".to_owned(), text: self.whole()? }
         } else {
-            Change { name: format!("team-{number}"), text: self.object(number, Some(change)).to_string() }
+            Change { name: format!("team-{number}"), text: self.object(number).to_string() }
         })
     }
 
@@ -98,10 +103,9 @@ impl Configuration {
         put(&self.elsewhere, name, self.layout.extension(), text)
     }
 
-    fn whole(&self, changed: Option<(usize, usize)>) -> Fallible<String> {
-        let change = |number| changed.filter(|(changed, _)| *changed == number).map(|(_, change)| change);
+    fn whole(&self) -> Fallible<String> {
         let document = |number| {
-            let object = self.object(number, change(number));
+            let object = self.object(number);
             Ok(match self.layout {
                 Layout::Yaml => format!("---\n{}", serde_saphyr::to_string(&object)?),
                 Layout::Json | Layout::JsonEach => format!("{object}\n"),
@@ -114,22 +118,22 @@ impl Configuration {
         put(&self.folder, name, self.layout.extension(), text)
     }
 
-    /// The object, its first hook with a change of that number.
-    fn object(&self, number: usize, change: Option<usize>) -> Value {
+    /// The object as it is now.
+    fn object(&self, number: usize) -> Value {
+        let changes = self.changes.borrow()[number];
         let hook = |index: usize| {
             // One object's first hook, then the next one's: those that are matched have different addresses.
             let matched = index == 0 && number < self.matched;
             let mut rules: Vec<_> = (0..RULES).map(|rule| self::rule(number, index, rule, matched)).collect();
-            let change = change.filter(|_| index == 0);
-            if let Some(change) = change {
-                rules[0]["resources"][0] = format!("changed{change}").into();
-            }
+            let changes = if index == 0 { changes } else { 0 };
+            let resources = rules[0]["resources"].as_array_mut();
+            resources.into_iter().for_each(|all| all.extend((0..changes).map(|change| format!("more{change}").into())));
             json!({
                 "name": format!("hook-{index}.team-{number}.example.com"),
                 "clientConfig": {"url": format!("grpc://{}", self.addresses[number])},
                 "rules": rules,
                 "failurePolicy": "Fail",
-                "timeout": change.map_or("10s".to_owned(), |change| format!("{}ms", 9_000 + change % 1_000)),
+                "timeout": format!("{}ms", 10_000 - changes),
                 "sideEffects": "None",
             })
         };

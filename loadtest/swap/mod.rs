@@ -1,7 +1,7 @@
 //! `swap`: what a swap of the configuration does to the requests under way.
 //!
 //! One `gatepost serve` with many hooks, of which each review concerns one. The generator sends at a fixed rate (open
-//! loop); in every second phase one hook gets another time-out and another rule once a second, so that all is read,
+//! loop); in every second phase one hook gets another time-out and one more resource once a second, so that all is read,
 //! compiled and put in force anew. Quiet phases take turns with them, in which as much is written elsewhere, and the same
 //! files are read once a second and found unchanged; the order alternates.
 

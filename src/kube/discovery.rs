@@ -35,20 +35,23 @@ impl Discoverer {
     /// # Errors
     /// Why it cannot be had.
     pub async fn read(&mut self, client: &Client) -> Result<Option<Served>, KubeError> {
-        let mut changed = false;
-        for (path, last) in PATHS.into_iter().zip(&mut self.last) {
+        let mut read = [None, None];
+        for ((path, last), part) in PATHS.into_iter().zip(&self.last).zip(&mut read) {
             let tag = last.as_ref().and_then(|last| last.tag.as_deref());
             let Some((document, tag)) = client.get_if_changed(path, ACCEPT, tag).await? else { continue };
             let served = match document["kind"].as_str() {
                 Some("APIGroupDiscoveryList") => aggregated(&document),
                 _ => one_by_one(client, path, &document).await?,
             };
-            if last.as_ref().is_none_or(|last| last.served != served) {
-                changed = true;
-            }
             // Documents of the older form stay the same while resources come and go.
             let tag = tag.filter(|_| document["kind"] == "APIGroupDiscoveryList");
-            *last = Some(Part { tag, served });
+            *part = Some(Part { tag, served });
+        }
+        // Not before both have been read: what one of them tells would count as known, and nobody has been told.
+        let mut changed = false;
+        for (last, part) in self.last.iter_mut().zip(read).filter_map(|(last, part)| Some((last, part?))) {
+            changed |= last.as_ref().is_none_or(|last| last.served != part.served);
+            *last = Some(part);
         }
         Ok(changed.then(|| {
             let mut all = Served::default();

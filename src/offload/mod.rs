@@ -11,9 +11,9 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-/// From so many bytes on work is offloaded: less takes a worker below 5 ms at worst (`benches/worst_cases.rs`), and
+/// From so many bytes on work is offloaded: less takes a worker some 5 ms at worst (`benches/worst_cases.rs`), and
 /// handing it over costs some tens of microseconds.
-pub const LARGE: usize = 1 << 20;
+pub const LARGE: usize = 256 << 10;
 
 /// As many at once as there are cores. The others queue, each within its own deadline.
 static TURNS: LazyLock<Semaphore> =

@@ -25,15 +25,19 @@ const MOST_CAUSES: usize = 1000;
 /// (`docs/reference/webhook-semantics.md` §10.2).
 const MOST_WARNINGS: usize = 4096;
 
-/// Where there are very many: those that can reach the client. Whoever merges them then has little to look at, and
-/// little to free.
+/// The characters of a warning that can reach the client, and one more, so that it counts as too long.
+const LONGEST_WARNING: usize = 4096 + 1;
+
+/// Where there are very many, or very long ones: what of them can reach the client. Whoever merges them then has little
+/// to look at, and little to free.
 fn worth_merging(warnings: Vec<String>) -> Vec<String> {
-    if warnings.len() <= MOST_WARNINGS {
+    if warnings.len() <= MOST_WARNINGS && warnings.iter().all(|warning| warning.len() <= LONGEST_WARNING) {
         return warnings;
     }
     let mut seen = HashSet::new();
     let shown = |warning: &&String| !warning.is_empty() && !warning.chars().any(char::is_control);
-    warnings.iter().filter(shown).filter(|warning| seen.insert(*warning)).take(MOST_WARNINGS).cloned().collect()
+    let new = warnings.iter().filter(shown).filter(|warning| seen.insert(*warning)).take(MOST_WARNINGS);
+    new.map(|warning| warning.chars().take(LONGEST_WARNING).collect()).collect()
 }
 
 /// Longest foreign text that goes into an error message, in bytes.
@@ -185,6 +189,13 @@ mod tests {
         assert_eq!(said.warnings, (0..4096).map(|n| format!("w{n}")).collect::<Vec<_>>());
         assert_eq!((said.audit_annotations.len(), said.annotations_left_out), (1000, 99_000));
         assert_eq!(said.denial.unwrap().0.causes.len(), 1000);
+    }
+
+    #[test]
+    fn of_very_long_warnings_as_much_is_kept_as_can_be_shown() {
+        let warnings = vec!["é".repeat(100_000), format!("{}\n", "a".repeat(100_000)), "short".to_owned()];
+        let said = answer(Some(AdmissionResponse { warnings, ..response() })).unwrap();
+        assert_eq!(said.warnings, ["é".repeat(4097), "short".to_owned()]);
     }
 
     #[test]

@@ -59,6 +59,8 @@ struct State {
     serves: Vec<[String; 3]>,
     /// Tells what it serves as apiservers before 1.27 do: one document a version.
     old: bool,
+    /// Of what it serves only the core group is told.
+    core_only: bool,
     asked: Vec<(Asked, String)>,
     watch: Option<mpsc::UnboundedSender<Next>>,
 }
@@ -157,6 +159,11 @@ impl Apiserver {
     /// Tells what it serves as apiservers before 1.27 do.
     pub fn is_old(&self) {
         locked(&self.state).old = true;
+    }
+
+    /// Refuses to tell what it serves beside the core group, or no longer.
+    pub fn tells_the_core_only(&self, only: bool) {
+        locked(&self.state).core_only = only;
     }
 
     fn next(&self, next: Next) {
@@ -276,6 +283,9 @@ fn discovered(state: &Mutex<State>, path: &str, tag: Option<&str>) -> Option<Opt
     if let Some(place) = state.refused.iter().position(|(refused, _)| *refused == Asked::Discovery) {
         let (_, code) = state.refused[place];
         return Some(Some(whole(code, &json!({"kind": "Status", "code": code, "message": "not for you"}))));
+    }
+    if state.core_only && place[0] == "apis" {
+        return Some(Some(whole(503, &json!({"kind": "Status", "code": 503, "message": "not now"}))));
     }
     if asked == Asked::Unchanged {
         return Some(Some("HTTP/1.1 304 Not Modified\r\ncontent-length: 0\r\n\r\n".to_owned()));

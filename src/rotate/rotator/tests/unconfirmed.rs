@@ -100,7 +100,8 @@ async fn what_holds_no_document_is_a_problem_and_lets_nothing_go() {
         ("null", written("null\n")),
         ("a List that ends too early", written("apiVersion: v1\nkind: List\n")),
         ("nothing behind a key", {
-            let head = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: main}\n";
+            let head =
+                "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: main}\n";
             written(&format!("{head}externalAdmissionHooks:\n"))
         }),
         ("nothing behind upstream's key", {
