@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
 use super::access::Place;
-use crate::tls::told::told;
+use crate::tls::told::reason;
 
 /// Name, connection and TLS together. Longer than a read has: what is begun in one may end in the next.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl Dialler {
         let name = ServerName::try_from(host.clone())
             .map_err(|_| NotDialled(format!("{host:?} cannot be the name in a certificate")))?;
         let connecting = TlsConnector::from(Arc::clone(config)).connect(name, stream);
-        let stream = connecting.await.map_err(|error| NotDialled(format!("TLS: {}", told(&error.to_string()))))?;
+        let stream = connecting.await.map_err(|error| NotDialled(format!("TLS: {}", reason(&error))))?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(NotDialled("TLS: it does not offer HTTP/2, which etcd speaks".to_owned()));
         }

@@ -7,8 +7,8 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{Front, clients::Admitted, identity::Identity, limits, linger::linger, listen::Life};
 use crate::{
-    telemetry::Refused,
-    tls::{self, ServerConfig},
+    telemetry::{Refused, Throttle},
+    tls::{self, Failure, Fault, ServerConfig},
 };
 
 /// The first byte of whatever a TLS client says first (RFC 8446, 5.1: handshake).
@@ -50,7 +50,7 @@ pub(super) async fn serve(
         }
         Ok(Ok(Begun::Nothing)) => return,
         Ok(Ok(Begun::Failed(error, stream))) => {
-            tracing::debug!(%error, "a TLS handshake failed");
+            report(&Failure::of(&error), &stream);
             front.gate().metrics.refused(Refused::TlsHandshake);
             return linger(stream).await;
         }
@@ -71,6 +71,16 @@ pub(super) async fn serve(
         Some(_) => front.serve_http1(worker, *stream, admitted.session(), life).await,
         // A client without ALPN shows by its first bytes what it speaks.
         None => front.serve(worker, *stream, &admitted, life).await,
+    }
+}
+
+/// One line a second for each fault, so that those who only try the port do not hide an apiserver that is kept out.
+fn report(failure: &Failure, stream: &TcpStream) {
+    static LINES: [Throttle; Fault::COUNT] = [const { Throttle::new() }; Fault::COUNT];
+    if let Some(held_back) = LINES[failure.fault as usize].pass() {
+        let caller = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |address| address.ip().to_string());
+        let Failure { reason, fix, .. } = failure;
+        tracing::warn!(reason, fix, caller, held_back, "a caller's TLS handshake failed");
     }
 }
 

@@ -25,7 +25,10 @@ use super::{
     socket::{Stream, TLS_BUFFER},
     target::{Target, Tls},
 };
-use crate::model::{Step, Unreachable};
+use crate::{
+    model::{Step, Unreachable},
+    tls::told::reason,
+};
 
 /// A peer that acknowledges nothing for so long is gone, whatever it promised: half-open connections to dead pods
 /// end here (kubernetes/kubernetes#80313). Also how long an idle connection may go without a sign of life.
@@ -68,7 +71,7 @@ pub(super) async fn dial(target: &Target, slot: Slot, means: Means<'_>) -> Resul
 async fn protect(stream: TcpStream, tls: &Tls, until: Instant) -> Result<Stream, String> {
     let handshake = TlsConnector::from(tls.config.clone()).connect(tls.name.clone(), stream);
     let stream = timeout_at(until, handshake).await.map_err(|_| "no answer".to_owned())?;
-    let mut stream = stream.map_err(|error| error.to_string())?;
+    let mut stream = stream.map_err(|error| reason(&error))?;
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     Ok(Stream::Tls(Box::new(stream)))
 }

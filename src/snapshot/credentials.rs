@@ -6,7 +6,7 @@ use super::{
     ReadFile,
     at::At,
     form::Form,
-    pem::{belong_together, certificates, private_key},
+    pem::{authority, belong_together, certificates, private_key},
     problem::quoted,
     value::Value,
 };
@@ -35,7 +35,7 @@ pub(super) fn authorities(at: &At<'_>, form: Form, read: ReadFile<'_>) -> Option
     } else {
         return None;
     };
-    if let Err(what) = certificates(&pem) {
+    if let Err(what) = authority(&pem) {
         place.problem(what, "give at least one certificate (BEGIN CERTIFICATE) of the authority");
     }
     Some(pem)

@@ -13,6 +13,7 @@
 
 mod at;
 mod break_glass;
+pub mod bundle;
 mod bypass;
 mod check;
 mod client_config;

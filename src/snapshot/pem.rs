@@ -6,6 +6,8 @@ use rustls_pki_types::{
     pem::{Error, PemObject},
 };
 
+use super::bundle;
+
 /// The certificates in these bytes, at least one; or why there are none to use.
 pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let mut found = Vec::new();
@@ -17,6 +19,12 @@ pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
         found.push(certificate);
     }
     if found.is_empty() { Err("holds no CERTIFICATE section in PEM".into()) } else { Ok(found) }
+}
+
+/// Is there an authority in these bytes, whatever else is? If not: why.
+pub(super) fn authority(pem: &[u8]) -> Result<(), String> {
+    let is_certificate = |der: CertificateDer<'static>| RootCertStore::empty().add(der).is_ok();
+    if bundle::sections(pem).into_iter().any(is_certificate) { Ok(()) } else { certificates(pem).map(drop) }
 }
 
 /// The private key in these bytes; or why there is none to use.

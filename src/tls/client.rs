@@ -2,20 +2,32 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{
+    ClientConfig,
+    client::{Resumption, danger::ServerCertVerifier},
+};
 use rustls_pki_types::ServerName;
 
-use super::{ALPN_H2, ALPN_HTTP1, TlsError, pem, provider};
+use super::{ALPN_H2, ALPN_HTTP1, TlsError, authorities::Authorities, pem, provider, servers::Servers};
 use crate::model::hook::{EndpointTls, Transport};
 
 /// The system's certificate authorities: read when first needed, and then once for all endpoints of a configuration.
 #[derive(Debug, Default)]
-pub struct SystemRoots(OnceCell<Result<Arc<RootCertStore>, TlsError>>);
+pub struct SystemRoots(OnceCell<Result<Arc<Authorities>, TlsError>>);
 
 impl SystemRoots {
-    fn get(&self) -> Result<Arc<RootCertStore>, TlsError> {
-        self.0.get_or_init(|| system_roots().map(Arc::new)).clone()
+    fn get(&self) -> Result<Arc<Authorities>, TlsError> {
+        self.0.get_or_init(|| Authorities::of_system().map(Arc::new)).clone()
     }
+}
+
+/// Judges servers' certificates as an apiserver does that has this `caBundle`.
+///
+/// # Errors
+/// What is wrong with a bundle in which nothing can be trusted.
+pub fn server_verifier(ca_pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    let authorities = Authorities::of_bundle(ca_pem, "certificate authority")?;
+    Ok(Arc::new(Servers::of(Arc::new(authorities))))
 }
 
 /// The client side of TLS to a hook: ring, TLS 1.3 (1.2 accepted), and by ALPN what the transport can be carried in.
@@ -28,14 +40,15 @@ pub fn client_config(
     system: &SystemRoots,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     ServerName::try_from(&*tls.server_name).map_err(|_| TlsError::BadServerName(tls.server_name.to_string()))?;
-    let roots = match &tls.ca_pem {
-        Some(ca_pem) => Arc::new(pem::authorities(ca_pem, "certificate authority")?),
-        None => system.get()?,
+    let verifier = match &tls.ca_pem {
+        Some(ca_pem) => server_verifier(ca_pem)?,
+        None => Arc::new(Servers::of(system.get()?)),
     };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|error| TlsError::Refused(error.to_string()))?
-        .with_root_certificates(roots);
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
     let mut config = match &tls.client_pem {
         Some((chain_pem, key_pem)) => {
             let chain = pem::certificates(chain_pem, "client certificate")?;
@@ -46,23 +59,13 @@ pub fn client_config(
         }
         None => builder.with_no_client_auth(),
     };
+    // A resumed session shows no certificate: it would outlive one that has ended. Go's client resumes none either.
+    config.resumption = Resumption::disabled();
     config.alpn_protocols = match transport {
         Transport::Grpc => vec![ALPN_H2.to_vec()],
         Transport::Http => vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()],
     };
     Ok(Arc::new(config))
-}
-
-fn system_roots() -> Result<RootCertStore, TlsError> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (added, _unusable) = roots.add_parsable_certificates(found.certs);
-    if added == 0 {
-        let causes: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
-        let cause = if causes.is_empty() { "none are installed".to_owned() } else { causes.join("; ") };
-        return Err(TlsError::NoSystemRoots(cause));
-    }
-    Ok(roots)
 }
 
 #[cfg(test)]

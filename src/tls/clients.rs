@@ -5,38 +5,42 @@ use std::sync::Arc;
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
     client::danger::HandshakeSignatureValid,
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    crypto::{verify_tls12_signature, verify_tls13_signature},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use super::{TlsError, pem, provider, x509};
+use super::{
+    TlsError,
+    authorities::Authorities,
+    provider,
+    trust::Trust,
+    x509::{self, Purpose},
+};
 
-/// Lets in whoever shows a certificate signed by one of these authorities and, unless `names` is empty, having one of
-/// these names.
+/// Lets in whoever shows a certificate that one of these authorities vouches for and, unless `names` is empty, that has
+/// one of these names.
 ///
 /// # Errors
 /// Whatever of the authorities is unusable.
 pub(super) fn verifier(ca_pem: &[u8], names: &[String]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let roots = pem::authorities(ca_pem, "clients' certificate authority")?;
-    let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
-        .build()
-        .map_err(|error| TlsError::Refused(error.to_string()))?;
-    Ok(if names.is_empty() { signed } else { Arc::new(Named { signed, names: names.to_vec() }) })
+    let authorities = Arc::new(Authorities::of_file(ca_pem, "clients' certificate authority")?);
+    let (hints, algorithms) = (authorities.names(), provider().signature_verification_algorithms);
+    let trust = Trust { authorities, purpose: Purpose::Client, algorithms };
+    Ok(Arc::new(Clients { trust, hints, names: names.to_vec() }))
 }
 
-/// Signed, and of one of these names.
+/// Vouched for, and of one of these names; none is any.
 #[derive(Debug)]
-struct Named {
-    signed: Arc<dyn ClientCertVerifier>,
+struct Clients {
+    trust: Trust,
+    hints: Vec<DistinguishedName>,
     names: Vec<String>,
 }
 
-impl ClientCertVerifier for Named {
+impl ClientCertVerifier for Clients {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.signed.root_hint_subjects()
+        &self.hints
     }
 
     fn verify_client_cert(
@@ -45,9 +49,9 @@ impl ClientCertVerifier for Named {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.signed.verify_client_cert(end_entity, intermediates, now)?;
-        if x509::is_named(end_entity, &self.names) {
-            return Ok(verified);
+        self.trust.judge(end_entity, intermediates, now)?;
+        if self.names.is_empty() || x509::is_named(end_entity, &self.names) {
+            return Ok(ClientCertVerified::assertion());
         }
         // The peer is told by the alert access_denied, RFC 8446's own word for "a valid certificate, but not let in".
         Err(CertificateError::ApplicationVerificationFailure.into())
@@ -59,7 +63,7 @@ impl ClientCertVerifier for Named {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed.verify_tls12_signature(message, certificate, signed)
+        verify_tls12_signature(message, certificate, signed, &self.trust.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -68,10 +72,10 @@ impl ClientCertVerifier for Named {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed.verify_tls13_signature(message, certificate, signed)
+        verify_tls13_signature(message, certificate, signed, &self.trust.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signed.supported_verify_schemes()
+        self.trust.algorithms.supported_schemes()
     }
 }

@@ -1,19 +1,27 @@
 //! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
 
+mod authorities;
+mod chain;
 pub mod client;
 mod clients;
+mod distrust;
 pub mod expiry;
+pub mod failure;
 pub mod files;
 pub mod pem;
 pub mod server;
+mod servers;
 pub mod serving;
 pub mod told;
+mod trust;
+mod usage;
 mod x509;
 
 use std::sync::Arc;
 
-pub use client::{SystemRoots, client_config};
+pub use client::{SystemRoots, client_config, server_verifier};
 pub use expiry::{Expiry, Reminder};
+pub use failure::{Failure, Fault};
 pub use files::ServerFiles;
 pub use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
@@ -98,7 +106,9 @@ impl TlsError {
             Self::Unreadable { .. } => "check the path, and that the file may be read",
             Self::NotPem { .. } => "write it again from its origin; PEM is text between BEGIN and END lines",
             Self::Empty { .. } => "check that certificate, key and authority are not mixed up",
-            Self::BadAuthority { .. } => "give the certificate of the authority that signed the peer's, not the peer's",
+            Self::BadAuthority { .. } => {
+                "give the certificate of the authority that signed the peer's, or that very certificate"
+            }
             Self::BadPair { .. } => "give the key the certificate was issued for; a rotation must replace both",
             Self::BadServerName(_) => "give the name in the server's certificate",
             Self::NoSystemRoots(_) => "install the system's ca-certificates, or name an authority in the configuration",

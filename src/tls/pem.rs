@@ -1,6 +1,5 @@
-//! PEM text to certificates, keys and authorities.
+//! PEM text to certificates and keys.
 
-use rustls::RootCertStore;
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer,
     pem::{Error, PemObject},
@@ -31,22 +30,6 @@ pub(super) fn private_key(pem: &[u8], what: &'static str) -> Result<PrivateKeyDe
         Error::Base64Decode(_) => TlsError::NotPem { what, cause: "damaged base64".to_owned() },
         _ => TlsError::NotPem { what, cause: "damaged section".to_owned() },
     })
-}
-
-/// The certificates of a PEM text as the authorities to trust.
-///
-/// # Errors
-/// `NotPem`, `Empty`, `BadAuthority`.
-pub(super) fn authorities(pem: &[u8], what: &'static str) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for (index, certificate) in certificates(pem, what)?.into_iter().enumerate() {
-        roots.add(certificate).map_err(|error| TlsError::BadAuthority {
-            what,
-            number: index + 1,
-            cause: error.to_string(),
-        })?;
-    }
-    Ok(roots)
 }
 
 fn not_pem(what: &'static str, cause: &Error) -> TlsError {

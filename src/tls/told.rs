@@ -1,5 +1,20 @@
 //! Told: what TLS says of a peer, without what differs each second.
 
+use std::io;
+
+use rustls::{CertificateError, Error, OtherError};
+
+/// Why a handshake failed. What we have found wrong with a certificate is told in our words.
+pub fn reason(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(why)))) => {
+            format!("invalid peer certificate: {why}")
+        }
+        _ => told(&error.to_string()).to_owned(),
+    }
+}
+
 /// The words of an error of TLS, without the time at which a certificate was looked at: the same cause is the same text
 /// a second later, and told once.
 pub fn told(error: &str) -> &str {

@@ -1,11 +1,15 @@
-//! What a certificate says of itself: its names, and when it ends. The only place that knows x509-parser.
+//! What a certificate says of itself: its names, when it ends, what trust in it depends on. The only place that knows
+//! x509-parser.
+
+mod facts;
 
 use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
-use super::pem;
+pub(super) use self::facts::{Facts, Purpose, Signed, Unfit, dns_names};
+use crate::snapshot::bundle;
 
 /// Does a certificate have this name: as a common name of its subject, or as a DNS or URI subject alternative name?
 /// Letter by letter: no wildcard stands for another name here.
@@ -43,7 +47,7 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
 
 /// When the first of the certificates in a PEM text ends; `None` where there is none that can be read.
 pub(super) fn first_end(pem_text: &[u8]) -> Option<SystemTime> {
-    pem::certificates(pem_text, "certificate").ok()?.iter().filter_map(end).min()
+    bundle::sections(pem_text).iter().filter_map(end).min()
 }
 
 fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {

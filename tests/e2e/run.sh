@@ -7,6 +7,7 @@
 #   tests/e2e/run.sh --definitions-only  only what kube-apiserver makes of `gatepost crd`
 #   tests/e2e/run.sh --source-only       only Gatepost with its configuration in the cluster
 #   tests/e2e/run.sh --replicas-only     only two of those, and what they tell of themselves there
+#   tests/e2e/run.sh --mutual-only       only kube-apiserver that shows Gatepost a client certificate
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
 # the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
@@ -21,6 +22,7 @@ source ./definitions.sh
 source ./sourcing.sh
 source ./replicas.sh
 source ./runlevels.sh
+source ./mutual.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -44,6 +46,7 @@ begin_cluster
 
 [[ "${1:-}" != --source-only ]] || { sourcing; summary; exit; }
 [[ "${1:-}" != --replicas-only ]] || { replicated; summary; exit; }
+[[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
 ((${#modes[@]} == 0)) || definitions
 [[ "${1:-}" != --definitions-only ]] || { summary; exit; }
 
@@ -81,7 +84,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; }
+((${#modes[@]} == 0)) || { sourcing; replicated; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

@@ -74,9 +74,17 @@ certificates() {
 begin_hooks() {
   start hooks "$work/hook" -cert "$work/hooks.crt" -key "$work/hooks.key" -record
   hooks="$(told hooks 'listening (.*)')"
+  # One with the certificate that README.md makes: it signs itself, and is an authority.
+  mkdir -p "$work/plain"
+  readme="$(sed -n 's/^\$ \(openssl req -x509.*\)/\1/p' ../../README.md)"
+  (cd "$work/plain" && bash -euc "$readme") >"$work/plain.log" 2>&1 ||
+    broken "README.md's openssl command"
+  start plain "$work/hook" -cert "$work/plain/tls.crt" -key "$work/plain/tls.key"
+  plain="$(told plain 'listening (.*)')"
   # Port 1 is nobody's.
   sed -e "s|@HOOKS@|$hooks|" -e "s|@NOBODY@|127.0.0.1:1|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" \
-    -e "s|@OTHER_CA@|$(base64 -w0 "$work/other-ca.crt")|" config/hooks.yaml >"$work/hooks.yaml"
+    -e "s|@OTHER_CA@|$(base64 -w0 "$work/other-ca.crt")|" -e "s|@PLAIN@|$plain|" \
+    -e "s|@PLAIN_CA@|$(base64 -w0 "$work/plain/tls.crt")|" config/hooks.yaml >"$work/hooks.yaml"
 }
 
 # The cluster, ready for static manifests, of which there are none yet.
@@ -126,14 +134,16 @@ described() {
   esac
 }
 
-# Gatepost's folder holds the documents that kube-apiserver had; the labels of namespaces it has from the cluster.
+# begin_gatepost MODE [FLAGS]: its folder holds the documents that kube-apiserver had; the labels of namespaces it has from
+# the cluster.
 begin_gatepost() {
   rm -rf "$work/folder"
   mkdir "$work/folder"
   cp "$work/hooks.yaml" "$work/folder/"
   start gatepost "$gatepost" serve --config "$work/folder" --namespaces-from "$work/cluster/kubeconfig" \
     --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
-    --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl"
+    --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --audit-log "$work/gatepost-audit.jsonl" \
+    "${@:2}"
   told gatepost '(ready generation.*)' >/dev/null
   front="$(told gatepost 'listening tcp (.*)')"
   admin="$(told gatepost 'listening admin (.*)')"

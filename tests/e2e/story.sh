@@ -82,6 +82,9 @@ story() {
   refuses "$mode: an update of a widget is refused" 'not today' in_e2e annotate widget story "e2e.gatepost.dev/widgets=$no"
   allows "$mode: a widget is deleted" in_e2e delete widget story
 
+  allows "$mode: a hook with a plain openssl certificate is asked" asking plain yes
+  refuses "$mode: and what it refuses is refused" 'plain.e2e.gatepost.dev' asking plain yes "plain=$no"
+
   began_hang=$SECONDS
   refuses "$mode: a hook that hangs under Fail refuses" 'strict.e2e.gatepost.dev' make Pod hung 'strict={"do": "hang"}'
   allows "$mode: a hook that hangs under Ignore does not" make Pod hung 'lenient={"do": "hang"}'

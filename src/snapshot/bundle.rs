@@ -1,0 +1,104 @@
+//! Bundle: the certificates in a `caBundle`, found as Go's `AppendCertsFromPEM` finds them.
+//!
+//! What is damaged is passed over, and costs no other certificate: between an END line and the last BEGIN line before it
+//! is one section, whatever stands around. So the certificates that are trusted here are those that an apiserver would
+//! trust.
+
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
+use rustls_pki_types::CertificateDer;
+
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"\n-----END ";
+const DASHES: &[u8] = b"-----";
+
+/// As Go's decoder, which does not look at the bits behind the last byte.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// The content of every sound CERTIFICATE section; whether it is a certificate is not looked at.
+pub fn sections(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    let mut found = Vec::new();
+    let mut rest = pem;
+    while let Some(end) = find(rest, END) {
+        let (before, after) = (&rest[..end], &rest[end + END.len()..]);
+        found.extend(section(before, after).map(CertificateDer::from));
+        rest = after;
+    }
+    found
+}
+
+/// The section between the last BEGIN line and this END line, where it is one of a certificate.
+fn section(before: &[u8], after: &[u8]) -> Option<Vec<u8>> {
+    let begin = before.windows(BEGIN.len()).rposition(|window| window == BEGIN)?;
+    if begin > 0 && before[begin - 1] != b'\n' {
+        return None;
+    }
+    let (label, body) = line(&before[begin + BEGIN.len()..]);
+    let label = label.strip_suffix(DASHES)?;
+    let trailer = line(after).0.strip_prefix(label)?;
+    // Headers are for encrypted keys: no certificate has any.
+    if label != b"CERTIFICATE" || trailer != DASHES || line(body).0.contains(&b':') {
+        return None;
+    }
+    let text: Vec<u8> = body.iter().copied().filter(|byte| !b" \t\r\n".contains(byte)).collect();
+    BASE64.decode(text).ok()
+}
+
+/// The first line, without blanks at its end, and what follows it.
+fn line(text: &[u8]) -> (&[u8], &[u8]) {
+    let (first, rest) = match text.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, &text[text.len()..]),
+    };
+    (first.trim_ascii_end(), rest)
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+
+    fn found(text: &str) -> Vec<Vec<u8>> {
+        sections(text.as_bytes()).iter().map(|section| section.to_vec()).collect()
+    }
+
+    #[test]
+    fn what_is_damaged_costs_no_other_certificate() {
+        let one = vec![vec![1, 2, 3]];
+        let good = |before: &str, after: &str| found(&format!("{before}{GOOD}{after}"));
+        for before in [
+            "",
+            "text\n",
+            "-----BEGIN CERTIFICATE-----\nAQ\n",
+            "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n",
+            "-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n",
+            "-----BEGIN CERTIFICATE-----\nA: b\n\nAQID\n-----END CERTIFICATE-----\n",
+            "-----BEGIN CERTIFICATE-----\nAQID\n-----END OTHER-----\n",
+            "-----BEGIN CERTIFICATE----\nAQID\n-----END CERTIFICATE-----\n",
+        ] {
+            assert_eq!(good(before, ""), one, "{before:?}");
+        }
+        assert_eq!(good("", "-----BEGIN CERTIFICATE-----\nAQ"), one);
+        assert_eq!(found(&GOOD.replace('\n', "\r\n")), one);
+        assert_eq!(found(&GOOD.replace("AQID", "A Q\n\tID ")), one);
+        assert_eq!(found(GOOD.trim_end()), one);
+        assert_eq!(found(&format!("{GOOD}{GOOD}")).len(), 2);
+    }
+
+    #[test]
+    fn two_sections_on_one_line_are_not_taken_apart() {
+        let glued = format!("{}{GOOD}", GOOD.trim_end());
+        assert_eq!(found(&glued), Vec::<Vec<u8>>::new());
+        assert_eq!(found(&format!(" {GOOD}")), Vec::<Vec<u8>>::new());
+        assert_eq!(found("-----BEGIN CERTIFICATE-----\nAQIDBA\n-----END CERTIFICATE-----\n"), Vec::<Vec<u8>>::new());
+    }
+}

@@ -1,0 +1,113 @@
+//! Failure: cause, fault and remedy of a caller's failed handshake.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error};
+
+use super::told::reason;
+
+/// Whose fault a failed handshake of a caller is, as far as it can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller has shown no certificate, where one is asked for.
+    NoCertificate,
+    /// The caller's certificate is not let in.
+    Certificate,
+    /// The caller does not accept our certificate.
+    OurCertificate,
+    /// Anything else: no common version or protocol, garbage, a connection that broke.
+    Other,
+}
+
+/// Why a caller's handshake failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose fault it is.
+    pub fault: Fault,
+    /// What TLS says.
+    pub reason: String,
+    /// What to do about it.
+    pub fix: &'static str,
+}
+
+impl Fault {
+    /// How many there are.
+    pub const COUNT: usize = Self::Other as usize + 1;
+}
+
+impl Failure {
+    /// What a handshake's error comes to.
+    pub fn of(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        let (fault, fix) = inner.map_or((Fault::Other, "see the reason: the connection broke"), judged);
+        Self { fault, reason: reason(error), fix }
+    }
+}
+
+fn judged(error: &Error) -> (Fault, &'static str) {
+    use CertificateError as Wrong;
+    match error {
+        Error::NoCertificatesPresented => (
+            Fault::NoCertificate,
+            "let the kubeconfig of the apiserver's AdmissionConfiguration have a user named as host:port of our URL \
+             (127.0.0.1:9440) with a client certificate; or serve without --client-ca",
+        ),
+        Error::InvalidCertificate(why) => (
+            Fault::Certificate,
+            match why {
+                Wrong::UnknownIssuer => "let --client-ca hold the authority that signed the caller's certificate",
+                Wrong::Expired | Wrong::ExpiredContext { .. } => "renew the caller's certificate",
+                Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "compare the clocks of caller and Gatepost",
+                Wrong::ApplicationVerificationFailure => {
+                    "the certificate has none of the names in --client-name: add its name there, or give the caller \
+                     another certificate"
+                }
+                _ => "give the caller a certificate for clients that an authority in --client-ca has signed",
+            },
+        ),
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::DecryptError,
+        ) => (
+            Fault::OurCertificate,
+            "the caller does not accept our certificate: let it bear the host of our URL (127.0.0.1 as an IP address) \
+             and be in force, and register with --ca-file of the authority that signed it",
+        ),
+        Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            (Fault::Other, "the caller has no version of TLS or no cipher in common with us: see --tls-min")
+        }
+        Error::NoApplicationProtocol => (Fault::Other, "let the caller offer h2 or http/1.1 by ALPN, or nothing"),
+        _ => (Fault::Other, "see the reason: what the caller sends is not TLS as we know it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_handshake_is_told_with_whose_fault_it_is() {
+        let failure = |error: Error| Failure::of(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let certificate = |why: CertificateError| failure(why.into());
+        let alert = |alert| failure(Error::AlertReceived(alert));
+        for (failure, fault, fix) in [
+            (failure(Error::NoCertificatesPresented), Fault::NoCertificate, "127.0.0.1:9440"),
+            (certificate(CertificateError::UnknownIssuer), Fault::Certificate, "--client-ca"),
+            (certificate(CertificateError::Expired), Fault::Certificate, "renew"),
+            (certificate(CertificateError::ApplicationVerificationFailure), Fault::Certificate, "--client-name"),
+            (alert(AlertDescription::UnknownCA), Fault::OurCertificate, "--ca-file"),
+            (alert(AlertDescription::BadCertificate), Fault::OurCertificate, "--ca-file"),
+            (alert(AlertDescription::ProtocolVersion), Fault::Other, "--tls-min"),
+            (failure(Error::NoApplicationProtocol), Fault::Other, "ALPN"),
+        ] {
+            assert_eq!(failure.fault, fault, "{failure:?}");
+            assert!(failure.fix.contains(fix) && !failure.reason.is_empty(), "{failure:?}");
+        }
+        let broken = Failure::of(&io::Error::from(io::ErrorKind::UnexpectedEof));
+        assert_eq!(broken.fault, Fault::Other);
+    }
+}

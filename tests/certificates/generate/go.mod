@@ -1,0 +1,3 @@
+module gatepost.dev/tests/certificates
+
+go 1.26
