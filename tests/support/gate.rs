@@ -27,7 +27,7 @@ pub fn hook(name: &str, url: &str, more: &str) -> String {
 pub fn document(hooks: &[String]) -> String {
     format!(
         "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: test}}\nexternalAdmissionHooks:\n{}",
-        hooks.concat()
+        if hooks.is_empty() { "  []\n".to_owned() } else { hooks.concat() }
     )
 }
 

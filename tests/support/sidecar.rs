@@ -39,7 +39,23 @@ impl Configured {
         let folder = tempfile::tempdir().expect("folder");
         replace(folder.path(), &document(hooks));
         let settings = Settings { read_every: Duration::from_millis(20), ..Settings::local(folder.path()) };
-        Self { running: Sidecar::start(change(settings)).expect("starts"), folder }
+        let started = Self { running: Sidecar::start(change(settings)).expect("starts"), folder };
+        started.until_read_again();
+        started
+    }
+
+    /// A start is over with a second, equal read: until then no hook that is added is probed first. There is none where
+    /// the test reads by itself.
+    fn until_read_again(&self) {
+        const UNCHANGED: &str = "gatepost_config_reads_total{outcome=\"unchanged\"} ";
+        let read = || {
+            let text = self.running.metrics.render().expect("metrics");
+            text.lines().find_map(|line| line.strip_prefix(UNCHANGED)).is_some_and(|count| count != "0")
+        };
+        let began = std::time::Instant::now();
+        while !read() && began.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
     }
 
     /// Puts this text in the place of the configuration.
