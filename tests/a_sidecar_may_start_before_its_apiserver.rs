@@ -57,3 +57,26 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
     assert_eq!(running.current.load().revision.to_string(), "11");
     tokio::task::spawn_blocking(|| drop(running)).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothing_was_read() {
+    let cluster = Cluster::start().await;
+    let mut bad = configuration("bad", "a.example.com");
+    bad["externalAdmissionHooks"][0]["clientConfig"]["url"] = json!("https://me:secret@");
+    cluster.has(CONFIGURATIONS, bad);
+    let folder = tempfile::tempdir().unwrap();
+    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
+    let access = Access::Kubeconfig { path: Some(path), context: None };
+    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None });
+    let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
+    let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
+
+    let caller = caller(running.addresses.tcp).await;
+    let ended = caller.call(grpc(REVIEW), [message(create_pod("1", 1000))]).await;
+    let status = AdmissionReview::decode(&ended.body[5..]).unwrap().response.unwrap().status.expect("refused");
+    assert_eq!(status.code(), 503);
+    let said = status.message();
+    assert!(said.contains("was rejected: admissioncontrolconfigurations/bad: externalAdmissionHooks[0]"), "{said}");
+    assert!(!said.contains("secret") && !said.contains("not been read"), "{said}");
+    tokio::task::spawn_blocking(|| drop(running)).await.unwrap();
+}

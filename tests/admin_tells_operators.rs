@@ -168,6 +168,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         problems: vec![problem],
         revision: gatepost::model::Revision::Store(2),
         since: SystemTime::UNIX_EPOCH,
+        held: Vec::new(),
     }));
     let page_now = page().await;
     assert_eq!(
@@ -181,6 +182,9 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         page_now["rejected"],
         json!({
             "since": "1970-01-01T00:00:00Z",
+            "revision": "2",
+            "whole": true,
+            "held": [],
             "problems": [{ "file": "a.yaml", "path": "x", "what": "is wrong", "fix": "mend it" }],
         })
     );

@@ -42,7 +42,7 @@ const DOORS: [(&str, &[&str]); 15] = [
             "clock/",
             "files/",
             "replicas/replica.rs",
-            "telemetry/audit.rs",
+            "telemetry/audit_file.rs",
             "source/guarded.rs",
         ],
     ),

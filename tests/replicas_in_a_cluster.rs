@@ -15,7 +15,12 @@ use std::{
 use cluster::{CONFIGURATIONS, Cluster, Say, configuration};
 use gatepost::{
     kube::{Access, Client, Connection},
-    replicas::{HookReport, Objects, Report, Seen, Standing, objects::FINALIZER, read},
+    replicas::{
+        HookReport, Objects, Report, Seen, Standing,
+        objects::FINALIZER,
+        read,
+        report::{HeldReport, Rejected},
+    },
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -80,6 +85,7 @@ impl Trial {
             stale: false,
             stopping: false,
             rejected: None,
+            from_last_good: None,
             read_failure: None,
             hooks: vec![hook],
             hooks_left_out: 0,
@@ -175,6 +181,43 @@ async fn a_generation_is_observed_when_the_store_was_read_as_of_it_and_nothing_r
     let condition = |trial: &Trial| trial.object()["status"]["conditions"][0].clone();
     one.tells().await.unwrap();
     assert_eq!((&condition(&trial)["status"], &condition(&trial)["observedGeneration"]), (&json!("True"), &json!(2)));
+}
+
+#[tokio::test]
+async fn each_object_says_whether_it_is_in_force_and_what_stands_in_its_way() {
+    let trial = Trial::begin().await;
+    for name in ["bad", "new"] {
+        let mut object = configuration(name, &format!("{name}.example.com"));
+        object["metadata"]["uid"] = json!(name);
+        object["metadata"]["generation"] = json!(4);
+        trial.cluster.has(CONFIGURATIONS, object);
+    }
+    let mut one = trial.replica("one", false).await;
+    let held = |name: &str, keeps| HeldReport {
+        document: format!("admissioncontrolconfigurations/{name}"),
+        keeps,
+        since: "2026-01-01T00:00:00Z".to_owned(),
+        why: format!("admissioncontrolconfigurations/{name}: x: is wrong; mend it"),
+    };
+    let held = vec![held("bad", true), held("new", false)];
+    let problems: Vec<_> = held.iter().map(|held| held.why.clone()).collect();
+    let since = "2026-01-01T00:00:00Z".to_owned();
+    let (count, held_left_out) = (2, 0);
+    one.report.rejected = Some(Rejected { revision: "12".to_owned(), since, problems, count, held, held_left_out });
+    one.tells().await.unwrap();
+    let object = |name: &str| trial.cluster.stored(CONFIGURATIONS, name).unwrap()["status"].clone();
+    let condition = |name: &str| object(name)["conditions"][0].clone();
+    assert_eq!((&condition("main")["status"], &condition("main")["reason"]), (&json!("True"), &json!("InForce")));
+    assert_eq!(object("main")["replicas"][0]["observedGeneration"], 1, "another one's fault is not its own");
+    for (name, reason, means) in [("bad", "HeldBack", "its last good state stays"), ("new", "LeftOut", "nothing of it")]
+    {
+        let condition = condition(name);
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!(reason)));
+        assert_eq!(condition["observedGeneration"], 4, "it is said of the newest");
+        let message = condition["message"].as_str().unwrap();
+        assert!(message.contains(means) && message.contains("is wrong; mend it"), "{message}");
+        assert_eq!(object(name)["replicas"][0]["observedGeneration"], Value::Null);
+    }
 }
 
 #[tokio::test]

@@ -101,7 +101,8 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
         return case.conclude(&[], Verdict::default(), how);
     }
     if age.is_none_or(|age| age >= STALE_AFTER) && !passage.opens_everything() {
-        return case.refuse(status::stale(age), RequestOutcome::Stale);
+        let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
+        return case.refuse(status::stale(age, rejected.as_deref()), RequestOutcome::Stale);
     }
     let selected = match case.selected().await {
         Ok(selected) => selected,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    live::current::STALE_AFTER,
+    live::{Rejection, current::STALE_AFTER},
     model::{CallFailure, Denial, StatusCause, StatusInfo},
 };
 
@@ -75,16 +75,82 @@ pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
 }
 
-/// The configuration is too old to be trusted.
-pub(super) fn stale(age: Option<Duration>) -> StatusInfo {
-    let how = match age {
-        Some(age) => {
+/// The configuration is too old to be trusted, or there is none: it has never been read, or was rejected.
+pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> StatusInfo {
+    let how = match (age, rejected.map(|rejected| &*rejected.problems)) {
+        (Some(age), _) => {
             format!("was last read {} s ago, more than the {} s allowed", age.as_secs(), STALE_AFTER.as_secs())
         }
-        None => "has not been read yet".to_owned(),
+        (None, Some([first, others @ ..])) => {
+            let more =
+                if others.is_empty() { String::new() } else { format!(" ({} problems in all)", others.len() + 1) };
+            format!(
+                "was rejected: {}{more}",
+                without_quotes(&format!("{}: {}: {}", first.file, first.path, first.what))
+            )
+        }
+        (None, _) => "has not been read yet".to_owned(),
     };
     StatusInfo {
         retry_after_seconds: 1,
         ..failure(503, "LoadingConfiguration", format!("gatepost's configuration {how}; no request is decided on it"))
+    }
+}
+
+/// What is wrong with a configuration, for whoever writes anything at all in the cluster: where and how, never what stands
+/// there. It may be a password in the wrong place.
+fn without_quotes(problem: &str) -> String {
+    /// Characters.
+    const LONGEST: usize = 240;
+    let (mut shown, mut quoted, mut escaped) = (String::new(), false, false);
+    for (count, c) in problem.chars().enumerate() {
+        if count == LONGEST {
+            shown.push('…');
+            break;
+        }
+        match c {
+            '"' if !escaped => {
+                if !quoted {
+                    shown.push('…');
+                }
+                quoted = !quoted;
+            }
+            c if !quoted && !c.is_control() => shown.push(c),
+            _ => {}
+        }
+        escaped = quoted && c == '\\' && !escaped;
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::{model::Revision, snapshot::Problem};
+
+    #[test]
+    fn a_rejected_configuration_is_told_where_and_never_by_what_stands_there() {
+        let problem = |what: &str| Problem {
+            file: "a.yaml".into(),
+            path: "externalAdmissionHooks[0].clientConfig.url".into(),
+            what: what.into(),
+            fix: "write it".into(),
+        };
+        let told = |problems| {
+            let rejected =
+                Rejection { problems, revision: Revision::Store(1), since: SystemTime::UNIX_EPOCH, held: Vec::new() };
+            stale(None, Some(&rejected)).message
+        };
+        assert_eq!(
+            told(vec![problem(r#""https://me:se\"cret@h" is not a URL"#)]),
+            "gatepost's configuration was rejected: a.yaml: externalAdmissionHooks[0].clientConfig.url: … is not a URL; \
+             no request is decided on it"
+        );
+        let long = told(vec![problem(&"x".repeat(9999)), problem("y")]);
+        assert!(long.contains("x… (2 problems in all)") && long.chars().count() < 400, "{long}");
+        assert!(stale(None, None).message.contains("has not been read yet"));
+        assert!(stale(Some(Duration::from_secs(9)), None).message.contains("last read 9 s ago"));
     }
 }

@@ -6,29 +6,30 @@ use std::{
     path::Path,
     sync::Arc,
     thread,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::runtime::Builder;
 
 use super::{
     Running, Settings,
-    listeners::{self, BindError},
+    first::First,
+    listeners::{BindError, Port, UnixPort},
     run::{self, Parts},
     settings::AuditLog,
     unwaited::UnwaitedRuntime,
 };
 use crate::{
     clock::{Moment, slept},
+    files::BlockingReads,
     kube::{Client, KubeError},
     live::{
         Current,
         break_glass::{Place, keeping::look},
     },
     replicas::Replica,
-    rotate::candidate,
     snapshot::{self, Problem},
-    source::{Contents, ReadError},
+    source::{Contents, LastGood, LastGoodFile, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
 };
@@ -100,8 +101,8 @@ impl Sidecar {
             return Err(StartError::NoTls(settings.listen));
         }
         let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
-        let tcp = listeners::tcp(settings.listen, tls.is_some())?;
-        let admin = listeners::tcp(settings.admin, tls.is_some())?;
+        let tcp = Port::bind(settings.listen, tls.is_some(), settings.reuse_port)?;
+        let admin = Port::bind(settings.admin, tls.is_some(), settings.reuse_port)?;
         let audit = open_audit(&settings.audit_log)?.with_hook_messages(settings.audit_hook_messages);
         let runtime = control_runtime()?;
         let mut source = finish(&runtime, settings.source.open())?;
@@ -109,26 +110,25 @@ impl Sidecar {
         let read_at = Moment::now(slept);
         let read = finish(&runtime, source.read());
         let emergency = is_open(&current, read.as_ref().ok(), settings.break_glass_file.as_deref());
-        let first = match read {
-            Ok(contents) => candidate(&contents, settings.on_hazard).map_err(StartError::Invalid).map(Some),
-            Err(error) => Err(error.into()),
-        };
-        let first = match first {
+        let last_good = settings.last_good.clone().map(|path| LastGoodFile::new(path, settings.source.to_string()));
+        let found = last_good.as_ref().and_then(|file| finish(&runtime, found(file, &current)));
+        let First { candidate, kept, as_of } = First::find(&settings, &current, (&read, read_at), found);
+        let candidate = match candidate {
             // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has opened
             // it does not want a sidecar that was restarted to stay away.
             Err(error) if settings.source.may_come_later() || emergency => {
                 tracing::error!(%error, "no configuration yet; trying again every second");
                 None
             }
-            first => first?,
+            candidate => Some(candidate?),
         };
         let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
         let publisher = finish(&runtime, settings.tells.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
-        let uds = settings.uds.as_deref().map(listeners::unix).transpose()?;
-        if first.is_some() {
-            current.stamp_read(read_at);
+        let uds = settings.uds.as_deref().map(|path| UnixPort::bind(path, settings.reuse_port)).transpose()?;
+        if candidate.is_some() {
+            current.stamp_read(as_of);
         }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         Ok(run::start(
@@ -146,10 +146,28 @@ impl Sidecar {
                 cluster,
                 replica,
                 publisher,
+                last_good,
             },
-            first,
+            candidate,
+            kept,
         )?)
     }
+}
+
+/// What was in force when the process before this one ended, as far as that was kept.
+async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
+    /// A disk that takes longer is not waited for.
+    const WITHIN: Duration = Duration::from_secs(5);
+    current.keeps_last_good(file.shown());
+    let theirs = file.clone();
+    let why = match BlockingReads::default().run(WITHIN, move || theirs.read()).await {
+        Ok(Ok(found)) => return found,
+        Ok(Err(error)) => error.to_string(),
+        Err(unread) => unread.to_string(),
+    };
+    tracing::warn!(why, "the last good configuration on disk is not used");
+    current.with_last_good(|state| state.refused = Some(why));
+    None
 }
 
 /// Is anything opened in an emergency, by the source, sound or not, or by the local file?

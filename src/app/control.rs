@@ -12,7 +12,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-use super::{Drained, certificates::Certificates};
+use super::{Drained, certificates::Certificates, saving::Saving};
 use crate::{
     front::{self, Bound, Front, Worker, admin::Admin},
     live::{break_glass::keeping::keep, following::Following},
@@ -33,6 +33,7 @@ pub(super) struct Control {
     pub(super) source: Source,
     pub(super) following: Option<Following>,
     pub(super) publishing: Publishing,
+    pub(super) saving: Option<Saving>,
     pub(super) break_glass_file: Option<PathBuf>,
     pub(super) told: watch::Receiver<bool>,
 }
@@ -52,12 +53,19 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
+        let saving = async {
+            match self.saving {
+                Some(saving) => saving.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let beside = async {
             tokio::join!(
                 source::poll(self.source, read_every, readings),
                 self.rotator.run(read),
                 self.certificates.watch(read_every),
                 following,
+                saving,
                 publishing.run(),
                 keep(current, self.break_glass_file, read_every),
                 self.pages.serve(self.admin, std::future::pending()),

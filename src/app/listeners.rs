@@ -4,10 +4,21 @@ use std::{
     fs, io,
     net::{SocketAddr, TcpListener},
     os::unix::{
-        fs::{FileTypeExt, PermissionsExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use socket2::Socket;
+
+use crate::{
+    front::{
+        Bound,
+        shared_port::{self, SharedPort},
+    },
+    tls::ServerTls,
 };
 
 /// Owner and group may connect; a pod's other containers share the group by `fsGroup`.
@@ -30,6 +41,11 @@ pub enum BindError {
          a loopback address or a unix socket, or give --tls-cert FILE and --tls-key FILE"
     )]
     Insecure(SocketAddr),
+    /// Whoever listens there does not share the port.
+    #[error(
+        "another process listens on {0} and does not share it: both have to be started with --reuse-port, by the same user"
+    )]
+    NotShared(SocketAddr),
     /// The path is taken by something that is not a socket.
     #[error("{} exists and is not a socket; remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
@@ -38,18 +54,75 @@ pub enum BindError {
     InUse(PathBuf),
 }
 
-/// A TCP listener, not blocking.
-///
-/// # Errors
-/// `Refused`; `Insecure` for an address that other machines can reach, unless TLS is spoken there.
-pub fn tcp(address: SocketAddr, tls: bool) -> Result<TcpListener, BindError> {
-    if !is_local(address) && !tls {
-        return Err(BindError::Insecure(address));
+/// A TCP port that is ours, not blocking.
+#[derive(Debug)]
+pub enum Port {
+    /// Ours alone. It listens: whoever connects while we start is served once we have.
+    Own(TcpListener),
+    /// Bound, and not listening yet: another instance may serve there, and has everything until then.
+    Shared(Socket),
+}
+
+impl Port {
+    /// Binds to the address; where `shared`, beside other instances that have done so.
+    ///
+    /// # Errors
+    /// `Refused`; `Insecure` for an address that other machines can reach, unless TLS is spoken there.
+    pub fn bind(address: SocketAddr, tls: bool, shared: bool) -> Result<Self, BindError> {
+        if !is_local(address) && !tls {
+            return Err(BindError::Insecure(address));
+        }
+        let refused = |cause| BindError::Refused { address: address.to_string(), cause };
+        if shared {
+            return shared_port::bind(address).map(Self::Shared).map_err(|cause| match cause.kind() {
+                io::ErrorKind::AddrInUse => BindError::NotShared(address),
+                _ => refused(cause),
+            });
+        }
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok(Self::Own(listener))
     }
-    let refused = |cause| BindError::Refused { address: address.to_string(), cause };
-    let listener = TcpListener::bind(address).map_err(refused)?;
-    listener.set_nonblocking(true).map_err(refused)?;
-    Ok(listener)
+
+    /// The address it is bound to.
+    ///
+    /// # Errors
+    /// The operating system cannot tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Own(listener) => listener.local_addr(),
+            Self::Shared(socket) => socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// For callers; a shared one `at_once`, or when there is something to decide by. To be called on a runtime.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn for_callers(self, tls: Option<Arc<ServerTls>>, at_once: bool) -> io::Result<Bound> {
+        let bound = move |listener| match tls {
+            Some(tls) => Bound::Tls(listener, tls),
+            None => Bound::Tcp(listener),
+        };
+        match self {
+            Self::Own(listener) => tokio::net::TcpListener::from_std(listener).map(bound),
+            Self::Shared(socket) if at_once => shared_port::listening(socket).map(bound),
+            Self::Shared(socket) => {
+                Ok(Bound::Shared(SharedPort::new(move || shared_port::listening(socket).map(bound))))
+            }
+        }
+    }
+
+    /// For operators, at once. To be called on a runtime.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn for_operators(self) -> io::Result<tokio::net::TcpListener> {
+        match self {
+            Self::Own(listener) => tokio::net::TcpListener::from_std(listener),
+            Self::Shared(socket) => shared_port::listening(socket),
+        }
+    }
 }
 
 /// Can only this machine reach it?
@@ -57,26 +130,136 @@ pub fn is_local(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// A listener on a unix socket, not blocking, for owner and group. A socket nobody listens on any more is replaced.
-///
-/// # Errors
-/// `Refused`, `NotASocket`, `InUse`.
-pub fn unix(path: &Path) -> Result<UnixListener, BindError> {
-    let refused = |cause| BindError::Refused { address: path.display().to_string(), cause };
-    match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => return Err(BindError::NotASocket(path.to_owned())),
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => return Err(BindError::InUse(path.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(refused)?,
+/// The path of a unix socket that is ours, not blocking, for owner and group.
+#[derive(Debug)]
+pub enum UnixPort {
+    /// Ours alone.
+    Own(UnixListener, PathBuf),
+    /// A socket beside the path, which another instance may serve until ours takes its place.
+    Shared(Beside),
+}
+
+/// A socket that is to take the place of another.
+#[derive(Debug)]
+pub struct Beside {
+    listener: Option<UnixListener>,
+    /// Where it is now, and where it belongs.
+    now: PathBuf,
+    path: PathBuf,
+}
+
+impl UnixPort {
+    /// Binds. A socket nobody listens on any more is replaced; where `shared`, so will be that of another instance, which
+    /// goes on with the callers that have found it.
+    ///
+    /// # Errors
+    /// `Refused`, `NotASocket`, `InUse`.
+    pub fn bind(path: &Path, shared: bool) -> Result<Self, BindError> {
+        let refused = |cause| BindError::Refused { address: path.display().to_string(), cause };
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => return Err(BindError::NotASocket(path.to_owned())),
+            _ if shared => return Beside::bind(path).map(Self::Shared).map_err(refused),
+            Ok(_) => match UnixStream::connect(path) {
+                Ok(_) => return Err(BindError::InUse(path.to_owned())),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path).map_err(refused)?;
+                }
+                Err(error) => return Err(refused(error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(refused(error)),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(refused(error)),
+        }
+        open(path).map(|listener| Self::Own(listener, path.to_owned())).map_err(refused)
     }
-    let listener = UnixListener::bind(path).map_err(refused)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(UDS_MODE)).map_err(refused)?;
-    listener.set_nonblocking(true).map_err(refused)?;
+
+    /// For callers, and the file that is to be removed at the end; a shared one `at_once`, or when there is something to
+    /// decide by. To be called on a runtime.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn for_callers(self, at_once: bool) -> io::Result<(Bound, SocketFile)> {
+        let (path, beside) = match self {
+            Self::Own(listener, path) => {
+                let file = SocketFile::new(path);
+                file.is_ours_now();
+                return Ok((Bound::Unix(tokio::net::UnixListener::from_std(listener)?), file));
+            }
+            Self::Shared(beside) => (beside.path.clone(), beside),
+        };
+        let file = SocketFile::new(path);
+        let ours = file.clone();
+        let open = move || {
+            let listener = beside.take_place()?;
+            ours.is_ours_now();
+            Ok(Bound::Unix(tokio::net::UnixListener::from_std(listener)?))
+        };
+        let bound = if at_once { open()? } else { Bound::Shared(SharedPort::new(open)) };
+        Ok((bound, file))
+    }
+}
+
+fn open(path: &Path) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(UDS_MODE))?;
+    listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+impl Beside {
+    fn bind(path: &Path) -> io::Result<Self> {
+        let mut now = path.as_os_str().to_owned();
+        now.push(format!(".{}", std::process::id()));
+        let now = PathBuf::from(now);
+        // Of a process by our number that was killed.
+        let _ = fs::remove_file(&now);
+        let listener = Some(open(&now)?);
+        Ok(Self { listener, now, path: path.to_owned() })
+    }
+
+    /// At no moment is there no socket.
+    fn take_place(mut self) -> io::Result<UnixListener> {
+        fs::rename(&self.now, &self.path)?;
+        self.listener.take().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if self.listener.is_some() {
+            let _ = fs::remove_file(&self.now);
+        }
+    }
+}
+
+/// The file of a unix socket of ours: another instance may put its own in its place.
+#[derive(Clone, Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and number.
+    ours: Arc<OnceLock<(u64, u64)>>,
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> Self {
+        Self { path, ours: Arc::default() }
+    }
+
+    fn is_ours_now(&self) {
+        if let Some(identity) = identity(&self.path) {
+            let _ = self.ours.set(identity);
+        }
+    }
+
+    /// Removes it, if it is still ours.
+    pub fn remove(self) {
+        if self.ours.get().is_some_and(|ours| identity(&self.path) == Some(*ours)) {
+            let _ = fs::remove_file(self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 #[cfg(test)]
@@ -85,25 +268,58 @@ mod tests {
 
     #[test]
     fn plaintext_stays_on_this_machine() {
-        assert!(tcp("127.0.0.1:0".parse().unwrap(), false).is_ok());
-        let error = tcp("0.0.0.0:0".parse().unwrap(), false).unwrap_err().to_string();
+        let tcp = |address: &str, tls| Port::bind(address.parse().unwrap(), tls, false);
+        assert!(tcp("127.0.0.1:0", false).is_ok());
+        let error = tcp("0.0.0.0:0", false).unwrap_err().to_string();
         assert!(error.contains("0.0.0.0:0") && error.contains("--tls-cert"), "{error}");
-        assert!(tcp("0.0.0.0:0".parse().unwrap(), true).is_ok());
+        assert!(tcp("0.0.0.0:0", true).is_ok());
+    }
+
+    #[test]
+    fn a_port_is_shared_with_those_who_share_it() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let first = Port::bind(any, false, true).unwrap();
+        assert!(Port::bind(first.address().unwrap(), false, true).is_ok());
+        let alone = Port::bind(any, false, false).unwrap();
+        let error = Port::bind(alone.address().unwrap(), false, true).unwrap_err().to_string();
+        assert!(error.contains("does not share it"), "{error}");
     }
 
     #[test]
     fn a_deserted_socket_is_replaced_and_nothing_else_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gate.sock");
-        let first = unix(&path).unwrap();
+        let first = UnixPort::bind(&path, false).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, UDS_MODE);
-        assert!(matches!(unix(&path), Err(BindError::InUse(_))));
+        assert!(matches!(UnixPort::bind(&path, false), Err(BindError::InUse(_))));
         drop(first);
-        assert!(unix(&path).is_ok(), "nobody listens there any more");
+        assert!(UnixPort::bind(&path, false).is_ok(), "nobody listens there any more");
 
         let file = folder.path().join("file");
         fs::write(&file, "precious").unwrap();
-        assert!(matches!(unix(&file), Err(BindError::NotASocket(_))));
+        for shared in [false, true] {
+            assert!(matches!(UnixPort::bind(&file, shared), Err(BindError::NotASocket(_))));
+        }
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_shared_socket_passes_on_and_the_first_does_not_take_it_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gate.sock");
+        let first = open(&path).unwrap();
+        let file = SocketFile::new(path.clone());
+        file.is_ours_now();
+        let UnixPort::Shared(beside) = UnixPort::bind(&path, true).unwrap() else { panic!("it is shared") };
+        let _early = UnixStream::connect(&path).unwrap();
+        let second = beside.take_place().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, UDS_MODE);
+        let _late = UnixStream::connect(&path).unwrap();
+        assert!(first.accept().is_ok() && second.accept().is_ok());
+        assert!(first.accept().is_err() && second.accept().is_err(), "one each");
+        file.remove();
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(UnixPort::bind(&path, true).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "what took no place is gone");
     }
 }

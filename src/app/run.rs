@@ -4,8 +4,6 @@
 
 use std::{
     io,
-    net::TcpListener,
-    os::unix::net::UnixListener,
     sync::{Arc, OnceLock},
     thread::{self, JoinHandle},
     time::Duration,
@@ -17,19 +15,26 @@ use tokio::{
 };
 
 use super::{
-    Addresses, Running, Settings, UnwaitedRuntime, build::give_way, certificates::Certificates, control::Control,
-    descriptors::Descriptors, listeners, sizing,
+    Addresses, Running, Settings, UnwaitedRuntime,
+    build::give_way,
+    certificates::Certificates,
+    control::Control,
+    descriptors::Descriptors,
+    listeners::{self, Port, UnixPort},
+    saving::Saving,
+    sizing,
 };
 use crate::{
     admit::Gate,
-    front::{Bound, Front, Limits, Worker, admin::Admin},
+    front::{Front, Limits, Worker, admin::Admin},
     hooks::{ConnectionBudget, Resources},
     kube::Client,
     live::{Current, following::Following},
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, Rotator},
-    source::Source,
+    snapshot::Kept,
+    source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
 };
@@ -45,9 +50,9 @@ const LAST_RECORDS: Duration = Duration::from_secs(2);
 pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) tls: Option<Arc<ServerTls>>,
-    pub(super) tcp: TcpListener,
-    pub(super) admin: TcpListener,
-    pub(super) uds: Option<UnixListener>,
+    pub(super) tcp: Port,
+    pub(super) admin: Port,
+    pub(super) uds: Option<UnixPort>,
     pub(super) audit: Audit,
     pub(super) source: Source,
     pub(super) current: Arc<Current>,
@@ -57,13 +62,14 @@ pub(super) struct Parts {
     pub(super) cluster: Option<Client>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
+    /// Where the configuration in force is kept.
+    pub(super) last_good: Option<LastGoodFile>,
 }
 
 /// Starts the threads and puts the first candidate in force, where there is one yet.
-pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Running> {
+pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::Result<Running> {
     let settings = &parts.settings;
-    let addresses =
-        Addresses { tcp: parts.tcp.local_addr()?, uds: settings.uds.clone(), admin: parts.admin.local_addr()? };
+    let addresses = Addresses { tcp: parts.tcp.address()?, uds: settings.uds.clone(), admin: parts.admin.address()? };
     let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
     let following = parts.cluster.map(Following::new);
     let gate = Arc::new(Gate {
@@ -98,6 +104,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         stop,
         ended,
         outcome: Arc::clone(&outcome),
+        audit: Arc::clone(&gate.audit),
         ends_within: settings.max_deadline + END,
         threads: Vec::new(),
     };
@@ -115,23 +122,28 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
     let connections = ConnectionBudget::new(descriptors.hooks);
     observe_connections(&parts.metrics, &connections);
     let resources = Resources::new(budget, connections);
-    let mut rotator = rotator.with_hazards(settings.on_hazard).with_resources(resources);
-    if let Some(first) = first {
-        rotator.put_in_force(first);
+    let mut rotator =
+        rotator.with_hazards(settings.on_hazard).with_invalid(settings.on_invalid).with_resources(resources);
+    let (keeper, news) = watch::channel(None);
+    let saving = parts.last_good.map(|file| Saving { file, current: Arc::clone(&gate.current), news });
+    rotator = rotator.with_kept(kept).with_last_good(saving.is_some().then_some(keeper));
+    if let Some(candidate) = first {
+        rotator.put_in_force(candidate);
     }
 
     let runtime = parts.runtime;
-    let (sockets, admin) = {
+    let (sockets, socket_file, admin) = {
         let _entered = runtime.enter();
-        let tcp = tokio::net::TcpListener::from_std(parts.tcp)?;
-        let mut sockets = vec![match &parts.tls {
-            Some(tls) => Bound::Tls(tcp, Arc::clone(tls)),
-            None => Bound::Tcp(tcp),
-        }];
+        // Whoever reads that we are ready may end the instance that has had the callers so far.
+        let decides = gate.current.load().number > 0;
+        let mut sockets = vec![parts.tcp.for_callers(parts.tls.clone(), decides)?];
+        let mut socket_file = None;
         if let Some(uds) = parts.uds {
-            sockets.push(Bound::Unix(tokio::net::UnixListener::from_std(uds)?));
+            let (socket, file) = uds.for_callers(decides)?;
+            sockets.push(socket);
+            socket_file = Some(file);
         }
-        (sockets, tokio::net::TcpListener::from_std(parts.admin)?)
+        (sockets, socket_file, parts.admin.for_operators()?)
     };
     let break_glass_file = settings.break_glass_file.clone();
     let certificates = Certificates::new(parts.tls.clone(), Arc::clone(&gate.current), Arc::clone(&gate.metrics));
@@ -155,14 +167,14 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>) -> io::Result<Runnin
         source: parts.source,
         following,
         publishing,
+        saving,
         told,
     };
     let read_every = settings.read_every;
-    let socket = settings.uds.clone();
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
         let drained = runtime.block_on(control.run(read_every, &outcome));
-        if let Some(socket) = socket {
-            let _ = std::fs::remove_file(socket);
+        if let Some(file) = socket_file {
+            file.remove();
         }
         drop(runtime);
         over.send_replace(true);

@@ -10,7 +10,10 @@ use std::{
 
 use tokio::sync::{oneshot, watch};
 
-use crate::{live::Current, telemetry::Metrics};
+use crate::{
+    live::Current,
+    telemetry::{Audit, Metrics},
+};
 
 /// Where a sidecar is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub struct Running {
     pub(super) ended: oneshot::Receiver<Drained>,
     /// How the drain went, once that is known; records may still be written out then.
     pub(super) outcome: Arc<OnceLock<Drained>>,
+    /// Where audit records go.
+    pub(super) audit: Arc<Audit>,
     /// By when after it was told to stop everything has ended that can.
     pub(super) ends_within: Duration,
     pub(super) threads: Vec<JoinHandle<()>>,

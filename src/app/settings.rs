@@ -12,7 +12,7 @@ use crate::{
     admit::Reasons,
     kube::Access,
     replicas::{Replica, StatusPlace},
-    rotate::OnHazard,
+    rotate::{OnHazard, OnInvalid},
     source::{Place, poll::READ_EVERY},
     tls::ServerFiles,
 };
@@ -44,6 +44,8 @@ pub struct Settings {
     pub plaintext: bool,
     /// A unix socket where the same is served in plaintext.
     pub uds: Option<PathBuf>,
+    /// Share the ports, and take the unix socket over, with another instance that does so: for a handover.
+    pub reuse_port: bool,
     /// Where `/livez`, `/readyz`, `/metrics` and `/configz` are served: in plaintext on a loopback address, elsewhere
     /// over TLS.
     pub admin: SocketAddr,
@@ -67,10 +69,14 @@ pub struct Settings {
     pub audit_hook_messages: bool,
     /// A local file whose break-glass documents count whatever the source does.
     pub break_glass_file: Option<PathBuf>,
+    /// Where the configuration in force is kept, for the next start.
+    pub last_good: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
     /// What becomes of a configuration that can take the cluster down.
     pub on_hazard: OnHazard,
+    /// What a start makes of documents that cannot be served.
+    pub on_invalid: OnInvalid,
 }
 
 impl Settings {
@@ -101,6 +107,7 @@ impl Settings {
             tls: None,
             plaintext: false,
             uds: None,
+            reuse_port: false,
             admin: Self::ADMIN,
             workers: Self::cores(),
             max_message_bytes: Self::MAX_MESSAGE_BYTES,
@@ -112,8 +119,10 @@ impl Settings {
             audit_log: AuditLog::None,
             audit_hook_messages: false,
             break_glass_file: None,
+            last_good: None,
             reasons: Reasons::First,
             on_hazard: OnHazard::Warn,
+            on_invalid: OnInvalid::Refuse,
         }
     }
 

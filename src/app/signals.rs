@@ -1,14 +1,14 @@
-//! Signals: what tells a process to end.
+//! Signals: what tells a process to end, or to open its audit log anew.
 
-use std::io;
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
-    runtime::Builder,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     time::sleep,
 };
 
-use super::{Drained, Running};
+use super::{Drained, Running, UnwaitedRuntime};
+use crate::{files::BlockingReads, telemetry::Audit};
 
 /// How often a sidecar was told to stop before it had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,39 +19,84 @@ pub enum Told {
     Twice,
 }
 
-/// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a second signal does not
-/// wait for that. What blocks is waited for no longer than the longest deadline and a second.
-///
-/// # Errors
-/// Signals cannot be listened to, or the control plane ended by itself.
-pub fn until_told(mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let told = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        announce(&running);
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
-        }
-        tracing::info!("told to stop: draining; a second signal stops at once");
-        running.begin_to_stop();
-        tokio::select! {
-            biased;
-            drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
-            _ = terminate.recv() => Ok(Told::Twice),
-            _ = interrupt.recv() => Ok(Told::Twice),
-            () = sleep(running.ends_within) => {
-                tracing::error!("something blocks the end, and is not waited for");
-                Ok(Told::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
-            }
-        }
-    });
-    if told.as_ref().is_ok_and(|told| *told == Told::Twice) {
-        tracing::warn!("told to stop twice: reviews under way are cut");
+/// What is listened to from the start on. SIGHUP ends nothing, at no time; SIGTERM and SIGINT end a process that does not
+/// serve yet at once.
+#[derive(Debug)]
+pub struct Signals {
+    runtime: UnwaitedRuntime,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn listen() -> io::Result<Self> {
+        let runtime = UnwaitedRuntime::new()?;
+        let hangup = {
+            let _entered = runtime.enter();
+            signal(SignalKind::hangup())?
+        };
+        Ok(Self { runtime, hangup })
     }
-    // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing to do.
-    std::mem::forget(running);
-    told
+
+    /// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a second signal does not
+    /// wait for that. What blocks is waited for no longer than the longest deadline and a second. Each SIGHUP opens the
+    /// audit log anew.
+    ///
+    /// # Errors
+    /// Signals cannot be listened to, or the control plane ended by itself.
+    pub fn until_told(self, mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
+        let Self { runtime, hangup } = self;
+        let told = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let reopening = tokio::spawn(reopen(hangup, Arc::clone(&running.audit)));
+            announce(&running);
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
+            }
+            tracing::info!("told to stop: draining; a second signal stops at once");
+            running.begin_to_stop();
+            let told = tokio::select! {
+                biased;
+                drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
+                _ = terminate.recv() => Ok(Told::Twice),
+                _ = interrupt.recv() => Ok(Told::Twice),
+                () = sleep(running.ends_within) => {
+                    tracing::error!("something blocks the end, and is not waited for");
+                    Ok(Told::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
+                }
+            };
+            reopening.abort();
+            told
+        });
+        if told.as_ref().is_ok_and(|told| *told == Told::Twice) {
+            tracing::warn!("told to stop twice: reviews under way are cut");
+        }
+        // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing to do.
+        std::mem::forget(running);
+        told
+    }
+}
+
+/// Opens the audit log anew at each hangup.
+async fn reopen(mut hangup: Signal, audit: Arc<Audit>) {
+    /// A file that is opened later is used all the same; only nobody is told.
+    const WITHIN: Duration = Duration::from_secs(5);
+    let reads = BlockingReads::default();
+    while hangup.recv().await.is_some() {
+        let audit = Arc::clone(&audit);
+        match reads.run(WITHIN, move || audit.reopen()).await {
+            Ok(Ok(true)) => tracing::info!("SIGHUP: the audit log is opened anew"),
+            Ok(Ok(false)) => tracing::info!("SIGHUP: there is no audit file to open anew, and nothing else to do"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "SIGHUP: the audit log cannot be opened anew; the former file is kept")
+            }
+            Err(why) => tracing::warn!(%why, "SIGHUP: the audit log is not opened anew yet"),
+        }
+    }
 }

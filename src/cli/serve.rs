@@ -20,10 +20,11 @@ use crate::{
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
-        signals::{self, Told},
+        signals::{Signals, Told},
     },
     kube::Access,
     replicas::{Replica, StatusPlace},
+    rotate::OnInvalid,
     source::Place,
     tls::{Oldest, ServerFiles},
 };
@@ -46,15 +47,17 @@ On stdout, one line for each address once it is bound, then one when the first c
   listening admin 127.0.0.1:9441
   ready generation 1 hooks 3
 
-Stopping:
+Signals:
+  SIGHUP: the audit log is opened anew, as after a rotation; nothing else happens.
   SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews under way are finished, for at most
   --max-deadline and a second. A second signal stops at once. See `gatepost --help` for the exit codes.";
 
 /// Serve reviews, until told to stop
 ///
-/// Reads the configuration every second and puts a changed one in force as a whole, after checking it and probing the
-/// hooks it adds. An invalid change is logged, shown on /configz, and leaves the last good configuration in force. The
-/// very first one has to be good: otherwise its problems are printed and nothing is served.
+/// Reads the configuration every second and puts a changed one in force in one step, after checking it and probing the
+/// hooks it adds. A document (a file, a key, an object) that cannot be served is logged, shown on /configz, and stays in its
+/// last good state; the others go on. The very first configuration has to be good (but see --on-invalid): otherwise its
+/// problems are printed and nothing is served.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Serve {
@@ -92,6 +95,13 @@ pub struct Serve {
     /// A unix socket where callers are served as well, in plaintext (mode 0660)
     #[arg(long, value_name = "PATH")]
     uds: Option<PathBuf>,
+
+    /// Share the ports, and take over the unix socket, with another instance started so by the same user: a handover
+    ///
+    /// The second instance takes connections once its first configuration is in force. When it says "ready", end the
+    /// first one with SIGTERM: it drains, and no connection is refused.
+    #[arg(long)]
+    reuse_port: bool,
 
     /// Where /livez, /readyz, /metrics and /configz are served: in plaintext on loopback, elsewhere over TLS
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::ADMIN)]
@@ -154,6 +164,14 @@ pub struct Serve {
     #[arg(long, value_name = "PATH")]
     break_glass_file: Option<PathBuf>,
 
+    /// A file where the configuration in force is kept (mode 0600, with the keys that it refers to), for the next start
+    ///
+    /// A start uses it while documents of the newest configuration cannot be served, and, within 5 s of the last good read,
+    /// while the source cannot be read. Log, /readyz?verbose, /configz, `gatepost status` and
+    /// gatepost_config_from_last_good say so.
+    #[arg(long, value_name = "PATH")]
+    last_good: Option<PathBuf>,
+
     /// How many reasons a rejection gives: the first, at once, or all, once every hook has answered
     #[arg(long, value_enum, default_value = "first")]
     reasons: ReasonsArg,
@@ -164,8 +182,21 @@ pub struct Serve {
     #[arg(long, value_enum, default_value = "warn")]
     hazards: HazardsArg,
 
+    /// What a start makes of documents that cannot be served: it refuses all of them, or leaves out those alone
+    ///
+    /// While it serves, a document that cannot be served stays in its last good state, and stops no other. "skip" is loud:
+    /// log, /readyz?verbose, /configz, `gatepost status`, gatepost_config_documents_left_out.
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "refuse")]
+    on_invalid: OnInvalidArg,
+
     #[command(flatten)]
     logging: Logging,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnInvalidArg {
+    Refuse,
+    Skip,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -232,11 +263,15 @@ impl Serve {
             Ok(settings) => settings,
             Err(error) => return misused("serve", &error),
         };
+        let signals = match Signals::listen() {
+            Ok(signals) => signals,
+            Err(error) => return complain(&error),
+        };
         let running = match Sidecar::start(settings) {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
-        match signals::until_told(running, announce) {
+        match signals.until_told(running, announce) {
             Ok(told) => told.into(),
             Err(error) => complain(&error),
         }
@@ -267,6 +302,7 @@ impl Serve {
             tls,
             plaintext: self.plaintext,
             uds: self.uds,
+            reuse_port: self.reuse_port,
             admin: self.admin,
             workers: self.workers,
             max_message_bytes: self.max_message_bytes.0,
@@ -278,11 +314,16 @@ impl Serve {
             audit_log: self.audit_log,
             audit_hook_messages: self.audit_hook_messages,
             break_glass_file: self.break_glass_file,
+            last_good: self.last_good,
             reasons: match self.reasons {
                 ReasonsArg::First => Reasons::First,
                 ReasonsArg::All => Reasons::All,
             },
             on_hazard: self.hazards.into(),
+            on_invalid: match self.on_invalid {
+                OnInvalidArg::Refuse => OnInvalid::Refuse,
+                OnInvalidArg::Skip => OnInvalid::Skip,
+            },
             ..Settings::of(source)
         })
     }

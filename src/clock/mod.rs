@@ -4,10 +4,12 @@
 //! seconds before and after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is moved
 //! by setting the wall clock.
 
+mod boot_moment;
 mod pauses;
 
 use std::time::{Duration, Instant};
 
+pub use boot_moment::BootMoment;
 pub use pauses::Pauses;
 
 /// Tells how long the machine has slept since it was started. Only differences mean something.

@@ -199,7 +199,7 @@ fn body(status: StatusCode, kind: &'static str, text: String) -> Response<Full<B
 fn status_of(readiness: Readiness) -> StatusCode {
     match readiness {
         Readiness::Ready => StatusCode::OK,
-        Readiness::NeverRead | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Readiness::NeverRead | Readiness::Rejected | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

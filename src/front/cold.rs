@@ -111,7 +111,7 @@ impl Cold {
     pub(super) async fn refresh_health(&self) {
         let (number, status) = match Readiness::of(&self.current) {
             Readiness::Ready => (1, ServingStatus::Serving),
-            Readiness::NeverRead | Readiness::Draining => (2, ServingStatus::NotServing),
+            Readiness::NeverRead | Readiness::Rejected | Readiness::Draining => (2, ServingStatus::NotServing),
         };
         if self.told.swap(number, Ordering::AcqRel) != number {
             for service in ["", ADMISSION] {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     live::{
-        Current, Departed, FailedRead, LiveHook, Namespaces, Overdue, Rejection, Rotation, Unconfirmed,
+        Current, Departed, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, Rotation, Unconfirmed,
         break_glass::Standing,
     },
     replicas::{Replica, Telling},
@@ -34,6 +34,7 @@ pub(super) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
         "namespaces": known(namespaces, now),
         "rejected": current.rejected().as_deref().map(rejection),
         "unconfirmed": current.unconfirmed().as_deref().map(unconfirmed),
+        "lastGood": current.last_good().as_deref().map(last_good),
         "breakGlass": break_glass(current, now),
         "draining": current.is_draining(),
         "hooks": generation.hooks.iter().map(hook).collect::<Vec<_>>(),
@@ -138,12 +139,38 @@ fn failed_read(failed: &FailedRead) -> Value {
     json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }
 
+/// The last good configuration on disk.
+fn last_good(state: &LastGoodState) -> Value {
+    json!({
+        "path": state.path,
+        "saved": state.saved.map(time),
+        "failure": state.failure,
+        "refused": state.refused,
+        "inUse": state.in_use.as_ref().map(|it| json!({ "written": time(it.written), "why": it.why })),
+    })
+}
+
 fn rejection(rejection: &Rejection) -> Value {
     let problems = rejection
         .problems
         .iter()
         .map(|problem| json!({ "file": problem.file, "path": problem.path, "what": problem.what, "fix": problem.fix }));
-    json!({ "since": time(rejection.since), "problems": problems.collect::<Vec<_>>() })
+    let held = rejection.held.iter().map(|held| {
+        json!({
+            "document": held.document,
+            "inForce": if held.keeps { "last good state" } else { "nothing" },
+            "since": time(held.since),
+            "why": held.problem.to_string(),
+            "problems": held.problems,
+        })
+    });
+    json!({
+        "since": time(rejection.since),
+        "revision": rejection.revision.to_string(),
+        "whole": rejection.is_whole(),
+        "held": held.collect::<Vec<_>>(),
+        "problems": problems.collect::<Vec<_>>(),
+    })
 }
 
 fn time(time: SystemTime) -> String {

@@ -14,6 +14,7 @@ use super::{
     Limits, answer,
     clients::{Admitted, Clients},
     cold::Cold,
+    grace,
     inflight::{Entered, Inflight},
     limits,
     listen::Life,
@@ -115,8 +116,8 @@ impl Front {
     }
 
     /// Serves one connection on the runtime this is polled on, until the caller closes it or `life` ends it: from
-    /// [`Life::Draining`] on, calls under way are finished and no new ones taken. The version of HTTP is told by the
-    /// first bytes.
+    /// [`Life::Draining`] on, calls under way are finished, and new ones taken only in a short [`grace`]. The version of
+    /// HTTP is told by the first bytes.
     pub(super) async fn serve<Io>(
         self: Arc<Self>,
         worker: usize,
@@ -127,11 +128,10 @@ impl Front {
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let session = admitted.session();
-        let mut watched = life.clone();
         let spoken = tokio::select! {
             biased;
             spoken = timeout(limits::HANDSHAKE, sniff::spoken(io)) => spoken,
-            _ = watched.wait_for(|life| *life != Life::Serving) => return,
+            () = grace::over(life.clone(), grace::length(&self.limits)) => return,
             () = session.evicted() => return self.gate.metrics.refused(Refused::Evicted),
         };
         match spoken {

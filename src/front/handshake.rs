@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Instant};
 use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::{Front, clients::Admitted, identity::Identity, limits, linger::linger, listen::Life};
+use super::{Front, clients::Admitted, grace, identity::Identity, limits, linger::linger, listen::Life};
 use crate::{
     telemetry::{Refused, Throttle},
     tls::{self, Failure, Fault, ServerConfig},
@@ -34,12 +34,11 @@ pub(super) async fn serve(
     mut admitted: Admitted,
     life: watch::Receiver<Life>,
 ) {
-    let mut watched = life.clone();
     let session = Arc::clone(admitted.session());
     let begun = tokio::select! {
         biased;
         begun = timeout(limits::HANDSHAKE, begin(stream, config, front.buffers().tls)) => begun,
-        _ = watched.wait_for(|life| *life != Life::Serving) => return,
+        () = grace::over(life.clone(), grace::length(front.limits())) => return,
         () = session.evicted() => return front.gate().metrics.refused(Refused::Evicted),
     };
     let stream = match begun {

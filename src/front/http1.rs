@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, sync::Arc};
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,6 +15,7 @@ use tokio::{
 use super::{
     Front,
     body::Body,
+    grace,
     head::{self, Route},
     keepalive, limits,
     linger::linger,
@@ -34,13 +35,19 @@ impl Front {
         worker: usize,
         io: Io,
         session: &Arc<Session>,
-        mut life: watch::Receiver<Life>,
+        life: watch::Receiver<Life>,
     ) where
         Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|request: Request<Incoming>| {
-            let (front, session) = (Arc::clone(&self), Arc::clone(session));
-            Box::pin(async move { Ok::<_, Infallible>(front.reply(&session, worker, request).await.map(Full::new)) })
+            let (front, session, life) = (Arc::clone(&self), Arc::clone(session), life.clone());
+            Box::pin(async move {
+                let mut reply = front.reply(&session, worker, request).await.map(Full::new);
+                if *life.borrow() != Life::Serving {
+                    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(reply)
+            })
         });
         let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -50,7 +57,8 @@ impl Front {
             // Verdicts stay what they are until they are written, and are not copied into a buffer.
             .writev(true)
             .serve_connection(TokioIo::new(io), service);
-        let mut draining = pin!(async move { life.wait_for(|life| *life != Life::Serving).await.map(drop) });
+        // Until then the peer may not know, and be asking: its request is answered, and the answer says that it is the last.
+        let mut draining = pin!(grace::over(life.clone(), grace::length(self.limits())));
         let mut evicted = pin!(session.evicted());
         let mut beat = interval(keepalive::EVERY);
         let (mut told, mut making_room) = (false, false);
@@ -58,7 +66,7 @@ impl Front {
             tokio::select! {
                 biased;
                 ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
-                _ = &mut draining, if !told => {
+                () = &mut draining, if !told => {
                     told = true;
                     Pin::new(&mut connection).graceful_shutdown();
                 }

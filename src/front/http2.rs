@@ -18,6 +18,7 @@ use super::{
     body::Body,
     call,
     flood::Metered,
+    grace,
     head::{self, Route},
     keepalive::{self, Beat, Keepalive},
     limits,
@@ -62,7 +63,7 @@ impl Front {
         let begun = tokio::select! {
             biased;
             begun = timeout(limits::HANDSHAKE, handshake) => begun,
-            _ = &mut draining => return,
+            () = grace::over(life.clone(), grace::length(self.limits())) => return,
             () = &mut evicted => return metrics.refused(Refused::Evicted),
         };
         let mut connection = match begun {

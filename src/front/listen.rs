@@ -1,62 +1,35 @@
 //! Accept, hand out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS handshake is made by the
 //! worker that serves the connection, so that a slow or hostile one holds up nobody.
 //!
-//! One accept loop a socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` would save the
-//! hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of connections for
-//! hours, and a hash easily puts all of them on one core. A hand-over costs microseconds, once in a connection's life.
+//! One accept loop a socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` for each worker would
+//! save the hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of
+//! connections for hours, and a hash easily puts all of them on one core. A hand-over costs microseconds, once in a
+//! connection's life. ([`SharedPort`] is for another process on the same port.)
 
 use std::{
     convert::Infallible,
     io,
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{mpsc, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
 
 use super::{
-    Front, Worker,
-    clients::{Admitted, NoRoom},
-    handshake,
-    identity::Identity,
-    worker::{Serving, least_busy},
+    Bound, Front, Worker, bound::Accepted, clients::NoRoom, identity::Identity, shared_port::SETTLE, worker::least_busy,
 };
-use crate::{
-    telemetry::{Reading, Refused, Throttle},
-    tls::{ServerConfig, ServerTls},
-};
+use crate::telemetry::{Reading, Refused, Throttle};
 
-/// A silent peer is asked whether it is still there after this.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 /// First and longest pause after an accept that failed for want of resources.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// How long connections that were cut may take to be gone.
 const CUT: Duration = Duration::from_millis(200);
-
-/// A bound socket.
-#[derive(Debug)]
-pub enum Bound {
-    /// TCP, plaintext.
-    Tcp(TcpListener),
-    /// TCP, with what is in force of TLS when a connection comes.
-    Tls(TcpListener, Arc<ServerTls>),
-    /// A unix socket.
-    Unix(UnixListener),
-}
-
-/// An accepted connection, not yet tied to a runtime.
-enum Accepted {
-    Tcp(std::net::TcpStream),
-    Tls(std::net::TcpStream, Arc<ServerConfig>),
-    Unix(std::os::unix::net::UnixStream),
-}
 
 /// The life of a server, as its connections see it.
 ///
@@ -92,21 +65,25 @@ pub async fn serve(
     let workers: Arc<[_]> = workers.into();
     let counted = Arc::clone(&workers);
     front.gate().metrics.observe(Reading::OpenConnections, move || Some(open(&counted) as f64));
-    let mut accepting = JoinSet::new();
+    let (close, closed) = watch::channel(false);
+    let (mut accepting, mut following) = (JoinSet::new(), JoinSet::new());
     for socket in sockets {
         let door = Door {
             front: Arc::clone(&front),
             workers: Arc::clone(&workers),
             life: watched.clone(),
+            closed: closed.clone(),
             alive: alive.clone(),
         };
-        accepting.spawn(door.accept(socket));
+        accepting.spawn(door.serve(socket));
     }
-    accepting.spawn(follow_readiness(Arc::clone(&front)));
+    following.spawn(follow_readiness(Arc::clone(&front)));
     drop(alive);
     shutdown.await;
     front.gate().current.drain();
-    accepting.shutdown().await;
+    close.send_replace(true);
+    while accepting.join_next().await.is_some() {}
+    following.shutdown().await;
     // Whoever watches our health should hear of it before the stream ends.
     front.cold().refresh_health().await;
     life.send_replace(Life::Draining);
@@ -134,11 +111,42 @@ struct Door {
     front: Arc<Front>,
     workers: Arc<[Arc<Worker>]>,
     life: watch::Receiver<Life>,
+    closed: watch::Receiver<bool>,
     alive: mpsc::Sender<Infallible>,
 }
 
 impl Door {
-    async fn accept(self, socket: Bound) {
+    /// Until it is closed, and what has come by then is handed out.
+    async fn serve(self, socket: Bound) {
+        let mut closed = self.closed.clone();
+        let mut closed = pin!(closed.wait_for(|closed| *closed));
+        let socket = match socket {
+            Bound::Shared(port) => {
+                let opened = tokio::select! {
+                    _ = &mut closed => return,
+                    opened = port.opened(&self.front.gate().current) => opened,
+                };
+                match opened {
+                    Ok(socket) => socket,
+                    Err(error) => return tracing::error!(%error, "cannot listen: no caller is served on this socket"),
+                }
+            }
+            socket => socket,
+        };
+        tokio::select! {
+            _ = &mut closed => {}
+            () = self.accept(&socket) => {}
+        }
+        if socket.turn_away() {
+            let _ = timeout(SETTLE, self.accept(&socket)).await;
+        }
+        // Who waits in the queue has been told that it is connected, and would be reset.
+        if let Err(error) = socket.close(|accepted, identity| self.hand_out(accepted, identity)) {
+            tracing::warn!(%error, "connections that wait to be accepted are lost");
+        }
+    }
+
+    async fn accept(&self, socket: &Bound) {
         let mut pause = PAUSE.0;
         loop {
             match socket.accept().await {
@@ -194,60 +202,4 @@ impl Door {
             drop(alive);
         });
     }
-}
-
-impl Bound {
-    async fn accept(&self) -> io::Result<(Accepted, Identity)> {
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
-                Ok((Accepted::Tcp(stream.into_std()?), Identity::of(peer.ip())))
-            }
-            Self::Tls(listener, tls) => {
-                let (stream, peer) = listener.accept().await?;
-                Ok((Accepted::Tls(stream.into_std()?, tls.front()), Identity::of(peer.ip())))
-            }
-            Self::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                let identity = stream.peer_cred().map_or(Identity::Unix, |peer| Identity::User(peer.uid()));
-                Ok((Accepted::Unix(stream.into_std()?), identity))
-            }
-        }
-    }
-}
-
-impl Accepted {
-    /// Ties the connection to the runtime this is polled on, and serves it there.
-    async fn serve(
-        self,
-        front: Arc<Front>,
-        worker: usize,
-        admitted: Admitted,
-        life: watch::Receiver<Life>,
-        _serving: Serving,
-    ) -> io::Result<()> {
-        let mut over = life.clone();
-        let over = async move { over.wait_for(|life| *life == Life::Over).await.map(drop) };
-        match self {
-            Self::Tcp(stream) => {
-                let stream = tuned(stream)?;
-                tokio::select! { () = front.serve(worker, stream, &admitted, life) => {}, _ = over => {} }
-            }
-            Self::Tls(stream, config) => {
-                let stream = tuned(stream)?;
-                tokio::select! { () = handshake::serve(front, worker, stream, config, admitted, life) => {}, _ = over => {} }
-            }
-            Self::Unix(stream) => {
-                let stream = UnixStream::from_std(stream)?;
-                tokio::select! { () = front.serve(worker, stream, &admitted, life) => {}, _ = over => {} }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn tuned(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
-    TcpStream::from_std(stream)
 }

@@ -7,6 +7,7 @@
 pub mod admin;
 mod answer;
 mod body;
+mod bound;
 mod call;
 mod caught;
 mod clients;
@@ -15,6 +16,7 @@ mod configz;
 mod connection;
 mod duration;
 mod flood;
+mod grace;
 mod handshake;
 mod head;
 mod http1;
@@ -39,6 +41,7 @@ mod refusal;
 mod reply;
 mod session;
 mod share;
+pub mod shared_port;
 mod sniff;
 mod stall_limit;
 #[cfg(test)]
@@ -47,7 +50,9 @@ mod unsent;
 mod webhook;
 pub mod worker;
 
+pub use bound::Bound;
 pub use connection::Front;
 pub use limits::Limits;
-pub use listen::{Bound, Drained};
+pub use listen::Drained;
+pub use shared_port::SharedPort;
 pub use worker::Worker;

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     admit::Gate,
-    live::{Current, LiveHook, Namespaces},
+    live::{Current, LastGoodState, LiveHook, Namespaces},
     telemetry::{Audit, Reading},
 };
 
@@ -19,6 +19,8 @@ pub enum Readiness {
     Ready,
     /// Not yet: the configuration has never been read.
     NeverRead,
+    /// Not yet: what was read is not sound.
+    Rejected,
     /// Not any longer: the process is about to end.
     Draining,
 }
@@ -30,12 +32,15 @@ impl Readiness {
         if current.is_draining() {
             Self::Draining
         } else if current.age(Instant::now()).is_none() {
-            Self::NeverRead
+            if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
         } else {
             Self::Ready
         }
     }
 }
+
+/// Documents that are held back, a line each.
+const MOST_HELD: usize = 20;
 
 /// What is amiss without making us unready, a line each: what `/readyz?verbose` adds.
 pub(super) fn degradations(current: &Current) -> Vec<String> {
@@ -46,7 +51,26 @@ pub(super) fn degradations(current: &Current) -> Vec<String> {
     }
     if let Some(rejected) = current.rejected() {
         let count = rejected.problems.len();
-        lines.push(format!("configuration: the newest is rejected ({count} problems), an older one is in force"));
+        if rejected.is_whole() {
+            let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
+            lines.push(format!("configuration: the newest is rejected ({count} problems), {instead}"));
+            lines.extend(rejected.problems.first().map(|problem| format!("configuration: {problem}")));
+        }
+        for held in rejected.held.iter().take(MOST_HELD) {
+            let (document, since) = (&held.document, humantime::format_rfc3339_seconds(held.since));
+            lines.push(format!("document {document}: held back since {since}, {}: {}", held.means(), held.problem));
+        }
+        if let Some(more) = rejected.held.len().checked_sub(MOST_HELD).filter(|more| *more > 0) {
+            lines.push(format!("configuration: {more} more documents are held back, see /configz"));
+        }
+    }
+    if let Some(state) = current.last_good() {
+        if let Some(in_use) = &state.in_use {
+            let written = humantime::format_rfc3339_seconds(in_use.written);
+            lines.push(format!("configuration: from the last good one on disk, of {written}, as {}", in_use.why));
+        }
+        lines.extend(state.failure.iter().map(|why| format!("last good configuration: not kept: {why}")));
+        lines.extend(state.refused.iter().map(|why| format!("last good configuration: not used at the start: {why}")));
     }
     for live in &current.load().hooks {
         let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_means()) else { continue };
@@ -62,6 +86,7 @@ impl fmt::Display for Readiness {
         f.write_str(match self {
             Self::Ready => "ok",
             Self::NeverRead => "not ready: the configuration has not been read yet",
+            Self::Rejected => "not ready: the configuration is rejected, see /configz",
             Self::Draining => "not ready: shutting down",
         })
     }
@@ -84,6 +109,19 @@ pub(super) fn observe(gate: &Gate) {
         Reading::ConfigRejected,
         reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
     );
+    let held = |count: fn((usize, usize)) -> usize| {
+        move |current: &Current| {
+            let counts = current.rejected().map(|rejected| rejected.counts()).unwrap_or_default();
+            Some(count(counts) as f64)
+        }
+    };
+    metrics.observe(Reading::DocumentsHeldBack, reading(current, held(|(kept, _)| kept)));
+    metrics.observe(Reading::DocumentsLeftOut, reading(current, held(|(_, left_out)| left_out)));
+    let kept = |which: fn(&LastGoodState) -> bool| {
+        move |current: &Current| current.last_good().map(|state| f64::from(u8::from(which(&state))))
+    };
+    metrics.observe(Reading::ConfigFromLastGood, reading(current, kept(|state| state.in_use.is_some())));
+    metrics.observe(Reading::LastGoodUnwritten, reading(current, kept(|state| state.failure.is_some())));
     let hooks = |which: fn(&LiveHook) -> bool| {
         move |current: &Current| Some(current.load().hooks.iter().filter(|live| which(live)).count() as f64)
     };

@@ -10,27 +10,12 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{BreakGlasses, Departed, Entered, Generation, entered::Newest};
-use crate::{
-    clock::{Moment, Slept, slept},
-    model::Revision,
-    snapshot::{Problem, Relaxation},
-};
+use super::{BreakGlasses, Departed, Entered, Generation, LastGoodState, Rejection, Unconfirmed, entered::Newest};
+use crate::clock::{Moment, Slept, slept};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
-
-/// A configuration that was read but not put in force because it is invalid; an older one stays.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    /// Everything that is wrong with it.
-    pub problems: Vec<Problem>,
-    /// What the source calls that state.
-    pub revision: Revision,
-    /// When it was first seen.
-    pub since: SystemTime,
-}
 
 /// The reads that have failed since the last good one. What is in force stays, and grows old.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,18 +26,6 @@ pub struct FailedRead {
     pub since: SystemTime,
     /// How many.
     pub count: u64,
-}
-
-/// A configuration that was read, is sound, and enforces less than what is in force, from a source that cannot say
-/// whether it was read whole: a second equal read puts it in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unconfirmed {
-    /// What it would no longer enforce.
-    pub relaxations: Vec<Relaxation>,
-    /// What the source calls that state.
-    pub revision: Revision,
-    /// Since when the source has held something that waits so.
-    pub since: SystemTime,
 }
 
 /// The generation in force, swapped as one, read without a lock.
@@ -72,6 +45,7 @@ pub struct Current {
     observed: AtomicU64,
     departed: ArcSwap<Vec<Departed>>,
     break_glass: BreakGlasses,
+    last_good: ArcSwapOption<LastGoodState>,
 }
 
 impl Current {
@@ -95,6 +69,7 @@ impl Current {
             observed: AtomicU64::new(0),
             departed: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
+            last_good: ArcSwapOption::empty(),
         }
     }
 
@@ -179,6 +154,25 @@ impl Current {
     /// Says what waits for a second equal read, or that nothing does.
     pub fn set_unconfirmed(&self, unconfirmed: Option<Unconfirmed>) {
         self.unconfirmed.store(unconfirmed.map(Arc::new));
+    }
+
+    /// What is known of the last good configuration on disk; `None` where none is kept.
+    pub fn last_good(&self) -> Option<Arc<LastGoodState>> {
+        self.last_good.load_full()
+    }
+
+    /// Says that one is kept, and where.
+    pub fn keeps_last_good(&self, path: String) {
+        self.last_good.store(Some(Arc::new(LastGoodState { path, ..LastGoodState::default() })));
+    }
+
+    /// Changes what is known of it, where one is kept.
+    pub fn with_last_good(&self, change: impl FnOnce(&mut LastGoodState)) {
+        if let Some(state) = self.last_good() {
+            let mut state = LastGoodState::clone(&state);
+            change(&mut state);
+            self.last_good.store(Some(Arc::new(state)));
+        }
     }
 
     /// The process is about to end: not ready any longer, requests are still answered.

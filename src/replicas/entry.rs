@@ -1,15 +1,18 @@
 //! Entry: a report as it stands in the status of configuration objects, a share in each; both ways.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::{Duration, SystemTime},
 };
 
 use serde_json::Value;
 
-use super::{HookReport, Report, Seen, Silent, Standing, report::Rejected};
+use super::{
+    HookReport, Report, Seen, Silent, Standing,
+    report::{HeldReport, Rejected},
+};
 use crate::{
-    snapshot::schema::status::{HookState, HookStatus, Replica},
+    snapshot::schema::status::{HeldDocument, HookState, HookStatus, Replica, Stays},
     source::kubernetes::configuration_file,
 };
 
@@ -24,7 +27,12 @@ pub(super) struct Shares<'a> {
     names: BTreeSet<&'a str>,
     /// The object that holds what belongs to none.
     first: Option<&'a str>,
+    /// The documents that are held back.
+    held: HashMap<&'a str, &'a HeldReport>,
 }
+
+/// Begins what is told of an object that nothing is wrong with, while nothing of the newest configuration is in force.
+const BLOCKED: &str = "not in force, because of another: ";
 
 /// What is known of the object that an entry is for.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +52,17 @@ impl<'a> Shares<'a> {
         let staying: BTreeSet<_> = objects.filter(|(_, deleted)| !deleted).map(|(name, _)| name).collect();
         let names = if staying.is_empty() { all.collect() } else { staying };
         let first = names.first().copied();
-        Self { report, names, first }
+        let held = report.rejected.iter().flat_map(|rejected| &rejected.held);
+        let held = held.map(|held| (&*held.document, held)).collect();
+        Self { report, names, first, held }
+    }
+
+    /// Is the newest state of the object that was read in force there?
+    pub(super) fn is_in_force(&self, name: &str) -> bool {
+        let held = |rejected: &Rejected| {
+            rejected.is_whole() || rejected.held_left_out > 0 || self.held.contains_key(&*configuration_file(name))
+        };
+        self.report.generation > 0 && !self.report.rejected.as_ref().is_some_and(held)
     }
 
     /// The entry for this object.
@@ -55,6 +73,13 @@ impl<'a> Shares<'a> {
         let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
         let others: Vec<_> = others.filter_map(|hook| status(hook, Some(&hook.configuration))).collect();
         let rejected = report.rejected.as_ref();
+        let held = self.held.get(&*configuration_file(about.name));
+        let is_ours = |document: &str| {
+            document.strip_prefix(&configuration_file("")).is_some_and(|name| self.names.contains(name))
+        };
+        let others_held = self.held.values().filter(|held| first && !is_ours(&held.document));
+        let mut others_held: Vec<_> = others_held.map(|held| held_document(held)).collect();
+        others_held.sort_by(|a, b| a.document.cmp(&b.document));
         // One whose namesake hides it may ask what the other does not.
         let unclear = report.hooks_left_out > 0 || report.stale || report.contested;
         let used = own.iter().any(|hook| hook.state != Standing::Gone);
@@ -72,7 +97,11 @@ impl<'a> Shares<'a> {
             age_seconds: report.age_seconds,
             stale: Some(report.stale),
             stopping: report.stopping.then_some(true),
-            rejected: rejected.map(|rejected| self.problems(rejected, about.name)),
+            rejected: rejected.and_then(|rejected| self.problems(rejected, about.name)),
+            held: held.map(|held| stays(held)),
+            held_since: held.map(|held| held.since.clone()),
+            others_held: Some(others_held).filter(|held| !held.is_empty()),
+            from_last_good: report.from_last_good.clone(),
             rejected_revision: rejected.map(|rejected| rejected.revision.clone()),
             rejected_since: rejected.map(|rejected| rejected.since.clone()),
             draining: Some(own.iter().any(|hook| hook.state == Standing::Draining)),
@@ -82,14 +111,36 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// The problems of this object; where it is the first, also those of no object.
-    fn problems(&self, rejected: &Rejected, name: &str) -> Vec<String> {
+    /// Why this object is not in force in its newest state; where it is the first, also the problems of no object, where
+    /// nothing is.
+    fn problems(&self, rejected: &Rejected, name: &str) -> Option<Vec<String>> {
+        if !rejected.is_whole() {
+            return self.held.get(&*configuration_file(name)).map(|held| vec![held.why.clone()]);
+        }
         let of = |problem: &str, name: &str| problem.starts_with(&format!("{}: ", configuration_file(name)));
         let nobody_s = |problem: &str| !self.names.iter().any(|name| of(problem, name));
         let first = self.first == Some(name);
         let problems = rejected.problems.iter().filter(|problem| of(problem, name) || first && nobody_s(problem));
-        problems.cloned().collect()
+        let own: Vec<_> = problems.cloned().collect();
+        match (own.is_empty(), rejected.problems.first()) {
+            (true, Some(other)) => Some(vec![format!("{BLOCKED}{other}")]),
+            _ => Some(own),
+        }
     }
+}
+
+fn stays(held: &HeldReport) -> Stays {
+    if held.keeps { Stays::LastGood } else { Stays::Nothing }
+}
+
+fn held_document(held: &HeldReport) -> HeldDocument {
+    let HeldReport { document, since, why, .. } = held.clone();
+    HeldDocument { document, stays: stays(held), since, why }
+}
+
+/// Is an object that says this blocked by another?
+pub(super) fn is_blocked(problem: &str) -> bool {
+    problem.starts_with(BLOCKED)
 }
 
 fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> {
@@ -166,13 +217,32 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
             }
         }
     }
-    let rejecting: Vec<_> = live.iter().filter(|entry| entry.rejected.is_some()).collect();
-    let problems: Vec<_> = rejecting.iter().flat_map(|entry| entry.rejected.iter().flatten().cloned()).collect();
+    let rejecting: Vec<_> = live.iter().filter(|entry| entry.rejected_revision.is_some()).collect();
+    let problems = rejecting.iter().flat_map(|entry| entry.rejected.iter().flatten());
+    let problems: Vec<_> = problems.filter(|problem| !is_blocked(problem)).cloned().collect();
+    let held = entries.iter().filter(|(_, entry)| is_live(entry, now)).flat_map(|(object, entry)| {
+        let own = entry.held.map(|stays| HeldReport {
+            document: configuration_file(name(object)),
+            keeps: stays == Stays::LastGood,
+            since: entry.held_since.clone().unwrap_or_default(),
+            why: entry.rejected.iter().flatten().next().cloned().unwrap_or_default(),
+        });
+        let others = entry.others_held.iter().flatten().map(|held| HeldReport {
+            document: held.document.clone(),
+            keeps: held.stays == Stays::LastGood,
+            since: held.since.clone(),
+            why: held.why.clone(),
+        });
+        own.into_iter().chain(others)
+    });
+    let held: Vec<_> = held.collect();
     let rejected = rejecting.first().map(|entry| Rejected {
         revision: entry.rejected_revision.clone().unwrap_or_default(),
         since: entry.rejected_since.clone().unwrap_or_default(),
-        count: problems.len(),
+        count: problems.len().max(held.len()),
         problems,
+        held,
+        held_left_out: 0,
     });
     Some(Report {
         replica: oldest.name.clone(),
@@ -187,6 +257,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         stale: live.iter().any(|entry| entry.stale != Some(false)),
         stopping: live.iter().any(|entry| entry.stopping == Some(true)),
         rejected,
+        from_last_good: oldest.from_last_good.clone(),
         read_failure: None,
         hooks: told,
         hooks_left_out: missing.map(hooks).sum(),

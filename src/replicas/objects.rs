@@ -150,7 +150,7 @@ impl Objects {
             known.generation = (head.generation, revision);
         }
         let read = report.observed.is_some_and(|observed| observed >= known.generation.1);
-        if read && report.rejected.is_none() && report.generation > 0 {
+        if read && shares.is_in_force(head.name) {
             known.adopted = Some(head.generation);
         }
         self.busy |= !read;

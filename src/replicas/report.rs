@@ -49,6 +49,9 @@ pub struct Report {
     /// The newest configuration, where that was rejected.
     #[serde(default)]
     pub rejected: Option<Rejected>,
+    /// The last good configuration on disk is in use, or a document of it: since when it was in force first, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_last_good: Option<String>,
     /// Why the configuration cannot be read now.
     #[serde(default)]
     pub read_failure: Option<ReadFailed>,
@@ -73,6 +76,37 @@ pub struct Rejected {
     pub problems: Vec<String>,
     /// How many there are.
     pub count: usize,
+    /// The documents that are held back, while the others are in force; none where all of it was rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<HeldReport>,
+    /// Documents held back that there was no room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_left_out: usize,
+}
+
+impl Rejected {
+    /// Is nothing of it in force?
+    pub fn is_whole(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// A document whose newest state is not in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldReport {
+    /// The document, as the source names it.
+    pub document: String,
+    /// Its last good state is in force; otherwise nothing of it is.
+    pub keeps: bool,
+    /// Since when.
+    pub since: String,
+    /// Why: the first problem, with its place and its fix.
+    pub why: String,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Reads that fail.
@@ -152,7 +186,11 @@ impl Report {
             age_seconds: age.map(|age| age.as_secs_f64()),
             stale,
             stopping: current.is_draining(),
-            rejected: rejection.as_deref().map(rejected),
+            rejected: rejection.as_deref().map(|rejection| rejected(rejection, most_hooks)),
+            from_last_good: current.last_good().and_then(|state| {
+                let in_use = state.in_use.as_ref()?;
+                Some(short(&format!("of {}, as {}", time(in_use.written), in_use.why)))
+            }),
             read_failure: current
                 .failed_read()
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
@@ -213,8 +251,16 @@ fn standing(rotation: &Rotation) -> Standing {
     }
 }
 
-fn rejected(rejection: &Rejection) -> Rejected {
+fn rejected(rejection: &Rejection, most: usize) -> Rejected {
+    let held = rejection.held.iter().take(most).map(|held| HeldReport {
+        document: held.document.clone(),
+        keeps: held.keeps,
+        since: time(held.since),
+        why: short(&held.problem.to_string()),
+    });
     Rejected {
+        held: held.collect(),
+        held_left_out: rejection.held.len().saturating_sub(most),
         revision: rejection.revision.to_string(),
         since: time(rejection.since),
         problems: rejection.problems.iter().take(MOST_PROBLEMS).map(|problem| short(&problem.to_string())).collect(),
@@ -246,7 +292,7 @@ mod tests {
         let problem = |n| Problem { file: "a".into(), path: format!("p{n}"), what: "x".repeat(999), fix: "f".into() };
         let problems = (0..20).map(problem).collect();
         let revision = Revision::Store(9);
-        current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH }));
+        current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH, held: Vec::new() }));
         let error = "no answer".to_owned();
         current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
         current.set_observed(Some(12));

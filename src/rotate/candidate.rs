@@ -1,28 +1,36 @@
-//! Candidate: a configuration without a single problem, not yet in force.
+//! Candidate: a configuration that can be put in force, and is not yet.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rustls::ClientConfig;
 
-use super::OnHazard;
+use super::{OnHazard, mixture};
 use crate::{
     clock::Pauses,
     model::{
         BreakGlass, Endpoint, Revision,
         hook::{EndpointTls, Transport},
     },
-    snapshot::{self, Problem, Snapshot},
+    snapshot::{self, Held, Kept, Loaded, NO_PAUSE, Part, Pause, Problem, RefusedFiles, Snapshot},
     source::Contents,
     tls,
 };
 
-/// A configuration without a single problem, not yet in force.
+/// A configuration without a single problem, but in documents that are held back; not yet in force.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Digest of the contents it comes from.
+    /// Digest of the contents it comes from; of its own where documents are held back.
     pub digest: String,
-    /// What the source calls them.
+    /// What the source calls them; what its own digest begins with where documents are held back.
     pub revision: Revision,
+    /// Digest of the contents, and what the source calls them, in any case.
+    pub read: (String, Revision),
+    /// It was in force before this process began.
+    pub restored: bool,
+    /// The documents whose newest state is no part of it.
+    pub held: Vec<Held>,
+    /// What it is made of.
+    pub kept: Kept,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
     /// What is opened in an emergency.
@@ -56,7 +64,7 @@ type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 /// # Errors
 /// Every problem there is, not just the first.
 pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
-    Known::default().candidate(contents, on_hazard)
+    Known::default().candidate(contents, on_hazard, None)
 }
 
 impl Known {
@@ -65,18 +73,100 @@ impl Known {
         self.documents.break_glass()
     }
 
-    /// As [`candidate`], and sooner the less has changed.
+    /// As [`candidate`], and sooner the less has changed. With the states that are in force, a document that cannot be
+    /// served stops no other: it is held back `around` them.
     ///
     /// # Errors
     /// Every problem there is, not just the first.
-    pub fn candidate(&mut self, contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
+    pub fn candidate(
+        &mut self,
+        contents: &Contents,
+        on_hazard: OnHazard,
+        around: Option<&Kept>,
+    ) -> Result<Candidate, Vec<Problem>> {
+        /// What is held back may show, or bring about, other problems, and so on.
+        const MOST_ROUNDS: usize = 8;
         let pauses = Pauses::of(GIVES_WAY);
         let pause = || pauses.pause();
-        let snapshot = self.documents.load(&contents.files, &|written| contents.reference(written), &pause)?;
-        if contents.files.is_empty() && !contents.is_transactional() {
-            return Err(vec![Problem::nothing_written("the folder", "holds no .yaml, .yml or .json file")]);
+        let mut refused = RefusedFiles::new();
+        let mut problems = Vec::new();
+        for _ in 0..MOST_ROUNDS {
+            let loaded = self.loaded(contents, around.map(|kept| (kept, &refused)), &pause)?;
+            let (kept, held) = (loaded.kept, loaded.held);
+            if kept.is_empty() && !held.is_empty() && around.is_some_and(Kept::is_empty) {
+                // Nothing is left. That is not taken for "no hooks", which somebody has to write.
+                return Err(held.into_iter().flat_map(|held| held.problems).collect());
+            }
+            problems = match self.servable(loaded.snapshot.noted(&contents.notes), on_hazard, &pause) {
+                Ok((snapshot, tls)) => return Ok(self.made(contents, (snapshot, tls), kept, held)),
+                Err(problems) => problems,
+            };
+            // Of what is in force already nothing is let go: where that cannot be served, no document is to be blamed.
+            let Some(in_force) = around else { break };
+            let new = kept.new_since(in_force);
+            let (blamed, before) = (problems.iter().filter(|problem| new.contains(&*problem.file)), refused.len());
+            for problem in blamed {
+                refused.entry(problem.file.clone()).or_default().push(problem.clone());
+            }
+            if refused.len() == before {
+                break;
+            }
         }
-        let snapshot = snapshot.noted(&contents.notes);
+        Err(problems)
+    }
+
+    /// These states of documents, which were in force under that digest and name, checked and compiled again. What was opened
+    /// in an emergency is no part of it: that is for the newest state alone to say.
+    ///
+    /// # Errors
+    /// Every problem there is.
+    pub fn restored(
+        &mut self,
+        parts: Vec<Part>,
+        (digest, revision): (String, &str),
+        on_hazard: OnHazard,
+    ) -> Result<Candidate, Vec<Problem>> {
+        let parts = parts.into_iter().map(Arc::new).collect();
+        let (snapshot, kept) = self.documents.compiled(parts, NO_PAUSE).ok_or_else(Vec::new)?;
+        let (snapshot, tls) = self.servable(snapshot, on_hazard, NO_PAUSE)?;
+        let revision = Revision::parse(revision).unwrap_or_else(|| Revision::of_digest(&digest));
+        Ok(Candidate {
+            read: (String::new(), revision.clone()),
+            digest,
+            revision,
+            restored: true,
+            snapshot: Arc::new(snapshot),
+            break_glass: Vec::new(),
+            held: Vec::new(),
+            kept,
+            tls,
+        })
+    }
+
+    fn loaded(
+        &mut self,
+        contents: &Contents,
+        around: Option<(&Kept, &RefusedFiles)>,
+        pause: Pause<'_>,
+    ) -> Result<Loaded, Vec<Problem>> {
+        let read = |written: &str| contents.reference(written);
+        let loaded = match around {
+            None => self.documents.load_whole(&contents.files, &read, pause),
+            Some(around) => self.documents.load_around(&contents.files, &read, around, pause),
+        }?;
+        match contents.files.is_empty() && !contents.is_transactional() {
+            true => Err(vec![Problem::nothing_written("the folder", "holds no .yaml, .yml or .json file")]),
+            false => Ok(loaded),
+        }
+    }
+
+    /// With what TLS needs, and with what can go wrong.
+    fn servable(
+        &self,
+        snapshot: Snapshot,
+        on_hazard: OnHazard,
+        pause: Pause<'_>,
+    ) -> Result<(Snapshot, TlsConfigs), Vec<Problem>> {
         let system = tls::SystemRoots::default();
         let mut tls = TlsConfigs::new();
         let mut problems = Vec::new();
@@ -100,15 +190,36 @@ impl Known {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let findings = on_hazard.judge(&snapshot, &pause)?;
+        let findings = on_hazard.judge(&snapshot, pause)?;
+        Ok((snapshot.with_findings(findings), tls))
+    }
+
+    fn made(
+        &mut self,
+        contents: &Contents,
+        (snapshot, tls): (Snapshot, TlsConfigs),
+        kept: Kept,
+        held: Vec<Held>,
+    ) -> Candidate {
         let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
         self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();
-        Ok(Candidate {
-            digest: contents.digest.clone(),
-            revision: contents.revision.clone(),
-            snapshot: Arc::new(snapshot.with_findings(findings)),
+        let (digest, revision) = if held.is_empty() {
+            (contents.digest.clone(), contents.revision.clone())
+        } else {
+            let digest = mixture::digest(&contents.digest, &kept, &held);
+            let revision = Revision::of_digest(&digest);
+            (digest, revision)
+        };
+        Candidate {
+            digest,
+            revision,
+            read: (contents.digest.clone(), contents.revision.clone()),
+            restored: false,
+            snapshot: Arc::new(snapshot),
             break_glass: self.documents.break_glass(),
+            held,
+            kept,
             tls,
-        })
+        }
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! Reading --same digest--> freshness stamped, done
-//!         --changed--> candidate --problems--> rejected: the generation in force stays
+//!         --changed--> candidate --problems--> the documents at fault are held back, or all is rejected
 //!                                --good--> seated: what is proven is asked at once, what is new is probed
 //!                                          --> published --> hooks that are gone drain
 //! ```
 
 pub mod candidate;
 pub mod draining;
+mod mixture;
 pub mod on_hazard;
+pub mod on_invalid;
 pub mod probing;
 pub mod rotator;
 pub mod seating;
@@ -17,4 +19,5 @@ mod waiting;
 
 pub use candidate::{Candidate, candidate};
 pub use on_hazard::OnHazard;
-pub use rotator::Rotator;
+pub use on_invalid::OnInvalid;
+pub use rotator::{InForce, Rotator};

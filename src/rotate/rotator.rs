@@ -1,6 +1,7 @@
 //! Rotator: takes readings and puts what is good into force.
 
 mod placement;
+mod telling;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,13 +11,13 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{Instant, sleep_until},
 };
 
 use super::{
-    Candidate, OnHazard,
+    Candidate, OnHazard, OnInvalid,
     candidate::Known,
     draining::Drain,
     on_hazard,
@@ -27,20 +28,27 @@ use crate::{
     clock::Moment,
     hooks::Resources,
     live::{
-        Current, FailedRead, Generation, LiveHook, Rejection, Unconfirmed,
+        Current, Generation, LiveHook, Unconfirmed,
         break_glass::{Place, reread::Reread},
-        current::STALE_AFTER,
     },
     model::{BreakGlass, Endpoint, Revision},
-    snapshot::{Problem, Relaxation, Snapshot},
+    snapshot::{Kept, Problem, Relaxation, Snapshot},
     source::{Contents, ReadError, Reading},
     telemetry::{Metrics, ReadOutcome},
 };
 
-/// Problems of one rejected configuration that are logged.
-const MOST_PROBLEMS: usize = 100;
-/// So many causes of failed reads are told until one is good again.
-const MOST_CAUSES: usize = 16;
+/// What is in force, for whoever keeps it.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// The states of documents that it is made of.
+    pub kept: Kept,
+    /// Its digest.
+    pub digest: String,
+    /// Its name.
+    pub revision: Revision,
+    /// When the source was last found to say so.
+    pub read: Moment,
+}
 
 /// Takes readings and puts what is good into force. The only one who publishes.
 #[derive(Debug)]
@@ -49,11 +57,17 @@ pub struct Rotator {
     metrics: Arc<Metrics>,
     workers: Vec<Handle>,
     on_hazard: OnHazard,
+    on_invalid: OnInvalid,
     /// What the connections to all hooks share.
     resources: Resources,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
     known: Known,
+    /// The states of documents that are in force, and the digest of the contents that hold all of them.
+    kept: Kept,
+    kept_of: String,
+    /// Who keeps what is in force.
+    in_force: Option<watch::Sender<Option<InForce>>>,
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
     waiting: Waiting,
@@ -80,9 +94,13 @@ impl Rotator {
             metrics,
             workers,
             on_hazard: OnHazard::default(),
+            on_invalid: OnInvalid::default(),
             resources: Resources::unlimited(),
             judged: String::new(),
             known: Known::default(),
+            kept: Kept::default(),
+            kept_of: String::new(),
+            in_force: None,
             probing: HashMap::new(),
             waiting: Waiting::default(),
             unconfirmed: None,
@@ -99,6 +117,21 @@ impl Rotator {
     /// Does this about hazards in what is read from now on.
     pub fn with_hazards(self, on_hazard: OnHazard) -> Self {
         Self { on_hazard, ..self }
+    }
+
+    /// These states of documents were in force before the process began.
+    pub fn with_kept(self, kept: Kept) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Tells there what is in force, whenever the source was found to say so.
+    pub fn with_last_good(self, in_force: Option<watch::Sender<Option<InForce>>>) -> Self {
+        Self { in_force, ..self }
+    }
+
+    /// Does this about documents that cannot be served, until something is in force.
+    pub fn with_invalid(self, on_invalid: OnInvalid) -> Self {
+        Self { on_invalid, ..self }
     }
 
     /// The connections to all hooks share this.
@@ -146,21 +179,25 @@ impl Rotator {
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
     /// nothing to be fresh, and reviews stay refused.
     fn stamp(&self, started: Moment) {
-        if self.current.load().number > 0 {
+        let in_force = self.current.load();
+        if in_force.number > 0 {
             self.current.stamp_read(started);
+            if let Some(keeper) = &self.in_force {
+                let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
+                keeper.send_replace(Some(InForce { kept: self.kept.clone(), digest, revision, read: started }));
+            }
         }
     }
 
     async fn judge(&mut self, contents: Contents) -> ReadOutcome {
         if contents.digest == self.judged {
             if let Some(candidate) = self.unconfirmed.take() {
-                self.put_in_force(candidate);
-                return ReadOutcome::Changed;
+                return self.put_in_force(candidate);
             }
             if let Some(documents) = self.glasses.again() {
                 self.heed(documents);
             }
-            self.settled |= self.current.load().digest == contents.digest;
+            self.settled |= self.kept_of == contents.digest;
             self.rename(&contents.digest, contents.revision);
             return ReadOutcome::Unchanged;
         }
@@ -173,9 +210,10 @@ impl Rotator {
         let may_be_cut = in_force.number > 0 && self.may_be_cut;
         // Compiling a large configuration takes a while, and this thread accepts connections too.
         let mut known = std::mem::take(&mut self.known);
-        let on_hazard = self.on_hazard;
+        let (on_hazard, starts) = (self.on_hazard, in_force.number == 0 && self.kept.is_empty());
+        let around = (!starts || self.on_invalid == OnInvalid::Skip).then(|| self.kept.clone());
         let check = move || {
-            let candidate = known.candidate(&contents, on_hazard);
+            let candidate = known.candidate(&contents, on_hazard, around.as_ref());
             let candidate = candidate.map(|candidate| {
                 let relaxes = || candidate.snapshot.relaxes(&in_force.snapshot);
                 let relaxations = may_be_cut.then(relaxes).unwrap_or_default();
@@ -187,10 +225,7 @@ impl Rotator {
             Ok((candidate, known)) => {
                 self.known = known;
                 match candidate {
-                    Ok((candidate, relaxations)) if relaxations.is_empty() => {
-                        self.put_in_force(candidate);
-                        return ReadOutcome::Changed;
-                    }
+                    Ok((candidate, relaxations)) if relaxations.is_empty() => return self.put_in_force(candidate),
                     Ok((candidate, relaxations)) => {
                         self.hold(candidate, relaxations);
                         return ReadOutcome::Unconfirmed;
@@ -223,20 +258,12 @@ impl Rotator {
             count,
             "the configuration enforces less than before; a second equal read puts it in force"
         );
-        self.accept();
+        self.tell_held(&candidate);
         self.open(candidate.break_glass.clone());
         let since = self.current.unconfirmed().map_or_else(SystemTime::now, |before| before.since);
-        let revision = candidate.revision.clone();
+        let revision = candidate.read.1.clone();
         self.current.set_unconfirmed(Some(Unconfirmed { relaxations, revision, since }));
         self.unconfirmed = Some(candidate);
-    }
-
-    /// The newest configuration is sound.
-    fn accept(&self) {
-        if self.current.rejected().is_some() {
-            tracing::info!("configuration is good again");
-            self.current.set_rejected(None);
-        }
     }
 
     /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
@@ -262,41 +289,29 @@ impl Rotator {
         self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
     }
 
-    /// The same for what was rejected.
-    fn rename_rejected(&self, revision: Revision) {
-        if let Some(rejected) = self.current.rejected().filter(|rejected| rejected.revision != revision) {
-            self.current.set_rejected(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
-        }
-    }
-
-    fn reject(&self, problems: Vec<Problem>, revision: Revision) {
-        let before = self.current.rejected();
-        if before.as_ref().is_some_and(|before| before.problems == problems) {
-            return self.rename_rejected(revision);
-        }
-        tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
-        for problem in problems.iter().take(MOST_PROBLEMS) {
-            tracing::error!("{problem}");
-        }
-        if let Some(more) = problems.len().checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
-            tracing::error!(more, "more problems are shown on /configz and by `gatepost check`");
-        }
-        let since = before.map_or_else(SystemTime::now, |before| before.since);
-        self.current.set_rejected(Some(Rejection { problems, revision, since }));
-    }
-
     /// Puts a candidate in force. Everything in the first one is asked at once, and what is added until it was read whole;
     /// what a later one adds is probed first.
-    pub fn put_in_force(&mut self, candidate: Candidate) {
-        self.judged.clone_from(&candidate.digest);
-        self.open(candidate.break_glass.clone());
-        self.accept();
+    pub fn put_in_force(&mut self, candidate: Candidate) -> ReadOutcome {
+        self.judged.clone_from(&candidate.read.0);
+        if !candidate.restored {
+            self.open(candidate.break_glass.clone());
+            self.tell_held(&candidate);
+            self.tell_source(&candidate);
+        }
         self.unconfirmed = None;
         self.current.set_unconfirmed(None);
         let in_force = self.current.load();
+        // What is held back is in force in a state that is not in these contents, however often they are read.
+        self.kept_of = if candidate.held.is_empty() { candidate.read.0.clone() } else { String::new() };
+        let former = std::mem::replace(&mut self.kept, candidate.kept.clone());
+        // Where all that has changed is held back, what is in force bears the name that it has.
+        if in_force.number > 0 && !candidate.held.is_empty() && former.is(&self.kept) {
+            return ReadOutcome::Rejected;
+        }
+        let outcome = if candidate.held.is_empty() { ReadOutcome::Changed } else { ReadOutcome::HeldBack };
         if in_force.number > 0 && in_force.digest == candidate.digest {
             self.rename(&candidate.digest, candidate.revision);
-            return;
+            return outcome;
         }
         on_hazard::tell(candidate.snapshot.findings(), in_force.snapshot.findings());
         let hooks = self.seated(&in_force, &candidate);
@@ -304,6 +319,7 @@ impl Rotator {
             hooks.iter().filter(|live| !live.is_in_place()).map(|live| &live.hook.endpoint).collect();
         self.probing.retain(|endpoint, _| wait.contains(endpoint));
         self.publish(&in_force, candidate.digest, candidate.revision, candidate.snapshot, hooks);
+        outcome
     }
 
     /// Hooks that have waited too long are told as overdue, and enforced where they are to be.
@@ -347,33 +363,6 @@ impl Rotator {
             let current = Arc::clone(&self.current);
             worker.spawn(async move { current.refresh() });
         }
-    }
-
-    fn tell_failed_read(&mut self, error: ReadError) {
-        // A peer that is no store of ours fails in several ways, in turn.
-        if !self.failed_reads.contains(&error) && self.failed_reads.len() < MOST_CAUSES {
-            tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
-            self.failed_reads.push(error.clone());
-        }
-        let before = self.current.failed_read();
-        self.current.set_failed_read(Some(FailedRead {
-            error: error.to_string(),
-            since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
-            count: before.map_or(0, |before| before.count) + 1,
-        }));
-        let stale = !self.current.is_fresh(Instant::now().into_std());
-        if stale && !self.told_stale {
-            tracing::error!(after = ?STALE_AFTER, "no good read for too long: requests are refused");
-            self.told_stale = true;
-        }
-    }
-
-    fn tell_recovery(&mut self) {
-        if !std::mem::take(&mut self.failed_reads).is_empty() {
-            tracing::info!(was_stale = self.told_stale, "configuration can be read again");
-            self.current.set_failed_read(None);
-        }
-        self.told_stale = false;
     }
 }
 

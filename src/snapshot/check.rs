@@ -28,18 +28,12 @@ pub(super) struct Checked {
     pub(super) notes: Vec<Note>,
 }
 
-/// Checks what every file holds.
-pub(super) fn check<'a>(
-    files: impl Iterator<Item = (&'a str, &'a Documents)>,
-    read: ReadFile<'_>,
-) -> Result<Checked, Vec<Problem>> {
+/// Everything that is wrong with these files, and between them.
+pub(super) fn problems<'a>(files: impl Iterator<Item = (&'a str, &'a Documents)>, read: ReadFile<'_>) -> Vec<Problem> {
     let report = Report::default();
     let (mut checked, mut used) = (Checked::default(), Used::default());
     files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used, NO_PAUSE));
-    match report.into_problems() {
-        none if none.is_empty() => Ok(checked),
-        problems => Err(problems),
-    }
+    report.into_problems()
 }
 
 impl Checked {
@@ -54,13 +48,18 @@ impl Checked {
         pause: Pause<'_>,
     ) {
         documents.report(file, report);
+        used.unclear |= documents.is_cut();
         documents.each(file, report, |document, listed| {
             pause();
-            let Some(kind) = kind_of(document, listed) else { return };
+            let Some(kind) = kind_of(document, listed) else {
+                used.unclear = true;
+                return;
+            };
             let metadata = document.key("metadata");
             let place = metadata.key("name");
-            if let Value::Text(name) = place.value {
-                first_use(&mut used.objects, (kind, name.clone()), &place, kind.noun(), name);
+            match place.value {
+                Value::Text(name) => first_use(&mut used.objects, (kind, name.clone()), &place, kind.noun(), name),
+                _ => used.unclear = true,
             }
             match kind {
                 Kind::Configuration => {

@@ -66,13 +66,15 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<
     }
     let mut hooks = Vec::new();
     let list = at.key("externalAdmissionHooks");
+    used.unclear |= list.is_written() && !matches!(list.value, Value::List(_));
     // Nothing behind the key is a file that is still being written, more likely than no hooks.
     if list.is_written() && list.is_list() {
         for item in list.items() {
             // The name is compared even where the rest of the entry is wrong, so that one run reports both.
             let place = item.key("name");
-            if let Value::Text(name) = place.value {
-                first_use(&mut used.hooks, name.clone(), &place, "the hook", name);
+            match place.value {
+                Value::Text(name) => first_use(&mut used.hooks, name.clone(), &place, "the hook", name),
+                _ => used.unclear = true,
             }
             hooks.extend(hook::check(&item, read));
         }

@@ -105,6 +105,11 @@ impl Documents {
         self.unreadable.push(Unreadable { place, what, fix });
     }
 
+    /// Is there something that could not be read, or nothing at all?
+    pub(super) fn is_cut(&self) -> bool {
+        self.values.is_empty() || !self.unreadable.is_empty()
+    }
+
     /// Reports what could not be read, and a file that says nothing: it may be empty because it is being written.
     pub(super) fn report(&self, file: &str, report: &Report) {
         if self.values.is_empty() && self.unreadable.is_empty() {

@@ -1,13 +1,18 @@
 //! Known: files that were loaded before. Reading and checking them is most of what a change costs, and most changes
 //! touch one file.
 
-use std::collections::HashMap;
-
-use bytes::Bytes;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
-    Pause, Problem, ReadFile, Snapshot, SourceFile, break_glass, check, document::Documents, matcher::Former,
-    part::Part,
+    Held, Kept, Pause, Problem, ReadFile, Snapshot, SourceFile,
+    arbitration::{Document, Newest, arbitrate},
+    break_glass, check,
+    document::Documents,
+    matcher::Former,
+    part::{Faulty, Part},
 };
 use crate::model::BreakGlass;
 
@@ -21,19 +26,35 @@ pub struct Known {
 
 #[derive(Debug)]
 struct KnownFile {
-    name: String,
-    bytes: Bytes,
+    file: SourceFile,
     documents: Documents,
-    /// What it says, where nothing in it is wrong.
-    part: Option<Part>,
+    /// What it says, or what is wrong with it; `None` before that was looked at.
+    part: Option<Result<Arc<Part>, Box<Faulty>>>,
 }
 
 impl KnownFile {
     fn read(file: &SourceFile, pause: Pause<'_>) -> Self {
-        let documents = Documents::read(file, pause);
-        Self { name: file.name.clone(), bytes: file.bytes.clone(), documents, part: None }
+        Self { file: file.clone(), documents: Documents::read(file, pause), part: None }
+    }
+
+    fn sound(&self) -> Option<&Arc<Part>> {
+        self.part.as_ref()?.as_ref().ok()
     }
 }
+
+/// What came of files of which some may not be in their newest state.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The compiled configuration.
+    pub snapshot: Snapshot,
+    /// What it is made of.
+    pub kept: Kept,
+    /// The files whose newest state is no part of it.
+    pub held: Vec<Held>,
+}
+
+/// Files that are sound by themselves and cannot be served, and why.
+pub type RefusedFiles = BTreeMap<String, Vec<Problem>>;
 
 impl Known {
     /// As [`load`](super::load), and sooner where these files, or some of them, were loaded last. Pauses while it reads a
@@ -47,45 +68,136 @@ impl Known {
         read: ReadFile<'_>,
         pause: Pause<'_>,
     ) -> Result<Snapshot, Vec<Problem>> {
+        self.load_whole(files, read, pause).map(|loaded| loaded.snapshot)
+    }
+
+    /// The same, with what it is made of.
+    ///
+    /// # Errors
+    /// As [`Known::load`].
+    pub fn load_whole(
+        &mut self,
+        files: &[SourceFile],
+        read: ReadFile<'_>,
+        pause: Pause<'_>,
+    ) -> Result<Loaded, Vec<Problem>> {
+        self.read(files, read, pause);
+        match self.whole(pause) {
+            Some(loaded) => Ok(loaded),
+            None => Err(self.problems(read)),
+        }
+    }
+
+    /// The same, where one file at fault stops no other: it stays in the state that it has in `kept`, which is in force, and
+    /// is left out where it has none there. So are those that are `refused`, and those that cannot do without.
+    ///
+    /// # Errors
+    /// Every problem that there is, where files cannot be told apart by their names.
+    pub fn load_around(
+        &mut self,
+        files: &[SourceFile],
+        read: ReadFile<'_>,
+        (kept, refused): (&Kept, &RefusedFiles),
+        pause: Pause<'_>,
+    ) -> Result<Loaded, Vec<Problem>> {
+        self.read(files, read, pause);
+        if refused.is_empty()
+            && let Some(loaded) = self.whole(pause)
+        {
+            return Ok(loaded);
+        }
+        let in_force = kept.by_name();
+        let names: HashSet<_> = self.files.iter().map(|known| &*known.file.name).collect();
+        if names.len() < self.files.len() {
+            return Err(self.problems(read));
+        }
+        let mut documents: Vec<_> = self
+            .files
+            .iter()
+            .filter_map(|known| {
+                let file = &*known.file.name;
+                let newest = match known.part.as_ref()? {
+                    Err(faulty) => Newest::Faulty(faulty),
+                    Ok(part) => {
+                        refused.get(file).map_or(Newest::Sound(part), |problems| Newest::Refused(part, problems))
+                    }
+                };
+                Some(Document { file, newest, kept: in_force.get(file).copied() })
+            })
+            .collect();
+        let gone = kept.parts().filter(|part| !names.contains(&*part.file().name));
+        documents.extend(gone.map(|part| Document { file: &part.file().name, newest: Newest::Gone, kept: Some(part) }));
+        let problems = arbitrate(&documents);
+        pause();
+        let (mut parts, mut held) = (Vec::new(), Vec::new());
+        for (document, problems) in documents.iter().zip(problems) {
+            match (document.newest, problems.is_empty()) {
+                (Newest::Sound(part), true) => parts.push(Arc::clone(part)),
+                (_, true) => {}
+                (_, false) => {
+                    parts.extend(document.kept.cloned());
+                    held.push(Held { file: document.file.to_owned(), keeps: document.kept.is_some(), problems });
+                }
+            }
+        }
+        match self.compiled(parts, pause) {
+            Some((snapshot, kept)) => Ok(Loaded { snapshot, kept, held }),
+            None => Err(self.problems(read)),
+        }
+    }
+
+    /// What these states, of whatever files, say together; `None` where two use a name that only one may.
+    pub fn compiled(&mut self, parts: Vec<Arc<Part>>, pause: Pause<'_>) -> Option<(Snapshot, Kept)> {
+        let checked = Part::joined(parts.iter().map(|part| &**part))?;
+        let snapshot = Snapshot::compile(checked, &self.former, pause);
+        self.former = Former { hooks: snapshot.hooks.clone(), matcher: snapshot.matcher.clone() };
+        Some((snapshot, Kept::new(parts)))
+    }
+
+    /// All files in their newest state, where nothing is wrong with any, nor between two.
+    fn whole(&mut self, pause: Pause<'_>) -> Option<Loaded> {
+        let parts: Option<Vec<_>> = self.files.iter().map(|known| known.sound().cloned()).collect();
+        let (snapshot, kept) = self.compiled(parts?, pause)?;
+        Some(Loaded { snapshot, kept, held: Vec::new() })
+    }
+
+    /// Something is wrong, in a file or between two: everything that is, in order.
+    fn problems(&self, read: ReadFile<'_>) -> Vec<Problem> {
+        check::problems(self.files.iter().map(|known| (&*known.file.name, &known.documents)), read)
+    }
+
+    /// Reads and checks each file by itself.
+    fn read(&mut self, files: &[SourceFile], read: ReadFile<'_>, pause: Pause<'_>) {
         let former = std::mem::take(&mut self.files).into_iter();
-        let mut former: HashMap<_, _> = former.map(|known| (known.name.clone(), known)).collect();
+        let mut former: HashMap<_, _> = former.map(|known| (known.file.name.clone(), known)).collect();
         for file in files {
             let mut known = match former.remove(&file.name) {
-                Some(known) if known.bytes == file.bytes => known,
+                Some(known) if known.file.bytes == file.bytes => known,
                 outdated => {
                     outdated.into_iter().for_each(|outdated| outdated.documents.discard(pause));
                     KnownFile::read(file, pause)
                 }
             };
-            known.part = match known.part.take() {
-                Some(part) if part.refers_to_the_same(read) => Some(part),
-                _ => Part::of(&file.name, &known.documents, read, pause),
-            };
+            known.part = Some(match known.part.take() {
+                Some(Ok(part)) if part.refers_to_the_same(read) => Ok(part),
+                _ => Part::of(file, &known.documents, read, pause).map(Arc::new),
+            });
             self.files.push(known);
             pause();
         }
-        let parts: Option<Vec<_>> = self.files.iter().map(|known| known.part.as_ref()).collect();
-        let checked = match parts.and_then(|parts| Part::joined(&parts)) {
-            Some(checked) => checked,
-            // Something is wrong, in a file or between two: everything that is, is told in one go and in order.
-            None => check::check(self.files.iter().map(|known| (&*known.name, &known.documents)), read)?,
-        };
-        let snapshot = Snapshot::compile(checked, &self.former, pause);
-        self.former = Former { hooks: snapshot.hooks.clone(), matcher: snapshot.matcher.clone() };
-        Ok(snapshot)
     }
 
     /// Every sound `BreakGlass` document of what was loaded last, whatever else was wrong with it.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         let mut files: Vec<_> = self.files.iter().collect();
-        files.sort_by_key(|known| &known.name);
-        files.into_iter().flat_map(|known| break_glass::sound(&known.name, &known.documents)).collect()
+        files.sort_by_key(|known| &known.file.name);
+        files.into_iter().flat_map(|known| break_glass::sound(&known.file.name, &known.documents)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, sync::Arc};
+    use std::cell::Cell;
 
     use super::{super::NO_PAUSE, *};
 

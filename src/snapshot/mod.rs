@@ -11,6 +11,7 @@
 //! Hooks are numbered as upstream orders them (`docs/reference/webhook-semantics.md` §3): those of static
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
+mod arbitration;
 mod at;
 mod break_glass;
 pub mod bundle;
@@ -28,6 +29,7 @@ mod hook;
 mod http_url;
 mod identity;
 mod initializers;
+mod kept;
 mod kind;
 mod known;
 mod match_conditions;
@@ -71,10 +73,12 @@ pub use self::{
     break_glass::break_glass,
     describe::describe_protocol,
     exempt::Say,
-    known::Known,
+    kept::{Held, Kept},
+    known::{Known, Loaded, RefusedFiles},
     matched::{HookSet, How, Matched, Wanted},
     names::is_dns_label,
     note::Note,
+    part::Part,
     problem::Problem,
     relaxation::Relaxation,
     url::{UrlProblem, parse_url},

@@ -2,37 +2,86 @@
 
 use std::{cell::RefCell, collections::BTreeMap, fmt};
 
-use super::{Pause, ReadFile, at::Report, check::Checked, document::Documents, used::Used};
+use bytes::Bytes;
 
-/// What one file says by itself, without a problem.
-pub(super) struct Part {
+use super::{Pause, Problem, ReadFile, SourceFile, at::Report, check::Checked, document::Documents, used::Used};
+
+/// What one file says by itself, without a problem: a state of it that can be in force.
+pub struct Part {
+    file: SourceFile,
     said: Checked,
     /// Names that no other file may use.
     used: Used,
     /// The files that it refers to, and what they held.
-    references: BTreeMap<String, Vec<u8>>,
+    references: BTreeMap<String, Bytes>,
+}
+
+/// What is wrong with one file, and the names in it all the same.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    pub(super) problems: Vec<Problem>,
+    pub(super) used: Used,
 }
 
 impl fmt::Debug for Part {
     /// Never shows what the files hold: private keys are among them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part").field("references", &self.references.keys()).finish_non_exhaustive()
+        let references = self.references.keys();
+        f.debug_struct("Part").field("file", &self.file.name).field("references", &references).finish_non_exhaustive()
     }
 }
 
 impl Part {
-    /// What this file says; `None` where anything is wrong with it.
-    pub(super) fn of(file: &str, documents: &Documents, read: ReadFile<'_>, pause: Pause<'_>) -> Option<Self> {
+    /// What this file says.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(super) fn of(
+        file: &SourceFile,
+        documents: &Documents,
+        read: ReadFile<'_>,
+        pause: Pause<'_>,
+    ) -> Result<Self, Box<Faulty>> {
         let (mut said, mut used, report) = (Checked::default(), Used::default(), Report::default());
         let references = RefCell::new(BTreeMap::new());
         let noted: ReadFile<'_> = &|path| {
             let content = read(path)?;
-            references.borrow_mut().insert(path.to_owned(), content.clone());
+            references.borrow_mut().insert(path.to_owned(), Bytes::from(content.clone()));
             Ok(content)
         };
-        said.add(file, documents, noted, &report, &mut used, pause);
+        said.add(&file.name, documents, noted, &report, &mut used, pause);
         let references = references.into_inner();
-        report.into_problems().is_empty().then_some(Self { said, used, references })
+        match report.into_problems() {
+            none if none.is_empty() => Ok(Self { file: file.clone(), said, used, references }),
+            problems => Err(Box::new(Faulty { problems, used })),
+        }
+    }
+
+    /// The same, of a file that is read now.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn checked(file: &SourceFile, read: ReadFile<'_>, pause: Pause<'_>) -> Result<Self, Vec<Problem>> {
+        Self::of(file, &Documents::read(file, pause), read, pause).map_err(|faulty| faulty.problems)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &SourceFile {
+        &self.file
+    }
+
+    /// The files that it refers to by the paths as written, and what they held. Private keys are among them.
+    pub fn references(&self) -> &BTreeMap<String, Bytes> {
+        &self.references
+    }
+
+    pub(super) fn used(&self) -> &Used {
+        &self.used
+    }
+
+    /// Is it the same state of the same file?
+    pub(super) fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.file == other.file && self.references == other.references
     }
 
     /// Do the files that it refers to still hold what they held?
@@ -41,12 +90,12 @@ impl Part {
     }
 
     /// What all of them say; `None` where two use a name that only one may.
-    pub(super) fn joined(parts: &[&Self]) -> Option<Checked> {
-        if !Used::once(parts.iter().map(|part| &part.used)) {
+    pub(super) fn joined<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Option<Checked> {
+        if !Used::once(parts.clone().map(|part| &part.used)) {
             return None;
         }
         let mut all = Checked::default();
-        parts.iter().for_each(|part| all.join(&part.said));
+        parts.for_each(|part| all.join(&part.said));
         Some(all)
     }
 }

@@ -5,6 +5,7 @@ pub mod etcd;
 pub mod file;
 pub mod guarded;
 pub mod kubernetes;
+pub mod last_good;
 pub mod poll;
 mod references;
 
@@ -14,6 +15,7 @@ pub use contents::{Contents, ReadError, Reference};
 pub use etcd::{EtcdPlace, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{KubernetesPlace, KubernetesSource};
+pub use last_good::{LastGood, LastGoodError, LastGoodFile};
 pub use poll::{Reading, poll};
 
 use crate::files::BlockingReads;

@@ -5,19 +5,13 @@
 //! a request wait.
 
 use std::{
-    fs::{File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
-use rustix::{
-    fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    io::Errno,
-};
-
 use super::{
+    audit_file::{AuditFile, Reopen},
     line_writer::{Bounds, LineWriter, Written},
     throttle::Throttle,
 };
@@ -33,6 +27,7 @@ pub struct Audit {
     writer: Option<LineWriter>,
     lost: Throttle,
     hook_messages: bool,
+    reopen: Option<Reopen>,
 }
 
 impl Audit {
@@ -50,17 +45,18 @@ impl Audit {
         if path == Path::new("-") {
             return Self::start(io::stdout(), BOUNDS, begin);
         }
-        match opened(path, OFlags::NONBLOCK) {
-            Ok(file) => {
-                // From here on the thread may wait: a reader that is slow for a moment shall miss nothing.
-                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-                Self::start(file, BOUNDS, begin)
-            }
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
-                Self::start(UnreadPipe { path: path.to_owned(), pipe: None }, BOUNDS, begin)
-            }
-            Err(error) => Err(error),
-        }
+        let (file, reopen) = AuditFile::open(path)?;
+        let mut audit = Self::start(file, BOUNDS, begin)?;
+        audit.reopen = Some(reopen);
+        Ok(audit)
+    }
+
+    /// Opens the file anew, by its name: what is written from now on goes there. False where there is no file. Blocks.
+    ///
+    /// # Errors
+    /// It cannot be opened; the former one is kept.
+    pub fn reopen(&self) -> io::Result<bool> {
+        self.reopen.as_ref().map_or(Ok(false), |reopen| reopen.reopen().map(|()| true))
     }
 
     /// Writes to any sink, from a thread of its own.
@@ -74,7 +70,7 @@ impl Audit {
             failing.observe(written);
             None
         })?;
-        Ok(Self { writer: Some(writer), lost: Throttle::new(), hook_messages: false })
+        Ok(Self { writer: Some(writer), lost: Throttle::new(), hook_messages: false, reopen: None })
     }
 
     /// The same, with the beginning of what hooks say when they reject something.
@@ -161,29 +157,6 @@ impl Failing {
             _ => {}
         }
         self.now = written.ended.is_err();
-    }
-}
-
-fn opened(path: &Path, flags: OFlags) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags.bits() as i32).open(path)
-}
-
-/// A pipe that nobody read at the start. Opening it waits for a reader, on the thread that writes.
-struct UnreadPipe {
-    path: PathBuf,
-    pipe: Option<File>,
-}
-
-impl Write for UnreadPipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.pipe.is_none() {
-            self.pipe = Some(opened(&self.path, OFlags::empty())?);
-        }
-        self.pipe.as_mut().map_or(Ok(0), |pipe| pipe.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -73,6 +73,10 @@ impl Collector for Scrape {
             (&table::CONFIG_AGE, Reading::ConfigAge),
             (&table::CONFIG_GENERATION, Reading::ConfigGeneration),
             (&table::CONFIG_REJECTED, Reading::ConfigRejected),
+            (&table::DOCUMENTS_HELD_BACK, Reading::DocumentsHeldBack),
+            (&table::DOCUMENTS_LEFT_OUT, Reading::DocumentsLeftOut),
+            (&table::CONFIG_FROM_LAST_GOOD, Reading::ConfigFromLastGood),
+            (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
         ] {
             if let Some(value) = metrics.read(reading) {
                 family(encoder, table, |out| out.encode_gauge(&value))?;

@@ -1,6 +1,7 @@
 //! What operators see: metrics, the audit log. Nothing here ever makes a request wait.
 
 pub mod audit;
+mod audit_file;
 mod bypass;
 mod cells;
 mod exposition;

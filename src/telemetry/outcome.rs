@@ -113,17 +113,20 @@ pub enum ReadOutcome {
     Rejected,
     /// It enforces less than before, and waits for a second equal read.
     Unconfirmed,
+    /// It has changed and is in force, but for documents that are held back.
+    HeldBack,
     /// It could not be read; why, as the source's error names it.
     Failed(&'static str),
 }
 
 impl ReadOutcome {
     /// Labels, by index: what came of good reads, then why others failed; anything else is counted as the last.
-    pub(super) const LABELS: [&'static str; 16] = [
+    pub(super) const LABELS: [&'static str; 17] = [
         "unchanged",
         "changed",
         "rejected",
         "unconfirmed",
+        "held_back",
         "failed_unreadable",
         "failed_not_a_file",
         "failed_too_large",
@@ -138,7 +141,7 @@ impl ReadOutcome {
         "failed_other",
     ];
     /// How many of them are good reads.
-    pub(super) const GOOD: usize = 4;
+    pub(super) const GOOD: usize = 5;
 
     /// Of its label.
     pub(super) fn index(self) -> usize {
@@ -147,6 +150,7 @@ impl ReadOutcome {
             Self::Changed => 1,
             Self::Rejected => 2,
             Self::Unconfirmed => 3,
+            Self::HeldBack => 4,
             Self::Failed(why) => {
                 let failed = Self::LABELS.iter().position(|label| label.strip_prefix("failed_") == Some(why));
                 failed.unwrap_or(Self::LABELS.len() - 1)

@@ -27,8 +27,16 @@ pub enum Reading {
     ConfigAge,
     /// Number of the configuration.
     ConfigGeneration,
-    /// 1 while the newest configuration is invalid.
+    /// 1 while the newest configuration is not in force as it was written.
     ConfigRejected,
+    /// Documents in force in their last good state.
+    DocumentsHeldBack,
+    /// Documents of which nothing is in force.
+    DocumentsLeftOut,
+    /// 1 while the last good configuration on disk is in use.
+    ConfigFromLastGood,
+    /// 1 while it cannot be written.
+    LastGoodUnwritten,
     /// Audit lines not written.
     AuditLost,
     /// Namespaces whose labels are known.

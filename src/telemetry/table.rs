@@ -107,11 +107,19 @@ families! {
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
-        "1 while the newest configuration is invalid and an older one is in force.";
+        "1 while the newest configuration is invalid: all of it, and an older one is in force, or none; or some of its documents, which are held back or left out.";
+    DOCUMENTS_HELD_BACK = Gauge "gatepost_config_documents_held_back" []
+        "Documents whose newest state cannot be served, and whose last good state is in force.";
+    DOCUMENTS_LEFT_OUT = Gauge "gatepost_config_documents_left_out" []
+        "Documents that cannot be served and never could, of which nothing is in force.";
+    CONFIG_FROM_LAST_GOOD = Gauge "gatepost_config_from_last_good" []
+        "1 while the last good configuration on disk, or a document of it, is in force since the start; absent without --last-good.";
+    LAST_GOOD_UNWRITTEN = Gauge "gatepost_last_good_unwritten" []
+        "1 while the configuration in force cannot be kept on disk; absent without --last-good.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" ["purpose"]
         "Bytes held in the memory budget, by what for: reviews being read or decided, hooks' answers, queues towards hooks of calls that nobody waits for any more, and verdicts that their callers have not read yet.";
     CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]
-        "Reads of the configuration since the start: unchanged, changed, rejected as invalid, or failed_ and why.";
+        "Reads of the configuration since the start: unchanged, changed, held_back (changed, but for documents that cannot be served), unconfirmed (enforces less, and waits for a second equal read), rejected as invalid, or failed_ and why.";
     CONFIG_READ_DURATION = Histogram "gatepost_config_read_duration_seconds" []
         "Duration of the reads that did not fail.";
     TLS_RELOADS = Counter "gatepost_tls_reloads_total" ["outcome"]

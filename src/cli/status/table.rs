@@ -6,6 +6,9 @@ use crate::replicas::{HookReport, Report, Seen, Standing};
 
 const HEAD: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
 
+/// Documents that are held back, a line each.
+const MOST_HELD: usize = 20;
+
 /// One line for each replica, then what asks for attention.
 pub(super) fn table(seen: &Seen) -> String {
     let rows: Vec<_> = std::iter::once(HEAD.map(str::to_owned)).chain(seen.reports.iter().map(row)).collect();
@@ -49,8 +52,10 @@ fn state(report: &Report) -> &'static str {
         Report { contested: true, .. } => "name taken twice",
         Report { generation: 0, .. } => "no configuration",
         Report { stale: true, .. } => "stale",
-        Report { rejected: Some(_), .. } => "rejecting",
+        Report { rejected: Some(rejected), .. } if rejected.is_whole() => "rejecting",
+        Report { rejected: Some(_), .. } => "holding back",
         Report { read_failure: Some(_), .. } => "cannot read",
+        Report { from_last_good: Some(_), .. } => "from disk",
         Report { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
         _ => "ok",
     }
@@ -74,12 +79,26 @@ fn attention(report: &Report) -> Vec<String> {
     if let Some(failure) = &report.read_failure {
         lines.push(format!("cannot read the configuration since {}: {}", failure.since, failure.what));
     }
+    if let Some(from) = &report.from_last_good {
+        lines.push(format!("uses the last good configuration on its disk, {from}"));
+    }
     if let Some(rejected) = &report.rejected {
+        let what = match rejected.held.len() + rejected.held_left_out {
+            0 => "has rejected".to_owned(),
+            1 => "holds back a document of".to_owned(),
+            more => format!("holds back {more} documents of"),
+        };
         lines.push(format!(
-            "has rejected revision {} ({} problems), newest unsound since {}",
+            "{what} revision {} ({} problems), newest unsound since {}",
             rejected.revision, rejected.count, rejected.since
         ));
-        lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
+        lines.extend(rejected.held.iter().take(MOST_HELD).map(|held| {
+            let means = if held.keeps { "its last good state is in force" } else { "nothing of it is in force" };
+            format!("  {} since {}, {means}: {}", held.document, held.since, held.why)
+        }));
+        if rejected.is_whole() {
+            lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
+        }
     }
     for hook in &report.hooks {
         if let Some(overdue) = &hook.overdue {

@@ -36,6 +36,7 @@ fn report(hooks: &[(&str, &str, Standing)]) -> Report {
         stale: false,
         stopping: false,
         rejected: None,
+        from_last_good: None,
         read_failure: None,
         hooks: hooks.iter().map(|(configuration, name, state)| hook(configuration, name, *state)).collect(),
         hooks_left_out: 0,
@@ -63,7 +64,9 @@ fn the_shares_of_all_objects_are_the_report() {
     ]);
     let problem = |file: &str| format!("admissioncontrolconfigurations/{file}: x: is wrong");
     let problems = vec![problem("two"), problem("onerous")];
-    told.rejected = Some(Rejected { revision: "8".to_owned(), since: NOW.to_owned(), problems, count: 2 });
+    let (held, held_left_out) = (Vec::new(), 0);
+    told.rejected =
+        Some(Rejected { revision: "8".to_owned(), since: NOW.to_owned(), problems, count: 2, held, held_left_out });
     let objects = objects(&told, &["one", "two"]);
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
     assert_eq!(entry(0).hooks.unwrap().len(), 2, "a hook that has moved");
@@ -77,6 +80,55 @@ fn the_shares_of_all_objects_are_the_report() {
     read.hooks.sort_by_key(order);
     read.rejected.as_mut().unwrap().problems.reverse();
     assert_eq!(*read, told);
+}
+
+#[test]
+fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
+    let mut told = report(&[("one", "a.example.com", Standing::Active)]);
+    let held = |document: &str, keeps| HeldReport {
+        document: document.to_owned(),
+        keeps,
+        since: NOW.to_owned(),
+        why: format!("{document}: x: is wrong; mend it"),
+    };
+    let held = vec![
+        held("admissioncontrolconfigurations/two", true),
+        held("admissioncontrolconfigurations/three", false),
+        held("breakglasses/x", false),
+    ];
+    let problems: Vec<_> = held.iter().map(|held| held.why.clone()).collect();
+    let (revision, since) = ("8".to_owned(), NOW.to_owned());
+    told.rejected = Some(Rejected { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
+    let names = ["one", "two", "three"];
+    let shares = Shares::new(&told, names.iter().map(|name| (*name, false)));
+    assert_eq!(names.map(|name| shares.is_in_force(name)), [true, false, false]);
+    let objects = objects(&told, &names);
+    let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
+    assert_eq!((entry(0).rejected, entry(0).held), (None, None));
+    assert_eq!(entry(0).others_held.unwrap()[0].document, "breakglasses/x");
+    assert_eq!((entry(1).rejected, entry(1).held), (Some(vec![problems[0].clone()]), Some(Stays::LastGood)));
+    assert_eq!((entry(2).held, entry(2).others_held), (Some(Stays::Nothing), None));
+
+    let read = seen(&objects, now()).reports.remove(0).rejected.unwrap();
+    let documents: Vec<_> = read.held.iter().map(|held| (&*held.document, held.keeps)).collect();
+    assert_eq!(documents.len(), 3);
+    assert!(documents.contains(&("admissioncontrolconfigurations/two", true)), "{documents:?}");
+    assert!(documents.contains(&("breakglasses/x", false)), "{documents:?}");
+    assert!(!read.is_whole());
+}
+
+#[test]
+fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
+    let mut told = report(&[]);
+    let problem = "the folder: holds no document; write one".to_owned();
+    let (revision, since, problems) = ("8".to_owned(), NOW.to_owned(), vec![problem.clone()]);
+    told.rejected = Some(Rejected { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
+    let objects = objects(&told, &["one", "two"]);
+    let rejected = |index: usize| entries(&objects[index]).next().unwrap().unwrap().rejected.unwrap();
+    assert_eq!(rejected(0), std::slice::from_ref(&problem), "what belongs to none stands in the first");
+    assert!(is_blocked(&rejected(1)[0]) && rejected(1)[0].ends_with(&problem), "{:?}", rejected(1));
+    let read = seen(&objects, now()).reports.remove(0).rejected.unwrap();
+    assert_eq!((read.problems, read.held), (vec![problem], Vec::new()), "told once");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::super::entry;
-use crate::snapshot::schema::status::{Condition, ConditionStatus, Replica};
+use super::super::entry::{self, is_blocked};
+use crate::snapshot::schema::status::{Condition, ConditionStatus, Replica, Stays};
 
 /// What each live replica says of one object, by name; `None` where it says nothing.
 #[derive(Debug)]
@@ -51,10 +51,15 @@ impl Said {
     /// What is to be said of the object, where that is clear.
     fn judged(&self, generation: i64) -> Option<(ConditionStatus, &'static str, String)> {
         for (name, entry) in &self.0 {
-            let problems = entry.as_ref().and_then(|entry| entry.rejected.as_ref());
-            if let Some(problem) = problems.and_then(|problems| problems.first()) {
-                return Some((ConditionStatus::False, "Rejected", format!("{name}: {problem}")));
-            }
+            let Some(entry) = entry else { continue };
+            let Some(problem) = entry.rejected.as_ref().and_then(|problems| problems.first()) else { continue };
+            let (reason, means) = match entry.held {
+                Some(Stays::LastGood) => ("HeldBack", "its last good state stays in force: "),
+                Some(Stays::Nothing) => ("LeftOut", "nothing of it is in force: "),
+                None if is_blocked(problem) => ("Blocked", ""),
+                None => ("Rejected", ""),
+            };
+            return Some((ConditionStatus::False, reason, format!("{name}: {means}{problem}")));
         }
         let adopted =
             |entry: &Option<Replica>| entry.as_ref().and_then(|entry| entry.observed_generation) == Some(generation);

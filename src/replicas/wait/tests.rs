@@ -16,6 +16,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> Report {
         stale: false,
         stopping: false,
         rejected: None,
+        from_last_good: None,
         read_failure: None,
         hooks: Vec::new(),
         hooks_left_out: 0,
@@ -26,7 +27,14 @@ fn replica(name: &str, revision: u64, observed: u64) -> Report {
 fn rejecting(mut report: Report, revision: u64) -> Report {
     let since = "2026-01-01T00:00:00Z".to_owned();
     let problems = vec!["a.yaml: x: is wrong".to_owned()];
-    report.rejected = Some(Rejected { revision: revision.to_string(), since, problems, count: 1 });
+    report.rejected = Some(Rejected {
+        revision: revision.to_string(),
+        since,
+        problems,
+        count: 1,
+        held: Vec::new(),
+        held_left_out: 0,
+    });
     report
 }
 

@@ -1,6 +1,7 @@
 //! What the tests of the rotator share: contents to read, and how hooks stand then.
 
 mod drains;
+mod held;
 mod mixture;
 mod reads;
 mod seats;

@@ -27,7 +27,13 @@ pub fn definitions() -> [Value; 2] {
                 "Is it in force in every replica?",
                 0
             ),
-            column("Message", ".status.conditions[?(@.type==\"Accepted\")].message", "Why it is not", 1),
+            column("Reason", ".status.conditions[?(@.type==\"Accepted\")].reason", "Why, in one word", 0),
+            column(
+                "Message",
+                ".status.conditions[?(@.type==\"Accepted\")].message",
+                "Why, and which object is to blame",
+                0
+            ),
         ]),
     );
     configuration["spec"]["versions"][0]["subresources"] = json!({ "status": {} });

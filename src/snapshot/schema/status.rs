@@ -66,6 +66,20 @@ pub struct Replica {
     /// kind stand in the first object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Vec<String>>,
+    /// What of this object is in force while its newest state cannot be served, though others' can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<Stays>,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub held_since: Option<String>,
+    /// In the first object: the documents held back that are no object of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub others_held: Option<Vec<HeldDocument>>,
+    /// The last good configuration on the replica's disk is in use, or a document of it: of when it is, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_last_good: Option<String>,
     /// The revision that was rejected, as the source names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_revision: Option<String>,
@@ -87,6 +101,31 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub others: Option<Vec<HookStatus>>,
+}
+
+/// What of a document is in force while its newest state cannot be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Stays {
+    /// Its last good state.
+    LastGood,
+    /// Nothing: it never had a good state.
+    Nothing,
+}
+
+/// A document whose newest state is not in force in one replica.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldDocument {
+    /// The document, as the source names it.
+    #[schemars(length(min = 1, max = 512))]
+    pub document: String,
+    /// What of it is in force.
+    pub stays: Stays,
+    /// Since when.
+    #[schemars(extend("format" = "date-time"))]
+    pub since: String,
+    /// Why: the first problem.
+    pub why: String,
 }
 
 /// Where a hook stands in one replica.

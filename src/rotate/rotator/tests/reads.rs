@@ -3,6 +3,7 @@
 use std::io;
 
 use super::*;
+use crate::live::current::STALE_AFTER;
 
 #[tokio::test(start_paused = true)]
 async fn an_invalid_change_keeps_the_last_good_and_counts_as_fresh() {

@@ -1,0 +1,11 @@
+//! OnInvalid: what a start makes of documents that cannot be served, while nothing is in force yet.
+
+/// What a start makes of documents that cannot be served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// Nothing is put in force.
+    #[default]
+    Refuse,
+    /// They are left out, and the others are put in force.
+    Skip,
+}
