@@ -138,6 +138,18 @@ fn a_static_configuration_names_no_service() {
 }
 
 #[test]
+fn a_name_alone_makes_nothing_static_that_was_in_an_apiservers_store() {
+    for sign in ["annotations: {gatepost.dev/static: 'false'}", "uid: 0e2f1f0a-2f0c-4d69-9a4e-0a7c9b54d1f3"] {
+        let text = one(VALIDATING, "x.static.k8s.io", "a.b.c", "")
+            .replace("url: 'https://h'", "service: {namespace: a, name: b}")
+            .replace("name: x.static.k8s.io", &format!("name: x.static.k8s.io, {sign}"));
+        let snapshot = loaded(&[("a.yaml", &text)]).expect(sign);
+        let found: Vec<_> = snapshot.hooks.iter().map(|hook| (&*hook.id, hook.sees_admission_config)).collect();
+        assert_eq!(found, [("x.static.k8s.io/a.b.c/0", false)], "{sign}");
+    }
+}
+
+#[test]
 fn mutating_hooks_are_checked_and_noted_and_not_served() {
     let text = one(MUTATING, "m", "a.b.c", "reinvocationPolicy: IfNeeded");
     let snapshot = loaded(&[("m.yaml", &text), ("v.yaml", &one(VALIDATING, "m", "a.b.c", ""))]).expect("good");

@@ -8,7 +8,7 @@ use super::{
     http_url,
     problem::quoted,
     service,
-    url::{is_host, parse_url},
+    url::{certified, is_host, parse_url},
 };
 use crate::model::{Endpoint, Transport, hook::EndpointTls};
 
@@ -78,7 +78,7 @@ fn place(at: &At<'_>, form: Form) -> Option<(Endpoint, String)> {
             };
             parsed.map_err(|problem| url.problem(problem.what, problem.fix)).ok()
         }
-        (false, true) => service::check(&service),
+        (false, true) => service::check(&service, form),
     }
 }
 
@@ -88,5 +88,5 @@ fn server_name(at: &At<'_>) -> Option<Box<str>> {
     if !is_host(text) {
         name.problem(format!("{} is not a host name", quoted(text)), "write the name that the certificate carries");
     }
-    Some(text.into())
+    Some(certified(text).into())
 }

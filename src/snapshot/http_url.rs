@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, net::IpAddr};
 
 use super::{
+    clean_path,
     form::Form,
     problem::quoted,
     url::{UrlProblem, authority, place, problem, socket},
@@ -55,7 +56,8 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What follows the host, fit for a request's first line: begins with `/`, what is not ASCII is escaped.
+/// What follows the host, fit for a request's first line: begins with `/`, what is not ASCII is escaped. A webhook's is
+/// cleaned as kube-apiserver cleans it; in our own form it is asked as it is written, a slash at the end included.
 fn path(after: &str, form: Form) -> Result<String, UrlProblem> {
     let (before, fragment) = after.split_once('#').unwrap_or((after, ""));
     if !fragment.is_empty() {
@@ -70,6 +72,9 @@ fn path(after: &str, form: Form) -> Result<String, UrlProblem> {
     }
     if before.chars().any(|c| c.is_ascii_control()) {
         return problem("holds a control character", "remove it");
+    }
+    if form == Form::Kubernetes {
+        return Ok(clean_path::of_url(path));
     }
     let mut written = String::from(if path.starts_with('/') { "" } else { "/" });
     let query = Some(query).filter(|query| !query.is_empty()).map(|query| ["?", query]);
@@ -100,6 +105,7 @@ mod tests {
     fn what_is_read_is_what_is_asked() {
         for (url, place, path) in [
             ("https://h", "https://h:443", "/"),
+            ("https://h.example.com./v/", "https://h.example.com.:443", "/v/"),
             ("HTTPS://h:8443/a/b", "https://h:8443", "/a/b"),
             ("https://[::1]:1/x?", "https://[::1]:1", "/x"),
             ("https://h?a=b", "https://h:443", "/?a=b"),
@@ -112,6 +118,27 @@ mod tests {
         ] {
             let (endpoint, written) = parse(url, Form::Gatepost).unwrap_or_else(|problem| panic!("{url}: {problem}"));
             assert_eq!((endpoint.to_string().as_str(), written.as_str()), (place, path), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_webhooks_path_is_cleaned() {
+        for (url, path) in
+            [("https://h/validate/", "/validate"), ("https://h//a/../b%2Fc?", "/b/c"), ("https://h", "/")]
+        {
+            assert_eq!(parse(url, Form::Kubernetes).map(|(_, path)| path), Ok(path.into()), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_dot_behind_a_host_is_no_part_of_its_certificate_s_name() {
+        for form in [Form::Gatepost, Form::Kubernetes] {
+            let (endpoint, _) = parse("https://h.example.com.:8443/v", form).expect("a host");
+            assert_eq!(endpoint.to_string(), "https://h.example.com.:8443", "it is looked up as written");
+            assert_eq!(&*endpoint.tls.expect("TLS").server_name, "h.example.com");
+            for wrong in ["https://.", "https://h..", "https://h..example.com"] {
+                assert!(parse(wrong, form).is_err(), "{wrong}");
+            }
         }
     }
 

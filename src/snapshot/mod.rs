@@ -17,6 +17,7 @@ mod break_glass;
 pub mod bundle;
 mod bypass;
 mod check;
+mod clean_path;
 mod client_config;
 mod configuration;
 mod credentials;
@@ -82,6 +83,7 @@ pub use self::{
     problem::Problem,
     relaxation::Relaxation,
     url::{UrlProblem, parse_url},
+    webhooks::{NOT_STATIC, STATIC},
 };
 use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Rollout, Selector, Served};
 

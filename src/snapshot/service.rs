@@ -2,6 +2,8 @@
 
 use super::{
     at::At,
+    clean_path,
+    form::Form,
     names::{LABEL, is_dns_label, is_dns_subdomain},
     problem::quoted,
     url::place,
@@ -11,7 +13,7 @@ use crate::model::{Endpoint, Transport};
 pub(super) const KEYS: [&str; 4] = ["namespace", "name", "port", "path"];
 
 /// A Service: always TLS, and the certificate must carry its name in the cluster. The path is `/` unless said.
-pub(super) fn check(at: &At<'_>) -> Option<(Endpoint, String)> {
+pub(super) fn check(at: &At<'_>, form: Form) -> Option<(Endpoint, String)> {
     if !at.is_map_of(&KEYS) {
         return None;
     }
@@ -28,7 +30,8 @@ pub(super) fn check(at: &At<'_>) -> Option<(Endpoint, String)> {
     let port = if port.present() { port.integer(1..=65535) } else { Some(443) };
     let path = if path.present() { path_of(&path) } else { Some("/".into()) };
     let host = format!("{}.{}.svc", name?, namespace?);
-    Some((place(&host, u16::try_from(port?).ok()?, true, Transport::Grpc), path?))
+    let path = if form == Form::Kubernetes { clean_path::of_service(&path?) } else { path? };
+    Some((place(&host, u16::try_from(port?).ok()?, true, Transport::Grpc), path))
 }
 
 /// Upstream's rules for a service's path: `docs/reference/webhook-semantics.md` §14.

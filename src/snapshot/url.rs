@@ -74,7 +74,7 @@ fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
 
 /// An endpoint whose certificate, where there is one, must carry the host's name.
 pub(super) fn place(host: &str, port: u16, tls: bool, transport: Transport) -> Endpoint {
-    let tls = tls.then(|| EndpointTls { server_name: host.into(), ca_pem: None, client_pem: None });
+    let tls = tls.then(|| EndpointTls { server_name: certified(host).into(), ca_pem: None, client_pem: None });
     Endpoint { address: Address::Tcp { host: host.into(), port }, tls, transport }
 }
 
@@ -104,7 +104,12 @@ pub(super) fn authority(written: &str, default_port: Option<u16>) -> Result<(&st
     Ok((host, port))
 }
 
-/// A DNS name (either case, `_` tolerated) or an IP address without brackets.
+/// Name in the certificate of a host. A dot behind a name makes it an absolute one, and is only for whoever looks it up.
+pub(super) fn certified(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// A DNS name (either case, `_` tolerated, absolute or not) or an IP address without brackets.
 pub(super) fn is_host(host: &str) -> bool {
     let name = |part: &str| {
         !part.is_empty()
@@ -113,7 +118,7 @@ pub(super) fn is_host(host: &str) -> bool {
             && !part.ends_with('-')
             && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
     };
-    host.parse::<IpAddr>().is_ok() || (host.len() <= 253 && host.split('.').all(name))
+    host.parse::<IpAddr>().is_ok() || (host.len() <= 253 && certified(host).split('.').all(name))
 }
 
 #[cfg(test)]

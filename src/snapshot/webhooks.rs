@@ -10,7 +10,11 @@ use crate::model::HookType;
 
 /// What the name of a configuration ends with that stands beside the apiserver and not in its store:
 /// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
-pub(super) const STATIC: &str = ".static.k8s.io";
+pub const STATIC: &str = ".static.k8s.io";
+/// Annotation, and its value, of a configuration that is not static, whatever its name ends with: it comes from an
+/// apiserver's store, which takes such names where it knows of no static ones. As good is a `uid`, which only a store
+/// gives.
+pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 
 /// The kind of configuration that holds hooks of this type.
 pub(super) const fn kind(hook_type: HookType) -> &'static str {
@@ -25,7 +29,10 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
     at.is_map_of(&["apiVersion", "kind", "metadata", "webhooks"]);
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
-    let is_static = name.is_some_and(|name| name.ends_with(STATIC));
+    let (key, value) = NOT_STATIC;
+    let annotation = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(key));
+    let stored = annotation == Some(value) || metadata.value.text_of("uid").is_some();
+    let is_static = name.is_some_and(|name| name.ends_with(STATIC)) && !stored;
     let mut hooks = Vec::new();
     let mut names = HashMap::new();
     let list = at.key("webhooks");

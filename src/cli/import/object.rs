@@ -1,9 +1,13 @@
 //! Object: one webhook configuration of a cluster, as a file of our configuration.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{cli::yaml::yaml, kube::is_our_own};
+use crate::{
+    cli::yaml::yaml,
+    kube::is_our_own,
+    snapshot::{NOT_STATIC, STATIC},
+};
 
 /// What the apiserver and kubectl keep in an object for themselves.
 const BOOKKEEPING: [&str; 6] =
@@ -70,6 +74,12 @@ impl Object {
                 metadata.remove("annotations");
             }
         }
+        // Not by its name: what is in the store is none of the static ones.
+        if name.ends_with(STATIC)
+            && let Value::Object(annotations) = metadata.entry("annotations").or_insert_with(|| json!({}))
+        {
+            annotations.insert(NOT_STATIC.0.to_owned(), NOT_STATIC.1.into());
+        }
         Ok(Self { phase, name, value: sorted(value) })
     }
 
@@ -131,8 +141,6 @@ fn sorted(value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::kube::MANAGED_BY;
 
@@ -164,6 +172,13 @@ mod tests {
             json!({"name": "x", "annotations": {LAST_APPLIED: "{}", "cert-manager.io/inject-ca-from": "n/c"}});
         let text = Object::new(Phase::Mutating, object(annotations)).unwrap().text().unwrap();
         assert!(text.contains("cert-manager.io/inject-ca-from") && !text.contains("last-applied"), "{text}");
+    }
+
+    #[test]
+    fn what_was_in_the_store_is_not_static() {
+        let text = |name| Object::new(Phase::Validating, object(json!({"name": name}))).unwrap().text().unwrap();
+        assert!(text("x.static.k8s.io").contains("gatepost.dev/static: \"false\""), "{}", text("x.static.k8s.io"));
+        assert!(!text("x.k8s.io").contains("annotations"));
     }
 
     #[test]
