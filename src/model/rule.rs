@@ -55,9 +55,9 @@ impl Rule {
     }
 
     /// Does this rule see the same objects in another version, or in another group that shares them? That is what it
-    /// means under `matchPolicy: Equivalent`, and kube-apiserver then converts. A rule that names both the group and
-    /// the resource means every version of it; one with `*` those in which it is served, and where nobody knows which
-    /// these are, any. Allocates nothing.
+    /// means under `matchPolicy: Equivalent`, and kube-apiserver then converts. A rule means the versions in which the
+    /// resource is served, and where nobody knows which these are, any. One that names both the group and the resource
+    /// also means such as may be newer than our table. Allocates nothing.
     pub fn sees_elsewhere(&self, target: &Target<'_>, served: Option<&Served>) -> bool {
         let Gvr { group, version, resource } = target.resource;
         let may_see = self.scope_matches(target)
@@ -72,7 +72,9 @@ impl Rule {
                 let is = |entry: &str| entry.split('/').next() == Some(&**resource) && entry_matches(entry, target);
                 self.api_groups.iter().any(|named| **named == **group) && self.resources.iter().any(|entry| is(entry))
             };
-            if by_name() || served::versions(served, group, resource).may(named) {
+            let versions = served::versions(served, group, resource);
+            let may_be_new = || self.api_versions.iter().any(|version| versions.may_get(version));
+            if versions.may(named) || by_name() && may_be_new() {
                 return true;
             }
         }

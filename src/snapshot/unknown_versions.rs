@@ -1,15 +1,18 @@
-//! Unknown versions: notes on hooks of whose resources a configuration does not tell in which versions they are served.
+//! Unknown versions: notes on hooks of whose resources a configuration does not tell in which versions they are served,
+//! and on those that name versions in which none is.
 
 use std::sync::Arc;
 
-use super::{Note, Origin};
-use crate::model::{Hook, MatchPolicy, Rule, builtin};
+use super::{Note, Origin, problem::quoted};
+use crate::model::{Hook, MatchPolicy, Rule, builtin, served};
 
 /// What cannot be told of these hooks, in their order.
 pub(super) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let mut notes = Vec::new();
-    for (hook, origin) in hooks.iter().zip(origins).filter(|(hook, _)| hook.match_policy == MatchPolicy::Equivalent) {
-        for text in [unknown(hook), shared(hook)].into_iter().flatten() {
+    for (hook, origin) in hooks.iter().zip(origins) {
+        let equivalent = (hook.match_policy == MatchPolicy::Equivalent).then_some(hook);
+        let (unknown, shared) = (equivalent.and_then(|hook| unknown(hook)), equivalent.and_then(|hook| shared(hook)));
+        for text in [unknown, shared, never_served(hook)].into_iter().flatten() {
             let text = format!("hook {:?} {text}", hook.name);
             notes.push(Note { file: origin.file.clone(), path: origin.path.clone(), text });
         }
@@ -58,6 +61,28 @@ fn shared(hook: &Hook) -> Option<String> {
     ))
 }
 
+/// A rule that names no version in which Kubernetes serves, or may yet serve, one of its own resources: as with
+/// kube-apiserver, the hook is not asked about it.
+fn never_served(hook: &Hook) -> Option<String> {
+    let rules = hook.rules.iter().filter(|rule| !any(&rule.api_versions));
+    rules.into_iter().find_map(|rule| {
+        let resources = || rule.resources.iter().map(|entry| entry.split('/').next().unwrap_or(entry));
+        let mut pairs = rule.api_groups.iter().flat_map(|group| resources().map(move |resource| (&**group, resource)));
+        let is_never = |(group, resource): &(&str, &str)| {
+            let versions = served::versions(None, group, resource);
+            let may_be = |version: &str| versions.may(|known| known == version) || versions.may_get(version);
+            !rule.api_versions.iter().any(|version| may_be(version))
+        };
+        let (group, resource) = pairs.find(is_never)?;
+        let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        Some(format!(
+            "names {shown} in versions in which no apiserver serves them ({}): it is not asked about them; apiVersions \
+             [\"*\"] means every version",
+            quoted(&rule.api_versions.join(", "))
+        ))
+    })
+}
+
 fn any(list: &[Box<str>]) -> bool {
     list.iter().any(|entry| **entry == *"*")
 }
@@ -96,6 +121,8 @@ mod tests {
             ),
             (rules("'', events.k8s.io", "v1", "events"), None),
             (rules("''", "v1", "pods"), None),
+            (rules("apps", "v1, v1beta9", "deployments"), None),
+            (rules("apps", "v2", "deployments"), None),
         ] {
             let told = noted(&rule);
             assert_eq!(told.len(), usize::from(says.is_some()), "{rule}: {told:?}");
@@ -104,6 +131,18 @@ mod tests {
                 assert!(told[0].contains(says), "{told:?}");
             }
             assert!(noted(&format!("matchPolicy: Exact\n  {rule}")).is_empty(), "{rule}");
+        }
+        for (rule, says) in [
+            (
+                rules("apps", "v1beta9, apps/v1", "deployments/scale"),
+                "deployments.apps in versions in which no apiserver",
+            ),
+            (rules("example.com, ''", "v1beta1", "pods"), "names pods in versions in which no apiserver serves them"),
+        ] {
+            for policy in ["Equivalent", "Exact"] {
+                let told = noted(&format!("matchPolicy: {policy}\n  {rule}"));
+                assert!(told.len() == 1 && told[0].contains(says), "{rule}: {told:?}");
+            }
         }
     }
 }

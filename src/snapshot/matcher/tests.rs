@@ -304,8 +304,15 @@ fn a_rule_means_what_is_served_in_its_versions_too() {
         // Kubernetes has these in v1 alone.
         (("*", "v2", "*"), ("", "v1", "pods"), None),
         (("apps", "v2", "*"), ("apps", "v1", "deployments"), None),
-        // One that names it means it, whatever is served.
+        // One that names it may know of a version that is newer than our table. There is none that is older.
         (("apps", "v2", "deployments"), ("apps", "v1", "deployments"), Some("apps/v2")),
+        (("apps", "v1beta9", "deployments"), ("apps", "v1", "deployments"), None),
+        (("apps", "apps/v1", "deployments"), ("apps", "v1", "deployments"), None),
+        (
+            ("autoscaling", "v2beta3", "horizontalpodautoscalers"),
+            ("autoscaling", "v1", "horizontalpodautoscalers"),
+            None,
+        ),
         // Stored as one, whichever group they are asked for in.
         (("", "v1", "events"), ("events.k8s.io", "v1", "events"), Some("/v1")),
         (("", "v1", "*"), ("events.k8s.io", "v1beta1", "events"), Some("/v1")),
@@ -354,7 +361,8 @@ fn what_an_apiserver_serves_decides_where_it_is_known() {
         (("example.com", "v1", "*"), ("example.com", "v2", "widgets"), true),
         (("example.com", "v1", "*"), ("example.com", "v2", "gadgets"), false),
         (("*", "v1", "*"), ("example.com", "v2", "gadgets"), false),
-        (("example.com", "v1", "gadgets"), ("example.com", "v2", "gadgets"), true),
+        (("example.com", "v1", "gadgets"), ("example.com", "v2", "gadgets"), false),
+        (("apps", "v2", "deployments"), ("apps", "v1", "deployments"), false),
         // Newer than what is known.
         (("example.com", "v1", "*"), ("example.com", "v2", "sprockets"), true),
         (("new.example.com", "v1", "*"), ("new.example.com", "v2", "widgets"), true),
