@@ -104,6 +104,12 @@ cases! {
     "JSON answer, causes": |size| json_answered(&within("\"status\":{\"details\":{\"causes\":[", "{},", "{}]}}", size));
     "JSON answer, status again and again": |size| json_answered(&within("", "\"status\":{\"message\":\"m\"},", "\"k\":0", size));
     "JSON answer, escapes": |size| json_answered(&within("\"status\":{\"message\":\"", "\\u00e9", "\"}", size));
+    "JSON answer, a request repeated": |size| {
+        let answer = "\"g\"]}},\"response\":{\"uid\":\"u\",\"allowed\":true}}";
+        decoded(within("{\"request\":{\"userInfo\":{\"groups\":[", "\"g\",", answer, size))
+    };
+    "JSON answer, a patch of numbers": |size| json_answered(&within("\"patch\":[", "1,", "1]", size));
+    "JSON answer, a patch in base64": |size| json_answered(&within("\"patch\":\"", "AAAA", "\"", size));
     "YAML answer, comments": |size| decoded(repeated(b"# c\n", size));
     "YAML answer, a long text": |size| decoded(within("a: ", "b ", "\n", size));
     "YAML answer, a text over many lines": |size| decoded(within("a: \"", "b\\\n  ", "\"\n", size));

@@ -1,4 +1,4 @@
-//! Fields: an object of JSON with every key that it has, also one that is there twice. The last counts, as in Go.
+//! Fields: an object of JSON with every key that it has, also one that is there twice.
 
 use std::fmt;
 
@@ -19,30 +19,11 @@ impl<'a> Fields<'a> {
     pub(crate) fn of(raw: &'a RawValue) -> Read<Self> {
         plain(raw)
     }
-
-    /// The last value under a key. Each value there must be of the right type.
-    pub(crate) fn last<T>(&self, key: &str, read: impl Fn(&'a RawValue) -> Read<T>) -> Read<T> {
-        let mut last = None;
-        for (_, raw) in self.0.iter().filter(|(name, _)| name == key) {
-            last = read(raw)?;
-        }
-        Ok(last)
-    }
 }
 
 /// A value as serde reads it.
 pub(crate) fn plain<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Read<T> {
     serde_json::from_str(raw.get()).map_err(|error| error.to_string())
-}
-
-/// A string.
-pub(crate) fn string(raw: &RawValue) -> Read<String> {
-    plain(raw)
-}
-
-/// An integer of 32 bits. Minus zero is one, as in Go; serde takes it for a number with a fraction.
-pub(crate) fn integer(raw: &RawValue) -> Read<i32> {
-    if raw.get() == "-0" { Ok(Some(0)) } else { plain(raw) }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use gatepost::{
-    model::{Answer, CallFailure, Denial, HttpForm, ReviewVersion, StatusCause, StatusInfo},
+    model::{Answer, CallFailure, Denial, HttpForm, ReviewVersion, StatusCause, StatusInfo, StatusMetadata},
     wire::{
         http_answer::decode,
         pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1 as meta},
@@ -12,7 +12,8 @@ use prost::Message;
 use serde_json::value::RawValue;
 
 use super::{
-    fields::{Fields, Read, integer, plain, string},
+    fields::Fields,
+    go::{BYTE, INT32, INT64, Type, Value},
     json, unknown,
 };
 
@@ -58,7 +59,7 @@ fn wanted(form: HttpForm, status: u16, body: &[u8]) -> Result<Answer, &'static s
         (HttpForm::Legacy, 400) => {
             let said = text(body).map_err(|_| "http_status")?;
             return match said.status {
-                Some(status) if said.kind.is_empty() || said.kind == "AdmissionReview" => Ok(denied(status)),
+                Ok(Some(status)) if ["", "AdmissionReview"].contains(&&*said.stated.1) => Ok(denied(status)),
                 _ => Err("http_status"),
             };
         }
@@ -67,10 +68,16 @@ fn wanted(form: HttpForm, status: u16, body: &[u8]) -> Result<Answer, &'static s
         _ => return Err("http_status"),
     };
     let said = if body.starts_with(b"k8s\0") { enveloped(body) } else { text(body) }.map_err(|_| "undecodable")?;
-    let wrong = |got: &str, wanted: &str| !got.is_empty() && got != wanted;
-    if wrong(&said.api_version, version.api_version()) || wrong(&said.kind, "AdmissionReview") {
+    let (declared, kind) = &said.declared;
+    if declared.matches('/').count() > 1 {
+        return Err("undecodable");
+    }
+    if !["", "/", "admission.k8s.io/", version.api_version()].contains(&&**declared)
+        || !["", "AdmissionReview"].contains(&&**kind)
+    {
         return Err("invalid");
     }
+    said.request.map_err(|_| "undecodable")?;
     let response = said.response.ok_or("no_response")?;
     if version == ReviewVersion::V1 {
         if response.uid != UID {
@@ -79,7 +86,7 @@ fn wanted(form: HttpForm, status: u16, body: &[u8]) -> Result<Answer, &'static s
         if response.patch.is_some_and(|patch| !patch.is_empty()) || response.patch_type.is_some() {
             return Err("patch_from_validating");
         }
-        if said.api_version.is_empty() || said.kind.is_empty() {
+        if said.stated != (version.api_version().to_owned(), "AdmissionReview".to_owned()) {
             return Err("invalid");
         }
     }
@@ -94,12 +101,14 @@ fn denied(status: StatusInfo) -> Answer {
     Answer { denial: Some(Denial(Box::new(status))), ..Answer::default() }
 }
 
-#[derive(Default)]
 struct Said {
-    api_version: String,
-    kind: String,
+    /// Version and kind, as they are found without regard to case, and as they are written.
+    declared: (String, String),
+    stated: (String, String),
+    request: Result<(), String>,
     response: Option<Response>,
-    status: Option<StatusInfo>,
+    /// What the seeds' contract has.
+    status: Result<Option<StatusInfo>, String>,
 }
 
 #[derive(Default)]
@@ -134,7 +143,8 @@ fn enveloped(body: &[u8]) -> Result<Said, String> {
         warnings: response.warnings,
         audit_annotations: response.audit_annotations.into_iter().collect(),
     });
-    Ok(Said { api_version: opened.api_version, kind: opened.kind, response, status: None })
+    let stated = (opened.api_version, opened.kind);
+    Ok(Said { declared: stated.clone(), stated, request: Ok(()), response, status: Ok(None) })
 }
 
 fn status_in_protobuf(status: meta::Status) -> StatusInfo {
@@ -149,6 +159,13 @@ fn status_in_protobuf(status: meta::Status) -> StatusInfo {
         status: status.status().to_owned(),
         reason: status.reason().to_owned(),
         message: status.message().to_owned(),
+        metadata: status.metadata.and_then(|metadata| {
+            metadata_of(
+                [metadata.self_link(), metadata.resource_version(), metadata.r#continue()].map(str::to_owned),
+                metadata.remaining_item_count,
+            )
+        }),
+        has_details: status.details.is_some(),
         details_name: details.name().to_owned(),
         details_group: details.group().to_owned(),
         details_kind: details.kind().to_owned(),
@@ -160,7 +177,7 @@ fn status_in_protobuf(status: meta::Status) -> StatusInfo {
 
 /// Upstream's rule: JSON begins with a brace.
 fn is_yaml(body: &[u8]) -> bool {
-    !body.starts_with(b"k8s\0") && !body.trim_ascii_start().starts_with(b"{")
+    !body.starts_with(b"k8s\0") && !String::from_utf8_lossy(body).trim_start().starts_with('{')
 }
 
 fn text(body: &[u8]) -> Result<Said, String> {
@@ -169,84 +186,149 @@ fn text(body: &[u8]) -> Result<Said, String> {
         return in_json(&text);
     }
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins };
-    let value: serde_json::Value =
-        serde_saphyr::from_str_with_options(&text, options).map_err(|error| error.to_string())?;
-    in_json(&value.to_string())
+    let mut rest = text.as_bytes();
+    // Others are not looked at.
+    let first = serde_saphyr::read_with_options::<_, serde_json::Value>(&mut rest, options).next();
+    let value = first.transpose().map_err(|error| error.to_string())?;
+    in_json(&value.unwrap_or_default().to_string())
 }
+
+const TEXTS: Type = Type::Slice(&Type::Text);
+const KIND: Type = Type::Struct(&[("group", Type::Text), ("version", Type::Text), ("kind", Type::Text)]);
+const RESOURCE: Type = Type::Struct(&[("group", Type::Text), ("version", Type::Text), ("resource", Type::Text)]);
+const USER: Type =
+    Type::Struct(&[("username", Type::Text), ("uid", Type::Text), ("groups", TEXTS), ("extra", Type::Map(&TEXTS))]);
+const REQUEST: Type = Type::Pointer(&Type::Struct(&[
+    ("uid", Type::Text),
+    ("kind", KIND),
+    ("resource", RESOURCE),
+    ("subResource", Type::Text),
+    ("requestKind", Type::Pointer(&KIND)),
+    ("requestResource", Type::Pointer(&RESOURCE)),
+    ("requestSubResource", Type::Text),
+    ("name", Type::Text),
+    ("namespace", Type::Text),
+    ("operation", Type::Text),
+    ("userInfo", USER),
+    ("object", Type::Raw),
+    ("oldObject", Type::Raw),
+    ("dryRun", Type::Pointer(&Type::Flag)),
+    ("options", Type::Raw),
+]));
+const CAUSE: Type = Type::Struct(&[("reason", Type::Text), ("message", Type::Text), ("field", Type::Text)]);
+const STATUS: Type = Type::Pointer(&Type::Struct(&[
+    ("kind", Type::Text),
+    ("apiVersion", Type::Text),
+    (
+        "metadata",
+        Type::Struct(&[
+            ("selfLink", Type::Text),
+            ("resourceVersion", Type::Text),
+            ("continue", Type::Text),
+            ("remainingItemCount", Type::Pointer(&INT64)),
+        ]),
+    ),
+    ("status", Type::Text),
+    ("message", Type::Text),
+    ("reason", Type::Text),
+    ("code", INT32),
+    (
+        "details",
+        Type::Pointer(&Type::Struct(&[
+            ("name", Type::Text),
+            ("group", Type::Text),
+            ("kind", Type::Text),
+            ("uid", Type::Text),
+            ("causes", Type::Slice(&CAUSE)),
+            ("retryAfterSeconds", INT32),
+        ])),
+    ),
+]));
+const RESPONSE: Type = Type::Pointer(&Type::Struct(&[
+    ("uid", Type::Text),
+    ("allowed", Type::Flag),
+    ("status", STATUS),
+    ("patch", Type::Slice(&BYTE)),
+    ("patchType", Type::Pointer(&Type::Text)),
+    ("auditAnnotations", Type::Map(&Type::Text)),
+    ("warnings", TEXTS),
+]));
 
 fn in_json(text: &str) -> Result<Said, String> {
     if json::deepest(text) > MAX_DEPTH {
         return Err("it is nested too deep".into());
     }
     let text = json::as_go_reads(text);
-    let review = Fields::of(serde_json::from_str(&text).map_err(|error| error.to_string())?)?.ok_or("it is null")?;
+    let review: &RawValue = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let review = Fields::of(review)?.ok_or("it is null")?;
+    let all = |named: &dyn Fn(&str) -> bool, of: &Type| {
+        let mut value = of.zero();
+        let mut raws = review.0.iter().filter(|(key, _)| named(key));
+        raws.try_for_each(|(_, raw)| of.read(raw, &mut value)).map(|()| value)
+    };
+    let under = |wanted: &'static str, of: &Type| all(&|key| key == wanted, of);
+    let folded = |wanted: &'static str| all(&|key| key.replace('ſ', "s").to_lowercase() == wanted, &Type::Text);
     Ok(Said {
-        api_version: review.last("apiVersion", string)?.unwrap_or_default(),
-        kind: review.last("kind", string)?.unwrap_or_default(),
-        response: review.last("response", response)?,
-        status: review.last("status", status)?,
+        declared: (folded("apiversion")?.text(), folded("kind")?.text()),
+        stated: (under("apiVersion", &Type::Text)?.text(), under("kind", &Type::Text)?.text()),
+        request: under("request", &REQUEST).map(|_| ()),
+        response: under("response", &RESPONSE)?.pointed().map(response),
+        status: under("status", &STATUS).map(|status| status.pointed().map(status_of)),
     })
 }
 
-fn response(raw: &RawValue) -> Read<Response> {
-    let Some(fields) = Fields::of(raw)? else { return Ok(None) };
-    let pairs = |raw: &RawValue| {
-        let Some(fields) = Fields::of(raw)? else { return Ok(None) };
-        let mut pairs = std::collections::BTreeMap::new();
-        for (key, value) in fields.0 {
-            pairs.insert(key, string(value)?.unwrap_or_default());
-        }
-        Ok(Some(pairs.into_iter().collect()))
-    };
-    Ok(Some(Response {
-        uid: fields.last("uid", string)?.unwrap_or_default(),
-        allowed: fields.last("allowed", plain)?.unwrap_or_default(),
-        status: fields.last("status", status)?.unwrap_or_default(),
-        patch: fields.last("patch", string)?.map(String::into_bytes),
-        patch_type: fields.last("patchType", string)?,
-        warnings: fields
-            .last("warnings", plain::<Vec<Option<String>>>)?
-            .unwrap_or_default()
-            .into_iter()
-            .map(Option::unwrap_or_default)
+fn response(value: &Value) -> Response {
+    Response {
+        uid: value.field("uid").text(),
+        allowed: value.field("allowed").flag(),
+        status: value.field("status").pointed().map(status_of).unwrap_or_default(),
+        patch: Some(vec![0; value.field("patch").items().len()]),
+        patch_type: value.field("patchType").pointed().map(Value::text),
+        warnings: value.field("warnings").items().iter().map(Value::text).collect(),
+        audit_annotations: value
+            .field("auditAnnotations")
+            .entries()
+            .map(|(key, value)| (key.clone(), value.text()))
             .collect(),
-        audit_annotations: fields.last("auditAnnotations", pairs)?.unwrap_or_default(),
-    }))
+    }
 }
 
-fn status(raw: &RawValue) -> Read<StatusInfo> {
-    let Some(fields) = Fields::of(raw)? else { return Ok(None) };
-    let mut status = fields.last("details", details)?.unwrap_or_default();
-    status.code = fields.last("code", integer)?.unwrap_or_default();
-    status.status = fields.last("status", string)?.unwrap_or_default();
-    status.reason = fields.last("reason", string)?.unwrap_or_default();
-    status.message = fields.last("message", string)?.unwrap_or_default();
-    Ok(Some(status))
-}
-
-fn details(raw: &RawValue) -> Read<StatusInfo> {
-    let Some(fields) = Fields::of(raw)? else { return Ok(None) };
-    let causes = |raw: &RawValue| {
-        let Some(items) = plain::<Vec<&RawValue>>(raw)? else { return Ok(None) };
-        let causes = items.into_iter().map(|raw| cause(raw).map(Option::unwrap_or_default));
-        causes.collect::<Result<Vec<_>, _>>().map(Some)
-    };
-    Ok(Some(StatusInfo {
-        details_name: fields.last("name", string)?.unwrap_or_default(),
-        details_group: fields.last("group", string)?.unwrap_or_default(),
-        details_kind: fields.last("kind", string)?.unwrap_or_default(),
-        details_uid: fields.last("uid", string)?.unwrap_or_default(),
-        causes: fields.last("causes", causes)?.unwrap_or_default(),
-        retry_after_seconds: fields.last("retryAfterSeconds", integer)?.unwrap_or_default(),
+fn status_of(value: &Value) -> StatusInfo {
+    let text = |key: &str| value.field(key).text();
+    let metadata = value.field("metadata");
+    let mut status = StatusInfo {
+        code: value.field("code").number() as i32,
+        status: text("status"),
+        reason: text("reason"),
+        message: text("message"),
+        metadata: metadata_of(
+            ["selfLink", "resourceVersion", "continue"].map(|key| metadata.field(key).text()),
+            metadata.field("remainingItemCount").pointed().map(Value::number),
+        ),
         ..StatusInfo::default()
-    }))
+    };
+    let Some(details) = value.field("details").pointed() else { return status };
+    let text = |key: &str| details.field(key).text();
+    status.has_details = true;
+    status.details_name = text("name");
+    status.details_group = text("group");
+    status.details_kind = text("kind");
+    status.details_uid = text("uid");
+    status.retry_after_seconds = details.field("retryAfterSeconds").number() as i32;
+    let cause = |cause: &Value| StatusCause {
+        reason: cause.field("reason").text(),
+        message: cause.field("message").text(),
+        field: cause.field("field").text(),
+    };
+    status.causes = details.field("causes").items().iter().map(cause).collect();
+    status
 }
 
-fn cause(raw: &RawValue) -> Read<StatusCause> {
-    let Some(fields) = Fields::of(raw)? else { return Ok(None) };
-    Ok(Some(StatusCause {
-        reason: fields.last("reason", string)?.unwrap_or_default(),
-        message: fields.last("message", string)?.unwrap_or_default(),
-        field: fields.last("field", string)?.unwrap_or_default(),
-    }))
+/// Metadata, where it says anything.
+fn metadata_of(
+    [self_link, resource_version, continue_token]: [String; 3],
+    count: Option<i64>,
+) -> Option<Box<StatusMetadata>> {
+    let metadata = StatusMetadata { self_link, resource_version, continue_token, remaining_item_count: count };
+    (metadata != StatusMetadata::default()).then(|| Box::new(metadata))
 }

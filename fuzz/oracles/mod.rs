@@ -6,6 +6,7 @@
 mod configuration;
 mod fields;
 mod forms;
+mod go;
 mod hook_answer;
 mod json;
 mod said;

@@ -36,4 +36,4 @@ pub use rule::{Rule, Scope, Target};
 pub use selector::Selector;
 pub use served::Served;
 pub use time::Deadline;
-pub use verdict::{StatusCause, StatusInfo, Verdict};
+pub use verdict::{StatusCause, StatusInfo, StatusMetadata, Verdict};

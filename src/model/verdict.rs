@@ -16,6 +16,19 @@ pub struct StatusCause {
     pub field: String,
 }
 
+/// Metadata of a [`StatusInfo`]. Upstream: `metav1.ListMeta`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusMetadata {
+    /// No longer in use; may be empty.
+    pub self_link: String,
+    /// May be empty.
+    pub resource_version: String,
+    /// Where a list goes on; may be empty.
+    pub continue_token: String,
+    /// How much more a list has, where it was said.
+    pub remaining_item_count: Option<i64>,
+}
+
 /// Why a request is rejected. Upstream: `metav1.Status`; `status` is "Failure" unless a hook chose another word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusInfo {
@@ -27,6 +40,10 @@ pub struct StatusInfo {
     pub reason: String,
     /// For people.
     pub message: String,
+    /// Metadata that a hook gave, where it says anything.
+    pub metadata: Option<Box<StatusMetadata>>,
+    /// A hook gave details, empty ones too.
+    pub has_details: bool,
     /// The object's name, as a hook's details gave it.
     pub details_name: String,
     /// The object's group, as a hook's details gave it.

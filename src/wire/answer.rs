@@ -9,7 +9,7 @@ use super::pb::k8s::io::{
     api::admission::v1::{AdmissionResponse, AdmissionReview},
     apimachinery::pkg::apis::meta::v1 as meta,
 };
-use crate::model::{Answer, CallFailure, Denial, ReviewVersion, StatusCause, StatusInfo};
+use crate::model::{Answer, CallFailure, Denial, ReviewVersion, StatusCause, StatusInfo, StatusMetadata};
 
 /// AdmissionReview without its request: a hook may echo the request, and we have no use for it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -112,12 +112,15 @@ pub fn shortened_to(longest: usize, text: &str) -> String {
 
 /// A status as protobuf has it.
 pub(super) fn status(status: meta::Status) -> StatusInfo {
+    let has_details = status.details.is_some();
     let details = status.details.unwrap_or_default();
     StatusInfo {
         code: status.code.unwrap_or_default(),
         status: status.status.unwrap_or_default(),
         reason: status.reason.unwrap_or_default(),
         message: status.message.unwrap_or_default(),
+        metadata: status.metadata.map(metadata).filter(|metadata| **metadata != StatusMetadata::default()),
+        has_details,
         details_name: details.name.unwrap_or_default(),
         details_group: details.group.unwrap_or_default(),
         details_kind: details.kind.unwrap_or_default(),
@@ -134,6 +137,15 @@ pub(super) fn status(status: meta::Status) -> StatusInfo {
             .collect(),
         retry_after_seconds: details.retry_after_seconds.unwrap_or_default(),
     }
+}
+
+fn metadata(metadata: meta::ListMeta) -> Box<StatusMetadata> {
+    Box::new(StatusMetadata {
+        self_link: metadata.self_link.unwrap_or_default(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+        continue_token: metadata.r#continue.unwrap_or_default(),
+        remaining_item_count: metadata.remaining_item_count,
+    })
 }
 
 #[cfg(test)]

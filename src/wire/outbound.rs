@@ -98,17 +98,23 @@ fn status(info: &StatusInfo) -> meta::Status {
         retry_after_seconds: (info.retry_after_seconds != 0).then_some(info.retry_after_seconds),
         uid: text(&info.details_uid),
     };
+    let metadata = info.metadata.as_ref().map(|metadata| meta::ListMeta {
+        self_link: text(&metadata.self_link),
+        resource_version: text(&metadata.resource_version),
+        r#continue: text(&metadata.continue_token),
+        remaining_item_count: metadata.remaining_item_count,
+    });
     meta::Status {
-        metadata: None,
+        metadata,
         status: text(&info.status),
         message: text(&info.message),
         reason: text(&info.reason),
-        details: (details != meta::StatusDetails::default()).then_some(details),
+        details: (info.has_details || details != meta::StatusDetails::default()).then_some(details),
         code: Some(info.code),
     }
 }
 
-/// What is empty is left out.
+/// What is empty is left out, but for details that a hook gave.
 fn json_status(info: &StatusInfo) -> Value {
     let texts = |texts: &[(&str, &String)]| -> Map<String, Value> {
         let said = texts.iter().filter(|(_, text)| !text.is_empty());
@@ -132,8 +138,19 @@ fn json_status(info: &StatusInfo) -> Value {
     }
     let mut status = texts(&[("status", &info.status), ("reason", &info.reason), ("message", &info.message)]);
     status.insert("code".into(), info.code.into());
-    if !details.is_empty() {
+    if info.has_details || !details.is_empty() {
         status.insert("details".into(), details.into());
+    }
+    if let Some(given) = &info.metadata {
+        let mut metadata = texts(&[
+            ("selfLink", &given.self_link),
+            ("resourceVersion", &given.resource_version),
+            ("continue", &given.continue_token),
+        ]);
+        if let Some(count) = given.remaining_item_count {
+            metadata.insert("remainingItemCount".into(), count.into());
+        }
+        status.insert("metadata".into(), metadata.into());
     }
     status.into()
 }

@@ -274,6 +274,20 @@ fn answers() -> Files {
             "causes",
             r#"{"status":{"details":{"causes":[{"reason":"R","message":"M","field":"F"},null,{}],"retryAfterSeconds":-0}}}"#,
         ),
+        (
+            "merged",
+            r#"{"response":{"uid":"123","allowed":true,"status":{"message":"m","details":{"name":"n","causes":[{"field":"a"},{"field":"b"}]}},
+            "warnings":["a","b"],"auditAnnotations":{"k":"1"},"patch":"W10="},"response":{"allowed":false,"uid":null,"patch":[],
+            "status":{"code":403,"metadata":{"continue":"c","remainingItemCount":7},"details":{"causes":[{"reason":"R"}],"causes":[null,null]}},
+            "warnings":["c"],"warnings":[null,null],"auditAnnotations":{"l":null}}}"#,
+        ),
+        (
+            "request",
+            r#"{"KIND":"AdmissionReview","request":{"uid":"123","kind":{"group":null},"userInfo":{"groups":["g",null],"extra":{"k":["v"]}},
+            "object":7,"dryRun":false,"other":[]},"status":5,"response":{"allowed":true,"patch":[1,null,255],"status":{"details":{}}}}"#,
+        ),
+        ("mistyped", r#"{"request":{"userInfo":{"extra":{"k":"v"}}},"response":{"allowed":true,"patch":"W1=="}}"#),
+        ("documents", "response: {allowed: true}\n---\nresponse: {allowed: false}\n---\n[\n"),
         ("page", "<html><body>502 Bad Gateway</body></html>\r\n"),
         ("bomb", "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nresponse: {allowed: true}\n"),
     ];

@@ -1,43 +1,93 @@
-//! The fields of an answer in JSON. As in Go's decoder the last of equal keys counts, and unknown ones are passed by.
+//! Reader: the fields of an answer in JSON, as Go's decoder fills kube-apiserver's own types.
+//!
+//! A key given twice is read into what its first value has left: objects are merged, the last word counts, and `null`
+//! empties what can be empty and changes nothing else. Unknown keys are passed by; a known one of another type fails.
+//! Source: `sigs.k8s.io/json`, `internal/golang/encoding/json/decode.go`.
 
+use std::collections::BTreeMap;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 use bytes::Bytes;
 
+use super::{
+    shape,
+    slice::Slice,
+    status_reader::{StatusText, status},
+};
 use crate::wire::{
     json::{Cursor, ReadError},
-    pb::k8s::io::{
-        api::admission::v1::AdmissionResponse,
-        apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
-    },
+    pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };
 
 /// What an answer says.
-#[derive(Default)]
 pub(super) struct Reading {
+    /// Type by which the answer is decoded. Its keys are compared without regard to case, as upstream finds it by another
+    /// decoder than the rest.
+    pub(super) declared: TypeMeta,
+    /// Type that the answer states.
+    pub(super) stated: TypeMeta,
+    pub(super) response: Option<AdmissionResponse>,
+    /// The seeds' contract has it here; in Kubernetes' it means nothing.
+    pub(super) status: Result<Option<Status>, ReadError>,
+    /// What is wrong with the request that an answer may repeat.
+    pub(super) request: Result<(), ReadError>,
+}
+
+/// A group and version, and a kind, as written.
+#[derive(Clone, Default)]
+pub(super) struct TypeMeta {
     pub(super) api_version: String,
     pub(super) kind: String,
-    pub(super) response: Option<AdmissionResponse>,
-    /// The seeds' contract has it here.
-    pub(super) status: Option<Status>,
 }
 
 /// Reads an AdmissionReview with its answer.
 pub(super) fn read(text: &str) -> Result<Reading, ReadError> {
     let mut cursor = Cursor::new(text);
-    let mut reading = Reading::default();
+    let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
+    let (mut response, mut seeds_status) = (None, Ok(None));
+    let mut request = Ok(());
     if !cursor.object("the answer")? {
         return Err(ReadError::Type { field: "the answer", wanted: "an object" });
     }
     while let Some(key) = cursor.key()? {
         match &*key.plain() {
-            "apiVersion" => reading.api_version = string(&mut cursor, "apiVersion")?.unwrap_or_default(),
-            "kind" => reading.kind = string(&mut cursor, "kind")?.unwrap_or_default(),
-            "response" => reading.response = response(&mut cursor)?,
-            "status" => reading.status = status(&mut cursor, "status")?,
+            "apiVersion" => {
+                set(&mut cursor, "apiVersion", |text| {
+                    declared.api_version.clone_from(&text);
+                    stated.api_version = text;
+                })?;
+            }
+            "kind" => {
+                set(&mut cursor, "kind", |text| {
+                    declared.kind.clone_from(&text);
+                    stated.kind = text;
+                })?;
+            }
+            "response" => read_response(&mut cursor, &mut response)?,
+            // That it is JSON is checked in any case.
+            "request" => {
+                let place = cursor.place()?;
+                request = request.and(shape::request(&mut Cursor::new(&text[place])));
+            }
+            "status" => {
+                let place = cursor.place()?;
+                seeds_status = seeds_status.and_then(|mut read: Option<StatusText>| {
+                    status(&mut Cursor::new(&text[place]), "status", &mut read).map(|()| read)
+                });
+            }
+            other if folds_to(other, "apiversion") => {
+                set(&mut cursor, "apiVersion", |text| declared.api_version = text)?;
+            }
+            other if folds_to(other, "kind") => set(&mut cursor, "kind", |text| declared.kind = text)?,
             _ => cursor.skip()?,
         }
     }
     cursor.end()?;
-    Ok(reading)
+    let status = seeds_status.map(|read| read.map(Into::into));
+    Ok(Reading { declared, stated, response: response.map(Into::into), status, request })
 }
 
 /// The message of a text that is a `metav1.Status` and has one.
@@ -55,101 +105,107 @@ pub(super) fn message_of_status(text: &str) -> Option<String> {
     message.filter(|message| kind.as_deref() == Some("Status") && !message.is_empty())
 }
 
-fn response(cursor: &mut Cursor<'_>) -> Result<Option<AdmissionResponse>, ReadError> {
-    if !cursor.object("response")? {
-        return Ok(None);
+/// Is it that key (in small letters) but for case? The two signs beyond ASCII are all that Go takes for a letter of ours.
+fn folds_to(key: &str, wanted: &str) -> bool {
+    let folded = key.chars().map(|sign| match sign {
+        '\u{212a}' => 'k',
+        'ſ' => 's',
+        sign => sign.to_ascii_lowercase(),
+    });
+    folded.eq(wanted.chars())
+}
+
+/// A response while it is read.
+#[derive(Default)]
+struct Response {
+    uid: Option<String>,
+    allowed: Option<bool>,
+    status: Option<StatusText>,
+    patch: Option<Slice<u8>>,
+    patch_type: Option<String>,
+    audit_annotations: BTreeMap<String, String>,
+    warnings: Slice<String>,
+}
+
+impl From<Response> for AdmissionResponse {
+    fn from(read: Response) -> Self {
+        Self {
+            uid: read.uid,
+            allowed: read.allowed,
+            status: read.status.map(Into::into),
+            patch: read.patch.map(|patch| Bytes::from(patch.into_vec())),
+            patch_type: read.patch_type,
+            audit_annotations: read.audit_annotations,
+            warnings: read.warnings.into_vec(),
+        }
     }
-    let mut response = AdmissionResponse::default();
+}
+
+fn read_response(cursor: &mut Cursor<'_>, into: &mut Option<Response>) -> Result<(), ReadError> {
+    if !cursor.object("response")? {
+        *into = None;
+        return Ok(());
+    }
+    let response = into.get_or_insert_default();
     while let Some(key) = cursor.key()? {
         match &*key.plain() {
-            "uid" => response.uid = string(cursor, "response.uid")?,
-            "allowed" => response.allowed = cursor.boolean("response.allowed")?,
-            "status" => response.status = status(cursor, "response.status")?,
-            // Only whether there is one matters, so it stays the base64 it is.
-            "patch" => response.patch = string(cursor, "response.patch")?.map(Bytes::from),
+            "uid" => set(cursor, "response.uid", |text| response.uid = Some(text))?,
+            "allowed" => response.allowed = cursor.boolean("response.allowed")?.or(response.allowed),
+            "status" => status(cursor, "response.status", &mut response.status)?,
+            "patch" => patch(cursor, &mut response.patch)?,
             "patchType" => response.patch_type = string(cursor, "response.patchType")?,
             "auditAnnotations" => {
-                response.audit_annotations.clear();
-                if cursor.object("response.auditAnnotations")? {
-                    while let Some(key) = cursor.key()? {
-                        let value = string(cursor, "response.auditAnnotations")?.unwrap_or_default();
-                        response.audit_annotations.insert(key.plain().into_owned(), value);
-                    }
+                if !cursor.object("response.auditAnnotations")? {
+                    response.audit_annotations.clear();
+                    continue;
+                }
+                while let Some(key) = cursor.key()? {
+                    let value = string(cursor, "response.auditAnnotations")?.unwrap_or_default();
+                    response.audit_annotations.insert(key.plain().into_owned(), value);
                 }
             }
-            "warnings" => {
-                response.warnings.clear();
-                if cursor.array("response.warnings")? {
-                    while cursor.item()? {
-                        response.warnings.push(string(cursor, "response.warnings")?.unwrap_or_default());
-                    }
-                }
-            }
+            "warnings" => response.warnings.read(cursor, "response.warnings", |cursor, warning| {
+                set(cursor, "response.warnings", |text| *warning = text)
+            })?,
             _ => cursor.skip()?,
         }
     }
-    Ok(Some(response))
+    Ok(())
 }
 
-fn status(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<Status>, ReadError> {
-    if !cursor.object(field)? {
-        return Ok(None);
+/// Bytes: in base64, or as an array of numbers.
+fn patch(cursor: &mut Cursor<'_>, into: &mut Option<Slice<u8>>) -> Result<(), ReadError> {
+    const FIELD: &str = "response.patch";
+    if cursor.is_at_array() {
+        return into.get_or_insert_default().read(cursor, FIELD, |cursor, byte| {
+            *byte = cursor.byte(FIELD)?.unwrap_or(*byte);
+            Ok(())
+        });
     }
-    let mut status = Status::default();
-    while let Some(key) = cursor.key()? {
-        match &*key.plain() {
-            "status" => status.status = string(cursor, "status.status")?,
-            "message" => status.message = string(cursor, "status.message")?,
-            "reason" => status.reason = string(cursor, "status.reason")?,
-            "code" => status.code = cursor.integer("status.code")?,
-            "details" => status.details = details(cursor)?,
-            _ => cursor.skip()?,
+    *into = match string(cursor, FIELD)? {
+        None => None,
+        Some(text) => {
+            let bytes = unbase64(text).ok_or(ReadError::Type { field: FIELD, wanted: "base64" })?;
+            Some(Slice::of(bytes))
         }
-    }
-    Ok(Some(status))
+    };
+    Ok(())
 }
 
-fn details(cursor: &mut Cursor<'_>) -> Result<Option<StatusDetails>, ReadError> {
-    if !cursor.object("status.details")? {
-        return Ok(None);
-    }
-    let mut details = StatusDetails::default();
-    while let Some(key) = cursor.key()? {
-        match &*key.plain() {
-            "name" => details.name = string(cursor, "status.details.name")?,
-            "group" => details.group = string(cursor, "status.details.group")?,
-            "kind" => details.kind = string(cursor, "status.details.kind")?,
-            "uid" => details.uid = string(cursor, "status.details.uid")?,
-            "retryAfterSeconds" => {
-                details.retry_after_seconds = cursor.integer("status.details.retryAfterSeconds")?;
-            }
-            "causes" => details.causes = causes(cursor)?,
-            _ => cursor.skip()?,
-        }
-    }
-    Ok(Some(details))
+/// As Go's `base64.StdEncoding`: padded, line breaks passed by, bits behind the last byte not looked at.
+fn unbase64(mut text: String) -> Option<Vec<u8>> {
+    const STANDARD: GeneralPurpose =
+        GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+    text.retain(|sign| !matches!(sign, '\r' | '\n'));
+    STANDARD.decode(text).ok()
 }
 
-fn causes(cursor: &mut Cursor<'_>) -> Result<Vec<StatusCause>, ReadError> {
-    let mut causes = Vec::new();
-    if !cursor.array("status.details.causes")? {
-        return Ok(causes);
+/// Sets what a string says; `null` leaves what is there.
+pub(super) fn set(cursor: &mut Cursor<'_>, field: &'static str, put: impl FnOnce(String)) -> Result<(), ReadError> {
+    if let Some(text) = string(cursor, field)? {
+        put(text);
     }
-    while cursor.item()? {
-        let mut cause = StatusCause::default();
-        if cursor.object("status.details.causes")? {
-            while let Some(key) = cursor.key()? {
-                match &*key.plain() {
-                    "reason" => cause.reason = string(cursor, "status.details.causes.reason")?,
-                    "message" => cause.message = string(cursor, "status.details.causes.message")?,
-                    "field" => cause.field = string(cursor, "status.details.causes.field")?,
-                    _ => cursor.skip()?,
-                }
-            }
-        }
-        causes.push(cause);
-    }
-    Ok(causes)
+    Ok(())
 }
 
 fn string(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<String>, ReadError> {

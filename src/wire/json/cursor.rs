@@ -1,6 +1,6 @@
 //! Cursor: reads the JSON of a type that is known, field by field, in the order it stands there.
 
-use std::ops::Range;
+use std::{ops::Range, str::FromStr};
 
 use super::{JsonError, Text, number, past_blanks, skip};
 
@@ -86,12 +86,31 @@ impl<'a> Cursor<'a> {
 
     /// Reads an integer of 32 bits.
     pub(in crate::wire) fn integer(&mut self, field: &'static str) -> Result<Option<i32>, ReadError> {
-        const WANTED: &str = "an integer of 32 bits";
-        let Some(b'-' | b'0'..=b'9') = self.peek() else { return self.null_or(field, WANTED) };
+        self.whole(field, "an integer of 32 bits")
+    }
+
+    /// Reads an integer of 64 bits.
+    pub(in crate::wire) fn long_integer(&mut self, field: &'static str) -> Result<Option<i64>, ReadError> {
+        self.whole(field, "an integer of 64 bits")
+    }
+
+    /// Reads an integer from 0 to 255.
+    pub(in crate::wire) fn byte(&mut self, field: &'static str) -> Result<Option<u8>, ReadError> {
+        self.whole(field, "integers from 0 to 255")
+    }
+
+    /// Reads a number without a fraction or an exponent.
+    fn whole<T: FromStr>(&mut self, field: &'static str, wanted: &'static str) -> Result<Option<T>, ReadError> {
+        let Some(b'-' | b'0'..=b'9') = self.peek() else { return self.null_or(field, wanted) };
         let end = number::scalar(self.text.as_bytes(), self.at)?;
-        let value = self.text[self.at..end].parse().map_err(|_| ReadError::Type { field, wanted: WANTED })?;
+        let value = self.text[self.at..end].parse().map_err(|_| ReadError::Type { field, wanted })?;
         self.go_to(end);
         Ok(Some(value))
+    }
+
+    /// Is the value that comes next an array?
+    pub(in crate::wire) fn is_at_array(&self) -> bool {
+        self.peek() == Some(b'[')
     }
 
     /// Where the object lies that comes next, which is not looked into.

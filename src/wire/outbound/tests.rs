@@ -2,7 +2,7 @@ use prost::Message;
 
 use super::*;
 use crate::{
-    model::{HttpForm, StatusCause},
+    model::{HttpForm, StatusCause, StatusMetadata},
     wire::{answer, http_answer},
 };
 
@@ -13,6 +13,13 @@ fn verdict() -> Verdict {
             status: "Failure".into(),
             reason: "Forbidden".into(),
             message: "no \"really\"".into(),
+            metadata: Some(Box::new(StatusMetadata {
+                resource_version: "5".into(),
+                continue_token: "c".into(),
+                remaining_item_count: Some(0),
+                ..StatusMetadata::default()
+            })),
+            has_details: true,
             details_name: "web".into(),
             details_group: "apps".into(),
             details_kind: "Deployment".into(),
@@ -58,10 +65,15 @@ fn json_has_the_fields_of_an_admission_review() {
                 "status": "Failure", "reason": "Forbidden", "message": "no \"really\"", "code": 403,
                 "details": {"name": "web", "group": "apps", "kind": "Deployment", "uid": "7", "retryAfterSeconds": 1,
                     "causes": [{"reason": "R", "message": "m", "field": "f"}]},
+                "metadata": {"resourceVersion": "5", "continue": "c", "remainingItemCount": 0},
             }
         }
     });
     assert_eq!(body, wanted);
+    let refusal = Some(StatusInfo { has_details: true, ..StatusInfo::default() });
+    let empty: Value =
+        serde_json::from_slice(&json(ReviewVersion::V1, "u", &Verdict { refusal, ..Verdict::default() })).unwrap();
+    assert_eq!(empty["response"]["status"], json!({"code": 0, "details": {}}), "what a hook gave empty");
     let bare: Value = serde_json::from_slice(&json(ReviewVersion::V1beta1, "u", &Verdict::default())).unwrap();
     let wanted = json!({
         "apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview",
