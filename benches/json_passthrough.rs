@@ -79,8 +79,9 @@ impl Caller {
 
     /// Asks hook `tag`, which learns from the path what uid to answer to.
     fn ask(&self, inbox: &Arc<Inbox>, tag: usize, uid: &str, body: Rope) {
-        let request = Request::Http { path: format!("/validate?uid={uid}").into(), form: JSON };
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let timeout = Duration::from_secs(30);
+        let request = Request::Http { path: format!("/validate?uid={uid}").into(), form: JSON, timeout };
+        let deadline = Instant::now() + timeout;
         let call = Call { request, body, deadline, inbox: inbox.clone(), tag: tag as u32, again: true, resends: 0 };
         self.channels[tag].ask(0, call);
     }
@@ -107,7 +108,7 @@ fn ours(caller: &Caller, body: &Bytes, hooks: usize) {
         caller.ask(&inbox, tag, &review.uid, encodings.get(Form::from(JSON)).expect("encoded"));
     }
     caller.answers(&inbox, hooks, |_, reply| {
-        http_answer::decode(JSON, &review.uid, reply.status, reply.body).expect("an answer");
+        http_answer::decode(JSON, &review.uid, reply.status, reply.body().expect("a body")).expect("an answer");
     });
 }
 
@@ -119,7 +120,7 @@ fn reference(caller: &Caller, body: &Bytes, hooks: usize) {
         caller.ask(&inbox, tag, &uid, Rope::new([body]));
     }
     caller.answers(&inbox, hooks, |tag, reply| {
-        let answer: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        let answer: Value = serde_json::from_slice(&reply.body().expect("a body")).expect("JSON");
         assert_eq!(answer["response"]["uid"], uid_for(tag));
         assert_eq!(answer["response"]["allowed"], true);
     });

@@ -39,7 +39,7 @@ fn channel(hook: &HttpHook) -> Arc<Channel> {
 fn call(inbox: &Arc<Inbox>, tag: usize, time: Duration) -> Call {
     let path = format!("/{tag}").into();
     Call {
-        request: Request::Http { path, form: HttpForm::Json(ReviewVersion::V1) },
+        request: Request::Http { path, form: HttpForm::Json(ReviewVersion::V1), timeout: time },
         body: Rope::new([Bytes::from_static(b"{}")]),
         deadline: Instant::now() + time,
         inbox: inbox.clone(),

@@ -105,7 +105,7 @@ fn channel(address: SocketAddr, ca_pem: Option<&str>) -> Arc<Channel> {
 }
 
 fn ask(channel: &Channel, worker: usize, inbox: &Arc<Inbox>) {
-    let request = Request::Http { path: "/validate".into(), form: HttpForm::Json(ReviewVersion::V1) };
+    let request = Request::Http { path: "/validate".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: LONG };
     let body = Rope::new([Bytes::from_static(b"{}")]);
     let deadline = Instant::now() + LONG;
     channel.ask(

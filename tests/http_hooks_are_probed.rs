@@ -68,6 +68,7 @@ async fn a_reply_that_is_nobodys_does_not_pass_and_says_what_to_do() {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
         for (status, fix) in [
             (404, "there is no hook at this path: correct the path in its clientConfig, or have it served"),
+            (302, "it redirects, which is not followed: write where to into its clientConfig"),
             (405, "what is at this path takes no POST: correct the path in its clientConfig"),
             (502, "no hook is ready behind this path: start it, or look at what stands before it"),
             (503, "no hook is ready behind this path: start it, or look at what stands before it"),

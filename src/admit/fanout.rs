@@ -23,7 +23,7 @@ use crate::{
     hooks::{Call, Channel, Inbox, Method, Reply, Request},
     model::{Answer, CallFailure, HttpForm, Protocol, Review, SideEffects},
     offload::{self, LARGE},
-    telemetry::HookOutcome,
+    telemetry::{HookOutcome, Repeat},
     wire::{
         answer,
         encodings::{Encodings, Form},
@@ -105,7 +105,13 @@ async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller)
 /// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
 fn decode(form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
     match (reply, form) {
-        (Reply::Http(reply), Some(form)) => http_answer::decode(form, uid, reply.status, reply.body),
+        (Reply::Http(reply), Some(form)) => {
+            // The seeds' contract is three statuses; in Kubernetes' the type comes before all else.
+            if !reply.readable_type && form != HttpForm::Legacy {
+                return Err(CallFailure::Undecodable("its Content-Type is no media type".into()));
+            }
+            http_answer::decode(form, uid, reply.status, reply.body()?)
+        }
         (Reply::Grpc(message), _) => answer::decode(uid, message),
         // No channel answers in a language that was not spoken to it.
         (Reply::Http(reply), None) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
@@ -187,7 +193,10 @@ impl<'a, 'r> Fanout<'a, 'r> {
             Protocol::Grpc => {
                 Request::Grpc { method: Method::Validate, namespace_labels: self.caller.namespace_labels_text.clone() }
             }
-            Protocol::Http { path, form } => Request::Http { path: path.clone(), form: *form },
+            // Also where it is asked again, as upstream.
+            Protocol::Http { path, form } => {
+                Request::Http { path: path.clone(), form: *form, timeout: slot.allowed(self.began) }
+            }
         };
         slot.open = true;
         let call = Call {
@@ -215,6 +224,8 @@ impl<'a, 'r> Fanout<'a, 'r> {
         if let Ok(Reply::Http(reply)) = &result
             && let Some(end) = slot.rests(reply, now)
         {
+            let (hook, delay) = (&slot.live.hook.name, end.duration_since(now));
+            tracing::debug!(%hook, status = reply.status, ?delay, "a hook asks to be called later (Retry-After)");
             self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
             return;
         }
@@ -223,9 +234,9 @@ impl<'a, 'r> Fanout<'a, 'r> {
             Protocol::Grpc => None,
         };
         let answer = match result {
-            Ok(reply) if reply.len() >= LARGE => {
+            Ok(reply) if reply.cost() >= LARGE => {
                 let uid = self.review.uid.clone();
-                let decoding = offload::run(reply.len(), move || decode(form, &uid, reply));
+                let decoding = offload::run(reply.cost(), move || decode(form, &uid, reply));
                 self.decoding.spawn(async move { (tag, decoding.await) });
                 return;
             }
@@ -245,6 +256,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
     fn answered(&mut self, tag: usize, answer: Result<Answer, CallFailure>, now: Instant) {
         let Some(slot) = self.slots.get_mut(tag).filter(|slot| slot.outcome.is_none()) else { return };
         if matches!(&answer, Err(failure) if slot.retries(failure, now)) {
+            slot.live.metrics.repeated(Repeat::Policy);
             return self.ask(tag, |channel, _, call| channel.ask_elsewhere(call));
         }
         self.settle(tag, answer, now.duration_since(self.began));
@@ -258,6 +270,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
                 let allowed = slot.allowed(self.began);
                 self.settle(tag, Err(CallFailure::Timeout(allowed)), now.duration_since(self.began));
             } else if slot.wakes(now) {
+                slot.live.metrics.repeated(Repeat::RetryAfter);
                 self.ask(tag, Channel::ask);
             }
         }

@@ -48,48 +48,16 @@ pub enum Request {
         /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64).
         namespace_labels: Option<Bytes>,
     },
-    /// A POST. The time left is added to the path's query as kube-apiserver does (`timeout=10s`, rounded up).
+    /// A POST.
     Http {
         /// Path, and query where there is one.
         path: Arc<str>,
         /// Decides content type and what is accepted.
         form: HttpForm,
+        /// Time that the hook is told it has, in the path's query as by kube-apiserver (`timeout=10s`, rounded up): that of
+        /// the whole call, also where it is made anew.
+        timeout: Duration,
     },
-}
-
-/// What a hook sent back, whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// The one message of a gRPC call that ended with OK.
-    Grpc(Bytes),
-    /// An HTTP response, whatever its status.
-    Http(HttpReply),
-}
-
-impl Reply {
-    /// Length of its body in bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Grpc(message) => message.len(),
-            Self::Http(reply) => reply.body.len(),
-        }
-    }
-
-    /// True when its body is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// An HTTP response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpReply {
-    /// Its status.
-    pub status: u16,
-    /// `retry-after`, where it is a number of seconds (or a date, then from now); client-go reads only seconds.
-    pub retry_after: Option<Duration>,
-    /// The whole body.
-    pub body: Bytes,
 }
 
 /// One question on its way to one hook. Cloning it copies no body.
@@ -99,7 +67,7 @@ pub struct Call {
     pub request: Request,
     /// The encoded review: the same rope for every hook that wants this encoding.
     pub body: Rope,
-    /// When the hook's own timeout ends; sent to it as `grpc-timeout` or `timeout`.
+    /// When the hook's own timeout ends; what is left of it is sent as `grpc-timeout`.
     pub deadline: Instant,
     /// Where the answer goes.
     pub inbox: Arc<Inbox>,

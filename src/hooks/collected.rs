@@ -26,6 +26,11 @@ impl Collected {
         Self { bytes: Vec::new(), room: Arc::clone(room), taken: None }
     }
 
+    /// Where it is held.
+    pub(super) fn room(&self) -> Arc<AnswerRoom> {
+        Arc::clone(&self.room)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }

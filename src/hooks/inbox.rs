@@ -8,7 +8,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::call::Reply;
+use super::reply::Reply;
 use crate::model::CallFailure;
 
 /// What came back from one call: the call's tag, and the hook's reply or why there is none.

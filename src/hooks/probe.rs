@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 
 use super::{
     Channel, Inbox,
-    call::{Call, HttpReply, Method, Reply, Request},
+    call::{Call, Method, Request},
     canned,
+    reply::{HttpReply, Reply},
 };
 use crate::{
     model::{CallFailure, Hook, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
@@ -172,7 +173,7 @@ impl Channel {
         message: Rope,
         timeout: Duration,
     ) -> Result<HttpReply, CallFailure> {
-        match self.reply_to(Request::Http { path: path.into(), form }, message, timeout).await? {
+        match self.reply_to(Request::Http { path: path.into(), form, timeout }, message, timeout).await? {
             Reply::Http(reply) => Ok(reply),
             Reply::Grpc(_) => Err(CallFailure::NotHttp("it answered a POST with gRPC".into())),
         }
@@ -199,6 +200,7 @@ impl Channel {
 fn answered(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
         404 => "there is no hook at this path: correct the path in its clientConfig, or have it served",
+        301..=303 | 307 | 308 => "it redirects, which is not followed: write where to into its clientConfig",
         405 => "what is at this path takes no POST: correct the path in its clientConfig",
         502..=504 => "no hook is ready behind this path: start it, or look at what stands before it",
         _ => return Ok(()),
@@ -234,12 +236,12 @@ mod tests {
 
     #[test]
     fn a_status_that_is_nobodys_is_no_reply() {
-        for status in [404, 405, 502, 503, 504] {
+        for status in [301, 302, 303, 307, 308, 404, 405, 502, 503, 504] {
             let failure = answered(status).expect_err("nobody is there");
             assert!(matches!(&failure, CallFailure::Http { status: told, .. } if *told == status), "{failure:?}");
         }
         // What a hook may say to a kind that it does not know, or while it has too much to do.
-        for status in [200, 204, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {
+        for status in [200, 204, 300, 304, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {
             assert_eq!(answered(status), Ok(()), "{status}");
         }
     }

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::SystemTime,
 };
 
@@ -17,7 +20,7 @@ use super::{
     HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
     faults,
-    hook::{DroppedAnnotation, FAILURE_KINDS},
+    hook::{DroppedAnnotation, FAILURE_KINDS, Repeat},
     log,
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
@@ -157,16 +160,17 @@ impl Scrape {
         family(encoder, &table::HOOK_FAIL_OPEN, |out| {
             hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
         })?;
+        // Of these, too, only what has happened.
+        family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
+            hooks.iter().try_for_each(|(name, _, hook)| {
+                by_cause(out, name, Repeat::ALL.iter().map(|cause| cause.as_str()).zip(&hook.repeats))
+            })
+        })?;
         family(encoder, &table::HOOK_ANNOTATIONS_DROPPED, |out| {
-            for (name, _, hook) in &hooks {
-                for (cause, cell) in DroppedAnnotation::ALL.iter().zip(&hook.annotations_dropped) {
-                    let count = cell.load(Relaxed);
-                    if count > 0 {
-                        counter(out, &[("hook", name), ("cause", cause.as_str())], count)?;
-                    }
-                }
-            }
-            Ok(())
+            hooks.iter().try_for_each(|(name, _, hook)| {
+                let causes = DroppedAnnotation::ALL.iter().map(|cause| cause.as_str());
+                by_cause(out, name, causes.zip(&hook.annotations_dropped))
+            })
         })?;
         family(encoder, &table::HOOK_DURATION, |out| {
             let ended = |outcome| outcome != HookOutcome::CANCELLED;
@@ -201,6 +205,18 @@ fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> 
         return out.encode_counter::<NoLabelSet, _, u64>(&value, None);
     }
     out.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+/// The counts of a hook that are not zero.
+fn by_cause<'a>(
+    out: &mut MetricEncoder<'_>,
+    hook: &str,
+    causes: impl Iterator<Item = (&'static str, &'a AtomicU64)>,
+) -> fmt::Result {
+    for (cause, count) in causes.map(|(cause, cell)| (cause, cell.load(Relaxed))).filter(|(_, count)| *count > 0) {
+        counter(out, &[("hook", hook), ("cause", cause)], count)?;
+    }
+    Ok(())
 }
 
 fn by_outcome<const N: usize>(

@@ -80,6 +80,28 @@ impl DroppedAnnotation {
     }
 }
 
+/// Why a hook is called once more about the same review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// It answered 429 or 5xx with `Retry-After`.
+    RetryAfter,
+    /// Its failure policy is Retry.
+    Policy,
+}
+
+impl Repeat {
+    /// All of them.
+    pub(super) const ALL: [Self; 2] = [Self::RetryAfter, Self::Policy];
+
+    /// Value of the metric's label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RetryAfter => "retry_after",
+            Self::Policy => "policy",
+        }
+    }
+}
+
 /// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
 #[derive(Debug)]
 pub struct HookMetrics {
@@ -88,6 +110,8 @@ pub struct HookMetrics {
     pub(super) failures: [[AtomicU64; 2]; FAILURE_KINDS.len()],
     /// By cause.
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
+    /// By cause.
+    pub(super) repeats: [AtomicU64; Repeat::ALL.len()],
     /// Log lines about its failures.
     told: Throttle,
     /// Log lines about what is dropped from its answers.
@@ -107,6 +131,7 @@ impl HookMetrics {
             calls: Cells::new(workers),
             failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
+            repeats: array::from_fn(|_| AtomicU64::new(0)),
             told: Throttle::new(),
             dropped: Throttle::new(),
         }
@@ -133,6 +158,11 @@ impl HookMetrics {
     /// Audit annotations of an answer were left out.
     pub fn annotations_dropped(&self, cause: DroppedAnnotation, count: u64) {
         self.annotations_dropped[cause as usize].fetch_add(count, Relaxed);
+    }
+
+    /// It is called once more.
+    pub fn repeated(&self, cause: Repeat) {
+        self.repeats[cause as usize].fetch_add(1, Relaxed);
     }
 
     /// May a failure of this hook be logged now? Then: how many lines were held back since the last.

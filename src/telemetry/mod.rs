@@ -19,7 +19,7 @@ mod throttle;
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
-pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome};
+pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat};
 pub use metrics::Metrics;
 pub use outcome::{ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;

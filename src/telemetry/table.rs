@@ -70,6 +70,8 @@ families! {
         "Calls without a usable answer, by what went wrong and the policy that decided (Ignore lets the write pass, Fail does not).";
     HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook"]
         "Reviews that passed although this hook did not answer.";
+    HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "cause"]
+        "Calls of a hook that were made anew about the same review: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was made.";
     HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "cause"]
         "Audit annotations of a hook's answers that are left out: key (no qualified name), value (the key has another value already) or limit (beyond 1,000, or 256 KiB, of one answer).";
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]

@@ -10,12 +10,13 @@ use tokio::{
 
 use super::{
     super::{
-        call::{Call, Reply, Request},
+        call::{Call, Request},
         connection_budget::Slot,
         dial::Socket,
         dialler::{Dialled, Dialler, LARGEST_ANSWER},
         http2::Connection,
         inbox::Inbox,
+        reply::Reply,
     },
     link::{Link, Lost, request},
     turns::Turns,
@@ -136,14 +137,14 @@ impl Carrier {
     }
 
     async fn post(&self, link: Link, call: &Call) -> Result<Carried, Lost> {
-        let Request::Http { path, form } = &call.request else {
+        let Request::Http { path, form, timeout } = &call.request else {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
         if Instant::now() >= call.deadline {
             // What is past its deadline is not sent any more.
             return Ok(Carried { result: None, link: Some(link), http2: false });
         }
-        let request = match request(&self.host, call, path, *form) {
+        let request = match request(&self.host, call, path, *form, *timeout) {
             Ok(request) => request,
             Err(failure) => return Ok(Carried { result: Some(Err(failure)), link: Some(link), http2: false }),
         };

@@ -1,15 +1,11 @@
 //! Link: one HTTP/1.1 connection to a hook. A POST out, its reply in.
 
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
     HeaderValue, Request, Response, Uri,
-    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
 };
 use http_body_util::BodyExt;
 use hyper::{
@@ -22,10 +18,13 @@ use tokio::{sync::Notify, task::AbortHandle, time::timeout};
 use super::{
     super::{
         answer_room::AnswerRoom,
-        call::{Call, HttpReply},
+        call::Call,
         collected::Collected,
         dial::Socket,
+        gzip, media_type,
         post::{self, Media},
+        reply::HttpReply,
+        retry_after,
     },
     body::RopeBody,
     wire::{Heard, Wire},
@@ -38,6 +37,8 @@ const HEARS_OUT_WITHIN: Duration = Duration::from_millis(50);
 const READ_BUFFER: usize = 32 << 10;
 /// The most that a hook may send until the head of its answer is complete, interim ones (100, 103) included.
 const LARGEST_HEAD: usize = 256 << 10;
+/// The most headers of an answer. hyper makes room for all of them ahead.
+const MOST_HEADERS: usize = 512;
 /// Chunks that an answer may come in, however small; beyond, they must not be smaller than this on average.
 const MOST_PIECES: usize = 65_536;
 const SMALL_PIECE: usize = 64;
@@ -79,7 +80,8 @@ impl Link {
         let (heard, beyond_guarantee) = (Heard::default(), socket.is_beyond_guarantee());
         let wire = TokioIo::new(Wire::new(socket, heard.clone()));
         // What does not fit into a read is no head of an answer.
-        let handshake = Builder::new().read_buf_exact_size(Some(READ_BUFFER)).handshake(wire).await;
+        let handshake =
+            Builder::new().read_buf_exact_size(Some(READ_BUFFER)).max_headers(MOST_HEADERS).handshake(wire).await;
         let (sender, connection) =
             handshake.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Greet, told(&error))))?;
         let driver = tokio::spawn(async move {
@@ -130,16 +132,18 @@ pub(super) fn request(
     call: &Call,
     path: &str,
     form: HttpForm,
+    timeout: Duration,
 ) -> Result<Request<RopeBody>, CallFailure> {
     let media = Media::of(form);
     let mut whole = Vec::with_capacity(path.len() + 16);
-    post::write_path(path, call.deadline.saturating_duration_since(Instant::now()), &mut whole);
+    post::write_path(path, timeout, &mut whole);
     let unwritable = |error: &dyn std::error::Error| CallFailure::Unwritable(format!("its path: {error}"));
     let uri = Uri::from_maybe_shared(Bytes::from(whole)).map_err(|error| unwritable(&error))?;
     Request::post(uri)
         .header(HOST, host)
         .header(CONTENT_TYPE, HeaderValue::from_static(media.content_type()))
         .header(ACCEPT, HeaderValue::from_static(media.accept()))
+        .header(ACCEPT_ENCODING, HeaderValue::from_static(gzip::ENCODING))
         .header(USER_AGENT, HeaderValue::from_static(post::USER_AGENT))
         .header(CONTENT_LENGTH, HeaderValue::from(call.body.len()))
         .body(RopeBody::new(call.body.clone()))
@@ -151,9 +155,11 @@ async fn collect(response: Response<Incoming>, limit: usize, room: &Arc<AnswerRo
     if status < 200 {
         return Err(CallFailure::NotHttp(format!("it answered with HTTP status {status}, which ends no call")));
     }
-    let retry_after = response.headers().get(RETRY_AFTER);
-    let retry_after =
-        retry_after.and_then(|value| super::super::retry_after::read(value.as_bytes(), SystemTime::now()));
+    // Of several, Go reads the first.
+    let header = |name| response.headers().get(name).map(HeaderValue::as_bytes);
+    let retry_after = header(RETRY_AFTER).and_then(retry_after::read);
+    let readable_type = header(CONTENT_TYPE).is_none_or(media_type::is_readable);
+    let gzipped = header(CONTENT_ENCODING).is_some_and(gzip::is_ours);
     let mut body = response.into_body();
     if hyper::body::Body::size_hint(&body).lower() > limit as u64 {
         return Err(CallFailure::TooLarge { limit });
@@ -171,7 +177,8 @@ async fn collect(response: Response<Incoming>, limit: usize, room: &Arc<AnswerRo
         }
         collected.extend(&data)?;
     }
-    Ok(HttpReply { status, retry_after, body: collected.finish() })
+    let reply = HttpReply { retry_after, readable_type, ..HttpReply::new(status, collected.finish()) };
+    Ok(if gzipped { reply.gzipped(room) } else { reply })
 }
 
 /// What hyper's error means for the call.

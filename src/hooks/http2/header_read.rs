@@ -3,12 +3,12 @@
 //! We tell the peer that our dynamic table holds nothing (SETTINGS_HEADER_TABLE_SIZE 0), so a block only ever refers
 //! to the static table, and reading one needs no state. Of the fields, only those we act on are kept.
 
-use std::{
-    str::FromStr,
-    time::{Duration, SystemTime},
-};
+use std::{str::FromStr, time::Duration};
 
-use super::{super::retry_after, huffman};
+use super::{
+    super::{gzip, media_type, retry_after},
+    huffman,
+};
 
 /// What a header block said that matters to a unary gRPC call, or to a POST.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,13 @@ pub(super) struct Headers {
     pub(super) grpc_message: Option<Vec<u8>>,
     /// `content-length`; one that is no number, or comes twice with different numbers, is a length that nothing has.
     pub(super) content_length: Option<u64>,
-    /// `retry-after`, where it can be read.
+    /// The first `retry-after`, where it can be read; and whether there was one.
     pub(super) retry_after: Option<Duration>,
+    pub(super) has_retry_after: bool,
+    /// The first `content-type` can be read; `None` when absent.
+    pub(super) readable_type: Option<bool>,
+    /// The first `content-encoding` is gzip; `None` when absent.
+    pub(super) gzip: Option<bool>,
     /// The first thing that must not be in an answer, if there is any. RFC 9113 §8.2 and §8.3.
     pub(super) malformed: Option<&'static str>,
 }
@@ -52,6 +57,7 @@ enum Name {
     GrpcStatus,
     GrpcMessage,
     ContentLength,
+    ContentEncoding,
     RetryAfter,
     /// One that is read by its text alone.
     Other,
@@ -91,6 +97,8 @@ impl Text<'_> {
             Name::Status
         } else if self.is(b"content-length", coded!(b"content-length")) {
             Name::ContentLength
+        } else if self.is(b"content-encoding", coded!(b"content-encoding")) {
+            Name::ContentEncoding
         } else if self.is(b"retry-after", coded!(b"retry-after")) {
             Name::RetryAfter
         } else {
@@ -116,6 +124,7 @@ impl Name {
         match index {
             1..=7 => Ok(Self::Pseudo),
             8..=14 => Ok(Self::Status),
+            26 => Ok(Self::ContentEncoding),
             28 => Ok(Self::ContentLength),
             31 => Ok(Self::ContentType),
             53 => Ok(Self::RetryAfter),
@@ -154,6 +163,7 @@ impl HeaderReader {
                 let value = text(&mut block)?;
                 if name == Name::ContentType && value.is(b"application/grpc", coded!(b"application/grpc")) {
                     headers.grpc = Some(headers.grpc.unwrap_or(true));
+                    headers.readable_type.get_or_insert(true);
                 } else if !matches!(name, Name::Other | Name::Pseudo) {
                     value.read(&mut self.value)?;
                     headers.note(name, &self.value);
@@ -194,7 +204,10 @@ impl Headers {
         }
         match name {
             Name::Status => self.status(digits(value).filter(|_| value.len() == 3)),
-            Name::ContentType => self.grpc = Some(is_grpc(value) && self.grpc.unwrap_or(true)),
+            Name::ContentType => {
+                self.grpc = Some(is_grpc(value) && self.grpc.unwrap_or(true));
+                self.readable_type.get_or_insert_with(|| media_type::is_readable(value));
+            }
             // A status that is no number is UNKNOWN, as the gRPC specification has it.
             Name::GrpcStatus if self.grpc_status.is_some() => self.broken("it has two grpc-status"),
             Name::GrpcStatus => {
@@ -207,7 +220,13 @@ impl Headers {
                 let same = self.content_length.is_none_or(|before| before == told);
                 self.content_length = Some(if same { told } else { NO_LENGTH });
             }
-            Name::RetryAfter => self.retry_after = retry_after::read(value, SystemTime::now()),
+            Name::ContentEncoding => _ = self.gzip.get_or_insert_with(|| gzip::is_ours(value)),
+            // As Go's client reads it; a second one changes nothing.
+            Name::RetryAfter if self.has_retry_after => {}
+            Name::RetryAfter => {
+                self.has_retry_after = true;
+                self.retry_after = retry_after::read(value);
+            }
             Name::Other | Name::Pseudo => {}
         }
     }
@@ -277,110 +296,4 @@ fn text<'a>(block: &mut &'a [u8]) -> Result<Text<'a>, BadHeaders> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(block: &[u8]) -> Result<Headers, BadHeaders> {
-        HeaderReader::default().read(block)
-    }
-
-    #[test]
-    fn a_grpc_answer() {
-        // Size update to 0, :status 200, content-type: application/grpc (Huffman), date: x (with indexing).
-        let mut block = vec![0x20, 0x88, 0x0f, 0x10, 0x8b];
-        block.extend([0x1d, 0x75, 0xd0, 0x62, 0x0d, 0x26, 0x3d, 0x4c, 0x4d, 0x65, 0x64]);
-        block.extend([0x61, 0x01, b'x']);
-        let headers = read(&block).expect("read");
-        assert_eq!(headers, Headers { status: 200, grpc: Some(true), ..Default::default() });
-    }
-
-    #[test]
-    fn trailers_plain_and_never_indexed() {
-        let mut block = vec![0x00, 11];
-        block.extend(b"grpc-status\x025");
-        block[13] = 1;
-        block.extend([0x10, 12]);
-        block.extend(b"grpc-message\x03no!");
-        let headers = read(&block).expect("read");
-        assert_eq!(headers.grpc_status, Some(5));
-        assert_eq!(headers.grpc_message.as_deref(), Some(&b"no!"[..]));
-    }
-
-    #[test]
-    fn an_http_answer() {
-        // :status by its static name, content-length by its static name, retry-after spelled out.
-        let mut block = vec![0x08, 3];
-        block.extend(b"503\x0f\x0d\x0212\x00\x0bretry-after\x017");
-        let headers = read(&block).expect("read");
-        assert_eq!((headers.status, headers.content_length), (503, Some(12)));
-        assert_eq!(headers.retry_after, Some(Duration::from_secs(7)));
-        block.extend(b"\x0f\x0d\x0213");
-        assert_eq!(read(&block).expect("read").content_length, Some(NO_LENGTH), "two lengths are none");
-    }
-
-    /// A literal without indexing, spelled out.
-    fn field(name: &str, value: &str) -> Vec<u8> {
-        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
-    }
-
-    fn of(fields: &[(&str, &str)]) -> Headers {
-        let block: Vec<u8> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
-        read(&block).expect("read")
-    }
-
-    #[test]
-    fn what_contradicts_itself_or_the_protocol_is_malformed() {
-        for fields in [
-            &[(":status", "200"), (":status", "200")][..],
-            &[(":status", "+200")],
-            &[(":status", "20")],
-            &[("date", "x"), (":status", "200")],
-            &[(":status", "200"), (":path", "/")],
-            &[(":status", "200"), (":made-up", "x")],
-            &[(":status", "200"), ("Grpc-Status", "0")],
-            &[(":status", "200"), ("", "x")],
-            &[(":status", "200"), ("a b", "x")],
-            &[("grpc-status", "0"), ("grpc-status", "0")],
-            &[("grpc-status", "0"), ("grpc-status", "7")],
-            &[("grpc-message", "a\nb")],
-        ] {
-            assert!(of(fields).malformed.is_some(), "{fields:?}");
-        }
-        assert!(read(&[0x88, 0x88]).expect("read").malformed.is_some(), "two statuses of the table");
-        assert!(read(&[0x88, 0x84]).expect("read").malformed.is_some(), "a path of the table");
-        let huffman = [&[0x00, 0x80 | huffman::coded_len(b"X-Y") as u8][..], &huffman::encode::<3>(b"X-Y"), b"\x01z"];
-        assert!(read(&huffman.concat()).expect("read").malformed.is_some(), "a large letter that is coded");
-        let sound = of(&[(":status", "200"), ("x-y_z", "A b"), ("content-type", "application/grpc+proto")]);
-        assert_eq!((sound.malformed, sound.grpc), (None, Some(true)));
-    }
-
-    #[test]
-    fn numbers_are_digits() {
-        let status = |text| of(&[("grpc-status", text)]).grpc_status;
-        assert_eq!(["0", "7", "+0", "00", "", "x"].map(status), [0, 7, 2, 2, 2, 2].map(Some));
-        assert_eq!(of(&[("content-length", "+5")]).content_length, Some(NO_LENGTH));
-    }
-
-    #[test]
-    fn a_content_type_is_grpc_or_not() {
-        let grpc = |types: &[&str]| {
-            let fields: Vec<_> = types.iter().map(|value| ("content-type", *value)).collect();
-            of(&fields).grpc
-        };
-        assert_eq!(grpc(&["application/grpc"]), Some(true));
-        assert_eq!(grpc(&["application/grpc;x=y"]), Some(true));
-        assert_eq!(grpc(&["application/grpc-web"]), Some(false));
-        assert_eq!(grpc(&["text/html", "application/grpc"]), Some(false));
-        assert_eq!(grpc(&["application/grpc", "text/html"]), Some(false));
-        assert_eq!(grpc(&[]), None);
-    }
-
-    #[test]
-    fn damaged_blocks_are_refused() {
-        assert!(read(&[0xff]).is_err(), "a number without its end");
-        assert!(read(&[0xbe]).is_err(), "entry 62 would be in the dynamic table");
-        assert!(read(&[0x3f, 0x01]).is_err(), "a table of 32 bytes");
-        assert!(read(&[0x00, 0x05, b'a']).is_err(), "a string without its end");
-        assert!(read(&[0x80]).is_err(), "entry 0");
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::super::{
     call::{Call, Method, NAMESPACE_LABELS, Request},
+    gzip,
     post::{Media, USER_AGENT, write_path},
 };
 
@@ -21,6 +22,7 @@ enum Field {
     Grpc,
     ContentType(Media),
     Accept(Media),
+    AcceptEncoding,
     Te,
     UserAgent,
     Path(Method),
@@ -85,7 +87,7 @@ impl HeaderWriter {
             Request::Grpc { method, namespace_labels } => {
                 self.grpc(*method, timeout, namespace_labels.as_deref(), out);
             }
-            Request::Http { path, form } => self.http(path, Media::of(*form), timeout, call.body.len(), out),
+            Request::Http { path, form, timeout } => self.http(path, Media::of(*form), *timeout, call.body.len(), out),
         }
         resized || self.table.len() > known
     }
@@ -115,6 +117,7 @@ impl HeaderWriter {
         self.field(Field::Authority, out);
         self.field(Field::ContentType(media), out);
         self.field(Field::Accept(media), out);
+        self.field(Field::AcceptEncoding, out);
         self.field(Field::UserAgent, out);
         // "content-length" is entry 28, and the prefix has four bits.
         out.extend([0x0f, 28 - 0x0f]);
@@ -171,6 +174,7 @@ impl HeaderWriter {
             Field::Grpc => (Ok(31), "application/grpc"),
             Field::ContentType(media) => (Ok(31), media.content_type()),
             Field::Accept(media) => (Ok(19), media.accept()),
+            Field::AcceptEncoding => (Ok(16), gzip::ENCODING),
             Field::UserAgent => (Ok(58), USER_AGENT),
             Field::Te => (Err(b"te"), "trailers"),
             // Written by `timeout`.
@@ -319,10 +323,11 @@ mod tests {
             out
         };
         let first = post(&mut writer);
-        for told in [&b"/v?timeout=9s"[..], b"hook:1", b"application/json", b"application/json, */*", b"70000"] {
+        for told in [&b"/v?timeout=9s"[..], b"hook:1", b"application/json", b"application/json, */*", b"gzip", b"70000"]
+        {
             assert!(first.windows(told.len()).any(|window| window == told), "{told:?}");
         }
-        let tail = [&[0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
+        let tail = [&[0xc2, 0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
         assert_eq!(post(&mut writer), [&[0x83, 0x87, 0x04, 13][..], b"/v?timeout=9s", &tail].concat());
     }
 }

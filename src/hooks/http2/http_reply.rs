@@ -1,8 +1,13 @@
 //! What a POST came to.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use super::{super::call::HttpReply, header_read::Headers};
+use super::{
+    super::{answer_room::AnswerRoom, reply::HttpReply},
+    header_read::Headers,
+};
 use crate::model::CallFailure;
 
 /// Headers after which the rest need not be heard.
@@ -15,7 +20,13 @@ pub(super) fn refused(headers: &Headers, limit: usize) -> Option<CallFailure> {
 }
 
 /// Judges a response that has ended. Trailers say nothing about a review, but may not contradict what was said.
-pub(super) fn judge(headers: &Headers, trailers: Option<&Headers>, body: Bytes) -> Result<HttpReply, CallFailure> {
+/// What is unpacked of it is held in `room`.
+pub(super) fn judge(
+    headers: &Headers,
+    trailers: Option<&Headers>,
+    body: Bytes,
+    room: &Arc<AnswerRoom>,
+) -> Result<HttpReply, CallFailure> {
     if headers.status < 200 {
         return Err(CallFailure::NotHttp("it ended the call without an answer".into()));
     }
@@ -27,7 +38,12 @@ pub(super) fn judge(headers: &Headers, trailers: Option<&Headers>, body: Bytes) 
     if headers.content_length.is_some_and(|len| len != body.len() as u64) && !left_out {
         return Err(CallFailure::NotHttp("its answer is not as long as its content-length says".into()));
     }
-    Ok(HttpReply { status: headers.status, retry_after: headers.retry_after, body })
+    let reply = HttpReply {
+        retry_after: headers.retry_after,
+        readable_type: headers.readable_type.unwrap_or(true),
+        ..HttpReply::new(headers.status, body)
+    };
+    Ok(if headers.gzip == Some(true) { reply.gzipped(room) } else { reply })
 }
 
 #[cfg(test)]
@@ -40,8 +56,10 @@ mod tests {
 
     #[test]
     fn the_length_must_be_what_was_announced() {
-        let judge = |status, len, body: &'static [u8]| judge(&headers(status, len), None, Bytes::from_static(body));
-        assert_eq!(judge(200, Some(2), b"{}").expect("an answer").body, "{}");
+        let room = AnswerRoom::unlimited();
+        let judge =
+            |status, len, body: &'static [u8]| judge(&headers(status, len), None, Bytes::from_static(body), &room);
+        assert_eq!(judge(200, Some(2), b"{}"), Ok(HttpReply::new(200, "{}".into())));
         assert!(judge(200, None, b"{}").is_ok());
         assert!(judge(204, Some(7), b"").is_ok());
         for (status, len, body) in
@@ -49,7 +67,7 @@ mod tests {
         {
             assert!(matches!(judge(status, len, body), Err(CallFailure::NotHttp(_))), "{status} {len:?}");
         }
-        let told = super::judge(&headers(200, None), Some(&headers(500, None)), Bytes::new());
+        let told = super::judge(&headers(200, None), Some(&headers(500, None)), Bytes::new(), &room);
         assert!(matches!(told, Err(CallFailure::NotHttp(_))), "a second status");
     }
 

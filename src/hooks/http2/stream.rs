@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{
     super::{
         answer_room::AnswerRoom,
-        call::{Call, Reply, Request},
+        call::{Call, Request},
         collected::Collected,
+        reply::Reply,
     },
     frame, grpc_reply,
     header_read::Headers,
@@ -130,7 +131,10 @@ impl Stream {
         let headers = self.headers.unwrap_or_default();
         let result = match self.call.request {
             Request::Grpc { .. } => grpc_reply::judge(headers, trailers, self.body.finish()).map(Reply::Grpc),
-            Request::Http { .. } => http_reply::judge(&headers, trailers.as_ref(), self.body.finish()).map(Reply::Http),
+            Request::Http { .. } => {
+                let room = self.body.room();
+                http_reply::judge(&headers, trailers.as_ref(), self.body.finish(), &room).map(Reply::Http)
+            }
         };
         (self.call, result)
     }
@@ -138,18 +142,18 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::{
-        hooks::{Inbox, call::HttpReply},
+        hooks::{HttpReply, Inbox},
         model::{HttpForm, Rope},
     };
 
     const LIMIT: usize = 8;
 
     fn posted() -> Stream {
-        let request = Request::Http { path: "/".into(), form: HttpForm::Legacy };
+        let request = Request::Http { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO };
         let inbox = Arc::new(Inbox::default());
         let (body, deadline) = (Rope::new([]), Instant::now());
         let call = Call { request, body, deadline, inbox, tag: 0, again: true, resends: 0 };
@@ -170,7 +174,7 @@ mod tests {
         assert_eq!(stream.data(b"no", LIMIT), Ok(()));
         let trailers = Headers { grpc_status: Some(13), ..headers(0) };
         let (_, result) = stream.end(Some(trailers));
-        assert_eq!(result, Ok(Reply::Http(HttpReply { status: 409, retry_after: None, body: "no".into() })));
+        assert_eq!(result, Ok(Reply::Http(HttpReply::new(409, "no".into()))));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,7 +114,47 @@ func misbehave(w http.ResponseWriter, r *http.Request, what string, answer map[s
 	case "404":
 		http.NotFound(w, r)
 	case "redirect":
-		http.Redirect(w, r, "/json/elsewhere", http.StatusFound)
+		// To itself, as another hook: kube-apiserver posts the review once more, and that one says yes.
+		http.Redirect(w, r, "/yes/elsewhere", http.StatusTemporaryRedirect)
+	case "redirect-get":
+		http.Redirect(w, r, "/yes/elsewhere", http.StatusFound)
+	case "retry-date":
+		w.Header().Set("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT")
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+	case "gzip":
+		text, err := json.Marshal(answer)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		packed := gzip.NewWriter(w)
+		_, _ = packed.Write(text)
+		return packed.Close()
+	case "odd-type":
+		w.Header().Set("Content-Type", "application/json, text/plain")
+		return json.NewEncoder(w).Encode(answer)
+	case "many-headers":
+		for n := range 150 {
+			w.Header().Set(fmt.Sprintf("X-Header-%d", n), "x")
+		}
+		write(w, http.StatusOK, answer)
+	case "twice":
+		// The second response says nothing of what the first one has said.
+		text, err := json.Marshal(answer["response"])
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(w, `{"apiVersion":%q,"kind":%q,"response":%s,"response":{"warnings":["twice"]}}`, answer["apiVersion"], answer["kind"], text)
+	case "documents":
+		text, err := json.Marshal(answer["response"])
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(w, "apiVersion: %s\nkind: %s\nresponse: %s\n---\n[\n", answer["apiVersion"], answer["kind"], text)
+	case "odd-request":
+		answer["request"] = map[string]any{"userInfo": map[string]any{"groups": "one"}}
+		write(w, http.StatusOK, answer)
 	case "wrong-uid":
 		answer["response"].(map[string]any)["uid"] = "00000000-0000-0000-0000-000000000000"
 		write(w, http.StatusOK, answer)

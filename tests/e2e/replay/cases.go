@@ -22,7 +22,7 @@ const (
 func cases() []namedCall {
 	var all []namedCall
 	for _, some := range [][]namedCall{
-		denials(), warnings(), annotations(), failures(), updates(), deletes(), otherKinds(), selections(), subresources(), askers(),
+		denials(), warnings(), annotations(), failures(), decodings(), updates(), deletes(), otherKinds(), selections(), subresources(), askers(),
 		namespaced(), tenants(), versions(),
 	} {
 		all = append(all, some...)
@@ -46,6 +46,8 @@ func denials() []namedCall {
 		{"denied with 409", scripted(`{"allowed": false, "status": {"code": 409, "reason": "Conflict", "message": "again"}}`)},
 		{"denied with 422 and details", scripted(`{"allowed": false, "status": {"code": 422, "reason": "Invalid", "message": "bad image", "details": {"name": "scripted", "kind": "Pod", "causes": [{"reason": "FieldValueInvalid", "message": "no tag", "field": "spec.containers[0].image"}]}}}`)},
 		{"denied with 429 and a time to wait", scripted(`{"allowed": false, "status": {"code": 429, "reason": "TooManyRequests", "message": "slowly", "details": {"retryAfterSeconds": 3}}}`)},
+		{"denied with empty details", scripted(`{"allowed": false, "status": {"details": {}}}`)},
+		{"denied with metadata", scripted(`{"allowed": false, "status": {"message": "no", "metadata": {"resourceVersion": "5", "continue": "c", "remainingItemCount": 7}}}`)},
 		{"denied with 500", scripted(`{"allowed": false, "status": {"code": 500, "message": "my own fault"}}`)},
 		{"denied with code 200", scripted(`{"allowed": false, "status": {"code": 200, "status": "Success", "message": "odd"}}`)},
 		{"denied with code 301", scripted(`{"allowed": false, "status": {"code": 301, "message": "elsewhere"}}`)},
@@ -118,6 +120,26 @@ func failures() []namedCall {
 		namedCall{"lenient hook hangs, another denies", create(pods+dryRun, pod("scripted").label("break", "lenient").
 			script("lenient", `{"do": "hang"}`).script("pods", `{"allowed": false, "status": {"message": "still here"}}`))},
 	)
+}
+
+// decodings is what kube-apiserver makes of answers that are odd, a yes and a no, under both policies. What it takes for an
+// answer must be one through Gatepost, above all where the policy is Ignore.
+func decodings() []namedCall {
+	var all []namedCall
+	for _, hook := range []string{"strict", "lenient"} {
+		odd := func(what, script string) {
+			all = append(all, namedCall{hook + " hook " + what, create(pods+dryRun, pod("scripted").label("break", hook).script(hook, script))})
+		}
+		for _, does := range []string{"gzip", "odd-type", "many-headers", "twice", "documents", "odd-request", "redirect", "redirect-get", "retry-date"} {
+			odd("says yes by "+does, fmt.Sprintf(`{"do": %q}`, does))
+			odd("says no by "+does, fmt.Sprintf(`{"do": %q, "allowed": false, "status": {"code": 403, "message": "no"}}`, does))
+		}
+		odd("has an empty patch", `{"patch": []}`)
+		odd("has a patch that is no base64", `{"patch": "W10"}`)
+		odd("has metadata of another type", `{"status": {"metadata": []}}`)
+		odd("has a code of another type", `{"status": {"code": "403"}}`)
+	}
+	return all
 }
 
 func updates() []namedCall {

@@ -1,0 +1,90 @@
+//! Reply: what a hook sent back, whole.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::{answer_room::AnswerRoom, dialler::LARGEST_ANSWER, gzip};
+use crate::model::CallFailure;
+
+/// What a hook sent back, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The one message of a gRPC call that ended with OK.
+    Grpc(Bytes),
+    /// An HTTP response, whatever its status.
+    Http(HttpReply),
+}
+
+impl Reply {
+    /// Bytes that have to be gone through to understand it, or as many as they may be.
+    pub fn cost(&self) -> usize {
+        match self {
+            Self::Grpc(message) => message.len(),
+            Self::Http(reply) if reply.gzipped.is_some() => gzip::cost(reply.body.len()),
+            Self::Http(reply) => reply.body.len(),
+        }
+    }
+}
+
+/// An HTTP response.
+#[derive(Clone, Debug)]
+pub struct HttpReply {
+    /// Its status.
+    pub status: u16,
+    /// `retry-after`, where it is a number of seconds; client-go reads nothing else.
+    pub retry_after: Option<Duration>,
+    /// Its `content-type` can be read, or there is none.
+    pub readable_type: bool,
+    /// The whole body, as it came.
+    pub(super) body: Bytes,
+    /// It came in gzip: where there is room for what is in it.
+    pub(super) gzipped: Option<Arc<AnswerRoom>>,
+}
+
+impl PartialEq for HttpReply {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |reply: &Self| (reply.status, reply.retry_after, reply.readable_type, reply.gzipped.is_some());
+        parts(self) == parts(other) && self.body == other.body
+    }
+}
+
+impl Eq for HttpReply {}
+
+impl HttpReply {
+    /// A reply of that status, and this body.
+    pub fn new(status: u16, body: Bytes) -> Self {
+        Self { status, retry_after: None, readable_type: true, body, gzipped: None }
+    }
+
+    /// The same in gzip. What is in it is held in `room`.
+    pub(super) fn gzipped(self, room: &Arc<AnswerRoom>) -> Self {
+        Self { gzipped: Some(Arc::clone(room)), ..self }
+    }
+
+    /// The body, unpacked where it came in gzip: work for [`Reply::cost`] bytes.
+    ///
+    /// # Errors
+    /// `TooLarge`, `Overloaded`: what is in it is subject to the limits of any answer. `Undecodable`: it is no gzip.
+    pub fn body(self) -> Result<Bytes, CallFailure> {
+        match self.gzipped {
+            None => Ok(self.body),
+            Some(room) => gzip::unpack(&self.body, &room, LARGEST_ANSWER),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offload::LARGE;
+
+    #[test]
+    fn a_body_in_gzip_costs_what_may_be_in_it() {
+        let body = Bytes::from(vec![0; 600]);
+        let plain = HttpReply::new(200, body);
+        let gzipped = plain.clone().gzipped(&AnswerRoom::unlimited());
+        assert_eq!(Reply::Http(plain).cost(), 600);
+        assert!(Reply::Http(gzipped).cost() > LARGE, "unpacked beside the worker");
+    }
+}
