@@ -129,6 +129,23 @@ async fn with_a_client_authority_only_its_clients_get_in() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_its_own_authority_gets_in_and_nobody_by_an_authority_that_has_ended() {
+    let authority = Authority::new("cluster");
+    let (ours, another) = (Pair::own("kube-apiserver"), Pair::own("kube-apiserver"));
+    let folder = tempfile::tempdir().expect("folder");
+    put_pair(folder.path(), &authority.server());
+    let client_ca = Some(put(folder.path(), "ca.crt", &ours.chain));
+    let (sidecar, _) = serving(ServerFiles { client_ca, ..files(folder.path()) }).await;
+    let with = |pair: &Pair| client(&authority, Some(pair), &["http/1.1"], BOTH);
+    answered(&sidecar, &with(&ours)).await.expect("served");
+    answered(&sidecar, &with(&another)).await.expect_err("of the same name, with another key");
+
+    let ended = Authority::until("clients", 2001);
+    let sidecar = choosy(&authority, Some(&ended), &[]).await;
+    answered(&sidecar, &with(&ended.pair("kube-apiserver", &[]))).await.expect_err("vouched for by one that has ended");
+}
+
+#[tokio::test]
 async fn with_names_only_clients_of_one_of_these_names_get_in() {
     let (authority, clients) = (Authority::new("cluster"), Authority::new("clients"));
     let names = ["kube-apiserver", "apiserver.example", "spiffe://cluster/apiserver"];

@@ -32,9 +32,15 @@ pub struct Pair {
 
 impl Authority {
     pub fn new(name: &str) -> Self {
+        Self::until(name, 4000)
+    }
+
+    /// One that ends on the first of January of that year.
+    pub fn until(name: &str, year: i32) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_after = date_time_ymd(year, 1, 1);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
@@ -73,6 +79,14 @@ impl Authority {
 }
 
 impl Pair {
+    /// One that is its own authority, as `openssl req -x509` makes it.
+    pub fn own(common: &str) -> Self {
+        let (mut params, key) = (CertificateParams::default(), KeyPair::generate().unwrap());
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { chain: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() }
+    }
+
     pub fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.chain.as_bytes()).unwrap()
     }
