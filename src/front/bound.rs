@@ -162,3 +162,28 @@ fn tuned(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     TcpStream::from_std(stream)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_in_the_queue_when_a_socket_is_closed_is_taken() {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = tcp.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gate.sock");
+        let unix = UnixListener::bind(&path).unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            waiting.push(std::net::TcpStream::connect(address).unwrap());
+        }
+        let _also = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        for (bound, wanted) in [(Bound::Tcp(tcp), 3), (Bound::Unix(unix), 1)] {
+            let mut taken = Vec::new();
+            bound.close(|accepted, _| taken.push(accepted)).unwrap();
+            assert_eq!(taken.len(), wanted);
+        }
+        assert!(std::net::TcpStream::connect(address).is_err(), "it is closed");
+    }
+}
