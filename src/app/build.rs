@@ -50,7 +50,9 @@ pub enum StartError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The audit log cannot be written.
-    #[error("cannot open the audit log {path}: {cause}")]
+    #[error(
+        "cannot open the audit log {path}: {cause}; its folder must exist, and this process be able to write there"
+    )]
     Audit {
         /// The file.
         path: String,

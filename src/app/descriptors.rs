@@ -30,7 +30,7 @@ impl Descriptors {
     /// Divides `limit`. Callers get as many as they are to have, or half of what is there, and hooks the others.
     fn divide(limit: usize, callers: usize, workers: usize) -> Self {
         let limit = limit.min(MOST);
-        let reserved = (OURS + FURTHER_ATTEMPTS + A_WORKER.saturating_mul(workers)).min(limit / 2);
+        let reserved = ours(workers).min(limit / 2);
         let left = limit - reserved;
         let callers = callers.min(left / 2).max(1);
         Self { limit, reserved, callers, hooks: left.saturating_sub(callers).max(1) }
@@ -41,7 +41,7 @@ impl Descriptors {
         let descriptors = Self::divide(raise(), callers, workers);
         let Self { limit, reserved, hooks, .. } = descriptors;
         if descriptors.callers < callers {
-            let needed = reserved + 2 * callers;
+            let needed = ours(workers) + 2 * callers;
             tracing::warn!(
                 limit,
                 reserved,
@@ -55,6 +55,11 @@ impl Descriptors {
         }
         descriptors
     }
+}
+
+/// What we want for ourselves.
+fn ours(workers: usize) -> usize {
+    OURS + FURTHER_ATTEMPTS + A_WORKER.saturating_mul(workers)
 }
 
 /// Raises the limit of open files as far as may be, and says what it is then.
@@ -100,6 +105,12 @@ mod tests {
         assert_eq!(few, Descriptors { limit: 1024, reserved: 232, callers: 396, hooks: 396 });
         let many = Descriptors::divide(524_288, 1024, 2);
         assert_eq!((many.callers, many.hooks), (1024, 524_288 - 232 - 1024));
+    }
+
+    #[test]
+    fn what_is_told_to_be_enough_is_enough() {
+        assert_eq!(Descriptors::divide(ours(2) + 2 * 1024, 1024, 2).callers, 1024);
+        assert!(Descriptors::divide(ours(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
     }
 
     #[test]

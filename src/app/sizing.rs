@@ -64,14 +64,25 @@ pub(super) fn fitting(wanted: usize, largest: usize) -> usize {
             if too_little { "; even that is too much, and the process may be killed" } else { "" },
         );
     }
+    let needed = needed(largest);
+    if budget < needed {
+        tracing::warn!(
+            "a review of --max-message-bytes, {largest} bytes, does not fit into the {budget} bytes of \
+             --max-inflight-bytes and is refused each time: raise the one to {needed} or more, or lower the other"
+        );
+    }
     budget
+}
+
+/// The budget into which one of the largest reviews fits: reviews have three quarters of it.
+fn needed(largest: usize) -> usize {
+    largest.saturating_add(largest / 3).saturating_add(64 << 10)
 }
 
 /// The budget, and whether it is too much all the same.
 fn fit(wanted: usize, largest: usize, bound: Option<Bound>) -> (usize, bool) {
     let fits = bound.map_or(usize::MAX, Bound::budget);
-    // Reviews have three quarters of the budget.
-    let least = (largest + largest / 3 + (64 << 10)).min(wanted);
+    let least = needed(largest).min(wanted);
     (wanted.min(fits).max(least), fits < least)
 }
 

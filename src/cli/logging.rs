@@ -2,7 +2,7 @@
 
 use std::{env, io, time::Duration};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use crate::{
     app::build::give_way,
@@ -48,6 +48,17 @@ pub struct Logging {
     log_level: Option<String>,
 }
 
+/// What is logged at that level, or those of modules. A list without a level of its own leaves all others at info.
+fn filter(level: &str) -> Result<EnvFilter, String> {
+    // A word that is no level would be taken for a module, and everything else be silent.
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    if let Some(word) = level.split(',').find(|one| !one.contains('=') && !is_level(one.trim())) {
+        return Err(format!("{:?} is no level", word.trim()));
+    }
+    let others = if level.split(',').all(|one| one.contains('=')) { "info," } else { "" };
+    EnvFilter::builder().parse(format!("{others}{QUIET},{level}")).map_err(|error| error.to_string())
+}
+
 impl Logging {
     /// Starts logging.
     ///
@@ -59,8 +70,11 @@ impl Logging {
             (None, Ok(level)) => (VARIABLE, level),
             (None, Err(_)) => ("--log-level", "info".to_owned()),
         };
-        let filter = EnvFilter::builder().parse(format!("{QUIET},{level}")).map_err(|error| {
-            format!("{from} {level:?} is not understood: {error}; say error, warn, info, debug or trace")
+        let filter = filter(&level).map_err(|why| {
+            format!(
+                "{from} {level:?} is not understood: {why}; say error, warn, info, debug or trace, or a list as \
+                 \"info,gatepost::hooks=debug\""
+            )
         })?;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogLines);
         let started = match self.log_format {
@@ -69,5 +83,22 @@ impl Logging {
         };
         log::start(give_way).map_err(|error| format!("cannot start logging: {error}"))?;
         started.map_err(|error| format!("cannot start logging: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_does_not_silence_the_log() {
+        for wrong in ["warning", "err", "", "verbose", "info,", "debug,gatepost::hooks"] {
+            assert!(filter(wrong).is_err(), "{wrong:?}");
+        }
+        for (right, most) in [("warn", LevelFilter::WARN), ("INFO", LevelFilter::INFO), ("off", LevelFilter::OFF)] {
+            assert_eq!(filter(right).unwrap().max_level_hint(), Some(most), "{right:?}");
+        }
+        let modules = filter("gatepost::hooks=debug").unwrap().to_string();
+        assert!(modules.contains("info") && modules.contains("gatepost::hooks=debug"), "{modules}");
     }
 }

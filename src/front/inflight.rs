@@ -78,7 +78,9 @@ impl Inflight {
         bytes: usize,
     ) -> Result<(), Refusal> {
         if !client.try_take(more, share.own) {
-            return Err(Refusal::Share { bytes });
+            // A client that may have all of it is refused because all is full.
+            let alone = share.own >= share.of_all;
+            return Err(if alone { Refusal::Overloaded { bytes } } else { Refusal::Share { bytes } });
         }
         if !held.try_grow_below(share.of_all, more) {
             client.give_back(more);

@@ -205,6 +205,7 @@ impl Rotator {
         self.unconfirmed = None;
         let revision = contents.revision.clone();
         let in_force = self.current.load();
+        let waits = self.current.unconfirmed();
         self.may_be_cut = !contents.is_transactional();
         self.settled |= in_force.number > 0 && !self.may_be_cut;
         let may_be_cut = in_force.number > 0 && self.may_be_cut;
@@ -226,6 +227,10 @@ impl Rotator {
                 self.known = known;
                 match candidate {
                     Ok((candidate, relaxations)) if relaxations.is_empty() => return self.put_in_force(candidate),
+                    // It lets go of the same as the read before: other bytes of it may change at every read.
+                    Ok((candidate, relaxations)) if waits.is_some_and(|waits| waits.relaxations == relaxations) => {
+                        return self.put_in_force(candidate);
+                    }
                     Ok((candidate, relaxations)) => {
                         self.hold(candidate, relaxations);
                         return ReadOutcome::Unconfirmed;

@@ -20,6 +20,10 @@ use crate::model::{Bypass, Hook, ResourceInitializers};
 pub(super) const KEYS: [&str; 7] =
     ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 
+/// One of these is there, if only as an empty list: a document that ends behind its name was cut short, more likely than
+/// meant.
+const SAYS_SOMETHING: [&str; 3] = ["resourceInitializers", "externalAdmissionHooks", "bypass"];
+
 /// One document with hooks, without a problem.
 #[derive(Debug)]
 pub(super) struct Configuration {
@@ -51,6 +55,12 @@ impl Configuration {
 /// Checks an `AdmissionControlConfiguration`; what is wrong is reported.
 pub(super) fn check(at: &At<'_>, read: ReadFile<'_>, used: &mut Used) -> Option<Configuration> {
     at.is_map_of(&KEYS);
+    if !SAYS_SOMETHING.iter().any(|key| at.key(key).is_written()) {
+        at.problem(
+            "a configuration without any of its lists says nothing",
+            "to have no hooks, write externalAdmissionHooks: []; otherwise see what has cut it short",
+        );
+    }
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
     let mut initializers = Vec::new();

@@ -20,7 +20,7 @@ impl Problem {
     /// Nothing is written where something was to be. That is not taken for "no hooks", which somebody has to write.
     pub(crate) fn nothing_written(file: &str, what: &str) -> Self {
         const FIX: &str = "to have no hooks, write externalAdmissionHooks: [] in an AdmissionControlConfiguration, or \
-                           a List without items; else remove the file, or see what has emptied it";
+                           a List with items: []; otherwise see what has emptied it";
         Self { file: file.to_owned(), path: String::new(), what: what.to_owned(), fix: FIX.to_owned() }
     }
 }

@@ -40,7 +40,7 @@ fn a_request_counts_and_holds_its_bytes_until_it_ends() {
     let mut first = scene.enter(&admitted);
     first.reserve(600).expect("room");
     let mut second = scene.enter(&admitted);
-    assert_eq!(second.reserve(151), Err(Refusal::Share { bytes: 151 }));
+    assert_eq!(second.reserve(151), Err(Refusal::Overloaded { bytes: 151 }));
     second.reserve(100).expect("room");
     second.reserve(50).expect("it has that");
     assert_eq!((scene.inflight.requests(), scene.inflight.bytes(), admitted.session().calls()), (2, 700, 2));
@@ -100,7 +100,7 @@ fn every_review_and_every_verdict_holds_something_however_small() {
     let inflight = Inflight::new(MemoryBudget::new(4 * REVIEW), 10);
     let enter = || inflight.enter(&scene.clients, admitted.session(), scene.now);
     let mut three: Vec<_> = (0..3).map(|_| enter().expect("room")).collect();
-    assert_eq!(enter().map(drop), Err(Refusal::Share { bytes: 0 }));
+    assert_eq!(enter().map(drop), Err(Refusal::Overloaded { bytes: 0 }));
     assert_eq!((inflight.requests(), inflight.bytes()), (3, 3 * REVIEW));
     let deadline = Deadline::after(scene.now, Duration::from_secs(1));
     let verdict = three.remove(0).decided(Bytes::from_static(b"yes"), deadline).expect("room");

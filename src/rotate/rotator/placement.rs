@@ -91,17 +91,21 @@ impl Rotator {
     /// What an end of a probe means for the hooks in force.
     pub(super) fn hear(&mut self, news: ProbeNews) {
         let endpoint = news.channel.endpoint();
+        let in_force = self.current.load();
         let Some(probing) = self.probing.get_mut(endpoint).filter(|probing| probing.believes(&news)) else { return };
         match news.outcome {
             Ok(()) => drop(self.probing.remove(endpoint)),
             Err(failure) if probing.last_failure() == Some(&failure) => return,
             Err(failure) => {
                 // What it says may be told: a probe sends nobody's object, so that there is none to repeat.
-                tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook is not asked there");
+                // Overdue hooks that are to be enforced are asked all the same.
+                let asked =
+                    in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.asks());
+                let hook = if asked { "is asked there all the same" } else { "is not asked there" };
+                tracing::warn!(%endpoint, step = %failure.step, %failure, "probe failed; the hook {hook}");
                 probing.failed(failure);
             }
         }
-        let in_force = self.current.load();
         let hooks = in_force.hooks.iter().map(|live| reseated(live, endpoint, self.probing.get(endpoint))).collect();
         let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
         self.publish(&in_force, digest, revision, Arc::clone(&in_force.snapshot), hooks);

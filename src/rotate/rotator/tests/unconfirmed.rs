@@ -48,6 +48,17 @@ async fn a_file_that_is_whole_again_has_let_nothing_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_two_reads_let_go_goes_although_other_bytes_change_at_every_read() {
+    let mut rotator = started(&[("a", 1), ("b", 2), ("c", 3)]).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("d", 4)])).await;
+    read_once(&mut rotator, contents(&[("a", 1), ("c", 3), ("d", 4)])).await;
+    assert_eq!((number(&rotator), names(&rotator).len()), (1, 3), "less is let go than before: it is still growing");
+    read_once(&mut rotator, contents(&[("a", 1), ("c", 3), ("d", 4), ("e", 5)])).await;
+    assert_eq!((number(&rotator), names(&rotator)), (2, ["a", "c", "d", "e"].map(str::to_owned).to_vec()));
+    assert_eq!(rotator.current.unconfirmed(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_only_added_or_changed_does_not_wait() {
     let mut rotator = started(&[("a", 1)]).await;
     read_once(&mut rotator, contents(&[("a", 1), ("b", 2)])).await;
