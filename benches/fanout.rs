@@ -89,6 +89,7 @@ fn ours(whole: &Bytes, hooks: usize) {
             tag: tag as u32,
             again: true,
             resends: 0,
+            hops: gatepost::model::Hops::FIRST,
         }));
     }
 }

@@ -82,7 +82,16 @@ impl Caller {
         let timeout = Duration::from_secs(30);
         let request = Request::Http { path: format!("/validate?uid={uid}").into(), form: JSON, timeout };
         let deadline = Instant::now() + timeout;
-        let call = Call { request, body, deadline, inbox: inbox.clone(), tag: tag as u32, again: true, resends: 0 };
+        let call = Call {
+            request,
+            body,
+            deadline,
+            inbox: inbox.clone(),
+            tag: tag as u32,
+            again: true,
+            resends: 0,
+            hops: gatepost::model::Hops::FIRST,
+        };
         self.channels[tag].ask(0, call);
     }
 

@@ -46,6 +46,7 @@ fn call(inbox: &Arc<Inbox>, tag: usize, time: Duration) -> Call {
         tag: tag as u32,
         again: false,
         resends: 0,
+        hops: gatepost::model::Hops::FIRST,
     }
 }
 

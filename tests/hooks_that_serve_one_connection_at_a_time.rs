@@ -110,7 +110,16 @@ fn ask(channel: &Channel, worker: usize, inbox: &Arc<Inbox>) {
     let deadline = Instant::now() + LONG;
     channel.ask(
         worker,
-        Call { request, body, deadline, inbox: inbox.clone(), tag: worker as u32, again: false, resends: 0 },
+        Call {
+            request,
+            body,
+            deadline,
+            inbox: inbox.clone(),
+            tag: worker as u32,
+            again: false,
+            resends: 0,
+            hops: gatepost::model::Hops::FIRST,
+        },
     );
 }
 

@@ -66,7 +66,19 @@ impl Hook {
         let inbox = Arc::new(Inbox::default());
         let request = Request::Http { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time };
         let (body, deadline) = (Rope::new([Bytes::from_static(QUESTION)]), Instant::now() + time);
-        channel.ask(0, Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: false, resends: 0 });
+        channel.ask(
+            0,
+            Call {
+                request,
+                body,
+                deadline,
+                inbox: inbox.clone(),
+                tag: 0,
+                again: false,
+                resends: 0,
+                hops: gatepost::model::Hops::FIRST,
+            },
+        );
         let mut arrived = timeout(time.min(LONG), inbox.take()).await.ok()?;
         Some(arrived.remove(0).1)
     }

@@ -48,7 +48,16 @@ fn ask(channel: &Channel, inbox: &Arc<Inbox>, calls: u32, body: &Rope) {
 
 fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope, again: bool) -> Call {
     let request = Request::Http { path: "/validate".into(), form: JSON, timeout: LONG };
-    Call { request, body: body.clone(), deadline: Instant::now() + LONG, inbox: inbox.clone(), tag, again, resends: 0 }
+    Call {
+        request,
+        body: body.clone(),
+        deadline: Instant::now() + LONG,
+        inbox: inbox.clone(),
+        tag,
+        again,
+        resends: 0,
+        hops: gatepost::model::Hops::FIRST,
+    }
 }
 
 async fn answers(inbox: &Inbox, calls: usize) {

@@ -207,6 +207,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
             tag: tag as u32,
             again: target.side_effects().free(),
             resends: 0,
+            hops: self.caller.hops.passed_on(),
         };
         send(target.channel(), self.caller.worker, call);
     }

@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::{
     live::{Current, Discovery, Generation, Namespaces, current::STALE_AFTER, discovery::Looked},
-    model::{Deadline, Labels, Phase, Review, StatusInfo, Verdict, verdict},
+    model::{Deadline, Hops, Labels, Phase, Review, StatusInfo, Verdict, verdict},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
 use lookup::{Held, Lookup};
@@ -78,6 +78,8 @@ pub struct Caller {
     pub worker: usize,
     /// Hooks that want the object in another version.
     pub other_versions: OtherVersions,
+    /// The Gateposts that the review has passed through before.
+    pub hops: Hops,
     /// Labels of the request's namespace, where the caller sent them.
     pub namespace_labels: Option<Labels>,
     /// The same as they came (base64), passed on to the hooks so that sidecars chain.

@@ -75,8 +75,8 @@ async fn decide(
         None => (None, None),
     };
     let other_versions = OtherVersions::Fail;
-    let caller =
-        Caller { phase, deadline: head.deadline, worker, other_versions, namespace_labels, namespace_labels_text };
+    let Head { deadline, hops, .. } = head;
+    let caller = Caller { phase, deadline, worker, other_versions, hops, namespace_labels, namespace_labels_text };
     let verdict = {
         let mut deciding = pin!(admit::decide(gate, &review, &caller));
         // A caller that goes away cancels the hook calls: leaving drops `deciding`.

@@ -11,11 +11,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
 
 use super::{
+    hops::hops,
     refusal::{Refusal, shortened},
     webhook::Asks,
 };
 use crate::{
-    model::{Deadline, Labels, Phase},
+    model::{Deadline, Hops, Labels, Phase},
     wire::namespace,
 };
 
@@ -46,6 +47,8 @@ pub(super) struct Head {
     pub(super) deadline: Deadline,
     /// Labels of the namespace, where the caller sent them.
     pub(super) namespace_labels: Option<SentLabels>,
+    /// The Gateposts that the review has passed through.
+    pub(super) hops: Hops,
 }
 
 /// Namespace labels the caller sent.
@@ -114,7 +117,7 @@ impl Head {
             return Err(Refusal::DeadlineZero);
         }
         let deadline = Deadline::after(now, budget - (budget / 20).min(MARGIN));
-        Ok(Self { arrived: now, deadline, namespace_labels: namespace_labels(headers)? })
+        Ok(Self { arrived: now, deadline, namespace_labels: namespace_labels(headers)?, hops: hops(headers)? })
     }
 }
 

@@ -19,6 +19,7 @@ mod flood;
 mod grace;
 mod handshake;
 mod head;
+mod hops;
 mod http1;
 mod http2;
 mod identity;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, header, request::Parts};
 
-use super::{duration, head::media_type, refusal::Refusal};
-use crate::model::Deadline;
+use super::{duration, head::media_type, hops::hops, refusal::Refusal};
+use crate::model::{Deadline, Hops};
 
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -40,6 +40,8 @@ pub(super) struct Posted {
     pub(super) deadline: Deadline,
     /// Length of the body, where it is declared.
     pub(super) declared: Option<usize>,
+    /// The Gateposts that it has passed through.
+    pub(super) hops: Hops,
 }
 
 impl Posted {
@@ -59,7 +61,8 @@ impl Posted {
         };
         // hyper and h2 have refused a length that is none.
         let declared = parts.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        Ok(Self { format, deadline: Deadline::after(now, budget), declared })
+        let hops = hops(&parts.headers)?;
+        Ok(Self { format, deadline: Deadline::after(now, budget), declared, hops })
     }
 }
 

@@ -10,6 +10,8 @@
 //! | a timeout that cannot be read (so also a negative one) | INVALID_ARGUMENT | 400 |
 //! | a timeout of zero | DEADLINE_EXCEEDED | 400 |
 //! | unreadable `gatepost-namespace-labels-bin` | INVALID_ARGUMENT | |
+//! | unreadable `gatepost-hops` | INVALID_ARGUMENT | 400 |
+//! | a review that has passed through four Gateposts | FAILED_PRECONDITION | 508 |
 //! | no message or no body | INTERNAL | 400 |
 //! | a body whose chunks are broken | | 400 |
 //! | half a message, more than one message, an unknown flag in the frame head | INTERNAL | |
@@ -38,7 +40,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tonic::Code;
 
-use crate::{telemetry::Refused, wire::inbound::ViewError};
+use crate::{model::Hops, telemetry::Refused, wire::inbound::ViewError};
 
 /// Why a call ends without a verdict.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +65,14 @@ pub(super) enum Refusal {
     Timeout,
     #[error("gatepost-namespace-labels-bin must be base64 of a protobuf gatepost.v1.NamespaceLabels, once")]
     NamespaceLabels,
+    #[error("{} must be a number from 0 to 255, once", Hops::HEADER)]
+    Hops,
+    #[error(
+        "the review has passed through {0} Gateposts, and the limit is {limit}: a hook of one of them leads back to it; \
+         correct that hook's clientConfig (`gatepost check` names hooks that lead to Gatepost itself)",
+        limit = Hops::LIMIT.get()
+    )]
+    Loop(u8),
     #[error("the body must not be compressed: send it with content-encoding identity")]
     ContentEncoding,
     #[error("?timeout= must be given once, as a duration of more than zero such as 10s, 1m30s or 500ms")]
@@ -124,9 +134,10 @@ impl Refusal {
             Self::UnknownMethod { .. } | Self::UnknownService { .. } | Self::UnknownPath { .. } | Self::Compressed => {
                 Code::Unimplemented
             }
-            Self::Timeout | Self::TimeoutParameter | Self::NamespaceLabels | Self::NotAReview(_) => {
+            Self::Timeout | Self::TimeoutParameter | Self::NamespaceLabels | Self::Hops | Self::NotAReview(_) => {
                 Code::InvalidArgument
             }
+            Self::Loop(_) => Code::FailedPrecondition,
             Self::TooLarge { .. }
             | Self::TooLong { .. }
             | Self::Overloaded { .. }
@@ -172,6 +183,7 @@ impl Refusal {
             | Self::TimeoutParameter
             | Self::DeadlineZero
             | Self::NamespaceLabels
+            | Self::Hops
             | Self::NoBody
             | Self::BrokenBody
             | Self::NoMessage { .. }
@@ -179,6 +191,7 @@ impl Refusal {
             | Self::MoreThanOne { .. }
             | Self::Flag(_)
             | Self::NotAReview(_) => StatusCode::BAD_REQUEST,
+            Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -194,7 +207,9 @@ impl Refusal {
             Self::Compressed | Self::ContentEncoding => Refused::Compressed,
             Self::Timeout | Self::TimeoutParameter => Refused::Timeout,
             Self::NamespaceLabels => Refused::NamespaceLabels,
-            Self::NoBody
+            Self::Loop(_) => Refused::Loop,
+            Self::Hops
+            | Self::NoBody
             | Self::BrokenBody
             | Self::NoMessage { .. }
             | Self::Incomplete { .. }

@@ -83,7 +83,7 @@ async fn decide(
     body: Body,
 ) -> Result<Response<Outgoing>, Refusal> {
     let gate = front.gate();
-    let Posted { format, deadline, declared } = Posted::read(parts, arrived, front.limits().timeout)?;
+    let Posted { format, deadline, declared, hops } = Posted::read(parts, arrived, front.limits().timeout)?;
     let mut entered = front.enter(session, arrived)?;
     let review = {
         let timer = pin!(progress::timer(arrived, deadline));
@@ -93,7 +93,7 @@ async fn decide(
     };
     let Asks { phase, other_versions } = asks;
     let caller =
-        Caller { phase, deadline, worker, other_versions, namespace_labels: None, namespace_labels_text: None };
+        Caller { phase, deadline, worker, other_versions, hops, namespace_labels: None, namespace_labels_text: None };
     let verdict = admit::decide(gate, &review, &caller).await;
     let verdict = encode(&review, &verdict);
     drop(review);

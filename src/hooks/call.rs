@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::Inbox;
-use crate::model::{HttpForm, Rope};
+use crate::model::{Hops, HttpForm, Rope};
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
@@ -78,6 +78,8 @@ pub struct Call {
     pub again: bool,
     /// How often it was sent anew because the hook said that it had not looked at it.
     pub resends: u8,
+    /// The Gateposts that the review has passed through, this one included; sent to the hook.
+    pub hops: Hops,
 }
 
 impl Call {

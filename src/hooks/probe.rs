@@ -16,7 +16,7 @@ use super::{
     reply::{HttpReply, Reply},
 };
 use crate::{
-    model::{CallFailure, Hook, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
+    model::{CallFailure, Hook, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
     wire::{answer, outbound::framed},
 };
 
@@ -182,7 +182,10 @@ impl Channel {
     async fn reply_to(&self, request: Request, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
         let inbox = Arc::new(Inbox::default());
         let deadline = Instant::now() + timeout;
-        self.ask(0, Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true, resends: 0 });
+        self.ask(
+            0,
+            Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true, resends: 0, hops: Hops::FIRST },
+        );
         let arrived = tokio::time::timeout(timeout, inbox.take()).await;
         inbox.close();
         match arrived.map(|arrived| arrived.into_iter().next()) {

@@ -71,11 +71,13 @@ pub enum Refused {
     Unanswered,
     /// An idle connection that made room for another.
     Evicted,
+    /// A review that has passed through too many Gateposts.
+    Loop,
 }
 
 impl Refused {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 23] = [
+    pub(super) const LABELS: [&'static str; 24] = [
         "protocol",
         "tls_handshake",
         "not_tls",
@@ -99,6 +101,7 @@ impl Refused {
         "flood",
         "unanswered",
         "evicted",
+        "loop",
     ];
 }
 

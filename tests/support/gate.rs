@@ -9,7 +9,7 @@ use gatepost::{
     admit::{Caller, Gate, OtherVersions, Reasons, decide},
     hooks::Channel,
     live::{Current, Generation, LiveHook, Rotation, Target},
-    model::{Deadline, Hook, Phase, Rope, Verdict},
+    model::{Deadline, Hook, Hops, Phase, Rope, Verdict},
     snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
     wire::{inbound::view, pb::k8s::io::api::admission::v1::AdmissionRequest},
@@ -92,6 +92,7 @@ pub fn caller(budget: Duration) -> Caller {
         deadline: Deadline::after(Instant::now(), budget),
         worker: 0,
         other_versions: OtherVersions::Fail,
+        hops: Hops::default(),
         namespace_labels: None,
         namespace_labels_text: None,
     }

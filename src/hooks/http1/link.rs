@@ -4,7 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Request, Response, Uri,
+    HeaderName, HeaderValue, Request, Response, Uri,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
 };
 use http_body_util::BodyExt;
@@ -29,7 +29,7 @@ use super::{
     body::RopeBody,
     wire::{Heard, Wire},
 };
-use crate::model::{CallFailure, HttpForm, Step, Unreachable};
+use crate::model::{CallFailure, Hops, HttpForm, Step, Unreachable};
 
 /// A hook that has answered without hearing us out gets so long to do so; then its connection is not used again.
 const HEARS_OUT_WITHIN: Duration = Duration::from_millis(50);
@@ -145,6 +145,7 @@ pub(super) fn request(
         .header(ACCEPT, HeaderValue::from_static(media.accept()))
         .header(ACCEPT_ENCODING, HeaderValue::from_static(gzip::ENCODING))
         .header(USER_AGENT, HeaderValue::from_static(post::USER_AGENT))
+        .header(HeaderName::from_static(Hops::HEADER), HeaderValue::from(u16::from(call.hops.get())))
         .header(CONTENT_LENGTH, HeaderValue::from(call.body.len()))
         .body(RopeBody::new(call.body.clone()))
         .map_err(|error| unwritable(&error))

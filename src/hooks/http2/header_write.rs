@@ -13,6 +13,7 @@ use super::super::{
     gzip,
     post::{Media, USER_AGENT, write_path},
 };
+use crate::model::Hops;
 
 /// A field that is put into the peer's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ enum Field {
     AcceptEncoding,
     Te,
     UserAgent,
+    /// The first Gatepost's: a further one spells its number out.
+    Hops,
     Path(Method),
     /// With the value of the first call: of later use is only the name.
     Timeout,
@@ -85,21 +88,24 @@ impl HeaderWriter {
         let (known, resized) = (self.table.len(), self.resized.is_some());
         match &call.request {
             Request::Grpc { method, namespace_labels } => {
-                self.grpc(*method, timeout, namespace_labels.as_deref(), out);
+                self.grpc(*method, timeout, namespace_labels.as_deref(), call.hops, out);
             }
-            Request::Http { path, form, timeout } => self.http(path, Media::of(*form), *timeout, call.body.len(), out),
+            Request::Http { path, form, timeout } => {
+                self.http(path, Media::of(*form), *timeout, call.hops, call.body.len(), out);
+            }
         }
         resized || self.table.len() > known
     }
 
     /// `metadata` is the value of `gatepost-namespace-labels-bin`, passed on as it came.
-    fn grpc(&mut self, method: Method, timeout: Duration, metadata: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn grpc(&mut self, method: Method, timeout: Duration, metadata: Option<&[u8]>, hops: Hops, out: &mut Vec<u8>) {
         self.begin(out);
         self.field(Field::Path(method), out);
         self.field(Field::Authority, out);
         self.field(Field::Te, out);
         self.field(Field::Grpc, out);
         self.field(Field::UserAgent, out);
+        self.hops(hops, out);
         self.timeout(timeout, out);
         if let Some(value) = metadata {
             literal_name(NAMESPACE_LABELS.as_bytes(), out);
@@ -108,7 +114,7 @@ impl HeaderWriter {
     }
 
     /// Path and length differ from call to call, and are spelled out.
-    fn http(&mut self, path: &str, media: Media, timeout: Duration, len: usize, out: &mut Vec<u8>) {
+    fn http(&mut self, path: &str, media: Media, timeout: Duration, hops: Hops, len: usize, out: &mut Vec<u8>) {
         self.begin(out);
         out.push(0x04);
         self.path.clear();
@@ -119,6 +125,7 @@ impl HeaderWriter {
         self.field(Field::Accept(media), out);
         self.field(Field::AcceptEncoding, out);
         self.field(Field::UserAgent, out);
+        self.hops(hops, out);
         // "content-length" is entry 28, and the prefix has four bits.
         out.extend([0x0f, 28 - 0x0f]);
         short_text(format_args!("{len}"), out);
@@ -145,6 +152,15 @@ impl HeaderWriter {
     fn index(&self, field: Field) -> Option<u8> {
         let place = self.table.iter().position(|known| *known == field)?;
         Some((62 + self.table.len() - 1 - place) as u8)
+    }
+
+    /// Nearly always the first Gatepost's, which is one byte from the second call on.
+    fn hops(&mut self, hops: Hops, out: &mut Vec<u8>) {
+        if hops == Hops::FIRST {
+            return self.field(Field::Hops, out);
+        }
+        literal_name(Hops::HEADER.as_bytes(), out);
+        short_text(format_args!("{}", hops.get()), out);
     }
 
     fn timeout(&mut self, timeout: Duration, out: &mut Vec<u8>) {
@@ -177,6 +193,7 @@ impl HeaderWriter {
             Field::AcceptEncoding => (Ok(16), gzip::ENCODING),
             Field::UserAgent => (Ok(58), USER_AGENT),
             Field::Te => (Err(b"te"), "trailers"),
+            Field::Hops => (Err(Hops::HEADER.as_bytes()), "1"),
             // Written by `timeout`.
             Field::Timeout => return,
         };
@@ -247,7 +264,7 @@ mod tests {
 
     fn block(writer: &mut HeaderWriter, micros: u64) -> Vec<u8> {
         let mut out = Vec::new();
-        writer.grpc(Method::Validate, Duration::from_micros(micros), None, &mut out);
+        writer.grpc(Method::Validate, Duration::from_micros(micros), None, Hops::FIRST, &mut out);
         out
     }
 
@@ -257,11 +274,22 @@ mod tests {
         let first = block(&mut writer, 250_000);
         let second = block(&mut writer, 249_000);
         assert!(first.windows(12).any(|window| window == b"grpc-timeout"));
-        // POST, http, path, authority, te, content-type, user-agent, and grpc-timeout by its name's index.
+        // POST, http, path, authority, te, content-type, user-agent, hops, and grpc-timeout by its name's index.
         assert_eq!(
             second,
-            [&[0x83, 0x86, 0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0x0f, 0x3e - 0x0f, 7][..], b"249000u"].concat()
+            [&[0x83, 0x86, 0xc4, 0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0x0f, 0x3e - 0x0f, 7][..], b"249000u"].concat()
         );
+    }
+
+    #[test]
+    fn a_further_gatepost_spells_its_number_out() {
+        let mut writer = HeaderWriter::new(false, "hook:1");
+        block(&mut writer, 1);
+        let mut second = Vec::new();
+        writer.grpc(Method::Validate, Duration::from_micros(1), None, Hops::FIRST.passed_on(), &mut second);
+        let told = b"\0\x0dgatepost-hops\x012";
+        assert!(second.windows(told.len()).any(|window| window == told), "{second:?}");
+        assert_eq!(block(&mut writer, 1).len() + told.len() - 1, second.len(), "a byte the first time");
     }
 
     #[test]
@@ -302,7 +330,8 @@ mod tests {
             let request = Request::Grpc { method: Method::Validate, namespace_labels: None };
             let inbox = std::sync::Arc::default();
             let body = crate::model::Rope::new([]);
-            Call { request, body, deadline: std::time::Instant::now(), inbox, tag: 0, again: false, resends: 0 }
+            let deadline = std::time::Instant::now();
+            Call { request, body, deadline, inbox, tag: 0, again: false, resends: 0, hops: Hops::FIRST }
         };
         let mut relied_on = Vec::new();
         for size in [None, None, Some(2048), None, Some(0), None, Some(4096), None] {
@@ -319,7 +348,7 @@ mod tests {
         let mut writer = HeaderWriter::new(true, "hook:1");
         let post = |writer: &mut HeaderWriter| {
             let mut out = Vec::new();
-            writer.http("/v", Media::Json, Duration::from_secs(9), 70_000, &mut out);
+            writer.http("/v", Media::Json, Duration::from_secs(9), Hops::FIRST, 70_000, &mut out);
             out
         };
         let first = post(&mut writer);
@@ -327,7 +356,7 @@ mod tests {
         {
             assert!(first.windows(told.len()).any(|window| window == told), "{told:?}");
         }
-        let tail = [&[0xc2, 0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
+        let tail = [&[0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
         assert_eq!(post(&mut writer), [&[0x83, 0x87, 0x04, 13][..], b"/v?timeout=9s", &tail].concat());
     }
 }

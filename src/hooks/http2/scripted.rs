@@ -115,6 +115,7 @@ pub(in super::super) fn call(inbox: &Arc<Inbox>, tag: u32, body: Bytes, time: Du
         tag,
         again: false,
         resends: 0,
+        hops: crate::model::Hops::FIRST,
     }
 }
 

@@ -156,7 +156,8 @@ mod tests {
         let request = Request::Http { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO };
         let inbox = Arc::new(Inbox::default());
         let (body, deadline) = (Rope::new([]), Instant::now());
-        let call = Call { request, body, deadline, inbox, tag: 0, again: true, resends: 0 };
+        let call =
+            Call { request, body, deadline, inbox, tag: 0, again: true, resends: 0, hops: crate::model::Hops::FIRST };
         Stream::new(call, 0, &AnswerRoom::unlimited())
     }
 

@@ -103,7 +103,16 @@ mod tests {
     fn call(tag: u32) -> Call {
         let request = Request::Grpc { method: Method::Validate, namespace_labels: None };
         let (body, inbox) = (Rope::new([]), Arc::new(Inbox::default()));
-        Call { request, body, deadline: Instant::now(), inbox, tag, again: false, resends: 0 }
+        Call {
+            request,
+            body,
+            deadline: Instant::now(),
+            inbox,
+            tag,
+            again: false,
+            resends: 0,
+            hops: crate::model::Hops::FIRST,
+        }
     }
 
     #[test]
