@@ -6,7 +6,7 @@ use super::{Settings, StartError};
 use crate::{
     clock::Moment,
     live::{Current, Rejection, current::STALE_AFTER, last_good::InUse},
-    rotate::{Candidate, OnInvalid, candidate::Known},
+    rotate::{Candidate, OnInvalid, OwnAddresses, candidate::Known},
     snapshot::{Kept, NO_PAUSE, Part, Problem},
     source::{Contents, LastGood, ReadError},
 };
@@ -37,7 +37,8 @@ impl First {
         (read, read_at): (&Result<Contents, ReadError>, Moment),
         found: Option<LastGood>,
     ) -> Self {
-        let mut known = Known::default();
+        let own = OwnAddresses::new([settings.listen, settings.admin], settings.uds.as_deref());
+        let mut known = Known::listening_at(own);
         let restored = found.and_then(|found| match restored(&mut known, found, settings) {
             Ok(restored) => Some(restored),
             Err(problems) => {

@@ -32,7 +32,7 @@ use crate::{
     live::{Current, following::Following},
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
-    rotate::{Candidate, Rotator},
+    rotate::{Candidate, OwnAddresses, Rotator},
     snapshot::Kept,
     source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
@@ -126,7 +126,8 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         rotator.with_hazards(settings.on_hazard).with_invalid(settings.on_invalid).with_resources(resources);
     let (keeper, news) = watch::channel(None);
     let saving = parts.last_good.map(|file| Saving { file, current: Arc::clone(&gate.current), news });
-    rotator = rotator.with_kept(kept).with_last_good(saving.is_some().then_some(keeper));
+    let own = OwnAddresses::new([running.addresses.tcp, running.addresses.admin], running.addresses.uds.as_deref());
+    rotator = rotator.listening_at(own).with_kept(kept).with_last_good(saving.is_some().then_some(keeper));
     if let Some(candidate) = first {
         rotator.put_in_force(candidate);
     }

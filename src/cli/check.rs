@@ -1,16 +1,21 @@
 //! `check`: every problem of a configuration, or what would be in force.
 
+mod authorities;
+mod connect;
+
 use std::{
     fmt::Write as _,
     io::{self, Write as _},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::{Ending, complain, hazards, hazards::HazardsArg};
 use crate::{
+    app::Settings,
     model::{FailurePolicy, Hook, HookType, SideEffects},
-    rotate::{OnHazard, candidate},
+    rotate::{Candidate, OnHazard, OwnAddresses, candidate::Known},
     snapshot::{Snapshot, hazards::Severity},
     source::{FileSource, ReadError},
 };
@@ -23,6 +28,7 @@ Examples:
   gatepost check gatepost.yaml
   gatepost check /etc/gatepost && systemctl restart gatepost
   gatepost check --hazards deny /etc/gatepost      # in CI
+  gatepost check --connect /etc/gatepost           # where serve will run
 
 Hazards:
   What is sound and can take a cluster down all the same is printed after the summary, the worst first, each with an
@@ -31,15 +37,20 @@ Hazards:
     danger    while the hook is down, so is a part of the cluster that others rest on
     gap       something passes unseen that the hook surely means, or it cannot be told from the configuration
 
+Connect:
+  Each hook is dialled and asked once as serve asks a hook that is added to it: by name, socket, TLS and a probe (its
+  health service, or a dry-run review where it declares sideEffects: None or NoneOnDryRun). Sixteen at once, two seconds
+  each, a minute together.
+
 Exit codes:
   0  no problem: a summary of what would be in force is printed
   1  problems: one a line (file, place, what is wrong, what to do), then their number; or, with --hazards deny, a
-     deadlock or a danger";
+     deadlock or a danger; with --connect, a hook that would not enter rotation";
 
 /// Check a configuration: print every problem at once, or what would be in force
 ///
 /// Reads what `serve --config PATH` would read, including the certificates and keys it refers to, and checks all of
-/// it the way `serve` does. Asks no hook.
+/// it the way `serve` does. Asks no hook, except with --connect.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Check {
@@ -49,12 +60,20 @@ pub struct Check {
     /// What becomes of a configuration that is sound and can take the cluster down
     #[arg(long, value_enum, default_value = "warn")]
     hazards: HazardsArg,
+
+    /// Dial and probe every hook from this machine, as serve would, and tell which would enter rotation
+    #[arg(long)]
+    connect: bool,
+
+    /// Where serve takes callers: a hook that leads there would ask Gatepost itself
+    #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
+    listen: SocketAddr,
 }
 
 impl Check {
     /// Checks and tells.
     pub fn run(&self) -> Ending {
-        match examined(&self.path, self.hazards.into()) {
+        match self.told() {
             Ok((told, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
                 let _ = io::stdout().write_all(told.as_bytes());
@@ -63,22 +82,50 @@ impl Check {
             Err(error) => complain(&error),
         }
     }
+
+    fn told(&self) -> Result<(String, Ending), String> {
+        let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
+        let Examined { mut told, mut ending, candidate } =
+            examined(&self.path, self.hazards.into(), own).map_err(|error| error.to_string())?;
+        let Some(candidate) = candidate else { return Ok((told, ending)) };
+        let mut then = |(more, good): (String, bool)| {
+            told.push_str(&more);
+            ending = if good { ending } else { Ending::Failed };
+        };
+        if self.connect {
+            then(connect::told(&candidate).map_err(|error| error.to_string())?);
+        }
+        Ok((told, ending))
+    }
 }
 
-/// What is to be told of the configuration at `path`, and how the command that tells it ends.
+/// What is to be told of a configuration, how the command that tells it ends, and what would be in force.
+pub(super) struct Examined {
+    pub(super) told: String,
+    pub(super) ending: Ending,
+    /// Nothing where there are problems.
+    pub(super) candidate: Option<Candidate>,
+}
+
+/// Looks at the configuration at `path`, by a sidecar that listens at these addresses.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn examined(path: &Path, on_hazard: OnHazard) -> Result<(String, Ending), ReadError> {
+pub(super) fn examined(path: &Path, on_hazard: OnHazard, own: OwnAddresses) -> Result<Examined, ReadError> {
     let contents = FileSource::new(path).read(PATIENCE)?;
     // Hazards that are denied are told like those that are not, for their patches; only the end differs.
     let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
-    Ok(match candidate(&contents, looked) {
+    Ok(match Known::listening_at(own).candidate(&contents, looked, None) {
         Ok(candidate) => {
-            let findings = candidate.snapshot.findings();
-            let told = summary(contents.files.len(), &candidate.snapshot) + &hazards::told(findings);
+            let mut findings = candidate.snapshot.findings().to_vec();
+            if on_hazard != OnHazard::Off {
+                findings.extend(authorities::findings(&candidate.snapshot, SystemTime::now()));
+                findings.sort_by_key(|finding| finding.severity);
+            }
+            let told = summary(contents.files.len(), &candidate.snapshot) + &hazards::told(&findings);
             let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
-            (told, if bad && on_hazard == OnHazard::Deny { Ending::Failed } else { Ending::Good })
+            let ending = if bad && on_hazard == OnHazard::Deny { Ending::Failed } else { Ending::Good };
+            Examined { told, ending, candidate: Some(candidate) }
         }
         Err(problems) => {
             let mut told = String::new();
@@ -86,7 +133,7 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard) -> Result<(String, Endi
                 let _ = writeln!(told, "{problem}");
             }
             let _ = writeln!(told, "{}", counted(problems.len(), "problem"));
-            (told, Ending::Failed)
+            Examined { told, ending: Ending::Failed, candidate: None }
         }
     })
 }

@@ -18,9 +18,9 @@ use self::{
 };
 use super::{Ending, check, complain};
 use crate::{
-    app::UnwaitedRuntime,
+    app::{Settings, UnwaitedRuntime},
     kube::{Access, Client, KubeError, List},
-    rotate::OnHazard,
+    rotate::{OnHazard, OwnAddresses},
 };
 
 const EXAMPLES: &str = "\
@@ -130,8 +130,10 @@ impl Import {
             told.push_str("there is nothing to import, and nothing was checked\n");
             return Ok((told, Ending::Good));
         }
-        let (found, ending) = check::examined(&self.folder, OnHazard::Warn).map_err(|error| error.to_string())?;
-        told.push_str(&found);
+        let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
+        let found = check::examined(&self.folder, OnHazard::Warn, own).map_err(|error| error.to_string())?;
+        let ending = found.ending;
+        told.push_str(&found.told);
         told.push_str(&advice::advice(&self.folder, &objects, ending == Ending::Good));
         Ok((told, ending))
     }

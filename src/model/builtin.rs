@@ -25,6 +25,11 @@ pub fn builtin(group: &str, resource: &str) -> Option<&'static Builtin> {
     BUILTIN.get(at.ok()?)
 }
 
+/// The resources of that name, one for each group that has it.
+pub fn named(resource: &str) -> impl Iterator<Item = &'static Builtin> {
+    BUILTIN.iter().filter(move |entry| *entry.resource == *resource)
+}
+
 /// Is this a group of Kubernetes' own?
 pub fn is_group(group: &str) -> bool {
     BUILTIN.iter().any(|entry| *entry.group == *group)

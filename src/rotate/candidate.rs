@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rustls::ClientConfig;
 
-use super::{OnHazard, mixture};
+use super::{OnHazard, OwnAddresses, mixture};
 use crate::{
     clock::Pauses,
     model::{
@@ -51,6 +51,8 @@ pub struct Known {
     documents: snapshot::Known,
     /// How TLS is done with endpoints that bring their own authorities. The system's may change without a word.
     tls: TlsConfigs,
+    /// Where no hook is to be.
+    own: OwnAddresses,
 }
 
 /// For so long, all in all, a check lets reviews go first between its steps.
@@ -68,6 +70,16 @@ pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, 
 }
 
 impl Known {
+    /// Nothing yet, by a sidecar that listens at these addresses.
+    pub fn listening_at(own: OwnAddresses) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    /// By the same sidecar, and nothing yet.
+    pub(super) fn anew(&self) -> Self {
+        Self::listening_at(self.own.clone())
+    }
+
     /// What was last checked opens in an emergency, whatever else is wrong with it.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         self.documents.break_glass()
@@ -190,7 +202,7 @@ impl Known {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let findings = on_hazard.judge(&snapshot, pause)?;
+        let findings = on_hazard.judge(&snapshot, &self.own, pause)?;
         Ok((snapshot.with_findings(findings), tls))
     }
 

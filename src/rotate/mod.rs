@@ -12,12 +12,15 @@ pub mod draining;
 mod mixture;
 pub mod on_hazard;
 pub mod on_invalid;
+pub mod own_addresses;
 pub mod probing;
 pub mod rotator;
 pub mod seating;
+pub mod trial;
 mod waiting;
 
 pub use candidate::{Candidate, candidate};
 pub use on_hazard::OnHazard;
 pub use on_invalid::OnInvalid;
+pub use own_addresses::OwnAddresses;
 pub use rotator::{InForce, Rotator};

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::OwnAddresses;
 use crate::snapshot::{
     Pause, Problem, Snapshot,
     hazards::{Finding, Severity},
@@ -24,11 +25,18 @@ impl OnHazard {
     ///
     /// # Errors
     /// What is found as problems, one for each hook concerned, where it is denied.
-    pub(super) fn judge(self, snapshot: &Snapshot, pause: Pause<'_>) -> Result<Vec<Finding>, Vec<Problem>> {
+    pub(super) fn judge(
+        self,
+        snapshot: &Snapshot,
+        own: &OwnAddresses,
+        pause: Pause<'_>,
+    ) -> Result<Vec<Finding>, Vec<Problem>> {
         if self == Self::Off {
             return Ok(Vec::new());
         }
-        let findings = snapshot.hazards_with(pause);
+        let mut findings = own.findings(snapshot);
+        findings.extend(snapshot.hazards_with(pause));
+        findings.sort_by_key(|finding| finding.severity);
         let denied = |finding: &&Finding| self == Self::Deny && finding.severity < Severity::Gap;
         let problems: Vec<_> = findings.iter().filter(denied).flat_map(problems).collect();
         if problems.is_empty() { Ok(findings) } else { Err(problems) }

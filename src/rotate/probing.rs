@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a hook has for one probe, connection and handshake included.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after the first failed probe; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// No pause is longer: an operator who has mended a hook should not wait for it.

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Candidate, OnHazard, OnInvalid,
+    Candidate, OnHazard, OnInvalid, OwnAddresses,
     candidate::Known,
     draining::Drain,
     on_hazard,
@@ -134,6 +134,11 @@ impl Rotator {
         Self { on_invalid, ..self }
     }
 
+    /// Tells of hooks that lead to these addresses.
+    pub fn listening_at(self, own: OwnAddresses) -> Self {
+        Self { known: Known::listening_at(own), ..self }
+    }
+
     /// The connections to all hooks share this.
     pub fn with_resources(self, resources: Resources) -> Self {
         Self { resources, ..self }
@@ -210,7 +215,8 @@ impl Rotator {
         self.settled |= in_force.number > 0 && !self.may_be_cut;
         let may_be_cut = in_force.number > 0 && self.may_be_cut;
         // Compiling a large configuration takes a while, and this thread accepts connections too.
-        let mut known = std::mem::take(&mut self.known);
+        let anew = self.known.anew();
+        let mut known = std::mem::replace(&mut self.known, anew);
         let (on_hazard, starts) = (self.on_hazard, in_force.number == 0 && self.kept.is_empty());
         let around = (!starts || self.on_invalid == OnInvalid::Skip).then(|| self.kept.clone());
         let check = move || {

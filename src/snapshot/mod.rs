@@ -39,6 +39,7 @@ mod matcher;
 mod metadata;
 mod names;
 mod namespace;
+mod never_matches;
 mod note;
 mod part;
 mod pem;

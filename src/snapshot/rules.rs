@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{at::At, form::Form, problem::quoted};
-use crate::model::{Operation, Rule, Scope};
+use super::{at::At, form::Form, never_matches::dead, problem::quoted};
+use crate::model::{MatchPolicy, Operation, Rule, Scope};
 
 pub(super) const KEYS: [&str; 8] =
     ["operations", "verbs", "apiGroups", "apiGroup", "apiVersions", "resources", "subresources", "scope"];
@@ -58,7 +58,24 @@ fn check(at: &At<'_>, form: Form) -> Option<Rule> {
         resources: resources(at, form),
         scope: Some(at.key("scope")).filter(At::present).map_or(Some(Scope::Any), |scope| scope.choice(&SCOPES))?,
     };
+    if form == Form::Gatepost && at.problems() == before {
+        no_dead_entry(at, &rule);
+    }
     (at.problems() == before).then_some(rule)
+}
+
+/// What no request ever has. kube-apiserver stores such a rule, so of its own kinds it is only told
+/// ([`hazards`](super::hazards)); in ours nobody can have meant it.
+fn no_dead_entry(at: &At<'_>, rule: &Rule) {
+    let combined = at.key("subresources").present();
+    for dead in dead(rule, MatchPolicy::Equivalent).into_iter().filter(|dead| dead.certain) {
+        let list = Some(at.key(dead.key)).filter(At::present).unwrap_or_else(|| at.key("apiGroup"));
+        let item = list.items().nth(dead.entry).filter(|_| !combined);
+        match item {
+            Some(item) => item.problem(dead.what, dead.fix),
+            None => list.problem(dead.what, dead.fix),
+        }
+    }
 }
 
 fn operations(at: &At<'_>, form: Form) -> Vec<Operation> {

@@ -38,6 +38,18 @@ pub fn of_hook(hook: &Hook) -> Option<Expiry> {
     Some(Expiry { certificate: format!("hook:{}", hook.name), end })
 }
 
+/// When each of the authorities ends that a hook's configuration holds; none where the system's are trusted.
+pub fn of_authorities(hook: &Hook) -> Vec<SystemTime> {
+    let ca_pem = hook.endpoint.tls.as_ref().and_then(|tls| tls.ca_pem.as_deref());
+    ca_pem.map(x509::ends).unwrap_or_default()
+}
+
+/// When our own certificate for a hook ends.
+pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
+    let (chain, _) = hook.endpoint.tls.as_ref()?.client_pem.as_ref()?;
+    x509::first_end(chain)
+}
+
 /// Remembers which certificates were spoken of today.
 #[derive(Debug, Default)]
 pub struct Reminder(BTreeMap<String, SystemTime>);

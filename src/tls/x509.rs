@@ -47,7 +47,12 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
 
 /// When the first of the certificates in a PEM text ends; `None` where there is none that can be read.
 pub(super) fn first_end(pem_text: &[u8]) -> Option<SystemTime> {
-    bundle::sections(pem_text).iter().filter_map(end).min()
+    ends(pem_text).into_iter().min()
+}
+
+/// When each of the certificates in a PEM text ends.
+pub(super) fn ends(pem_text: &[u8]) -> Vec<SystemTime> {
+    bundle::sections(pem_text).iter().filter_map(end).collect()
 }
 
 fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {

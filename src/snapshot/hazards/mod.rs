@@ -11,6 +11,7 @@ mod finding;
 mod graph;
 mod kept_away;
 mod mend;
+mod never_matches;
 mod own_pods;
 mod requests;
 mod runlevel;
@@ -54,6 +55,7 @@ impl Snapshot {
             updates::look,
             versions::look,
             scale::look,
+            never_matches::look,
         ] {
             look(&view, &mut found);
             pause();

@@ -1,0 +1,146 @@
+//! Authorities: those of hooks that have ended, or soon will.
+//!
+//! No problem of the configuration: it would be one from one second to the next, and a sidecar that restarts at night
+//! would serve nothing. What a hook's certificate is worth is found out by each handshake.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::{
+    model::{FailurePolicy, Hook},
+    snapshot::{
+        Snapshot,
+        hazards::{Concerned, Finding, Severity},
+    },
+    tls::expiry::{self, SOON},
+};
+
+/// What there is to tell of the certificates that these hooks' entries hold.
+pub(super) fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, hook) in (0..).zip(&snapshot.hooks) {
+        let Some(origin) = snapshot.origin(index) else { continue };
+        let concerned = || {
+            let (name, id) = (hook.name.to_string(), hook.id.to_string());
+            Concerned { hook: name, id, file: origin.file.clone(), path: origin.path.clone(), patch: Value::Null }
+        };
+        let closed = origin.declared_policy != FailurePolicy::Ignore;
+        let told = [of_authorities(hook, now, closed), of_own(hook, now, closed)].into_iter().flatten();
+        findings.extend(told.map(|(rule, severity, what)| Finding {
+            rule,
+            severity,
+            hooks: vec![concerned()],
+            what,
+            outages: &[],
+        }));
+    }
+    findings
+}
+
+type Told = (&'static str, Severity, String);
+
+fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
+    let mut ends = expiry::of_authorities(hook);
+    ends.sort_unstable();
+    let ended = ends.iter().filter(|end| **end <= now).count();
+    let (first, last, many) = (*ends.first()?, *ends.last()?, ends.len());
+    let name = &hook.name;
+    let renew = "write the new authority into its clientConfig; where it was imported, import again";
+    if ended == many {
+        let what = format!(
+            "the authority in hook {name:?}'s clientConfig ended on {}: no certificate counts that it has signed, and every \
+             call fails; {renew}",
+            day(last)
+        );
+        return Some(("authority-ended", worth(closed), what));
+    }
+    if last <= now + SOON {
+        let what = format!("the authority in hook {name:?}'s clientConfig ends on {}; {renew}", day(last));
+        return Some(("authority-ends-soon", Severity::Gap, what));
+    }
+    (ended > 0).then(|| {
+        let what = format!(
+            "{ended} of {many} authorities in hook {name:?}'s clientConfig ended on {} or later; remove what has ended, \
+             once no certificate of the hook was signed by it",
+            day(first)
+        );
+        ("authority-ended", Severity::Gap, what)
+    })
+}
+
+/// Our own certificate for the hook.
+fn of_own(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
+    let end = expiry::of_client_certificate(hook)?;
+    let name = &hook.name;
+    let fix = "renew it in the file that clientCertificateFile names";
+    match end {
+        end if end <= now => {
+            let what = format!("our certificate for hook {name:?} ended on {}: the hook refuses it; {fix}", day(end));
+            Some(("client-certificate-ended", worth(closed), what))
+        }
+        end if end <= now + SOON => {
+            let what = format!("our certificate for hook {name:?} ends on {}; {fix}", day(end));
+            Some(("client-certificate-ends-soon", Severity::Gap, what))
+        }
+        _ => None,
+    }
+}
+
+fn worth(closed: bool) -> Severity {
+    if closed { Severity::Danger } else { Severity::Gap }
+}
+
+fn day(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().chars().take(10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    fn authority(year: i32) -> String {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(year, 1, 1);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    fn told(bundle: &str, policy: &str, now: SystemTime) -> Vec<(&'static str, Severity, String)> {
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
+             externalAdmissionHooks: [{{name: h.example.com, rules: [], failurePolicy: {policy}, clientConfig: {{url: \
+             'https://h.example.com/', caBundle: {}}}}}]\n",
+            STANDARD.encode(bundle)
+        );
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        findings(&snapshot, now).into_iter().map(|found| (found.rule, found.severity, found.what)).collect()
+    }
+
+    #[test]
+    fn an_authority_that_has_ended_or_soon_will_is_told() {
+        let day = Duration::from_secs(24 * 3600);
+        // 2030-01-01
+        let now = SystemTime::UNIX_EPOCH + day * 21_915;
+        let (old, new) = (authority(2029), authority(2040));
+        let rules = |bundle: &str, policy: &str, now| -> Vec<_> {
+            told(bundle, policy, now).into_iter().map(|(rule, severity, _)| (rule, severity)).collect()
+        };
+        assert_eq!(rules(&new, "Fail", now), []);
+        assert_eq!(rules(&old, "Fail", now), [("authority-ended", Severity::Danger)]);
+        assert_eq!(rules(&old, "Ignore", now), [("authority-ended", Severity::Gap)]);
+        assert_eq!(rules(&(old.clone() + &new), "Fail", now), [("authority-ended", Severity::Gap)]);
+        assert_eq!(rules(&old, "Fail", now - day * 370), [("authority-ends-soon", Severity::Gap)]);
+        assert_eq!(rules(&old, "Fail", now - day * 400), []);
+        let what = &told(&old, "Fail", now)[0].2;
+        assert!(what.contains("ended on 2029-01-01") && what.contains("import again"), "{what}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Connect: which hooks would enter rotation, asked from here.
+
+use std::{fmt::Write as _, io, time::Duration};
+
+use crate::{
+    app::UnwaitedRuntime,
+    hooks::ProbeFailure,
+    model::{Hook, Protocol, Step, Transport, hook::Address},
+    rotate::{
+        Candidate,
+        trial::{Tried, trial},
+    },
+};
+
+/// All trials together take no longer. Each takes two seconds at the most, sixteen at once.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// What is to be told of each hook, and whether all would enter rotation.
+///
+/// # Errors
+/// The operating system gives us no event queue.
+pub(super) fn told(candidate: &Candidate) -> io::Result<(String, bool)> {
+    let runtime = UnwaitedRuntime::new()?;
+    let tried = runtime.block_on(trial(candidate, WITHIN));
+    let hooks = &candidate.snapshot.hooks;
+    let mut told = String::from("\nasked once from this machine, as serve asks a hook that is added:\n");
+    for (hook, tried) in hooks.iter().zip(&tried) {
+        // Writing to a String cannot fail.
+        let _ = match tried {
+            Tried::Passed(took, posted) => {
+                let how =
+                    posted.as_ref().map_or_else(|| asked(hook).to_owned(), |path| format!("answered POST {path}"));
+                writeln!(told, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
+            }
+            Tried::Failed(failure) => {
+                let (name, endpoint) = (&hook.name, &hook.endpoint);
+                writeln!(told, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
+            }
+            Tried::Late => writeln!(
+                told,
+                "  FAILED  {} at {}: not asked within {} s\n          mend those that fail above, and ask again",
+                hook.name,
+                hook.endpoint,
+                WITHIN.as_secs()
+            ),
+        };
+    }
+    let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
+    let _ = writeln!(told, "{passed} of {} would enter rotation", super::counted(hooks.len(), "hook"));
+    Ok((told, passed == hooks.len()))
+}
+
+/// How a hook was asked that was posted nothing.
+fn asked(hook: &Hook) -> &'static str {
+    match &hook.protocol {
+        Protocol::Grpc => "answered",
+        Protocol::Http { .. } => "connected, and sent nothing: it does not declare sideEffects: None or NoneOnDryRun",
+    }
+}
+
+/// What to do about a step that failed.
+fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
+    let name = hook.endpoint.tls.as_ref().map_or("", |tls| &tls.server_name);
+    match failure.step {
+        Step::Resolve if is_service(hook) => "write the Service's cluster IP and this name into the hosts file of this \
+             machine, or let it ask the cluster's DNS; keep the name, as the hook's certificate bears it"
+            .into(),
+        Step::Resolve => "correct the host in clientConfig, or have its name resolved on this machine".into(),
+        Step::Connect => {
+            "see that the hook is running and listens there, and that this machine may reach it (firewall, NetworkPolicy)"
+                .into()
+        }
+        Step::Tls => format!(
+            "see that caBundle or caFile holds the authority that signed the hook's certificate, and that this bears the \
+             name {name}; `openssl s_client -connect HOST:PORT -servername {name}` shows it"
+        ),
+        Step::Greet => match hook.endpoint.transport {
+            Transport::Grpc => "see that a gRPC server listens there: a webhook's URL begins with https://".into(),
+            Transport::Http => "see that a webhook listens there: a gRPC hook's URL begins with grpcs://".into(),
+        },
+        Step::Health => "see what the hook's log says of its health service (grpc.health.v1)".into(),
+        Step::Review => "see what the hook's log says of the dry-run review gatepost-probe".into(),
+    }
+}
+
+fn is_service(hook: &Hook) -> bool {
+    matches!(&hook.endpoint.address, Address::Tcp { host, .. } if host.ends_with(".svc") || host.contains(".svc."))
+}

@@ -1,0 +1,120 @@
+//! Own addresses: where this sidecar listens, and the hooks of a configuration that lead there.
+//!
+//! Such a hook makes of each review another one. `gatepost-hops` ends that after a few rounds; here it is told before the
+//! first. A Service's name or a proxy may lead here as well, which nobody can tell from a configuration.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use crate::{
+    model::{Hook, Hops, hook::Address},
+    snapshot::{
+        Snapshot,
+        hazards::{Concerned, Finding, Severity},
+    },
+};
+
+/// Where this sidecar listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnAddresses {
+    tcp: Vec<SocketAddr>,
+    unix: Option<Box<str>>,
+}
+
+impl OwnAddresses {
+    /// Sockets of any purpose: no hook answers at any of them.
+    pub fn new(tcp: impl IntoIterator<Item = SocketAddr>, unix: Option<&Path>) -> Self {
+        Self { tcp: tcp.into_iter().collect(), unix: unix.and_then(Path::to_str).map(Box::from) }
+    }
+
+    /// The hooks that lead here.
+    pub(super) fn findings(&self, snapshot: &Snapshot) -> Vec<Finding> {
+        let hooks = (0..).zip(&snapshot.hooks).filter(|(_, hook)| self.holds(&hook.endpoint.address));
+        let finding = |(index, hook): (u32, &Arc<Hook>)| {
+            let (file, path) =
+                snapshot.origin(index).map_or_else(Default::default, |it| (it.file.clone(), it.path.clone()));
+            let (name, id) = (hook.name.to_string(), hook.id.to_string());
+            Finding {
+                rule: "leads-to-itself",
+                severity: Severity::Danger,
+                what: format!(
+                    "hook {name:?} is at {}, where Gatepost itself listens. Each review that it is asked about comes back \
+                     as another one, {} times over, and is then refused, which the hook's failure policy decides. Write \
+                     the hook's own address into its clientConfig, or remove it, where it is Gatepost's own registration",
+                    hook.endpoint,
+                    Hops::LIMIT.get(),
+                ),
+                hooks: vec![Concerned { hook: name, id, file, path, patch: Value::Null }],
+                outages: &[],
+            }
+        };
+        hooks.map(finding).collect()
+    }
+
+    fn holds(&self, address: &Address) -> bool {
+        match address {
+            Address::Unix(path) => self.unix.as_deref() == Some(path),
+            Address::Tcp { host, port } => self.tcp.iter().any(|own| own.port() == *port && reaches(host, own.ip())),
+        }
+    }
+}
+
+/// Does a connection to that host, made on this machine, reach a socket that listens at this address?
+fn reaches(host: &str, own: IpAddr) -> bool {
+    let own = own.to_canonical();
+    let everywhere = own.is_unspecified();
+    match host.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+        Ok(ip) if ip.is_unspecified() => everywhere || own.is_loopback(),
+        Ok(ip) => ip == own || everywhere && ip.is_loopback(),
+        Err(_) => {
+            let host = host.strip_suffix('.').unwrap_or(host);
+            host.eq_ignore_ascii_case("localhost") && (everywhere || own.is_loopback())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    fn snapshot(urls: &[&str]) -> Snapshot {
+        let mut text = String::from(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\nexternalAdmissionHooks:\n",
+        );
+        for (number, url) in urls.iter().enumerate() {
+            text += &format!("- {{name: h{number}.example.com, rules: [], clientConfig: {{url: '{url}'}}}}\n");
+        }
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap_or_else(|problems| panic!("{problems:#?}"))
+    }
+
+    fn found(own: &[&str], urls: &[&str]) -> Vec<String> {
+        let own = own.iter().map(|address| address.parse().expect("an address"));
+        let own = OwnAddresses::new(own, Some(Path::new("/run/gatepost.sock")));
+        own.findings(&snapshot(urls)).iter().map(|finding| finding.hooks[0].path.clone()).collect()
+    }
+
+    #[test]
+    fn a_hook_at_one_of_our_sockets_is_told_with_its_place() {
+        let urls = [
+            "grpc://127.0.0.1:9440",
+            "https://localhost:9440/validate",
+            "grpc://127.0.0.1:9442",
+            "unix:///run/gatepost.sock",
+            "unix:///run/other.sock",
+            "grpc://127.0.0.2:9440",
+            "http://127.0.0.1:9441/",
+        ];
+        let path = |number: usize| format!("externalAdmissionHooks[{number}]");
+        assert_eq!(found(&["127.0.0.1:9440", "127.0.0.1:9441"], &urls), [path(0), path(1), path(3), path(6)]);
+        assert_eq!(found(&["0.0.0.0:9440"], &urls), [path(0), path(1), path(3), path(5)]);
+        assert_eq!(found(&["10.0.0.1:9440"], &urls), [path(3)]);
+        assert_eq!(found(&["[::1]:9440"], &["grpcs://[::1]:9440", "grpcs://10.0.0.1:9440"]), [path(0)]);
+    }
+}

@@ -1,0 +1,29 @@
+//! A rule that names what no request has, so that the hook is not asked about what its author means.
+
+use super::{
+    super::never_matches::dead,
+    finding::{Found, Severity},
+    mend::Mend,
+    view::View,
+};
+
+/// So many entries of one hook are told of.
+const MOST: usize = 8;
+
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.hooks.iter().enumerate() {
+        let rules = (0..).zip(&seen.hook.rules);
+        let dead =
+            rules.flat_map(|(rule, it)| dead(it, seen.hook.match_policy).into_iter().map(move |dead| (rule, dead)));
+        found.extend(dead.take(MOST).map(|(rule, dead)| Found {
+            rule: "never-matches",
+            severity: Severity::Gap,
+            what: format!(
+                "hook {:?}, rules[{rule}].{}[{}]: {}; {}",
+                seen.hook.name, dead.key, dead.entry, dead.what, dead.fix
+            ),
+            outages: &[],
+            mends: vec![(number, Mend::default())],
+        }));
+    }
+}
