@@ -3,6 +3,7 @@
 mod advice;
 pub(super) mod folder;
 mod object;
+mod servable;
 
 use std::{
     fmt::Write as _,
@@ -15,6 +16,7 @@ use clap::ValueEnum;
 use self::{
     folder::Written,
     object::{Object, Phase},
+    servable::Fate,
 };
 use super::{Ending, check, complain};
 use crate::{
@@ -32,17 +34,19 @@ Examples:
 Files:
   One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
   managedFields, resourceVersion, uid, creationTimestamp and generation. The same cluster gives the same bytes.
+  What Gatepost cannot serve (mutating webhooks, matchConditions) is written into the folder not-served below it, which
+  serve does not read, and why is printed: leave those in the cluster.
   A file that exists and differs is kept, and nothing is written, unless --force says otherwise. Gatepost's own
   registration (label app.kubernetes.io/managed-by: gatepost) is passed over. Nothing in the cluster is changed.
 
 Exit codes:
-  0  written, and no problem: what would be in force is printed, and what to do next
-  1  not written: why is on stderr; or written with problems, which are on stdout as `gatepost check` prints them";
+  0  written: what would be in force is printed, what is not served and why, and what to do next
+  1  not written: why is on stderr; or the folder has problems, which are on stdout as `gatepost check` prints them";
 
 /// Copy the webhooks of a cluster into a folder, as a configuration
 ///
-/// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each, checks
-/// the folder as `gatepost check` does, and says what to do next. The user needs the verb list on them.
+/// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each (what cannot
+/// be served into a folder of its own), checks the folder as `gatepost check` does, and says what to do next. The user needs the verb list on them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Import {
@@ -96,9 +100,9 @@ impl Import {
         }
     }
 
-    fn import(self) -> Result<(String, Ending), String> {
+    fn import(&self) -> Result<(String, Ending), String> {
         let runtime = UnwaitedRuntime::new().map_err(|error| error.to_string())?;
-        let access = Access::find(self.kubeconfig, self.context);
+        let access = Access::find(self.kubeconfig.clone(), self.context.clone());
         let (server, lists) =
             runtime.block_on(read(&access, self.kind.phases())).map_err(|error| format!("{error}; {}", error.fix()))?;
         let mut told = String::new();
@@ -107,14 +111,27 @@ impl Import {
             let number = check::counted(list.items.len(), phase.kind());
             let _ = writeln!(told, "{server} has {number} at revision {}", list.revision);
             for item in list.items {
-                objects
-                    .push(Object::new(phase, item).map_err(|what| format!("{server}: {what}; nothing was written"))?);
+                match Object::new(phase, item) {
+                    Ok(object) => objects.push(object),
+                    Err(what) => {
+                        let _ = writeln!(told, "  left out   {what}; it stays in the cluster as it is");
+                    }
+                }
             }
         }
         let (own, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(Object::is_our_own);
-        let files =
-            objects.iter().map(|object| Ok((object.file(), object.text()?))).collect::<Result<Vec<_>, String>>()?;
-        let fates = folder::write(&self.folder, &files, self.force).map_err(|error| error.to_string())?;
+        self.write(objects, &own, told)
+    }
+
+    /// Writes each object where it belongs, and checks what is to be served.
+    fn write(&self, objects: Vec<Object>, own: &[Object], mut told: String) -> Result<(String, Ending), String> {
+        let judged: Vec<(Object, Fate)> =
+            objects.into_iter().map(|object| Fate::of(&object).map(|fate| (object, fate))).collect::<Result<_, _>>()?;
+        let files = judged.iter().map(|(object, fate)| Ok((fate.path(object), object.text()?)));
+        let files = files.collect::<Result<Vec<_>, String>>()?;
+        // Where an object was written to before it could be served, or while it still could.
+        let stale: Vec<PathBuf> = judged.iter().map(|(object, fate)| fate.other_path(object)).collect();
+        let fates = folder::write(&self.folder, &files, &stale, self.force).map_err(|error| error.to_string())?;
         for ((file, _), fate) in files.iter().zip(fates) {
             let fate = match fate {
                 Written::New => "written",
@@ -126,16 +143,24 @@ impl Import {
         for object in own {
             let _ = writeln!(told, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
         }
-        if objects.is_empty() {
+        if judged.is_empty() {
             told.push_str("there is nothing to import, and nothing was checked\n");
             return Ok((told, Ending::Good));
         }
+        told.push_str(&servable::told(&judged));
+        let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
+        let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
+        let ending = if served.is_empty() { Ending::Good } else { self.check(&mut told)? };
+        told.push_str(&advice::advice(&self.folder, &served, &kept, ending == Ending::Good));
+        Ok((told, ending))
+    }
+
+    /// What the folder says now, with whatever else is in it.
+    fn check(&self, told: &mut String) -> Result<Ending, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
         let found = check::examined(&self.folder, OnHazard::Warn, own).map_err(|error| error.to_string())?;
-        let ending = found.ending;
         told.push_str(&found.told);
-        told.push_str(&advice::advice(&self.folder, &objects, ending == Ending::Good));
-        Ok((told, ending))
+        Ok(found.ending)
     }
 }
 

@@ -8,10 +8,11 @@ use super::object::{Object, Phase};
 const FEW: usize = 5;
 
 /// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
-/// these hooks ask of the place it runs at. `sound` says whether the files are free of problems.
-pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
+/// these hooks ask of the place it runs at. `kept` stays in the cluster, as it cannot be served; `sound` says whether the
+/// files are free of problems.
+pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
     if objects.is_empty() {
-        return String::from("\nThere is nothing to move behind Gatepost.\n");
+        return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");
     }
     let mut told = String::from("\nNext:\n");
     let mut step = 0;
@@ -23,6 +24,9 @@ pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
     if !sound {
         next(&format!("solve the problems above, until `gatepost check {folder}` finds none"));
     }
+    next(&format!(
+        "see that every hook answers, on each machine that Gatepost will run on: gatepost check --connect {folder}"
+    ));
     let selecting: Vec<_> = of(objects, Phase::Validating).flat_map(Object::namespace_selectors).collect();
     let from = if selecting.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
     next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
@@ -32,7 +36,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
     if !names.is_empty() {
         let originals = names.join(" ");
         next(&format!(
-            "delete the originals from the cluster: kubectl delete {} {originals}",
+            "delete the originals of what is served, and nothing else: kubectl delete {} {originals}",
             Phase::Validating.resource()
         ));
     }
@@ -40,6 +44,10 @@ pub(super) fn advice(folder: &Path, objects: &[Object], sound: bool) -> String {
     notes.push(
         "MutatingWebhookConfigurations stay in the cluster: Gatepost does not serve mutating hooks yet".to_owned(),
     );
+    let kept: Vec<_> = of(kept, Phase::Validating).map(|object| object.name.as_str()).collect();
+    if !kept.is_empty() {
+        notes.push(format!("{} stay in the cluster, too: Gatepost cannot serve them (above)", kept.join(", ")));
+    }
     if !names.is_empty() {
         notes.push(
             "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
@@ -102,21 +110,33 @@ mod tests {
     #[test]
     fn the_originals_are_deleted_last_and_mutating_ones_never() {
         let objects = [object(Phase::Validating, json!([])), object(Phase::Mutating, json!([]))];
-        let told = advice(Path::new("f"), &objects, true);
-        assert!(told.contains("4. delete the originals from the cluster: kubectl delete validating"), "{told}");
+        let told = advice(Path::new("f"), &objects, &[], true);
+        assert!(told.contains("1. see that every hook answers") && told.contains("check --connect f\n"), "{told}");
+        assert!(
+            told.contains("5. delete the originals of what is served, and nothing else: kubectl delete val"),
+            "{told}"
+        );
         assert!(!told.contains("kubectl delete mutating") && !told.contains("hosts file"), "{told}");
         assert!(told.contains("serve --config f --tls-cert FILE --tls-key FILE\n"), "{told}");
         assert!(told.contains("should not be registered twice") && !told.contains("--namespaces-from"), "{told}");
-        assert!(advice(Path::new("f"), &objects, false).contains("1. solve the problems"));
-        assert!(!advice(Path::new("f"), &objects[1..], true).contains("kubectl delete"));
-        assert!(advice(Path::new("f"), &[], true).contains("nothing to move"));
+        assert!(advice(Path::new("f"), &objects, &[], false).contains("1. solve the problems"));
+        assert!(!advice(Path::new("f"), &objects[1..], &[], true).contains("kubectl delete"));
+        assert!(advice(Path::new("f"), &[], &objects, true).contains("nothing to move"));
+    }
+
+    #[test]
+    fn what_is_not_served_is_not_deleted() {
+        let named = |name: &str| Object::new(Phase::Validating, json!({"metadata": {"name": name}})).unwrap();
+        let told = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
+        assert!(told.contains("kubectl delete validatingwebhookconfigurations served\n"), "{told}");
+        assert!(told.contains("kept stay in the cluster, too"), "{told}");
     }
 
     #[test]
     fn hooks_that_need_more_are_named() {
         let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
         let objects = [object(Phase::Validating, (0..7).map(service).collect())];
-        let told = advice(Path::new("f"), &objects, true);
+        let told = advice(Path::new("f"), &objects, &[], true);
         assert!(told.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{told}");
         assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
         assert!(told.contains("and 2 more") && told.contains("namespaceSelector (h0.a.b,"), "{told}");

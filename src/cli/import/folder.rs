@@ -32,10 +32,14 @@ fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes files, each by rename, into a folder that is made if need be. Unless `force` is given, one file that exists
-/// and differs keeps all of them from being written.
-pub(super) fn write(folder: &Path, files: &[(String, String)], force: bool) -> Result<Vec<Written>, FolderError> {
-    fs::create_dir_all(folder).map_err(|cause| failed("make the folder", folder, cause))?;
+/// Writes files, each by rename, into a folder that is made if need be, and removes those that are `stale`. Unless
+/// `force` is given, one file that exists and differs, or is stale, keeps all of this from being done.
+pub(super) fn write(
+    folder: &Path,
+    files: &[(PathBuf, String)],
+    stale: &[PathBuf],
+    force: bool,
+) -> Result<Vec<Written>, FolderError> {
     let mut fates = Vec::with_capacity(files.len());
     let mut differing = Vec::new();
     for (name, text) in files {
@@ -50,12 +54,21 @@ pub(super) fn write(folder: &Path, files: &[(String, String)], force: bool) -> R
             Err(cause) => return Err(failed("read", &path, cause)),
         });
     }
+    let stale: Vec<PathBuf> = stale.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+    differing.extend(stale.iter().cloned());
     if !differing.is_empty() && !force {
         return Err(FolderError::Differs { paths: differing });
     }
     for ((name, text), _) in files.iter().zip(&fates).filter(|(_, fate)| **fate != Written::Unchanged) {
         let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|cause| failed("make the folder", parent, cause))?;
+        }
         replace(&path, text.as_bytes()).map_err(|cause| failed("write", &path, cause))?;
+    }
+    // Last: for a moment an object stands in both places, and never in none.
+    for path in stale {
+        fs::remove_file(&path).map_err(|cause| failed("remove", &path, cause))?;
     }
     Ok(fates)
 }
@@ -86,29 +99,42 @@ fn failed(what: &'static str, path: &Path, cause: io::Error) -> FolderError {
 mod tests {
     use super::*;
 
-    fn files(all: &[(&str, &str)]) -> Vec<(String, String)> {
-        all.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect()
+    fn files(all: &[(&str, &str)]) -> Vec<(PathBuf, String)> {
+        all.iter().map(|&(name, text)| (name.into(), text.to_owned())).collect()
     }
 
     #[test]
     fn a_differing_file_keeps_everything_as_it_is() {
         let there = tempfile::tempdir().unwrap();
         let folder = there.path().join("made/for/it");
-        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), false).unwrap(), [Written::New]);
+        assert_eq!(write(&folder, &files(&[("b.yaml", "1")]), &[], false).unwrap(), [Written::New]);
         let changed = files(&[("a.yaml", "1"), ("b.yaml", "2")]);
-        let error = write(&folder, &changed, false).unwrap_err().to_string();
+        let error = write(&folder, &changed, &[], false).unwrap_err().to_string();
         assert!(error.contains("b.yaml") && error.contains("--force"), "{error}");
         assert!(!folder.join("a.yaml").exists());
-        assert_eq!(write(&folder, &changed, true).unwrap(), [Written::New, Written::Replaced]);
-        assert_eq!(write(&folder, &changed, false).unwrap(), [Written::Unchanged; 2]);
+        assert_eq!(write(&folder, &changed, &[], true).unwrap(), [Written::New, Written::Replaced]);
+        assert_eq!(write(&folder, &changed, &[], false).unwrap(), [Written::Unchanged; 2]);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no draft is left behind");
+    }
+
+    #[test]
+    fn what_is_no_longer_served_leaves_the_folder_only_where_that_is_forced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, there) = (folder.path().join("a.yaml"), folder.path().join("not-served/a.yaml"));
+        fs::write(&here, "1").unwrap();
+        let (moved, stale) = (files(&[("not-served/a.yaml", "2")]), [PathBuf::from("a.yaml")]);
+        let error = write(folder.path(), &moved, &stale, false).unwrap_err().to_string();
+        assert!(error.contains("a.yaml") && here.exists() && !there.exists(), "{error}");
+        assert_eq!(write(folder.path(), &moved, &stale, true).unwrap(), [Written::New]);
+        assert!(!here.exists() && there.exists());
+        assert_eq!(write(folder.path(), &moved, &stale, false).unwrap(), [Written::Unchanged]);
     }
 
     #[test]
     fn what_cannot_be_written_leaves_no_draft() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("a.yaml")).unwrap();
-        assert!(write(folder.path(), &files(&[("a.yaml", "1")]), true).is_err());
+        assert!(write(folder.path(), &files(&[("a.yaml", "1")]), &[], true).is_err());
         assert!(replace(&folder.path().join("a.yaml"), b"1").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
