@@ -68,3 +68,17 @@ async fn asked_apart_nothing_is_noted_and_other_failures_count() {
     assert!(apart.allowed() && apart.audit_annotations == [revision()], "{apart:?}");
     assert!(!ask(&gate, "v1", "v2", OtherVersions::AskedApart).await.allowed());
 }
+
+/// Beside a hook of one version stands one that takes any: the entry that sends the request as its client made it asks the
+/// second, and the one that sends it converted must not ask it again.
+#[tokio::test]
+async fn a_hook_that_takes_the_request_as_it_was_made_is_asked_once() {
+    let (one, any) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
+    let all = hook_for("v9", &any, "").replace("apiVersions: [v9]", "apiVersions: ['*']");
+    let gate = gate(&document(&[hook_for("v1", &one, ""), all]), Reasons::First);
+    for (made, sent, asked) in [("v1", "v1", (1, 1)), ("v2", "v2", (0, 1)), ("v2", "v1", (1, 0))] {
+        let before = (one.seen().len(), any.seen().len());
+        assert!(ask(&gate, sent, made, OtherVersions::AskedApart).await.allowed(), "{sent} {made}");
+        assert_eq!((one.seen().len() - before.0, any.seen().len() - before.1), asked, "made in {made}, sent in {sent}");
+    }
+}

@@ -59,8 +59,8 @@ pub(super) fn select<'a>(
     let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
     for matched in matching {
         let Some(live) = generation.hooks.get(matched.hook as usize) else { continue };
-        let elsewhere = caller.other_versions == OtherVersions::AskedApart;
-        if live.hook.hook_type != HookType::Validating || elsewhere && matches!(matched.how, How::OtherVersion(_)) {
+        let apart = caller.other_versions == OtherVersions::AskedApart;
+        if live.hook.hook_type != HookType::Validating || apart && is_asked_elsewhere(live, matched.how, review) {
             continue;
         }
         if passage.skips(&live.hook.name) {
@@ -87,6 +87,16 @@ pub(super) fn select<'a>(
         }
     }
     Ok(selected)
+}
+
+/// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as its
+/// client made it and this review is converted, the one that is not.
+fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
+    match how {
+        How::AsMade => false,
+        How::AsSent => live.hook.rules.iter().any(|rule| rule.matches(&Target::as_made(review))),
+        How::OtherVersion(_) => true,
+    }
 }
 
 /// Do the hook's selectors match? Where that cannot be said of one that is opened, it is passed over.

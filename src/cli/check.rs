@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Ending, complain, hazards, hazards::HazardsArg};
+use super::{Ending, complain, hazards, hazards::HazardsArg, register};
 use crate::{
     app::Settings,
     model::{FailurePolicy, Hook, HookType, SideEffects},
@@ -29,6 +29,7 @@ Examples:
   gatepost check /etc/gatepost && systemctl restart gatepost
   gatepost check --hazards deny /etc/gatepost      # in CI
   gatepost check --connect /etc/gatepost           # where serve will run
+  gatepost check --against register.yaml /etc/gatepost
 
 Hazards:
   What is sound and can take a cluster down all the same is printed after the summary, the worst first, each with an
@@ -45,7 +46,8 @@ Connect:
 Exit codes:
   0  no problem: a summary of what would be in force is printed
   1  problems: one a line (file, place, what is wrong, what to do), then their number; or, with --hazards deny, a
-     deadlock or a danger; with --connect, a hook that would not enter rotation";
+     deadlock or a danger; with --connect, a hook that would not enter rotation;
+     with --against, a hook that the registration does not cover";
 
 /// Check a configuration: print every problem at once, or what would be in force
 ///
@@ -64,6 +66,10 @@ pub struct Check {
     /// Dial and probe every hook from this machine, as serve would, and tell which would enter rotation
     #[arg(long)]
     connect: bool,
+
+    /// A registration with an apiserver, as `gatepost register` prints it: tell what the hooks mean and it does not send
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
 
     /// Where serve takes callers: a hook that leads there would ask Gatepost itself
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
@@ -92,6 +98,9 @@ impl Check {
             told.push_str(&more);
             ending = if good { ending } else { Ending::Failed };
         };
+        if let Some(registration) = &self.against {
+            then(register::against::told(&candidate.snapshot, registration)?);
+        }
         if self.connect {
             then(connect::told(&candidate).map_err(|error| error.to_string())?);
         }

@@ -1,13 +1,16 @@
 //! `register`: what an apiserver has to be told so that it asks us.
 
+pub(super) mod against;
+mod conditions;
 mod document;
+mod plan;
+mod selectors;
 mod target;
 mod union;
 
 use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,12 +18,12 @@ use clap::ValueEnum;
 
 use self::{
     document::{Form, OurFailure, Registration},
+    plan::{Plan, Wanted, everything, plan},
     target::{Target, ca_bundle},
-    union::{Union, everything, union},
 };
 use super::{Ending, complain, import::folder};
 use crate::{
-    model::{Hook, HookType},
+    model::{FailurePolicy, HookType},
     snapshot,
     source::FileSource,
 };
@@ -80,9 +83,14 @@ pub struct Register {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u8).range(1..=30), default_value = "30")]
     timeout_seconds: u8,
 
-    /// What becomes of a write while Gatepost itself does not answer
-    #[arg(long, value_enum, default_value = "Fail")]
-    failure_policy: OurFailure,
+    /// What becomes of a write while Gatepost itself does not answer [default: with --config that of the hooks that want
+    /// to see it; else Fail]
+    #[arg(long, value_enum)]
+    failure_policy: Option<OurFailure>,
+
+    /// Send nothing that is in this namespace, beside what the hooks leave out; repeat for more
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    exclude_namespace: Vec<String>,
 
     /// Where it is written; "-" is stdout
     #[arg(long, value_name = "FILE|-", default_value = "-")]
@@ -126,7 +134,16 @@ impl Register {
                   authorities do",
             );
         }
-        let union = self.config.as_deref().map_or_else(|| Ok(everything()), wanted)?;
+        let excluded = &self.exclude_namespace;
+        let plan = match self.config.as_deref() {
+            Some(path) => wanted(path, excluded)?,
+            None => {
+                if self.failure_policy != Some(OurFailure::Ignore) {
+                    complain(&EVERYTHING);
+                }
+                everything(true, excluded)
+            }
+        };
         let registration = Registration {
             form: self.form,
             name: self.name,
@@ -134,23 +151,38 @@ impl Register {
             ca_bundle: self.ca_file.as_deref().map(ca_bundle).transpose()?,
             timeout_seconds: self.timeout_seconds,
             failure_policy: self.failure_policy,
-            union,
+            plan,
             config: self.config.map(|path| path.display().to_string().replace(char::is_control, " ")),
         };
         registration.text()
     }
 }
 
+const EVERYTHING: &str = "warning: without --config everything is sent, and while Gatepost does not answer nothing can be \
+                          written, leases and nodes included: the cluster would not survive it. Give --config PATH, or \
+                          --failure-policy Ignore";
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    match snapshot::is_dns_label(text) {
+        true => Ok(text.to_owned()),
+        false => Err("write the name of a namespace, as in kube-system"),
+    }
+}
+
 /// What the hooks of this configuration want.
-fn wanted(path: &Path) -> Result<Union, String> {
+fn wanted(path: &Path, excluded: &[String]) -> Result<Plan, String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();
     let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))
         .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))?;
-    let validating = |hook: &&Arc<Hook>| hook.hook_type == HookType::Validating;
-    let hooks: Vec<_> = snapshot.hooks.iter().filter(validating).cloned().collect();
-    match hooks.iter().any(|hook| !hook.rules.is_empty()) {
-        true => Ok(union(&hooks)),
+    let validating = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == HookType::Validating);
+    let hooks = validating.map(|(index, hook)| {
+        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
+        Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore }
+    });
+    let hooks: Vec<_> = hooks.collect();
+    match hooks.iter().any(|wanted| !wanted.hook.rules.is_empty()) {
+        true => Ok(plan(&hooks, excluded)),
         false => {
             Err(format!("{shown} has no hook with a rule: there is nothing to be asked about; leave --config out"))
         }

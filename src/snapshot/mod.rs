@@ -79,6 +79,7 @@ pub use self::{
     known::{Known, Loaded, RefusedFiles},
     matched::{HookSet, How, Matched, Wanted},
     names::is_dns_label,
+    namespace::NAME_LABEL,
     note::Note,
     part::Part,
     problem::Problem,
@@ -261,8 +262,8 @@ impl Snapshot {
         if let Some(labels) = self.namespaces.get(namespace) {
             return Some(selector.matches(labels));
         }
-        let by_name = selector.0.iter().all(|requirement| requirement.key() == namespace::NAME_LABEL);
-        by_name.then(|| selector.matches(&[(namespace::NAME_LABEL, namespace)].into_iter().collect()))
+        let by_name = selector.0.iter().all(|requirement| requirement.key() == NAME_LABEL);
+        by_name.then(|| selector.matches(&[(NAME_LABEL, namespace)].into_iter().collect()))
     }
 
     /// The same, with notes of whoever has read the files before its own.

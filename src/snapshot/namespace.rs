@@ -6,7 +6,7 @@ use super::{at::At, metadata::metadata_name, names, problem::quoted, selector};
 use crate::model::Labels;
 
 /// The label that every namespace carries without saying so.
-pub(super) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A namespace's name and labels.
 pub(super) type Named = (Arc<str>, Arc<Labels>);

@@ -2,14 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::union::Union;
+use super::{
+    conditions::SentAlready,
+    plan::{Entry, Plan},
+    union::rules,
+};
 use crate::{
     cli::yaml::yaml,
     kube::{MANAGED_BY, OUR_WEBHOOKS},
+    snapshot::hazards::written_selector,
 };
 
 /// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
 const ONE_VERSION: &str = "/one-version";
+/// What the names of the conditions begin with that leave a request to another entry.
+pub(super) const SENT_ALREADY: &str = "sent-already-";
 /// Names of static manifests end so, and no others may.
 const STATIC: &str = ".static.k8s.io";
 
@@ -47,8 +54,9 @@ pub(super) struct Registration {
     pub(super) url: String,
     pub(super) ca_bundle: Option<String>,
     pub(super) timeout_seconds: u8,
-    pub(super) failure_policy: OurFailure,
-    pub(super) union: Union,
+    /// For every entry; `None` where each has its hooks'.
+    pub(super) failure_policy: Option<OurFailure>,
+    pub(super) plan: Plan,
     /// Where the rules come from; `None` where they are everything.
     pub(super) config: Option<String>,
 }
@@ -73,7 +81,7 @@ impl Registration {
     /// The object.
     fn value(&self) -> Value {
         let suffix = if self.form == Form::Static { STATIC } else { "" };
-        let webhooks: Vec<_> = self.union.entries.iter().zip(1..).map(|(rules, n)| self.webhook(rules, n)).collect();
+        let webhooks: Vec<_> = self.plan.entries.iter().zip(1..).map(|(entry, n)| self.webhook(entry, n)).collect();
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",
@@ -82,24 +90,39 @@ impl Registration {
         })
     }
 
-    fn webhook(&self, rules: &[Value], number: usize) -> Value {
+    fn webhook(&self, entry: &Entry, number: usize) -> Value {
         let number = if number == 1 { String::new() } else { format!("-{number}") };
         // Each entry asks about one version: hooks that want another are asked by another entry.
-        let url = if self.union.entries.len() > 1 { format!("{}{ONE_VERSION}", self.url) } else { self.url.clone() };
+        let url = if self.plan.one_version { format!("{}{ONE_VERSION}", self.url) } else { self.url.clone() };
         let mut client_config = json!({"url": url});
         if let Some(bundle) = &self.ca_bundle {
             client_config["caBundle"] = json!(bundle);
         }
-        json!({
+        let mut webhook = json!({
             "name": format!("{}{number}{OUR_WEBHOOKS}", self.name),
             "clientConfig": client_config,
-            "rules": rules,
+            "rules": rules(&entry.atoms),
             "matchPolicy": "Equivalent",
             "sideEffects": "NoneOnDryRun",
             "admissionReviewVersions": ["v1"],
             "timeoutSeconds": self.timeout_seconds,
-            "failurePolicy": self.failure_policy.as_str(),
-        })
+            "failurePolicy": self.policy(entry).as_str(),
+        });
+        for (key, selector) in [("namespaceSelector", &entry.namespaces), ("objectSelector", &entry.objects)] {
+            if !selector.is_empty() {
+                webhook[key] = written_selector(&selector.0);
+            }
+        }
+        if !entry.left.is_empty() {
+            let condition = |(sent, n): (&SentAlready, usize)| json!({"name": format!("{SENT_ALREADY}{n}"), "expression": format!("!({})", sent.expression())});
+            webhook["matchConditions"] = entry.left.iter().zip(1..).map(condition).collect();
+        }
+        webhook
+    }
+
+    fn policy(&self, entry: &Entry) -> OurFailure {
+        let own = if entry.closed { OurFailure::Fail } else { OurFailure::Ignore };
+        self.failure_policy.unwrap_or(own)
     }
 
     /// The whole text: why it says what it says, how it is put in force, and the object.
@@ -111,9 +134,11 @@ impl Registration {
             Form::Api => IN_FORCE_API,
         });
         say(&format!("\n{WHY}"));
-        say(match self.failure_policy {
-            OurFailure::Fail => FAIL,
-            OurFailure::Ignore => IGNORE,
+        let policies: Vec<_> = self.plan.entries.iter().map(|entry| self.policy(entry)).collect();
+        say(match policies.split_first() {
+            Some((first, others)) if others.iter().any(|other| other != first) => BOTH,
+            Some((OurFailure::Ignore, _)) => IGNORE,
+            _ => FAIL,
         });
         match &self.config {
             None => say(EVERYTHING),
@@ -122,14 +147,21 @@ impl Registration {
                  that no rule here sees never reaches a hook."
             )),
         }
-        if self.union.entries.len() > 1 {
+        if self.plan.entries.len() > 1 {
             say(ENTRIES);
         }
-        if !self.union.twice.is_empty() {
-            let names: Vec<_> = self.union.twice.iter().map(|name| &**name).collect();
+        if self.plan.one_version {
+            say(VERSIONS);
+        }
+        if self.plan.entries.iter().any(|entry| !entry.left.is_empty()) {
+            say(CONDITIONS);
+        }
+        if !self.plan.twice.is_empty() {
+            let names: Vec<_> = self.plan.twice.iter().map(|name| &**name).collect();
             say(&format!(
-                "Asked twice about some requests, because their versions overlap with another hook's: {}.\n  Let \
-                 these hooks name the same apiVersions for a resource to have it asked about once.",
+                "May be asked twice about some requests, because their versions or selectors overlap with another\n  \
+                 hook's in a way that no entry can leave to another: {}.\n  Let them name the same apiVersions for a \
+                 resource, and have the same selectors.",
                 names.join(", ")
             ));
         }
@@ -170,15 +202,26 @@ const FAIL: &str =
     "failurePolicy: Fail. A write is refused while Gatepost itself does not answer, whatever its hooks' policies.";
 const IGNORE: &str =
     "failurePolicy: Ignore. A write passes unseen by every hook while Gatepost itself does not answer.";
+const BOTH: &str = "\
+failurePolicy: that of the hooks. While Gatepost itself does not answer, a write is refused that a hook with Fail (or
+  Retry) wants to see, and one that only hooks with Ignore want to see passes unseen.";
 
 const EVERYTHING: &str = "\
 rules: everything, in the version its client used. With --config PATH only what hooks want is sent, and in the version
   they want.";
 
 const ENTRIES: &str = "\
-Several entries, because hooks want different versions of the same resource: each entry has it converted to its own,
-  and Gatepost asks only the hooks that take that version (the path /validate/one-version). So print this anew and put
-  it in force BEFORE any hook's apiVersions change: a hook whose version no entry here sends is not asked.";
+Several entries: one for the hooks of each failure policy and each pair of selectors. None sees what its hooks leave out.
+  Whichever entry sends a request, Gatepost asks every hook about it.";
+
+const VERSIONS: &str = "\
+Hooks want different versions of the same resource: each such entry has it converted to its own, and Gatepost asks only
+  the hooks that take that version (the path /validate/one-version). So print this anew and put it in force BEFORE any
+  hook's apiVersions change: a hook whose version no entry here sends is not asked.";
+
+const CONDITIONS: &str = "\
+matchConditions: what an entry before sends already, so that no hook is asked twice. Apiservers before 1.28 do not know
+  them: remove them there, and hooks that several entries mean are asked by each.";
 
 #[cfg(test)]
 mod tests;

@@ -17,48 +17,31 @@ use crate::model::{Hook, Operation, Scope, builtin};
 /// Groups whose resources every apiserver since 1.25 serves in v1 only: for them "*" and "v1" are the same.
 const ONLY_V1: [&str; 6] = ["", "apps", "batch", "policy", "rbac.authorization.k8s.io", "scheduling.k8s.io"];
 
-/// What an apiserver has to be told for these hooks.
+/// What an apiserver has to be told for hooks that share their failure policy and their selectors.
 #[derive(Debug, PartialEq)]
 pub(super) struct Union {
-    /// The rules of each entry.
-    pub(super) entries: Vec<Vec<Value>>,
-    /// Hooks of which two entries see the same request.
+    /// What each entry is about.
+    pub(super) entries: Vec<Vec<Atom>>,
+    /// Hooks of which two entries may send the same request.
     pub(super) twice: BTreeSet<Arc<str>>,
 }
 
+/// A rule of one group and one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Atom {
-    group: Box<str>,
+pub(super) struct Atom {
+    pub(super) group: Box<str>,
     resource: Box<str>,
-    scope: &'static str,
+    pub(super) scope: &'static str,
     versions: BTreeSet<Box<str>>,
-    operations: BTreeSet<&'static str>,
-}
-
-/// Everything there is, in whatever version its client used.
-pub(super) fn everything() -> Union {
-    let rule = json!({"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "scope": Scope::Any.as_str(),
-        "operations": Operation::ALL.map(Operation::as_str)});
-    Union { entries: vec![vec![rule]], twice: BTreeSet::new() }
+    pub(super) operations: BTreeSet<&'static str>,
 }
 
 /// The union of the rules of these hooks.
 pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
     let mut atoms: BTreeMap<Atom, BTreeSet<Arc<str>>> = BTreeMap::new();
     for hook in hooks {
-        for rule in &hook.rules {
-            for (group, resource) in rule.api_groups.iter().flat_map(|g| rule.resources.iter().map(move |r| (g, r))) {
-                let operations = rule.operations.iter().map(|operation| operation.as_str()).collect();
-                let scope = rule.scope.as_str();
-                let atom = Atom {
-                    group: group.clone(),
-                    resource: resource.clone(),
-                    scope,
-                    versions: versions(group, &rule.api_versions),
-                    operations,
-                };
-                atoms.entry(atom).or_default().insert(hook.name.clone());
-            }
+        for atom in atoms_of(hook) {
+            atoms.entry(atom).or_default().insert(hook.name.clone());
         }
     }
     let twice = asked_twice(&atoms);
@@ -75,7 +58,24 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
             None => entries.push(vec![atom]),
         }
     }
-    Union { entries: entries.into_iter().map(rules).collect(), twice }
+    Union { entries: entries.into_iter().map(|entry| entry.into_iter().cloned().collect()).collect(), twice }
+}
+
+/// A hook's rules, taken apart.
+pub(super) fn atoms_of(hook: &Hook) -> Vec<Atom> {
+    let mut atoms = Vec::new();
+    for rule in &hook.rules {
+        for (group, resource) in rule.api_groups.iter().flat_map(|g| rule.resources.iter().map(move |r| (g, r))) {
+            atoms.push(Atom {
+                group: group.clone(),
+                resource: resource.clone(),
+                scope: rule.scope.as_str(),
+                versions: versions(group, &rule.api_versions),
+                operations: rule.operations.iter().map(|operation| operation.as_str()).collect(),
+            });
+        }
+    }
+    atoms
 }
 
 fn versions(group: &str, written: &[Box<str>]) -> BTreeSet<Box<str>> {
@@ -87,17 +87,16 @@ fn versions(group: &str, written: &[Box<str>]) -> BTreeSet<Box<str>> {
     }
 }
 
-/// Two that contradict each other, and both of which some version satisfies: what one entry sends, the other's hooks
-/// take as well.
+/// Two that contradict each other, and both of which some version satisfies: what one entry sends, the other's hooks take
+/// as well. A request in a version that both name is left to one of the entries; in one that a hook takes as it was made,
+/// Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::admit::OtherVersions)). What remains is a request in a
+/// version that neither names: each entry may have it converted to one that both do.
 fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>> {
     let mut twice = BTreeSet::new();
     for (one, hooks) in atoms {
         for (other, others) in atoms {
-            if one.contradicts(other) && one.shares_a_version_with(other) {
+            if one.may_be_sent_twice(other) {
                 twice.extend(hooks.iter().chain(others).cloned());
-            }
-            if one.shares_objects_with(other) && hooks != others {
-                twice.extend(hooks.intersection(others).cloned());
             }
         }
     }
@@ -105,18 +104,40 @@ fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>>
 }
 
 impl Atom {
+    /// Everything there is, in whatever version its client used.
+    pub(super) fn everything() -> Self {
+        Self {
+            group: "*".into(),
+            resource: "*/*".into(),
+            scope: Scope::Any.as_str(),
+            versions: BTreeSet::from(["*".into()]),
+            operations: Operation::ALL.map(Operation::as_str).into(),
+        }
+    }
+
     /// Is there a request that both see, and that each wants in another version?
-    fn contradicts(&self, other: &Self) -> bool {
-        !self.agrees_on_versions(other)
-            && meet(&self.group, &other.group)
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        !self.agrees_on_versions(other) && self.overlaps(other)
+    }
+
+    /// Is there a request that both see, in whatever version?
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        meet(&self.group, &other.group)
             && meet(self.resource().0, other.resource().0)
             && meet(self.resource().1, other.resource().1)
             && meet(self.scope, other.scope)
             && !self.operations.is_disjoint(&other.operations)
     }
 
+    /// Do both mean the same request, in versions that overlap and are not the same, so that one in yet another version
+    /// may be sent by each in a version that both take?
+    pub(super) fn may_be_sent_twice(&self, other: &Self) -> bool {
+        let any = [self, other].iter().any(|atom| atom.versions.contains("*"));
+        self.contradicts(other) && !any && !self.shared_versions(other).is_empty()
+    }
+
     /// Do both see the same objects, each in another group?
-    fn shares_objects_with(&self, other: &Self) -> bool {
+    pub(super) fn shares_objects_with(&self, other: &Self) -> bool {
         self.group != other.group
             && !self.operations.is_disjoint(&other.operations)
             && meet(self.scope, other.scope)
@@ -127,30 +148,65 @@ impl Atom {
     }
 
     /// Does the other see whatever this one sees, in the same version?
-    fn is_within(&self, other: &Self) -> bool {
-        self.agrees_on_versions(other)
-            && within(&self.group, &other.group)
+    pub(super) fn is_within(&self, other: &Self) -> bool {
+        self.agrees_on_versions(other) && self.is_sent_by(other)
+    }
+
+    /// Does the other see whatever this one sees, in whatever version?
+    pub(super) fn is_sent_by(&self, other: &Self) -> bool {
+        within(&self.group, &other.group)
             && within(self.resource().0, other.resource().0)
             && within(self.resource().1, other.resource().1)
             && within(self.scope, other.scope)
             && self.operations.is_subset(&other.operations)
     }
 
-    fn agrees_on_versions(&self, other: &Self) -> bool {
+    /// One for each of its operations.
+    pub(super) fn by_operation(&self) -> impl Iterator<Item = Self> {
+        self.operations.iter().map(|operation| Self { operations: BTreeSet::from([*operation]), ..self.clone() })
+    }
+
+    /// As one speaks of it: `CREATE of pods`.
+    pub(super) fn noun(&self) -> String {
+        let operations: Vec<_> = self.operations.iter().copied().collect();
+        let (operations, resource) = (operations.join(", "), &self.resource);
+        match &*self.group {
+            "" => format!("{operations} of {resource}"),
+            "*" => format!("{operations} of {resource} in every group"),
+            group => format!("{operations} of {resource}.{group}"),
+        }
+    }
+
+    /// Are all versions that it names among the other's?
+    pub(super) fn names_no_more_than(&self, other: &Self) -> bool {
+        self.versions.iter().all(|version| other.takes(version))
+    }
+
+    pub(super) fn agrees_on_versions(&self, other: &Self) -> bool {
         let only_v1 = [self, other].iter().any(|atom| ONLY_V1.contains(&&*atom.group));
         self.versions == other.versions || (only_v1 && self.takes("v1") && other.takes("v1"))
     }
 
-    fn shares_a_version_with(&self, other: &Self) -> bool {
-        self.versions.iter().any(|version| &**version == "*" || other.takes(version)) || other.takes("")
+    /// The versions that both name; `*` where both take any.
+    pub(super) fn shared_versions<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        match (self.versions.contains("*"), other.versions.contains("*")) {
+            (true, _) => other.versions.iter().map(AsRef::as_ref).collect(),
+            (_, true) => self.versions.iter().map(AsRef::as_ref).collect(),
+            _ => self.versions.intersection(&other.versions).map(AsRef::as_ref).collect(),
+        }
     }
 
-    fn takes(&self, version: &str) -> bool {
+    /// Is every word of it fit to stand in an expression?
+    pub(super) fn is_plain(&self) -> bool {
+        [&self.group, &self.resource].into_iter().chain(&self.versions).all(|word| super::conditions::plain(word))
+    }
+
+    pub(super) fn takes(&self, version: &str) -> bool {
         self.versions.contains("*") || self.versions.contains(version)
     }
 
     /// Resource and subresource; "" is none.
-    fn resource(&self) -> (&str, &str) {
+    pub(super) fn resource(&self) -> (&str, &str) {
         self.resource.split_once('/').unwrap_or((&self.resource, ""))
     }
 }
@@ -164,7 +220,7 @@ fn within(one: &str, other: &str) -> bool {
 }
 
 /// Atoms put together again: first those that differ in their resource only, then those that differ in their group.
-fn rules(atoms: Vec<&Atom>) -> Vec<Value> {
+pub(super) fn rules(atoms: &[Atom]) -> Vec<Value> {
     let mut by_group: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for Atom { group, resource, scope, versions, operations } in atoms {
         by_group.entry((group, scope, versions, operations)).or_default().insert(resource);

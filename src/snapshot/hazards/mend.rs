@@ -184,8 +184,8 @@ fn is_cluster_scoped(resource: &str) -> bool {
     !matches!(resource, "leases" | "endpoints" | "endpointslices" | "events" | "localsubjectaccessreviews")
 }
 
-/// As people write it.
-pub(super) fn written_selector(requirements: &[Requirement]) -> Value {
+/// A selector as people write it.
+pub fn written_selector(requirements: &[Requirement]) -> Value {
     let mut labels = Map::new();
     let mut expressions = Vec::new();
     for requirement in requirements {

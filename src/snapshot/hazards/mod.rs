@@ -25,6 +25,7 @@ mod vital;
 use self::{finding::Found, view::View};
 pub use self::{
     finding::{Concerned, Finding, Severity},
+    mend::written_selector,
     runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
 };
 use super::{NO_PAUSE, Pause, Snapshot};

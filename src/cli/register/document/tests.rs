@@ -1,5 +1,8 @@
 use super::*;
-use crate::cli::register::union::everything;
+use crate::{
+    cli::register::{plan::everything, union::Atom},
+    model::Selector,
+};
 
 fn registration(form: Form) -> Registration {
     Registration {
@@ -8,8 +11,8 @@ fn registration(form: Form) -> Registration {
         url: "https://127.0.0.1:9440/validate".to_owned(),
         ca_bundle: Some("aGk=".to_owned()),
         timeout_seconds: 30,
-        failure_policy: OurFailure::Fail,
-        union: everything(),
+        failure_policy: None,
+        plan: everything(true, &[]),
         config: None,
     }
 }
@@ -46,18 +49,39 @@ fn the_entry_says_all_an_apiserver_asks_for() {
 }
 
 #[test]
-fn several_entries_have_names_of_their_own_and_hooks_asked_twice_are_named() {
+fn several_entries_have_names_policies_and_conditions_of_their_own() {
     let mut registration = registration(Form::Api);
-    registration.union.entries.push(Vec::new());
-    registration.union.twice.insert("a.example.com".into());
-    let names: Vec<_> =
-        registration.value()["webhooks"].as_array().unwrap().iter().map(|hook| hook["name"].clone()).collect();
-    assert_eq!(names, ["gatepost.validate.gatepost.dev", "gatepost-2.validate.gatepost.dev"]);
-    for hook in registration.value()["webhooks"].as_array().unwrap() {
-        assert_eq!(hook["clientConfig"]["url"], "https://127.0.0.1:9440/validate/one-version");
-    }
+    let all = SentAlready::of(&Atom::everything(), &Atom::everything(), &[]).unwrap();
+    registration.plan.entries.push(Entry { closed: false, left: vec![all], ..Entry::default() });
+    registration.plan.twice.insert("a.example.com".into());
+    let value = registration.value();
+    let webhooks = value["webhooks"].as_array().unwrap();
+    let of = |key: &str| webhooks.iter().map(|hook| hook[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("name"), ["gatepost.validate.gatepost.dev", "gatepost-2.validate.gatepost.dev"]);
+    assert_eq!(of("failurePolicy"), ["Fail", "Ignore"]);
+    assert_eq!(webhooks[1]["matchConditions"], json!([{"name": "sent-already-1", "expression": "!(true)"}]));
+    assert_eq!(webhooks[0]["clientConfig"]["url"], "https://127.0.0.1:9440/validate");
     let text = registration.text().unwrap();
     assert!(text.contains("# Several entries") && text.contains(": a.example.com."), "{text}");
+    assert!(text.contains("that of the hooks") && text.contains("# matchConditions"), "{text}");
+
+    registration.plan.one_version = true;
+    registration.failure_policy = Some(OurFailure::Ignore);
+    for hook in registration.value()["webhooks"].as_array().unwrap() {
+        assert_eq!(hook["clientConfig"]["url"], "https://127.0.0.1:9440/validate/one-version");
+        assert_eq!(hook["failurePolicy"], "Ignore");
+    }
+}
+
+#[test]
+fn namespaces_that_are_left_out_stand_in_the_selector() {
+    let mut registration = registration(Form::Api);
+    assert!(registration.value()["webhooks"][0].get("namespaceSelector").is_none());
+    registration.plan = everything(true, &["kube-system".to_owned()]);
+    let wanted = json!({"matchExpressions":
+        [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]});
+    assert_eq!(registration.value()["webhooks"][0]["namespaceSelector"], wanted);
+    assert_eq!(registration.plan.entries[0].objects, Selector::default());
 }
 
 #[test]

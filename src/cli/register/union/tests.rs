@@ -29,7 +29,7 @@ fn told(rules: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
     };
     let rule =
         |rule: &Value| ["operations", "apiGroups", "apiVersions", "resources"].map(|key| words(&rule[key])).join("|");
-    let entries = union.entries.iter().map(|entry| entry.iter().map(rule).collect()).collect();
+    let entries = union.entries.iter().map(|entry| super::rules(entry).iter().map(rule).collect()).collect();
     (entries, union.twice.iter().map(|name| name.to_string()).collect())
 }
 
@@ -92,7 +92,7 @@ fn different_versions_of_one_resource_are_different_entries() {
 }
 
 #[test]
-fn versions_that_overlap_are_asked_about_twice_and_named() {
+fn versions_that_overlap_may_be_asked_about_twice_and_are_named() {
     let (entries, twice) = told(&[
         &["CREATE | x.io | v1 | things"],
         &["CREATE | x.io | v1, v1beta1 | things"],
@@ -100,8 +100,9 @@ fn versions_that_overlap_are_asked_about_twice_and_named() {
     ]);
     assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(twice, ["a.example.com", "b.example.com"]);
+    // A request in v1 is left to the first entry, and in any other version the second hook is asked by its own alone.
     let (entries, twice) = told(&[&["CREATE | x.io | v1 | things"], &["CREATE | '*' | '*' | '*'"]]);
-    assert_eq!((entries.len(), twice.len()), (2, 2), "{entries:?}");
+    assert_eq!((entries.len(), twice.len()), (2, 0), "{entries:?}");
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn events_are_sent_to_each_hook_in_the_group_that_it_takes() {
     // A hook that takes both is asked once where it stands alone.
     one_entry(&[&["CREATE | '', events.k8s.io | v1 | events"]], &["CREATE|,events.k8s.io|v1|events"]);
     let (entries, twice) = told(&[&["CREATE | '', events.k8s.io | v1 | events"], &["CREATE | '' | v1 | events"]]);
-    assert_eq!((entries.len(), &*twice), (2, &["a.example.com".to_owned()][..]));
+    assert_eq!((entries.len(), twice.len()), (2, 0), "the one that takes both is asked as the client has made it");
     one_entry(
         &[&["CREATE | '' | v1 | pods"], &["CREATE | events.k8s.io | v1 | events"]],
         &["CREATE||v1|pods", "CREATE|events.k8s.io|v1|events"],

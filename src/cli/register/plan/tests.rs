@@ -1,0 +1,249 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    model::{FailurePolicy, Gvr, Labels, MatchPolicy, Operation, Rule, Scope, Target, selector::Requirement},
+    snapshot::{self, NAME_LABEL, SourceFile},
+};
+
+/// Hooks a, b, c …: `policy | operations | groups | versions | resources | selector`.
+fn hooks(lines: &[&str]) -> Vec<Wanted> {
+    let mut text = String::from(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: default}\nexternalAdmissionHooks:\n",
+    );
+    for (line, name) in lines.iter().zip('a'..) {
+        let parts: Vec<_> = line.split('|').map(str::trim).collect();
+        let [policy, operations, groups, versions, resources, ref selector @ ..] = parts[..] else { panic!("{line}") };
+        text += &format!(
+            "- name: {name}.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  failurePolicy: {policy}\n  rules: \
+             [{{operations: [{operations}], apiGroups: [{groups}], apiVersions: [{versions}], resources: [{resources}]}}]\n"
+        );
+        if let Some(selector) = selector.first() {
+            text += &format!("  namespaceSelector: {{matchExpressions: [{{key: {NAME_LABEL}, {selector}}}]}}\n");
+        }
+    }
+    let file = SourceFile { name: "x.yaml".into(), bytes: text.into() };
+    let snapshot = snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    snapshot.hooks.iter().map(|hook| Wanted { hook: hook.clone(), closed: closed(hook) }).collect()
+}
+
+fn closed(hook: &Hook) -> bool {
+    hook.failure_policy != FailurePolicy::Ignore
+}
+
+#[test]
+fn hooks_that_fail_open_are_registered_so() {
+    let plan = plan(&hooks(&["Ignore | '*' | '*' | '*' | '*/*'"]), &[]);
+    assert_eq!(plan.entries.iter().map(|entry| entry.closed).collect::<Vec<_>>(), [false]);
+}
+
+#[test]
+fn a_hook_for_everything_beside_others_is_asked_once() {
+    let plan = plan(&hooks(&["Ignore | '*' | '*' | '*' | '*/*'", "Fail | CREATE | '' | v1 | pods"]), &[]);
+    assert_eq!(plan.entries.iter().map(|entry| entry.closed).collect::<Vec<_>>(), [true, false]);
+    let left: Vec<_> = plan.entries[1].left.iter().map(SentAlready::expression).collect();
+    assert_eq!(
+        left,
+        ["request.requestResource.group == '' && request.requestResource.resource == 'pods' && \
+          (!has(request.subResource) || request.subResource == '') && request.operation == 'CREATE'"]
+    );
+    assert!(plan.twice.is_empty() && !plan.one_version, "{plan:?}");
+}
+
+#[test]
+fn what_one_that_fails_closed_sees_anyway_has_no_entry_of_its_own() {
+    let plan = plan(&hooks(&["Ignore | CREATE | '' | v1 | pods", "Fail | '*' | '*' | '*' | '*/*'"]), &[]);
+    assert_eq!(plan.entries.len(), 1, "{plan:?}");
+}
+
+#[test]
+fn each_entry_leaves_out_what_its_hooks_leave_out() {
+    let lines = [
+        "Fail | CREATE | '' | v1 | pods | 'operator': NotIn, values: [kube-system, a]",
+        "Fail | CREATE | apps | v1 | deployments | 'operator': NotIn, values: [kube-system, b]",
+    ];
+    let plan = plan(&hooks(&lines), &["extra".to_owned()]);
+    let left_out: Vec<_> = plan.entries.iter().map(|entry| entry.namespaces.to_string()).collect();
+    assert_eq!(
+        left_out,
+        [
+            "kubernetes.io/metadata.name notin (a,extra,kube-system)",
+            "kubernetes.io/metadata.name notin (b,extra,kube-system)"
+        ]
+    );
+    assert!(plan.entries.iter().all(|entry| entry.left.is_empty()) && plan.twice.is_empty());
+}
+
+#[test]
+fn many_kinds_of_selectors_share_what_they_have_in_common() {
+    let lines: Vec<String> = (0..20)
+        .map(|n| format!("Fail | CREATE | '' | v1 | pods | 'operator': NotIn, values: [kube-system, n{n}]"))
+        .collect();
+    let plan = plan(&hooks(&lines.iter().map(String::as_str).collect::<Vec<_>>()), &[]);
+    assert_eq!(plan.entries.len(), 1);
+    assert_eq!(plan.entries[0].namespaces.to_string(), "kubernetes.io/metadata.name notin (kube-system)");
+}
+
+/// What `check` calls a deadlock or a danger of the registration, it calls so of the hooks.
+#[test]
+fn a_registration_has_no_hazard_that_its_hooks_have_not() {
+    let ks = "'operator': NotIn, values: [kube-system]";
+    let lines = [
+        "Ignore | '*' | '*' | '*' | '*/*'".to_owned(),
+        format!("Fail | CREATE, UPDATE | '' | v1 | pods, pods/ephemeralcontainers | {ks}"),
+        "Fail | CREATE | apps | v1 | deployments | 'operator': In, values: [shop]".to_owned(),
+    ];
+    let wanted = hooks(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let plan = plan(&wanted, &[]);
+    let webhook = |(entry, number): (&Entry, usize)| {
+        serde_json::json!({"name": format!("g{number}.validate.gatepost.dev"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": "https://127.0.0.1:9440/validate"}, "failurePolicy": if entry.closed { "Fail" } else { "Ignore" },
+            "rules": super::super::union::rules(&entry.atoms),
+            "namespaceSelector": snapshot::hazards::written_selector(&entry.namespaces.0)})
+    };
+    let webhooks: Vec<_> = plan.entries.iter().zip(1..).map(webhook).collect();
+    let text =
+        serde_json::json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "g"}, "webhooks": webhooks})
+        .to_string();
+    let file = SourceFile { name: "g.json".into(), bytes: text.into() };
+    let registration = snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+    let bad: Vec<_> = registration
+        .hazards()
+        .into_iter()
+        .filter(|finding| finding.severity < snapshot::hazards::Severity::Gap)
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_eq!(plan.entries.iter().filter(|entry| entry.closed).count(), 2);
+}
+
+/// What this apiserver serves, in the order in which it looks for equivalent versions.
+const SERVED: [(&str, &str, &[&str]); 3] =
+    [("", "pods", &["v1"]), ("x.io", "things", &["v1", "v2", "v3"]), ("x.io", "others", &["v2", "v1"])];
+/// Namespaces and a label of theirs; "" is none.
+const NAMESPACES: [(&str, &str); 4] = [("", ""), ("kube-system", ""), ("shop", "1"), ("play", "2")];
+
+fn labels(namespace: (&'static str, &'static str)) -> Labels {
+    [(NAME_LABEL, namespace.0), ("t", namespace.1)].into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The version in which an apiserver sends a request by these rules, where it does.
+fn sent(rules: &[Rule], made: &Target<'_>, served: &[&str], equivalent: bool) -> Option<String> {
+    if rules.iter().any(|rule| rule.matches(made)) {
+        return Some(made.resource.version.to_string());
+    }
+    let others = || served.iter().filter(|version| made.resource.version != **version);
+    rules.iter().filter(|_| equivalent).find_map(|rule| {
+        others().find_map(|version| {
+            let resource = Gvr { version: (*version).into(), ..made.resource.clone() };
+            rule.matches(&Target { resource: &resource, ..*made }).then(|| (*version).to_owned())
+        })
+    })
+}
+
+/// The rules of an entry, as they are printed and read again.
+fn printed(entry: &Entry) -> Vec<Rule> {
+    let words = |value: &serde_json::Value| -> Vec<Box<str>> {
+        value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into()).collect()
+    };
+    let rule = |rule: &serde_json::Value| Rule {
+        operations: Operation::ALL
+            .into_iter()
+            .filter(|o| words(&rule["operations"]).contains(&o.as_str().into()))
+            .collect(),
+        api_groups: words(&rule["apiGroups"]),
+        api_versions: words(&rule["apiVersions"]),
+        resources: words(&rule["resources"]),
+        scope: [Scope::Any, Scope::Namespaced, Scope::Cluster]
+            .into_iter()
+            .find(|s| s.as_str() == rule["scope"])
+            .unwrap(),
+    };
+    super::super::union::rules(&entry.atoms).iter().map(rule).collect()
+}
+
+/// How often Gatepost asks a hook about a review that was made and sent so, and that it means or not; `None` where its
+/// call fails.
+fn asks(hook: &Hook, made: &Target<'_>, sent: &str, one_version: bool, means: bool) -> Option<usize> {
+    let resource = Gvr { version: sent.into(), ..made.resource.clone() };
+    let matches = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));
+    let (takes_made, takes_sent) = (matches(made), matches(&Target { resource: &resource, ..*made }));
+    match (takes_made, takes_sent, *made.resource.version == *sent) {
+        (true, _, true) => Some(1),
+        (true, true, false) if one_version => Some(0),
+        (_, true, _) => Some(1),
+        _ if one_version || !means => Some(0),
+        _ => None,
+    }
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let words = |all: &'static [&'static str]| prop::sample::subsequence(all, 1..=all.len());
+    let one = |all: &'static [&'static str]| prop::sample::select(all).prop_map(|word| vec![word]);
+    let groups = prop_oneof![words(&["", "x.io"]), one(&["*"])];
+    let versions = prop_oneof![words(&["v1", "v2"]), one(&["*", "v1", "v2"])];
+    let resources = prop_oneof![words(&["pods", "things", "others"]), one(&["*", "*/*", "things/*"])];
+    let operations = words(&["CREATE", "UPDATE"]);
+    let selector = prop::sample::select(vec!["", "ks", "ks+play", "t", "t=1"]);
+    (any::<bool>(), groups, versions, resources, operations, selector).prop_map(
+        |(closed, groups, versions, resources, operations, selector)| {
+            let boxed = |words: Vec<&str>| words.into_iter().map(Box::from).collect::<Vec<Box<str>>>();
+            let mut hook = (*hooks(&["Fail | CREATE | '' | v1 | pods"])[0].hook).clone();
+            hook.rules = vec![Rule {
+                operations: Operation::ALL.into_iter().filter(|o| operations.contains(&o.as_str())).collect(),
+                api_groups: boxed(groups),
+                api_versions: boxed(versions),
+                resources: boxed(resources),
+                scope: Scope::Any,
+            }];
+            let not = |names: &[&str]| Requirement::NotIn(NAME_LABEL.into(), boxed(names.to_vec()));
+            hook.namespace_selector = Selector(match selector {
+                "ks" => vec![not(&["kube-system"])],
+                "ks+play" => vec![not(&["kube-system", "play"])],
+                "t" => vec![Requirement::Exists("t".into())],
+                "t=1" => vec![Requirement::Is("t".into(), "1".into())],
+                _ => vec![],
+            });
+            Wanted { hook: Arc::new(hook), closed }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Against an apiserver in miniature: each hook is asked about what it would be asked about directly, and once.
+    #[test]
+    fn each_hook_is_asked_about_what_it_means_and_once(wanted in prop::collection::vec(wanted(), 1..5)) {
+        let wanted: Vec<Wanted> = wanted.into_iter().zip('a'..).map(|(it, name)| {
+            let hook = Hook { name: format!("{name}.example.com").into(), ..(*it.hook).clone() };
+            Wanted { hook: Arc::new(hook), ..it }
+        }).collect();
+        let plan = plan(&wanted, &[]);
+        for (group, resource, versions) in SERVED {
+            for (version, namespace) in versions.iter().flat_map(|version| NAMESPACES.map(move |it| (version, it))) {
+                for (operation, sub) in [(Operation::Create, ""), (Operation::Update, ""), (Operation::Update, "status")] {
+                    let gvr = Gvr { group: group.into(), version: (*version).into(), resource: resource.into() };
+                    let made = Target { operation, resource: &gvr, sub_resource: sub, namespace: namespace.0 };
+                    let selects = |selector: &Selector| namespace.0.is_empty() || selector.matches(&labels(namespace));
+                    let reviews: Vec<String> = plan.entries.iter().filter(|entry| {
+                        selects(&entry.namespaces) && !entry.left.iter().any(|left| left.holds(&made))
+                    }).filter_map(|entry| sent(&printed(entry), &made, versions, true)).collect();
+                    for Wanted { hook, .. } in &wanted {
+                        let equivalent = hook.match_policy == MatchPolicy::Equivalent;
+                        let direct = selects(&hook.namespace_selector) && sent(&hook.rules, &made, versions, equivalent).is_some();
+                        let asked = reviews.iter().map(|sent| asks(hook, &made, sent, plan.one_version, direct));
+                        let asked = if selects(&hook.namespace_selector) { asked.sum::<Option<usize>>() } else { Some(0) };
+                        let may_be_twice = plan.twice.contains(&hook.name);
+                        let told = || format!("{} {made:?} sent {reviews:?} by {plan:#?}", hook.name);
+                        match (direct, asked) {
+                            (_, None) => prop_assert!(false, "its call fails: {}", told()),
+                            (true, Some(times)) => prop_assert!(times == 1 || may_be_twice && times > 1, "{times} {}", told()),
+                            (false, Some(times)) => prop_assert_eq!(times, 0, "{}", told()),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

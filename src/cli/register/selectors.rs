@@ -1,0 +1,147 @@
+//! Selectors: what an entry of a registration may leave out, such that no hook misses what it selects.
+
+use crate::{
+    model::{Selector, selector::Requirement},
+    snapshot::NAME_LABEL,
+};
+
+/// Does whatever meets this selector meet the requirement, too, as far as the two can be compared?
+pub(super) fn implies(selector: &Selector, requirement: &Requirement) -> bool {
+    let holds_of = |value: &str| match requirement {
+        Requirement::Is(_, wanted) => **wanted == *value,
+        Requirement::In(_, wanted) => wanted.iter().any(|wanted| **wanted == *value),
+        Requirement::NotIn(_, not) => !not.iter().any(|not| **not == *value),
+        Requirement::Exists(_) => true,
+        Requirement::DoesNotExist(_) => false,
+    };
+    let said = selector.0.iter().filter(|said| said.key() == requirement.key());
+    said.into_iter().any(|said| match (said, requirement) {
+        (Requirement::Is(_, value), _) => holds_of(value),
+        (Requirement::In(_, values), _) => values.iter().all(|value| holds_of(value)),
+        (Requirement::NotIn(_, said), Requirement::NotIn(_, not)) => not.iter().all(|value| said.contains(value)),
+        (Requirement::DoesNotExist(_), Requirement::NotIn(..) | Requirement::DoesNotExist(_)) => true,
+        (Requirement::Exists(_), Requirement::Exists(_)) => true,
+        _ => false,
+    })
+}
+
+/// Does whatever meets the first meet the second, too, as far as the two can be compared?
+pub(super) fn is_within(selector: &Selector, other: &Selector) -> bool {
+    other.0.iter().all(|requirement| implies(selector, requirement))
+}
+
+/// What all of them ask for: whatever any of them selects meets it.
+pub(super) fn common(selectors: &[&Selector]) -> Selector {
+    let Some((first, others)) = selectors.split_first() else { return Selector::default() };
+    let all = |requirement: &Requirement| others.iter().all(|other| implies(other, requirement));
+    let kept = first.0.iter().filter_map(|requirement| match requirement {
+        Requirement::NotIn(key, values) => {
+            let one = |value: &str| Requirement::NotIn(key.clone(), vec![value.into()]);
+            let values: Vec<_> = values.iter().filter(|value| all(&one(value))).cloned().collect();
+            (!values.is_empty()).then(|| Requirement::NotIn(key.clone(), values))
+        }
+        other => all(other).then(|| other.clone()),
+    });
+    Selector(kept.collect())
+}
+
+/// The same without these namespaces.
+pub(super) fn without(selector: &Selector, namespaces: &[String]) -> Selector {
+    let mut selector = selector.clone();
+    if namespaces.is_empty() {
+        return selector;
+    }
+    let known = selector.0.iter_mut().find_map(|requirement| match requirement {
+        Requirement::NotIn(key, values) if **key == *NAME_LABEL => Some(values),
+        _ => None,
+    });
+    let mut values: Vec<Box<str>> = namespaces.iter().map(|name| name.as_str().into()).collect();
+    match known {
+        Some(known) => {
+            known.append(&mut values);
+            known.sort_unstable();
+            known.dedup();
+        }
+        None => {
+            values.sort_unstable();
+            values.dedup();
+            selector.0.push(Requirement::NotIn(NAME_LABEL.into(), values));
+        }
+    }
+    selector
+}
+
+/// The names of the namespaces that it leaves out, where it does nothing else.
+pub(super) fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
+    let mut names = Vec::new();
+    for requirement in &selector.0 {
+        match requirement {
+            Requirement::NotIn(key, values) if **key == *NAME_LABEL => names.extend(values.iter().map(AsRef::as_ref)),
+            _ => return None,
+        }
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is(key: &str, value: &str) -> Requirement {
+        Requirement::Is(key.into(), value.into())
+    }
+
+    fn not(key: &str, values: &[&str]) -> Requirement {
+        Requirement::NotIn(key.into(), values.iter().map(|value| (*value).into()).collect())
+    }
+
+    fn selector(requirements: &[Requirement]) -> Selector {
+        Selector(requirements.to_vec())
+    }
+
+    #[test]
+    fn a_narrower_selector_implies_a_wider_one() {
+        let exists = Requirement::Exists("a".into());
+        let absent = Requirement::DoesNotExist("a".into());
+        for (said, wanted, implied) in [
+            (is("a", "1"), is("a", "1"), true),
+            (is("a", "1"), is("a", "2"), false),
+            (is("a", "1"), not("a", &["2"]), true),
+            (is("a", "1"), not("a", &["1", "2"]), false),
+            (is("a", "1"), exists.clone(), true),
+            (is("a", "1"), is("b", "1"), false),
+            (not("a", &["1", "2"]), not("a", &["1"]), true),
+            (not("a", &["1"]), not("a", &["1", "2"]), false),
+            (absent.clone(), not("a", &["1"]), true),
+            (absent.clone(), absent.clone(), true),
+            (exists.clone(), absent, false),
+            (exists.clone(), exists, true),
+        ] {
+            assert_eq!(implies(&selector(std::slice::from_ref(&said)), &wanted), implied, "{said} {wanted}");
+        }
+    }
+
+    #[test]
+    fn what_all_leave_out_is_left_out() {
+        let (a, b) =
+            (selector(&[not(NAME_LABEL, &["x", "y"]), is("t", "1")]), selector(&[not(NAME_LABEL, &["y", "z"])]));
+        assert_eq!(common(&[&a, &b]), selector(&[not(NAME_LABEL, &["y"])]));
+        assert_eq!(common(&[&a, &a]), a);
+        assert_eq!(common(&[&a, &Selector::default()]), Selector::default());
+        let one = selector(&[is(NAME_LABEL, "shop")]);
+        assert_eq!(
+            common(&[&selector(&[not(NAME_LABEL, &["kube-system"])]), &one]),
+            selector(&[not(NAME_LABEL, &["kube-system"])])
+        );
+    }
+
+    #[test]
+    fn names_are_added_to_those_that_are_left_out_already() {
+        let both = without(&selector(&[not(NAME_LABEL, &["b"])]), &["a".to_owned(), "b".to_owned()]);
+        assert_eq!(both, selector(&[not(NAME_LABEL, &["a", "b"])]));
+        assert_eq!(names_left_out(&both), Some(vec!["a", "b"]));
+        assert_eq!(names_left_out(&selector(&[is("a", "1")])), None);
+        assert_eq!(names_left_out(&Selector::default()), Some(vec![]));
+        assert_eq!(without(&Selector::default(), &[]), Selector::default());
+    }
+}
