@@ -168,18 +168,18 @@ fn files_that_cannot_be_read() {
 
 #[test]
 fn what_was_read_before_a_syntax_error_is_checked_too() {
-    let found = problems(&format!("{HEAD}extra: 1\n---\na: [\n"));
+    let found = problems(&format!("{HEAD}bypass: []\nextra: 1\n---\na: [\n"));
     assert_eq!(found.len(), 2, "{found:#?}");
-    assert!(found[0].starts_with("a.yaml: line 6, column 4: cannot be read as YAML: "), "{found:#?}");
+    assert!(found[0].starts_with("a.yaml: line 7, column 4: cannot be read as YAML: "), "{found:#?}");
     assert!(found[1].starts_with("a.yaml: [0].extra: is not a known key"), "{found:#?}");
 }
 
 #[test]
 fn a_tag_is_refused_where_it_stands() {
-    let found = problems(&format!("{HEAD}---\nkind: !secret x\n"));
+    let found = problems(&format!("{HEAD}bypass: []\n---\nkind: !secret x\n"));
     assert_eq!(
         found,
-        ["a.yaml: line 5, column 15: cannot be read as YAML: unsupported tag `!secret`; correct the YAML"]
+        ["a.yaml: line 6, column 15: cannot be read as YAML: unsupported tag `!secret`; correct the YAML"]
     );
 }
 
@@ -201,7 +201,7 @@ fn aliases_of_aliases_and_deep_nesting_are_refused() {
 #[test]
 fn a_key_written_twice_is_found_in_json_too() {
     let text = r#"{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
-        "metadata": {"name": "x", "name": "y"}}"#;
+        "metadata": {"name": "x", "name": "y"}, "bypass": []}"#;
     let found = load_files(&[file("a.json", text)]).expect_err("refused");
     assert_eq!(found, ["a.json: metadata.name: is written more than once in the same map; keep one of them"]);
 }
@@ -250,7 +250,7 @@ fn names_are_unique_in_all_documents() {
     assert!(found[0].contains("is already defined at a.yaml: [0].externalAdmissionHooks[0].name"), "{found:#?}");
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n";
     for (text, says) in [
-        (format!("{HEAD}---\n{HEAD}"), "the configuration \"default\" is already defined"),
+        (format!("{HEAD}bypass: []\n---\n{HEAD}bypass: []\n"), "the configuration \"default\" is already defined"),
         (format!("{namespace}---\n{namespace}"), "the namespace \"a\" is already defined"),
         (
             format!(
