@@ -11,7 +11,7 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-/// From so many bytes on work is offloaded: less takes a worker some 5 ms at worst (`benches/worst_cases.rs`), and
+/// From so many bytes on work is offloaded: less takes a worker 5 to 12 ms at worst (`benches/worst_cases.rs`), and
 /// handing it over costs some tens of microseconds.
 pub const LARGE: usize = 256 << 10;
 
