@@ -18,4 +18,4 @@ fi
 cargo build --release --quiet --bin gatepost
 cargo build --release --quiet --example compare
 
-exec target/release/examples/compare ghz --ghz "$ghz" "$@"
+exec "${CARGO_TARGET_DIR:-target}/release/examples/compare" ghz --ghz "$ghz" "$@"
