@@ -81,7 +81,7 @@ impl Configuration {
         &self.folder
     }
 
-    /// What gives the first hook of the next object another time-out and one more resource.
+    /// The change that gives the first hook of the next object another time-out and one more resource.
     pub(super) fn next(&self) -> Fallible<Change> {
         let number = self.next.get();
         self.next.set((number + 1) % self.addresses.len());

@@ -156,7 +156,7 @@ impl Sidecar {
     }
 }
 
-/// What was in force when the process before this one ended, as far as that was kept.
+/// Configuration in force when the process before this one ended, as far as it was kept.
 async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
     /// A disk that takes longer is not waited for.
     const WITHIN: Duration = Duration::from_secs(5);

@@ -57,7 +57,7 @@ impl Descriptors {
     }
 }
 
-/// What we want for ourselves.
+/// Open files that we want for ourselves.
 fn ours(workers: usize) -> usize {
     OURS + FURTHER_ATTEMPTS + A_WORKER.saturating_mul(workers)
 }

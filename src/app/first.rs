@@ -11,7 +11,7 @@ use crate::{
     source::{Contents, LastGood, ReadError},
 };
 
-/// What a start puts in force.
+/// Configuration that a start puts in force.
 #[derive(Debug)]
 pub(super) struct First {
     /// Or why there is nothing to decide by.

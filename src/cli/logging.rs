@@ -48,7 +48,7 @@ pub struct Logging {
     log_level: Option<String>,
 }
 
-/// What is logged at that level, or those of modules. A list without a level of its own leaves all others at info.
+/// The filter for that level, or for those of modules. A list without a level of its own leaves all others at info.
 fn filter(level: &str) -> Result<EnvFilter, String> {
     // A word that is no level would be taken for a module, and everything else be silent.
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();

@@ -25,7 +25,7 @@ pub(super) fn cost(packed: usize) -> usize {
     packed.saturating_mul(2 * MOST_FOR_ONE)
 }
 
-/// What is in a body, of any number of members.
+/// Contents of a gzip body, of any number of members.
 pub(super) fn unpack(packed: &[u8], room: &Arc<AnswerRoom>, limit: usize) -> Result<Bytes, CallFailure> {
     // As Go's transport has it; without a body there is no gzip.
     if packed.is_empty() {

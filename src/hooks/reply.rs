@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{answer_room::AnswerRoom, dialler::LARGEST_ANSWER, gzip};
 use crate::model::CallFailure;
 
-/// What a hook sent back, whole.
+/// Reply of a hook, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The one message of a gRPC call that ended with OK.

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-/// What is known of the last good configuration on disk.
+/// State of the last good configuration on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastGoodState {
     /// The file.

@@ -37,7 +37,7 @@ use crate::{
     telemetry::{Metrics, ReadOutcome},
 };
 
-/// What is in force, for whoever keeps it.
+/// Configuration in force, for whoever keeps it.
 #[derive(Clone, Debug)]
 pub struct InForce {
     /// The states of documents that it is made of.
@@ -260,8 +260,9 @@ impl Rotator {
         ReadOutcome::Rejected
     }
 
-    /// It enforces less than what is in force, and may have been read half: a second equal read puts it in force. Whatever
-    /// else it says waits with it, as a configuration is in force as a whole; but for what is opened in an emergency.
+    /// It enforces less than what is in force, and may have been read half: a second read that lets the same go puts it in
+    /// force. Whatever else it says waits with it, as a configuration is in force as a whole; but for what is opened in an
+    /// emergency.
     fn hold(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
         let (first, count) = (relaxations.first().map(ToString::to_string), relaxations.len());
         tracing::info!(

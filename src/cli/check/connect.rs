@@ -15,7 +15,7 @@ use crate::{
 /// All trials together take no longer. Each takes two seconds at the most, sixteen at once.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// What is to be told of each hook, and whether all would enter rotation.
+/// Report on each hook, and whether all would enter rotation.
 ///
 /// # Errors
 /// The operating system gives us no event queue.
@@ -58,7 +58,7 @@ fn asked(hook: &Hook) -> &'static str {
     }
 }
 
-/// What to do about a step that failed.
+/// Advice about a step that failed.
 fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
     let name = hook.endpoint.tls.as_ref().map_or("", |tls| &tls.server_name);
     match failure.step {

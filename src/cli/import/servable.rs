@@ -12,7 +12,7 @@ use crate::{
 /// Folder, below the one that is served, of what is not.
 const NOT_SERVED: &str = "not-served";
 
-/// What becomes of an object.
+/// Fate of an imported object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Gatepost can ask its hooks.

@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) left: Vec<SentAlready>,
 }
 
-/// What an apiserver has to be told for these hooks.
+/// Registration that an apiserver needs for these hooks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub(super) entries: Vec<Entry>,

@@ -44,7 +44,7 @@ fn hooks(loaded: &Loaded) -> Vec<String> {
     hooks
 }
 
-/// What is held back: the file, and whether it keeps a state.
+/// Document held back: the file, and whether it keeps a state.
 fn held(loaded: &Loaded) -> Vec<(&str, bool)> {
     loaded.held.iter().map(|Held { file, keeps, .. }| (&**file, *keeps)).collect()
 }

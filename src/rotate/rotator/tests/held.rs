@@ -20,7 +20,7 @@ fn files(files: &[(&str, &[(&str, u16)])]) -> Contents {
     Contents::new(files.iter().map(file).collect(), BTreeMap::new())
 }
 
-/// What is held back: the file, and whether its last good state is in force.
+/// Document held back: the file, and whether its last good state is in force.
 fn held(rotator: &Rotator) -> Vec<(String, bool)> {
     let rejected = rotator.current.rejected();
     rejected.iter().flat_map(|it| &it.held).map(|held| (held.document.clone(), held.keeps)).collect()
