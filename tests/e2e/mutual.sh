@@ -1,17 +1,10 @@
 # That an apiserver shows Gatepost a client certificate, by the very commands and files of docs/beside-an-apiserver.md; and
 # that one which shows none is kept out, and Gatepost's log says why and what to do.
 
-# documented TEXT: the block of the chapter that has this text, for this trial's folder and port.
-documented() {
-  awk -v text="$1" '/^ *```/ { if (inside && index(block, text)) printf "%s", block; inside = !inside; block = ""; next }
-    inside { block = block $0 "\n" }' ../../docs/beside-an-apiserver.md |
-    sed -e "s|127.0.0.1:9440|${front:-}|" -e "s|/etc/kubernetes/admission|$work/mutual|"
-}
-
 mutual() {
   echo "======== mTLS: kube-apiserver shows Gatepost a client certificate"
   mkdir -p "$work/mutual"
-  documented 'openssl req' >"$work/mutual/commands"
+  documented beside-an-apiserver '-subj /CN=kube-apiserver' >"$work/mutual/commands"
   (cd "$work/mutual" && bash -eu ./commands) >"$work/mutual.log" 2>&1 || broken "the chapter's openssl command"
   begin_gatepost mutual --client-ca "$work/mutual/apiserver.crt" --client-name kube-apiserver
   registration api >"$work/gatepost.yaml"
@@ -19,8 +12,8 @@ mutual() {
   eventually "mTLS: an apiserver that shows no certificate is kept out" refused_for 'certificate required' asking nobody anything
   check "mTLS: and Gatepost's log says so" grep -q "a caller's TLS handshake failed.*peer sent no certificates.*127.0.0.1:9440" "$work/gatepost.log"
 
-  documented 'kind: Config' >"$work/mutual/gatepost.kubeconfig"
-  documented kubeConfigFile >"$work/admission.yaml"
+  documented beside-an-apiserver 'kind: Config' >"$work/mutual/gatepost.kubeconfig"
+  documented beside-an-apiserver kubeConfigFile >"$work/admission.yaml"
   check "mTLS: the chapter's kubeconfig names our URL" grep -q "name: $front " "$work/mutual/gatepost.kubeconfig"
   check "mTLS: kube-apiserver stops" kube/cluster.sh stop "$work/cluster"
   start_cluster

@@ -8,6 +8,7 @@
 #   tests/e2e/run.sh --source-only       only Gatepost with its configuration in the cluster
 #   tests/e2e/run.sh --replicas-only     only two of those, and what they tell of themselves there
 #   tests/e2e/run.sh --mutual-only       only kube-apiserver that shows Gatepost a client certificate
+#   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
 # the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
@@ -22,7 +23,9 @@ source ./definitions.sh
 source ./sourcing.sh
 source ./replicas.sh
 source ./runlevels.sh
+source ./documented.sh
 source ./mutual.sh
+source ./move.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -46,6 +49,7 @@ begin_cluster
 
 [[ "${1:-}" != --source-only ]] || { sourcing; summary; exit; }
 [[ "${1:-}" != --replicas-only ]] || { replicated; summary; exit; }
+[[ "${1:-}" != --move-only ]] || { move; summary; exit; }
 [[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
 ((${#modes[@]} == 0)) || definitions
 [[ "${1:-}" != --definitions-only ]] || { summary; exit; }
@@ -84,7 +88,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; mutual; }
+((${#modes[@]} == 0)) || { sourcing; replicated; move; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

@@ -1,6 +1,6 @@
 // Hook is an admission webhook as most are, net/http behind TLS, that answers what the object under review asks for.
 //
-//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record]
+//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record] [-judged FILE]
 //
 // It plays any number of hooks at once, one a path:
 //
@@ -10,6 +10,8 @@
 //	/legacy/NAME  200, 204 or 400 without a response; see legacy.go
 //	/seen         with -record: what the hooks were asked since this was last read, as JSON lines
 //
+// With -judged, each answer of /json is a line of that file before it is sent: hook, operation and the object's name.
+// Several processes may share one file.
 // Prints "listening ADDRESS" on stdout; HTTP/2 and HTTP/1.1 on that one port. Ends on SIGTERM.
 package main
 
@@ -31,14 +33,23 @@ func main() {
 	certificate := flag.String("cert", "", "certificate chain (PEM)")
 	key := flag.String("key", "", "its private key (PEM)")
 	record := flag.Bool("record", false, "keep what is asked for /seen")
+	judged := flag.String("judged", "", "file to note each judgement in")
 	flag.Parse()
-	if err := serve(*listen, *certificate, *key, *record); err != nil {
+	if err := serve(*listen, *certificate, *key, *record, *judged); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(listen, certificate, key string, record bool) error {
+func serve(listen, certificate, key string, record bool, judged string) error {
 	seen := &seen{on: record}
+	if judged != "" {
+		file, err := os.OpenFile(judged, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		seen.judged = file
+	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /json/{hook}", func(w http.ResponseWriter, r *http.Request) { answerJSON(w, r, seen) })
 	routes.HandleFunc("POST /yes/{hook}", answerYes)

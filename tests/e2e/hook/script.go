@@ -84,6 +84,10 @@ func answerJSON(w http.ResponseWriter, r *http.Request, seen *seen) {
 		return
 	}
 	answer := script.answer(asked)
+	if err := seen.judge(hook, asked.Request); err != nil {
+		http.Error(w, fmt.Sprint("noting the judgement: ", err), http.StatusInternalServerError)
+		return
+	}
 	if script.Do != "" {
 		if err := misbehave(w, r, script.Do, answer); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
 	"sync"
 )
 
@@ -11,6 +13,17 @@ type seen struct {
 	on     bool
 	lock   sync.Mutex
 	asking []asking
+	// judged has a line for each judgement; nil where nobody counts them.
+	judged *os.File
+}
+
+// judge notes that this hook has judged this request: one write a line, which the system appends as a whole.
+func (s *seen) judge(hook string, asked *request) error {
+	if s.judged == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(s.judged, "%s %s %s\n", hook, asked.Operation, asked.Name)
+	return err
 }
 
 // asking is one question to one hook, with what of its envelope a hook can tell.

@@ -125,7 +125,7 @@ start_apiserver() {
     run kube-apiserver "$bin/kube-apiserver" --etcd-servers="$(cat "$dir/etcd.url")" \
       --bind-address=127.0.0.1 --secure-port="$port" --cert-dir="$dir/certificates" \
       --tls-cert-file="$dir/serving.crt" --tls-private-key-file="$dir/serving.key" \
-      --token-auth-file="$dir/tokens.csv" --authorization-mode=RBAC --service-cluster-ip-range=10.0.0.0/24 \
+      --token-auth-file="$dir/tokens.csv" --client-ca-file="$dir/ca.crt" --authorization-mode=RBAC --service-cluster-ip-range=10.0.0.0/24 \
       --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$dir/service-accounts.key" \
       --service-account-signing-key-file="$dir/service-accounts.key" --disable-admission-plugins=ServiceAccount \
       --feature-gates=ManifestBasedAdmissionControlConfig=true \

@@ -5,6 +5,8 @@
 //	replay clean -cluster DIR                                removes what the cases made; no hooks must be in the way
 //	replay await -cluster DIR yes|no                         until the canary's hook is asked (no), or is gone (yes)
 //	replay press -cluster DIR                                yes and no in quick succession until SIGTERM; counts surprises
+//	replay stream -cluster DIR -rate N -out FILE             real writes, N a second, until SIGTERM
+//	replay judged [-out FILE] WRITES JUDGED NAME             was every write of a stream judged by every hook?
 //	replay audited -cluster DIR WORDS...                     is there an audit annotation with all of these words?
 //	replay compare -expected FILE [-out FILE] DIRECT NAME=THROUGH...
 //
@@ -19,7 +21,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "replay: cases, clean, await, press, audited or compare?")
+		fmt.Fprintln(os.Stderr, "replay: cases, clean, await, press, stream, judged, audited or compare?")
 		os.Exit(2)
 	}
 	command := os.Args[1]
@@ -28,6 +30,7 @@ func main() {
 	hooks := flags.String("hooks", "", "address of the hook server, to ask it what it has seen")
 	expected := flags.String("expected", "", "table of expected differences")
 	out := flags.String("out", "", "file to write to; stdout without it")
+	rate := flags.Float64("rate", 50, "writes a second")
 	_ = flags.Parse(os.Args[2:])
 
 	var err error
@@ -40,6 +43,10 @@ func main() {
 		err = withServer(*cluster, func(s *server) error { return await(s, flags.Arg(0)) })
 	case "press":
 		err = withServer(*cluster, press)
+	case "stream":
+		err = withServer(*cluster, func(s *server) error { return stream(s, *rate, *out) })
+	case "judged":
+		err = judged(flags.Arg(0), flags.Arg(1), flags.Arg(2), *out)
 	case "audited":
 		err = audited(*cluster, flags.Args())
 	case "compare":

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// judged compares what was written with what each hook has judged: every write must have come to what it should, and
+// every hook that it concerns must have judged it. `log` has a line for each judgement, of all hooks: see ../hook/main.go.
+// A table of every write goes to `out`, where that is named.
+func judged(writes, log, name, out string) error {
+	asked, err := readJudged(log)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(writes)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	table := io.Discard
+	if out != "" {
+		file, err := os.Create(out)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		table = file
+	}
+	fmt.Fprintln(table, "at_ms,took_ms,write,want,code,hooks,judgements,missing")
+	var found tally
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var one streamed
+		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+			return fmt.Errorf("%s: %w", writes, err)
+		}
+		found.add(one, asked, table)
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	return found.told(name)
+}
+
+func readJudged(log string) (map[string]int, error) {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return nil, err
+	}
+	asked := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		asked[strings.TrimSuffix(line, "\n")]++
+	}
+	return asked, nil
+}
+
+// tally is what became of all writes.
+type tally struct {
+	writes, refused, surprises, unjudged, once, more int
+	took                                             []float64
+	end                                              float64
+	first                                            []string
+}
+
+func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
+	t.writes++
+	t.took = append(t.took, one.Took)
+	t.end = max(t.end, one.At+one.Took)
+	complain := func(what string) {
+		if len(t.first) < 10 {
+			t.first = append(t.first, fmt.Sprintf("%s at %.0f ms: %s", one.Write, one.At, what))
+		}
+	}
+	if one.Code != one.Want {
+		t.surprises++
+		complain(fmt.Sprintf("%d, not %d: %s", one.Code, one.Want, shorten(one.Said)))
+	} else if one.Want >= 400 {
+		t.refused++
+	}
+	judgements, missing := 0, t.unjudged
+	for _, hook := range one.Hooks {
+		judgements += asked[hook+" "+one.Write]
+		switch asked[hook+" "+one.Write] {
+		case 0:
+			t.unjudged++
+			complain("not judged by " + hook)
+		case 1:
+			t.once++
+		default:
+			t.more++
+		}
+	}
+	fmt.Fprintf(table, "%.3f,%.3f,%s,%d,%d,%d,%d,%d\n", one.At, one.Took, one.Write, one.Want, one.Code, len(one.Hooks), judgements, t.unjudged-missing)
+}
+
+func (t *tally) told(name string) error {
+	slices.Sort(t.took)
+	at := func(share float64) float64 { return t.took[min(len(t.took)-1, int(share*float64(len(t.took))))] }
+	if t.writes < 20 {
+		return fmt.Errorf("%s: only %d writes", name, t.writes)
+	}
+	fmt.Printf("%s: %d writes in %.1f s (%.0f a second): %d came to something else, %d of %d judgements missing; "+
+		"%d refused as they should be, %d judged more than once; p50 %.1f ms, p99 %.1f ms, slowest %.1f ms\n",
+		name, t.writes, t.end/1000, float64(t.writes)*1000/t.end, t.surprises, t.unjudged, t.unjudged+t.once+t.more,
+		t.refused, t.more, at(0.5), at(0.99), t.took[len(t.took)-1])
+	for _, one := range t.first {
+		fmt.Println("  " + one)
+	}
+	if t.surprises+t.unjudged > 0 {
+		return fmt.Errorf("%d writes came to something else, %d judgements are missing", t.surprises, t.unjudged)
+	}
+	return nil
+}

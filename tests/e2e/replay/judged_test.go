@@ -1,0 +1,26 @@
+package main
+
+import (
+	"io"
+	"testing"
+)
+
+func TestAWriteThatOneHookHasNotJudgedIsFound(t *testing.T) {
+	asked := map[string]int{"one CREATE a": 1, "two CREATE a": 2, "one CREATE b": 1}
+	var found tally
+	for _, name := range []string{"CREATE a", "CREATE b"} {
+		found.add(streamed{Write: name, Hooks: []string{"one", "two"}, Want: 201, Code: 201}, asked, io.Discard)
+	}
+	if found.unjudged != 1 || found.once != 2 || found.more != 1 || found.surprises != 0 {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestAWriteThatShouldBeRefusedAndIsNotIsFound(t *testing.T) {
+	var found tally
+	found.add(streamed{Write: "CREATE a", Want: 418, Code: 201}, nil, io.Discard)
+	found.add(streamed{Write: "CREATE b", Want: 418, Code: 418}, nil, io.Discard)
+	if found.surprises != 1 || found.refused != 1 {
+		t.Errorf("%+v", found)
+	}
+}
