@@ -2,7 +2,7 @@
 # Gatepost before the hooks of a real kube-apiserver, end to end: kubectl, kube-apiserver, Gatepost, hooks, all over TLS on
 # free ports of loopback. Then the same requests with the hooks registered directly, and every difference in a table.
 #
-#   tests/e2e/run.sh                     everything; some three minutes, and ten more the first time for building Kubernetes
+#   tests/e2e/run.sh                     everything; some five minutes, and ten more the first time for building Kubernetes
 #   tests/e2e/run.sh --direct-only       only the hooks registered directly: is the trial itself sound?
 #   tests/e2e/run.sh --definitions-only  only what kube-apiserver makes of `gatepost crd`
 #   tests/e2e/run.sh --source-only       only Gatepost with its configuration in the cluster

@@ -55,5 +55,9 @@ func (r *request) script(hook string) (script, error) {
 	if err := json.Unmarshal(object, &annotated); err != nil {
 		return script{}, err
 	}
-	return readScript(annotated.Metadata.Annotations[scriptPrefix+hook])
+	read, err := readScript(annotated.Metadata.Annotations[scriptPrefix+hook])
+	if err == nil && read.On != "" && read.On != r.Operation {
+		return readScript("")
+	}
+	return read, err
 }

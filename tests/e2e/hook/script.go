@@ -16,6 +16,8 @@ const scriptPrefix = "e2e.gatepost.dev/"
 
 // script is what a hook does with one review.
 type script struct {
+	// On, when set, is the only operation that the script is for: anything else is allowed.
+	On string `json:"on"`
 	// Delay comes before everything else.
 	Delay string `json:"delay"`
 	// Do, when set, is one way to misbehave: see misbehave.
@@ -37,6 +39,7 @@ func readScript(annotation string) (script, error) {
 	}
 	delete(read.response, "delay")
 	delete(read.response, "do")
+	delete(read.response, "on")
 	return read, nil
 }
 

@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -28,13 +30,15 @@ func (s *seen) judge(hook string, asked *request) error {
 
 // asking is one question to one hook, with what of its envelope a hook can tell.
 type asking struct {
-	Hook        string          `json:"hook"`
-	Protocol    string          `json:"protocol"`
-	ContentType string          `json:"contentType"`
-	Accept      string          `json:"accept"`
-	UserAgent   string          `json:"userAgent"`
-	Query       string          `json:"query"`
-	Body        json.RawMessage `json:"body"`
+	Hook        string `json:"hook"`
+	Protocol    string `json:"protocol"`
+	ContentType string `json:"contentType"`
+	Accept      string `json:"accept"`
+	UserAgent   string `json:"userAgent"`
+	Query       string `json:"query"`
+	// Headers is the names of all others.
+	Headers []string        `json:"headers"`
+	Body    json.RawMessage `json:"body"`
 }
 
 func (s *seen) add(hook string, r *http.Request, body []byte) {
@@ -45,8 +49,19 @@ func (s *seen) add(hook string, r *http.Request, body []byte) {
 	defer s.lock.Unlock()
 	s.asking = append(s.asking, asking{
 		Hook: hook, Protocol: r.Proto, ContentType: r.Header.Get("Content-Type"), Accept: r.Header.Get("Accept"),
-		UserAgent: r.Header.Get("User-Agent"), Query: r.URL.RawQuery, Body: body,
+		UserAgent: r.Header.Get("User-Agent"), Query: r.URL.RawQuery, Headers: others(r.Header), Body: body,
 	})
+}
+
+// others is the headers that asking has no field for.
+func others(header http.Header) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		if !slices.Contains([]string{"Content-Type", "Accept", "User-Agent"}, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (s *seen) drain(w http.ResponseWriter, _ *http.Request) {

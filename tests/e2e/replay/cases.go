@@ -22,7 +22,7 @@ const (
 func cases() []namedCall {
 	var all []namedCall
 	for _, some := range [][]namedCall{
-		denials(), warnings(), annotations(), failures(), decodings(), updates(), deletes(), otherKinds(), selections(), subresources(), askers(),
+		denials(), warnings(), annotations(), failures(), combinations(), updates(), deletes(), otherKinds(), selections(), subresources(), askers(),
 		namespaced(), tenants(), versions(),
 	} {
 		all = append(all, some...)
@@ -94,22 +94,11 @@ func annotations() []namedCall {
 	}
 }
 
-// failures is every way for a hook to be broken, once where the policy is Fail and once where it is Ignore.
+// failures is what of broken hooks is not in combinations.tsv.
 func failures() []namedCall {
 	var all []namedCall
 	for _, hook := range []string{"strict", "lenient"} {
-		for _, what := range []string{
-			"hang", "close", "garbage", "empty", "500", "503-status", "404", "wrong-uid", "wrong-version", "no-kind", "no-response",
-		} {
-			o := pod("scripted").label("break", hook).script(hook, fmt.Sprintf(`{"do": %q}`, what))
-			all = append(all, namedCall{hook + " hook does " + what, create(pods+dryRun, o)})
-		}
-		patched := `{"patchType": "JSONPatch", "patch": "W10="}`
 		all = append(all,
-			namedCall{hook + " hook sends a patch", create(pods+dryRun, pod("scripted").label("break", hook).script(hook, patched))},
-			namedCall{hook + " hook is late", create(pods+dryRun, pod("scripted").label("break", hook).script(hook, `{"delay": "5s"}`))},
-			namedCall{hook + " hook is well", create(pods+dryRun, pod("scripted").label("break", hook))},
-			namedCall{hook + " hook denies", create(pods+dryRun, pod("scripted").label("break", hook).script(hook, `{"allowed": false}`))},
 			namedCall{hook + " hook is not there", create(pods+dryRun, pod("scripted").label("break", hook+"-dead"))},
 			namedCall{hook + " hook has a certificate of someone else", create(pods+dryRun, pod("scripted").label("break", hook+"-untrusted"))},
 		)
@@ -120,26 +109,6 @@ func failures() []namedCall {
 		namedCall{"lenient hook hangs, another denies", create(pods+dryRun, pod("scripted").label("break", "lenient").
 			script("lenient", `{"do": "hang"}`).script("pods", `{"allowed": false, "status": {"message": "still here"}}`))},
 	)
-}
-
-// decodings is what kube-apiserver makes of answers that are odd, a yes and a no, under both policies. What it takes for an
-// answer must be one through Gatepost, above all where the policy is Ignore.
-func decodings() []namedCall {
-	var all []namedCall
-	for _, hook := range []string{"strict", "lenient"} {
-		odd := func(what, script string) {
-			all = append(all, namedCall{hook + " hook " + what, create(pods+dryRun, pod("scripted").label("break", hook).script(hook, script))})
-		}
-		for _, does := range []string{"gzip", "odd-type", "many-headers", "twice", "documents", "odd-request", "redirect", "redirect-get", "retry-date"} {
-			odd("says yes by "+does, fmt.Sprintf(`{"do": %q}`, does))
-			odd("says no by "+does, fmt.Sprintf(`{"do": %q, "allowed": false, "status": {"code": 403, "message": "no"}}`, does))
-		}
-		odd("has an empty patch", `{"patch": []}`)
-		odd("has a patch that is no base64", `{"patch": "W10"}`)
-		odd("has metadata of another type", `{"status": {"metadata": []}}`)
-		odd("has a code of another type", `{"status": {"code": "403"}}`)
-	}
-	return all
 }
 
 func updates() []namedCall {

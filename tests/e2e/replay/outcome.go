@@ -81,6 +81,7 @@ type asking struct {
 	Accept      string         `json:"accept"`
 	UserAgent   string         `json:"userAgent"`
 	Query       string         `json:"query"`
+	Headers     []string       `json:"headers"`
 	Body        map[string]any `json:"body"`
 }
 
@@ -107,6 +108,9 @@ func (a *asking) lines() []string {
 	lines := []string{
 		"protocol=" + a.Protocol, "content-type=" + a.ContentType, "accept=" + a.Accept,
 		"user-agent=" + a.UserAgent, "query=" + a.Query,
+	}
+	for _, name := range a.Headers {
+		lines = append(lines, "header="+name)
 	}
 	lines = append(lines, leaves("", a.Body)...)
 	for i := range lines {

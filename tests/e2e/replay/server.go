@@ -57,6 +57,8 @@ type call struct {
 	headers     map[string]string
 	// code is what it has to come to sooner or later; 0 where it is sent once. See until.
 	code int
+	// before is what has to be written first; it is no case of its own.
+	before *call
 }
 
 // answer is what of its answer concerns admission.
