@@ -7,6 +7,7 @@ mod support;
 use std::{
     io::{self, Write},
     sync::{Arc, Mutex},
+    time::UNIX_EPOCH,
 };
 
 use gatepost::{
@@ -71,6 +72,10 @@ async fn a_failed_call_is_logged_by_its_class() {
     assert!(log.contains("the hook answered with gRPC status INTERNAL and 7 bytes of text"), "{log}");
     assert!(!log.contains(SECRET) && !record.to_string().contains(SECRET), "{log}\n{record}");
     assert_eq!(record["hooks"][0]["failure"], "grpc_status");
+    assert_eq!(record["hooks"][0]["error"], "the hook answered with gRPC status INTERNAL and 7 bytes of text");
+    let time = humantime::parse_rfc3339(record["time"].as_str().unwrap()).unwrap();
+    let micros = time.duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+    assert_eq!(micros, record["time_us"].as_u64().unwrap() / 1000 * 1000, "{record}");
 }
 
 #[tokio::test]
@@ -88,6 +93,8 @@ async fn where_it_is_wanted_the_beginning_is_recorded_on_one_line() {
     let (log, record) = kept(denial("Secretive", long), true).await;
     assert!(!log.contains(SECRET), "{log}");
     let message = record["message"].as_str().unwrap();
-    assert!(message.contains(SECRET) && message.len() < 300 && !message.contains('\n'), "{message}");
+    assert!(message.contains(SECRET) && message.len() < 1100 && !message.contains('\n'), "{message}");
     assert_eq!(record["reason"], "Secretive");
+    let (_, record) = kept(Script::Status(13, SECRET), true).await;
+    assert!(!record["hooks"].to_string().contains(SECRET), "why a call failed is told in our words: {record}");
 }

@@ -16,7 +16,9 @@ use crate::{
 };
 
 /// The most bytes of what was said that a record holds.
-const SAID: usize = 256;
+const SAID: usize = 1024;
+/// The most bytes of why a call has failed.
+const ERROR: usize = 256;
 /// What stands for a reason that a hook made up.
 const OTHER: &str = "Other";
 /// The reasons that Kubernetes has, and ours.
@@ -47,7 +49,9 @@ const REASONS: [&str; 20] = [
 /// One line of the audit log; the field names are its schema (`docs/audit.md`).
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Microseconds since 1970.
+    /// For people: RFC 3339, to the millisecond, UTC.
+    time: String,
+    /// For programs: microseconds since 1970.
     time_us: u64,
     uid: &'a str,
     operation: &'a str,
@@ -114,6 +118,9 @@ struct HookLine<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'static str>,
+    /// Why a call has failed, in our words: nothing that a hook wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     took_us: u64,
 }
 
@@ -132,6 +139,7 @@ impl Serialize for Hooks<'_> {
                 hook: &outcome.live.hook.name,
                 outcome: label,
                 failure,
+                error: outcome.failure().map(|failure| shortened_to(ERROR, &failure.class().to_string())),
                 took_us: outcome.took.as_micros() as u64,
             })?;
         }
@@ -171,10 +179,11 @@ pub(super) fn audit_line(
     took: Duration,
     said: bool,
 ) -> Vec<u8> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now();
     let refusal = verdict.refusal.as_ref();
     let line = Line {
-        time_us: now.as_micros() as u64,
+        time: humantime::format_rfc3339_millis(now).to_string(),
+        time_us: now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
         uid: &review.uid,
         operation: review.operation.as_str(),
         group: &review.resource.group,

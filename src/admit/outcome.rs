@@ -71,6 +71,14 @@ impl<'a> Outcome<'a> {
         self.is_denial() || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
     }
 
+    /// Why there is no usable answer.
+    pub fn failure(&self) -> Option<&CallFailure> {
+        match &self.ending {
+            Ending::FailedOpen(failure) | Ending::FailedClosed(failure) => Some(failure),
+            Ending::Answered(_) | Ending::DryRunRefused | Ending::Cancelled => None,
+        }
+    }
+
     /// The ending as metrics and the audit log name it.
     pub fn label(&self) -> HookOutcome {
         match &self.ending {

@@ -65,7 +65,7 @@ pub struct Settings {
     pub tells: StatusPlace,
     /// Where audit records go.
     pub audit_log: AuditLog,
-    /// Records hold the beginning of what hooks say when they reject something.
+    /// Records hold the beginning of what a rejection says, in hooks' own words.
     pub audit_hook_messages: bool,
     /// A local file whose break-glass documents count whatever the source does.
     pub break_glass_file: Option<PathBuf>,
@@ -117,7 +117,7 @@ impl Settings {
             replica: Replica::host(),
             tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,
-            audit_hook_messages: false,
+            audit_hook_messages: true,
             break_glass_file: None,
             last_good: None,
             reasons: Reasons::First,

@@ -1,6 +1,7 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
 pub mod ask;
+pub mod audit;
 pub mod break_glass;
 pub mod check;
 pub mod crd;
@@ -75,6 +76,8 @@ Try it:
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
   gatepost status
       What each replica has in force; with --wait, the end of a change.
+  gatepost audit --denied --since 1h --name shop/web-0
+      Why it was denied an hour ago: from the audit log, rotated files included.
   curl -s 127.0.0.1:9441/configz
       What is in force, how fresh it is, and where each hook stands.
 
@@ -110,6 +113,7 @@ enum Command {
     Crd(crd::Crd),
     Demo(demo::Demo),
     Status(status::Status),
+    Audit(audit::AuditCommand),
     Drain(drain::Drain),
     #[command(name = plugin::COMMAND, hide = true)]
     ExecPlugin(exec_plugin::ExecPlugin),
@@ -133,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),
         Command::Status(status) => status.run(),
+        Command::Audit(audit) => audit.run(),
         Command::Drain(drain) => drain.run(),
         Command::ExecPlugin(plugin) => plugin.run(),
         Command::Health(health) => health.run(),

@@ -152,11 +152,12 @@ pub struct Serve {
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
 
-    /// Let the audit log hold the first 256 bytes of what a rejection says, and reasons that a hook made up
+    /// Let the audit log hold the first 1024 bytes of what a rejection says, and reasons that a hook made up [default: true]
     ///
-    /// What a hook says may repeat the object it was asked about.
-    #[arg(long)]
-    audit_hook_messages: bool,
+    /// What a hook says may repeat the object it was asked about. With --audit-hook-messages=false the audit log holds no
+    /// word of a hook; why a call failed is told all the same, in our words.
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    audit_hook_messages: Option<bool>,
 
     /// A local file whose break-glass documents count whatever --config does; it must belong to root or to our user
     ///
@@ -312,7 +313,7 @@ impl Serve {
             replica: self.replica.unwrap_or_else(Replica::host),
             tells,
             audit_log: self.audit_log,
-            audit_hook_messages: self.audit_hook_messages,
+            audit_hook_messages: self.audit_hook_messages.unwrap_or(true),
             break_glass_file: self.break_glass_file,
             last_good: self.last_good,
             reasons: match self.reasons {

@@ -1,0 +1,227 @@
+//! `audit`: the reviews in audit logs that are asked for, in order of time.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    io::{self, BufWriter, Write},
+    num::NonZeroUsize,
+    path::PathBuf,
+};
+
+use super::{Ending, complain};
+
+mod filter;
+mod lines;
+mod log;
+mod record;
+mod rotated;
+mod show;
+
+use filter::{Filter, ObjectName, ResourceName};
+use log::{Log, Met};
+use record::Record;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatepost audit --denied --since 1h --name shop/web-0
+      Why it was denied within the last hour: the message, each hook that said no or failed, who asked.
+  gatepost audit --failed --hook quota.example.com --since 2026-01-01T02:00:00Z --until 2026-01-01T03:00:00Z
+      Each failed call of that hook in that hour, let through or not.
+  gatepost audit a/audit.jsonl b/audit.jsonl --user system:serviceaccount:ci:deployer --limit 20
+      The last 20 writes of that user, from the logs of two replicas.
+  kubectl logs -n kube-system gatepost-0 | gatepost audit --denied -
+      What went to stdout by --audit-log -.
+
+Files:
+  Each FILE is read with the files beside it that were rotated: FILE.1, FILE.2.gz, FILE-20260101 and the like, plain or
+  gzip. Lines that are no record (half a line after a full disk, lines of something else) are passed over and counted.
+  The records of each log are taken to be in order of time, to the minute.
+
+With --hook:
+  --denied, --failed and --allowed then say how that hook's call ended, not the review.
+
+Exit codes:
+  0  done, whether or not anything was found
+  1  a file could not be read, or not to its end; what could be was shown
+  2  the command line is not understood";
+
+/// Where the documentation has `serve` write it.
+const FILE: &str = "/var/log/gatepost/audit.jsonl";
+/// The most bytes of lines that `--limit` holds.
+const HELD: usize = 256 << 20;
+
+/// Find reviews in the audit log: why was this denied an hour ago?
+///
+/// Shows one paragraph for each review that all the words given mean, oldest first: when, what, by whom, the message that its
+/// caller was told, and each hook that denied it or failed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct AuditCommand {
+    /// Audit logs, rotated files included; - is stdin
+    #[arg(default_value = FILE)]
+    file: Vec<PathBuf>,
+
+    /// Reviews that were rejected, for whatever reason
+    #[arg(long)]
+    denied: bool,
+
+    /// Reviews in which a call failed, let through or not, and those that Gatepost itself rejected
+    #[arg(long)]
+    failed: bool,
+
+    /// Reviews that were allowed; given together, --denied, --failed and --allowed add up
+    #[arg(long)]
+    allowed: bool,
+
+    /// Not before: how long ago (1h), or a time in UTC (2026-01-01T00:00:00Z)
+    #[arg(long, value_name = "TIME", value_parser = filter::moment)]
+    since: Option<u64>,
+
+    /// Not after: the same
+    #[arg(long, value_name = "TIME", value_parser = filter::moment)]
+    until: Option<u64>,
+
+    /// Of this object: NAMESPACE/NAME, or NAME of one in no namespace; a * at the end stands for any rest
+    ///
+    /// An object whose name the apiserver makes up (generateName) has none when it is created: look for NAMESPACE/*.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectName::parse)]
+    name: Option<ObjectName>,
+
+    /// For which this hook was selected
+    #[arg(long, value_name = "NAME")]
+    hook: Option<String>,
+
+    /// By this user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// Of this resource: pods, pods/exec, deployments.apps
+    #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
+    resource: Option<ResourceName>,
+
+    /// With this uid, which hooks are told as well
+    #[arg(long, value_name = "UID")]
+    uid: Option<String>,
+
+    /// The last NUMBER of them only
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<NonZeroUsize>,
+
+    /// Print the lines as they are in the log
+    #[arg(long)]
+    json: bool,
+}
+
+impl AuditCommand {
+    /// Reads and shows.
+    pub fn run(self) -> Ending {
+        let filter = Filter {
+            denied: self.denied,
+            failed: self.failed,
+            allowed: self.allowed,
+            since: self.since.unwrap_or(0),
+            until: self.until,
+            name: self.name,
+            hook: self.hook,
+            user: self.user,
+            resource: self.resource,
+            uid: self.uid,
+        };
+        let (mut met, mut read) = (Met::default(), HashSet::new());
+        let mut logs = Vec::new();
+        for file in &self.file {
+            match Log::open(file, &filter, &mut read, &mut met) {
+                Ok(log) => logs.push(log),
+                Err(why) => met.faults.push(why),
+            }
+        }
+        let mut shown = Shown { out: BufWriter::new(io::stdout().lock()), json: self.json, count: 0 };
+        let written = match self.limit {
+            None => merge(logs, &filter, &mut met, |line| shown.show(line)),
+            Some(limit) => {
+                let mut last = Last { limit: limit.get(), bytes: 0, lines: VecDeque::new(), dropped: false };
+                let read = merge(logs, &filter, &mut met, |line| {
+                    last.push(line);
+                    Ok(())
+                });
+                if last.dropped && last.lines.len() < last.limit {
+                    complain(&format_args!("--limit {limit} of such long lines are too many: fewer are shown"));
+                }
+                read.and_then(|()| last.lines.iter().try_for_each(|line| shown.show(line)))
+            }
+        };
+        match written.and_then(|()| shown.out.flush()) {
+            Ok(()) => {}
+            // As by `| head`: whoever reads has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ending::Good,
+            Err(error) => return complain(&error),
+        }
+        if shown.count == 0 {
+            complain(&format_args!("nothing found; {}", met.told()));
+        }
+        if met.rubbish > 0 {
+            complain(&format_args!("{} lines are no audit records; they were passed over", met.rubbish));
+        }
+        met.faults.iter().fold(Ending::Good, |_, fault| complain(fault))
+    }
+}
+
+/// Hands out the records of all logs that are asked for, in order of time.
+fn merge(
+    logs: Vec<Log>,
+    filter: &Filter,
+    met: &mut Met,
+    mut show: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut logs: Vec<_> = logs.into_iter().filter_map(|mut log| log.advance(filter, met).then_some(log)).collect();
+    while let Some((at, log)) = logs.iter_mut().enumerate().min_by_key(|(_, log)| log.time()) {
+        show(log.line())?;
+        if !log.advance(filter, met) {
+            logs.remove(at);
+        }
+    }
+    Ok(())
+}
+
+/// Where records are shown.
+struct Shown<W> {
+    out: W,
+    json: bool,
+    count: usize,
+}
+
+impl<W: Write> Shown<W> {
+    fn show(&mut self, line: &[u8]) -> io::Result<()> {
+        let first = self.count == 0;
+        self.count += 1;
+        if self.json {
+            self.out.write_all(line)?;
+            return self.out.write_all(b"\n");
+        }
+        // What was taken is a record.
+        let Some(record) = Record::parse(line) else { return Ok(()) };
+        if !first {
+            self.out.write_all(b"\n")?;
+        }
+        self.out.write_all(show::paragraph(&record).as_bytes())
+    }
+}
+
+/// The last lines, within a limit of bytes as well.
+struct Last {
+    limit: usize,
+    bytes: usize,
+    lines: VecDeque<Box<[u8]>>,
+    /// Some were dropped for their length.
+    dropped: bool,
+}
+
+impl Last {
+    fn push(&mut self, line: &[u8]) {
+        self.bytes += line.len();
+        self.lines.push_back(line.into());
+        while self.lines.len() > self.limit || self.bytes > HELD && self.lines.len() > 1 {
+            self.dropped |= self.bytes > HELD;
+            self.bytes -= self.lines.pop_front().map_or(0, |line| line.len());
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Filter: which reviews are asked for.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::record::{Asked, Record};
+
+/// Reviews that are asked for. What is not given asks for all.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    /// At least one of these, where one is given.
+    pub(super) denied: bool,
+    pub(super) failed: bool,
+    pub(super) allowed: bool,
+    /// Microseconds since 1970.
+    pub(super) since: u64,
+    pub(super) until: Option<u64>,
+    pub(super) name: Option<ObjectName>,
+    pub(super) hook: Option<String>,
+    pub(super) user: Option<String>,
+    pub(super) resource: Option<ResourceName>,
+    pub(super) uid: Option<String>,
+}
+
+impl Filter {
+    /// Is it asked for?
+    pub(super) fn takes(&self, record: &Record<'_>) -> bool {
+        let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+        self.in_time(record.time())
+            && is(&self.uid, &record.uid)
+            && is(&self.user, &record.user)
+            && self.name.as_ref().is_none_or(|name| name.is_of(record))
+            && self.resource.as_ref().is_none_or(|resource| resource.is_of(record))
+            && self.ended_so(record)
+    }
+
+    fn in_time(&self, time: u64) -> bool {
+        time >= self.since && self.until.is_none_or(|until| time <= until)
+    }
+
+    /// Has it, or the hook that is asked for, ended in one of these ways?
+    fn ended_so(&self, record: &Record<'_>) -> bool {
+        let any = !(self.denied || self.failed || self.allowed);
+        match &self.hook {
+            None => {
+                let failed = || record.is_failed() || record.hooks.iter().any(Asked::is_failed);
+                any || self.denied && !record.allowed || self.allowed && record.allowed || self.failed && failed()
+            }
+            Some(name) => record.hooks.iter().filter(|asked| asked.hook == **name).any(|asked| {
+                any || self.denied && asked.is_denied()
+                    || self.allowed && asked.is_allowed()
+                    || self.failed && asked.is_failed()
+            }),
+        }
+    }
+}
+
+/// Name of an object: `NAMESPACE/NAME`, or `NAME` of one that is in no namespace. A `*` at the end stands for any rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ObjectName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl ObjectName {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// What is expected.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, text),
+        };
+        if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
+            return Err("write NAMESPACE/NAME, NAMESPACE/* for all of a namespace, or the NAME of what is in none");
+        }
+        Ok(Self { namespace, name: name.to_owned() })
+    }
+
+    fn is_of(&self, record: &Record<'_>) -> bool {
+        let name = match self.name.strip_suffix('*') {
+            Some(beginning) => record.name.starts_with(beginning),
+            None => record.name == self.name,
+        };
+        name && match &self.namespace {
+            Some(namespace) => record.namespace == **namespace,
+            // A review of a Namespace says that it is in itself.
+            None => record.namespace.is_empty() || record.resource == "namespaces" && record.group.is_empty(),
+        }
+    }
+}
+
+/// Name of a resource: `pods`, `pods/exec`, `deployments.apps`. Without a subresource, all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResourceName {
+    resource: String,
+    group: Option<String>,
+    subresource: Option<String>,
+}
+
+impl ResourceName {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// What is expected.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let (full, subresource) = match text.split_once('/') {
+            Some((full, subresource)) => (full, Some(subresource.to_owned())),
+            None => (text, None),
+        };
+        let (resource, group) = match full.split_once('.') {
+            Some((resource, group)) => (resource, Some(group.to_owned())),
+            None => (full, None),
+        };
+        let is_plain = |word: &str| !word.is_empty() && !word.bytes().any(|byte| byte.is_ascii_uppercase());
+        if !is_plain(resource) || !group.as_deref().is_none_or(is_plain) || !subresource.as_deref().is_none_or(is_plain)
+        {
+            return Err("write a resource as in a rule: pods, pods/exec, deployments.apps");
+        }
+        Ok(Self { resource: resource.to_owned(), group, subresource })
+    }
+
+    fn is_of(&self, record: &Record<'_>) -> bool {
+        record.resource == self.resource
+            && self.group.as_ref().is_none_or(|group| record.group == **group)
+            && self.subresource.as_ref().is_none_or(|subresource| record.subresource == **subresource)
+    }
+}
+
+/// A moment in microseconds since 1970, as people write it: how long ago, or RFC 3339 in UTC.
+///
+/// # Errors
+/// What is expected.
+pub(super) fn moment(text: &str) -> Result<u64, String> {
+    let at = match humantime::parse_duration(text) {
+        Ok(ago) => SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH),
+        Err(_) => humantime::parse_rfc3339_weak(text)
+            .map_err(|_| "write how long ago, as 1h or 30m, or a time in UTC, as 2026-01-01T00:00:00Z".to_owned())?,
+    };
+    Ok(at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: [&str; 5] = [
+        r#"{"time_us":10,"uid":"0","resource":"pods","namespace":"shop","name":"web-0","user":"ann","allowed":true,
+            "hooks":[{"hook":"a","outcome":"allowed"},{"hook":"b","outcome":"failed_open"}]}"#,
+        r#"{"time_us":20,"uid":"1","resource":"pods","namespace":"shop","name":"web-1","user":"bob","allowed":false,
+            "hooks":[{"hook":"a","outcome":"denied"},{"hook":"b","outcome":"cancelled"}]}"#,
+        r#"{"time_us":30,"uid":"2","group":"apps","resource":"deployments","subresource":"scale","namespace":"shop",
+            "name":"web","allowed":false,"hooks":[{"hook":"a","outcome":"failed_closed"}]}"#,
+        r#"{"time_us":40,"uid":"3","resource":"namespaces","namespace":"web","name":"web","allowed":false,"hooks":[]}"#,
+        r#"{"time_us":50,"uid":"4","resource":"nodes","name":"web","allowed":true,"hooks":[]}"#,
+    ];
+
+    fn taken(filter: &Filter) -> String {
+        let records = LINES.iter().map(|line| Record::parse(line.as_bytes()).expect("a record"));
+        records.filter(|record| filter.takes(record)).map(|record| record.uid.into_owned()).collect()
+    }
+
+    #[test]
+    fn each_word_leaves_out_the_others() {
+        let of_hook = |hook: &str| Filter { hook: Some(hook.to_owned()), ..Filter::default() };
+        let name = |name: &str| Filter { name: Some(ObjectName::parse(name).expect("a name")), ..Filter::default() };
+        let resource =
+            |name: &str| Filter { resource: Some(ResourceName::parse(name).expect("a resource")), ..Filter::default() };
+        for (filter, expected) in [
+            (Filter::default(), "01234"),
+            (Filter { denied: true, ..Filter::default() }, "123"),
+            (Filter { allowed: true, ..Filter::default() }, "04"),
+            (Filter { failed: true, ..Filter::default() }, "023"),
+            (Filter { failed: true, allowed: true, ..Filter::default() }, "0234"),
+            (Filter { since: 20, until: Some(40), ..Filter::default() }, "123"),
+            (of_hook("a"), "012"),
+            (Filter { denied: true, ..of_hook("a") }, "1"),
+            (Filter { denied: true, ..of_hook("b") }, ""),
+            (Filter { failed: true, ..of_hook("b") }, "0"),
+            (Filter { allowed: true, ..of_hook("a") }, "0"),
+            (name("shop/web-0"), "0"),
+            (name("shop/web-*"), "01"),
+            (name("shop/*"), "012"),
+            (name("web"), "34"),
+            (resource("pods"), "01"),
+            (resource("pods.apps"), ""),
+            (resource("deployments"), "2"),
+            (resource("deployments.apps/scale"), "2"),
+            (resource("deployments/status"), ""),
+            (Filter { user: Some("bob".into()), ..Filter::default() }, "1"),
+            (Filter { uid: Some("4".into()), ..Filter::default() }, "4"),
+        ] {
+            assert_eq!(taken(&filter), expected, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn words_that_mean_nothing_are_refused() {
+        for wrong in ["", "/", "shop/", "/web", "a/b/c"] {
+            assert!(ObjectName::parse(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["", "Pods", "pods.", "pods/", "/exec"] {
+            assert!(ResourceName::parse(wrong).is_err(), "{wrong:?}");
+        }
+        for wrong in ["", "yesterday", "1x", "2026-01-01T00:00:00+02:00"] {
+            assert!(moment(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(moment("1970-01-01T00:00:01.5Z"), Ok(1_500_000));
+        assert_eq!(moment("1970-01-01 00:00:01"), Ok(1_000_000));
+        let (ago, earlier) = (moment("1h").expect("good"), moment("2h").expect("good"));
+        assert!((3_599_000_000..3_601_000_000).contains(&(ago - earlier)), "{ago} {earlier}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Record: one line of an audit log, as it is read back. Fields that another version has, or lacks, do no harm.
+
+use std::{borrow::Cow, time::Duration};
+
+use serde::Deserialize;
+
+/// One line of an audit log (`docs/audit.md`), as far as it is shown or asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Record<'a> {
+    time_us: u64,
+    pub(super) allowed: bool,
+    #[serde(borrow)]
+    pub(super) uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) operation: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) group: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) resource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) subresource: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) user: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    #[serde(default)]
+    pub(super) generation: u64,
+    #[serde(borrow, default)]
+    pub(super) revision: Cow<'a, str>,
+    #[serde(default)]
+    pub(super) code: Option<i32>,
+    #[serde(borrow, default)]
+    pub(super) reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) message: Option<Cow<'a, str>>,
+    #[serde(default)]
+    took_us: u64,
+    #[serde(borrow, default)]
+    pub(super) bypass: Vec<Opened<'a>>,
+    #[serde(borrow, default)]
+    pub(super) break_glass: Vec<Opened<'a>>,
+    #[serde(borrow, default)]
+    pub(super) hooks: Vec<Asked<'a>>,
+}
+
+/// A bypass rule that applied, or break-glass that was open.
+#[derive(Debug, Deserialize)]
+pub(super) struct Opened<'a> {
+    #[serde(borrow)]
+    pub(super) name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) reason: Cow<'a, str>,
+}
+
+/// One hook that was selected.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked<'a> {
+    #[serde(borrow)]
+    pub(super) hook: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) outcome: Cow<'a, str>,
+    #[serde(borrow, default)]
+    pub(super) failure: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<Cow<'a, str>>,
+    #[serde(default)]
+    took_us: u64,
+}
+
+impl<'a> Record<'a> {
+    /// The record in a line; `None` where the line is none.
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// When it was decided, in microseconds since 1970.
+    pub(super) fn time(&self) -> u64 {
+        self.time_us
+    }
+
+    /// How long it took.
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_micros(self.took_us)
+    }
+
+    /// Was it rejected without a hook's no: by a call that failed, or by Gatepost itself?
+    pub(super) fn is_failed(&self) -> bool {
+        !self.allowed && !self.hooks.iter().any(Asked::is_denied)
+    }
+}
+
+impl Asked<'_> {
+    /// Has it said no?
+    pub(super) fn is_denied(&self) -> bool {
+        self.outcome == "denied"
+    }
+
+    /// Has its call failed, whatever became of that?
+    pub(super) fn is_failed(&self) -> bool {
+        matches!(&*self.outcome, "failed_open" | "failed_closed")
+    }
+
+    /// Has it said yes?
+    pub(super) fn is_allowed(&self) -> bool {
+        self.outcome == "allowed"
+    }
+
+    /// How long it took, or had been waited for.
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_micros(self.took_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_other_versions_are_read_and_rubbish_is_not() {
+        let old = br#"{"time_us":1,"uid":"u","allowed":true}"#;
+        let new = br#"{"time":"x","time_us":2,"uid":"\u001bu","allowed":false,"yet":{"to":["come"]},"hooks":[]}"#;
+        assert_eq!(Record::parse(old).map(|record| record.time()), Some(1));
+        assert!(Record::parse(new).is_some_and(|record| record.uid == "\u{1b}u" && record.is_failed()));
+        let deep = "[".repeat(100_000);
+        for rubbish in [&b""[..], b"{}", b"null", b"\x00\xff\xfe", &old[..20], deep.as_bytes(), b"{\"time_us\":-1}"] {
+            assert!(Record::parse(rubbish).is_none(), "{rubbish:?}");
+        }
+    }
+}
