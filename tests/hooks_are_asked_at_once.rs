@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use gatepost::admit::Reasons;
+use gatepost::{admit::Reasons, model::Verdict, wire::pb::k8s::io::api::admission::v1::AdmissionResponse};
 use support::{
     gate::{ask, ask_within, caller, document, gate, hook},
     reviews::{create_pod, message},
@@ -90,6 +90,46 @@ async fn all_reasons_waits_and_gives_every_one_by_name() {
     let fields: Vec<_> = refusal.causes.iter().map(|cause| &*cause.field).collect();
     assert_eq!(fields, ["a.example.com", "z.example.com"]);
     assert_eq!(slow.seen().len(), 1);
+}
+
+/// Denies at once beside a hook that warns later and one that never answers.
+async fn denied_beside_a_slow_warning(reasons: Reasons, budget: Duration) -> (Verdict, Duration) {
+    let no = ScriptedHook::start(Script::Deny("not today")).await;
+    let warning =
+        AdmissionResponse { allowed: Some(true), warnings: vec!["mind the gap".into()], ..Default::default() };
+    let slow = ScriptedHook::start(Script::RespondAfter(Duration::from_millis(50), warning)).await;
+    let hung = ScriptedHook::start(Script::Hang).await;
+    let yaml = document(&[
+        hook("hung.example.com", &hung.url(), "timeout: 20s"),
+        hook("no.example.com", &no.url(), ""),
+        hook("slow.example.com", &slow.url(), "timeout: 20s"),
+    ]);
+    let began = Instant::now();
+    let verdict = ask_within(&gate(&yaml, reasons), create_pod("u", 10), budget).await;
+    (verdict, began.elapsed())
+}
+
+#[tokio::test]
+async fn within_the_grace_period_slower_hooks_still_warn_and_nobody_waits_for_more() {
+    let grace = Duration::from_secs(2);
+    let (verdict, took) = denied_beside_a_slow_warning(Reasons::Within(grace), Duration::from_secs(20)).await;
+    assert_eq!(verdict.warnings, ["mind the gap"]);
+    let message = verdict.refusal.expect("denied").message;
+    assert_eq!(message, "admission webhook \"no.example.com\" denied the request: not today");
+    assert!((grace..Duration::from_secs(15)).contains(&took), "the hung hook is not waited for: {took:?}");
+}
+
+#[tokio::test]
+async fn without_a_grace_period_warnings_of_slower_hooks_are_lost() {
+    let (verdict, _) = denied_beside_a_slow_warning(Reasons::First, Duration::from_secs(20)).await;
+    assert!(verdict.warnings.is_empty() && !verdict.allowed());
+}
+
+#[tokio::test]
+async fn the_grace_period_ends_with_the_callers_time() {
+    let (verdict, took) =
+        denied_beside_a_slow_warning(Reasons::Within(Duration::from_secs(19)), Duration::from_secs(1)).await;
+    assert!(!verdict.allowed() && took < Duration::from_secs(15), "{took:?}");
 }
 
 #[tokio::test]

@@ -31,8 +31,9 @@ use crate::{
     },
 };
 
-/// Asks every hook at once and waits for what they say: until all have answered or run out of time, or (with
-/// [`Reasons::First`]) until one rejects. Returns one outcome for each hook, in the order given.
+/// Asks every hook at once and waits for what they say: until all have answered or run out of time, or (but for
+/// [`Reasons::All`]) until one has rejected and the time for others is over. Returns one outcome for each hook, in the
+/// order given.
 ///
 /// One timer serves all hooks; one inbox receives all answers. Leaving early, in whatever way, cancels the calls still
 /// running.
@@ -43,22 +44,16 @@ pub(super) async fn ask_all<'a>(
     caller: &Caller,
 ) -> Vec<Outcome<'a>> {
     let encodings = encodings(asked, review, caller).await;
-    let mut fanout = Fanout::begin(asked, review, caller, encodings);
+    let mut fanout = Fanout::begin(gate.reasons, asked, review, caller, encodings);
     let mut set_for = fanout.next_alarm().unwrap_or(fanout.began);
     let mut alarm = pin!(sleep_until(set_for.into()));
-    while fanout.running > 0 && !(gate.reasons == Reasons::First && fanout.rejected) {
+    while fanout.running > 0 && fanout.ends.is_none_or(|end| end > Instant::now()) {
         tokio::select! {
             biased;
             arrived = fanout.inbox.take() => {
                 let now = Instant::now();
                 for (tag, result) in arrived {
                     fanout.arrived(tag, result, now);
-                }
-                // A hook that rests may want to be woken before the alarm would ring. One that rings earlier than
-                // needed is left as it is: that saves setting it anew for every answer.
-                if let Some(next) = fanout.rest_ends.take().filter(|next| *next < set_for) {
-                    set_for = next;
-                    alarm.as_mut().reset(next.into());
                 }
             }
             Some(decoded) = fanout.decoding.join_next(), if !fanout.decoding.is_empty() => match decoded {
@@ -73,6 +68,12 @@ pub(super) async fn ask_all<'a>(
                     alarm.as_mut().reset(next.into());
                 }
             }
+        }
+        // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that rings
+        // earlier than needed is left as it is: that saves setting it anew for every answer.
+        if let Some(next) = fanout.sooner.take().filter(|next| *next < set_for) {
+            set_for = next;
+            alarm.as_mut().reset(next.into());
         }
     }
     fanout.end()
@@ -130,13 +131,21 @@ struct Fanout<'a, 'r> {
     running: usize,
     /// Large answers that are being decoded beside the worker.
     decoding: JoinSet<(usize, Result<Answer, CallFailure>)>,
-    /// When the first of the rests ends that began since this was taken.
-    rest_ends: Option<Instant>,
-    rejected: bool,
+    /// The earliest of the rests and of the end that became known since this was taken.
+    sooner: Option<Instant>,
+    reasons: Reasons,
+    /// When no further answer is waited for, once there is a rejection.
+    ends: Option<Instant>,
 }
 
 impl<'a, 'r> Fanout<'a, 'r> {
-    fn begin(asked: &[Asked<'a>], review: &'r Review, caller: &'r Caller, encodings: Encodings<'r>) -> Self {
+    fn begin(
+        reasons: Reasons,
+        asked: &[Asked<'a>],
+        review: &'r Review,
+        caller: &'r Caller,
+        encodings: Encodings<'r>,
+    ) -> Self {
         let began = Instant::now();
         let slots = asked
             .iter()
@@ -154,8 +163,9 @@ impl<'a, 'r> Fanout<'a, 'r> {
             slots,
             running: asked.len(),
             decoding: JoinSet::new(),
-            rest_ends: None,
-            rejected: false,
+            sooner: None,
+            reasons,
+            ends: None,
         };
         for (tag, asked) in asked.iter().enumerate() {
             fanout.first(tag, asked);
@@ -214,7 +224,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
 
     /// When the next thing is to be done that no answer does.
     fn next_alarm(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(Slot::alarm).min()
+        self.slots.iter().filter_map(Slot::alarm).chain(self.ends).min()
     }
 
     /// Something came back from a hook.
@@ -227,8 +237,7 @@ impl<'a, 'r> Fanout<'a, 'r> {
         {
             let (hook, delay) = (&slot.live.hook.name, end.duration_since(now));
             tracing::debug!(%hook, status = reply.status, ?delay, "a hook asks to be called later (Retry-After)");
-            self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
-            return;
+            return self.rings_by(end);
         }
         let form = match slot.live.target.protocol() {
             Protocol::Http { form, .. } => Some(*form),
@@ -284,11 +293,30 @@ impl<'a, 'r> Fanout<'a, 'r> {
 
     fn put(&mut self, tag: usize, outcome: Outcome<'a>) {
         outcome.live.metrics.record(self.caller.worker, outcome.label(), outcome.took);
-        self.rejected |= outcome.rejects();
+        if outcome.rejects() && self.ends.is_none() {
+            self.rejected();
+        }
         if let Some(slot) = self.slots.get_mut(tag) {
             slot.outcome = Some(outcome);
             self.running -= 1;
         }
+    }
+
+    /// There is a first reason to reject.
+    fn rejected(&mut self) {
+        let grace = match self.reasons {
+            Reasons::First => Duration::ZERO,
+            Reasons::Within(grace) => grace,
+            Reasons::All => return,
+        };
+        let end = self.caller.deadline.within(Instant::now(), grace).instant();
+        self.ends = Some(end);
+        self.rings_by(end);
+    }
+
+    /// The alarm is to ring by then.
+    fn rings_by(&mut self, moment: Instant) {
+        self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
     }
 
     /// The outcomes; calls still open are cancelled.

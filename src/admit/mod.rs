@@ -36,6 +36,8 @@ pub enum Reasons {
     /// The first denial or closed failure answers at once and cancels the calls still running.
     #[default]
     First,
+    /// The first one, and those of the hooks that answer within so long after it, so that their warnings are kept.
+    Within(Duration),
     /// Every hook is waited for and every reason reported.
     All,
 }

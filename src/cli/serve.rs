@@ -177,6 +177,13 @@ pub struct Serve {
     #[arg(long, value_enum, default_value = "first")]
     reasons: ReasonsArg,
 
+    /// With --reasons first: how long hooks may still answer after the first reason, so that their warnings are kept
+    ///
+    /// Their denials are given as well. Every rejection takes so much longer while a hook has not answered, up to the time
+    /// that its caller allows.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s")]
+    reasons_grace: Duration,
+
     /// What becomes of a configuration that is sound and can take the cluster down: told, refused, or not looked for
     ///
     /// See `gatepost check --help`. What is told stands in the log once for each change, and on /configz.
@@ -298,6 +305,19 @@ impl Serve {
                 TlsMin::Tls13 => Oldest::Tls13,
             },
         });
+        let reasons = match (self.reasons, self.reasons_grace) {
+            (ReasonsArg::First, Duration::ZERO) => Reasons::First,
+            (ReasonsArg::First, grace) => Reasons::Within(grace.min(self.max_deadline)),
+            (ReasonsArg::All, Duration::ZERO) => Reasons::All,
+            (ReasonsArg::All, _) => {
+                return Err("--reasons all waits for every hook: give --reasons-grace with --reasons first".to_owned());
+            }
+        };
+        if self.audit_hook_messages.is_some() && self.audit_log == AuditLog::None {
+            tracing::warn!(
+                "--audit-hook-messages says what the audit log holds, and there is none: give --audit-log PATH as well"
+            );
+        }
         Ok(Settings {
             listen: self.listen,
             tls,
@@ -316,10 +336,7 @@ impl Serve {
             audit_hook_messages: self.audit_hook_messages.unwrap_or(true),
             break_glass_file: self.break_glass_file,
             last_good: self.last_good,
-            reasons: match self.reasons {
-                ReasonsArg::First => Reasons::First,
-                ReasonsArg::All => Reasons::All,
-            },
+            reasons,
             on_hazard: self.hazards.into(),
             on_invalid: match self.on_invalid {
                 OnInvalidArg::Refuse => OnInvalid::Refuse,

@@ -50,6 +50,8 @@ pub enum Script {
     HangUp,
     /// Takes this long, then says yes.
     Slow(Duration),
+    /// Takes this long, then says this.
+    RespondAfter(Duration, AdmissionResponse),
     /// Says yes once [`ScriptedHook::release`] rings.
     Held,
 }
@@ -223,6 +225,10 @@ impl Served {
             Script::Respond(response) => {
                 let uid = response.uid.clone().or(Some(uid));
                 end(&mut respond, Some(said(AdmissionResponse { uid, ..response })), 0, "");
+            }
+            Script::RespondAfter(time, response) => {
+                tokio::time::sleep(time).await;
+                end(&mut respond, Some(said(AdmissionResponse { uid: Some(uid), ..response })), 0, "");
             }
             Script::Held => {
                 self.release.notified().await;
