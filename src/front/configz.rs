@@ -114,7 +114,7 @@ fn overdue(overdue: &Overdue) -> Value {
     })
 }
 
-/// What waits for a second equal read, as it enforces less than what is in force.
+/// Configuration that waits for a second read that lets the same go.
 fn unconfirmed(unconfirmed: &Unconfirmed) -> Value {
     json!({
         "since": time(unconfirmed.since),

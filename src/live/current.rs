@@ -146,12 +146,12 @@ impl Current {
         self.rejected.store(rejection.map(Arc::new));
     }
 
-    /// What waits for a second equal read; `None` while nothing does.
+    /// Configuration that waits for a second read that lets the same go; `None` while none does.
     pub fn unconfirmed(&self) -> Option<Arc<Unconfirmed>> {
         self.unconfirmed.load_full()
     }
 
-    /// Says what waits for a second equal read, or that nothing does.
+    /// Says what waits for a second read that lets the same go, or that nothing does.
     pub fn set_unconfirmed(&self, unconfirmed: Option<Unconfirmed>) {
         self.unconfirmed.store(unconfirmed.map(Arc::new));
     }

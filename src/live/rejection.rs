@@ -60,7 +60,7 @@ impl HeldBack {
 }
 
 /// A configuration that was read, is sound, and enforces less than what is in force, from a source that cannot say
-/// whether it was read whole: a second equal read puts it in force.
+/// whether it was read whole: a second read that lets the same go puts it in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
     /// What it would no longer enforce.

@@ -71,7 +71,7 @@ pub struct Rotator {
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
     waiting: Waiting,
-    /// Read once, and waiting for a second equal read.
+    /// Read once, and waiting for a second read that lets the same go.
     unconfirmed: Option<Candidate>,
     /// What the source holds to open in an emergency.
     glasses: Reread,
@@ -102,7 +102,7 @@ impl Rotator {
             kept_of: String::new(),
             in_force: None,
             probing: HashMap::new(),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(drain_bound),
             unconfirmed: None,
             glasses: Reread::default(),
             may_be_cut: true,
@@ -268,7 +268,7 @@ impl Rotator {
         tracing::info!(
             first,
             count,
-            "the configuration enforces less than before; a second equal read puts it in force"
+            "the configuration enforces less than before; a second read that lets the same go puts it in force"
         );
         self.tell_held(&candidate);
         self.open(candidate.break_glass.clone());

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use tokio::time::Instant;
@@ -14,12 +14,18 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Since when each hook has waited, by its id: another endpoint or an update of the entry does not begin it anew.
-#[derive(Debug, Default)]
+/// Hooks out of the configuration that are remembered; beyond that, they are forgotten at once.
+const MOST_GONE: usize = 4096;
+
+/// Since when each hook has waited, by its id: another endpoint or an update of the entry does not begin it anew, nor does
+/// an entry that is gone for a moment.
+#[derive(Debug)]
 pub(super) struct Waiting {
     since: HashMap<Arc<str>, Since>,
     /// When the next of them is overdue.
     alarm: Option<Instant>,
+    /// How long a hook may be out of the configuration and find its waiting time again.
+    kept: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +34,16 @@ struct Since {
     clock: SystemTime,
     /// It was told that this takes too long.
     told: bool,
+    /// Since when it is out of the configuration.
+    gone: Option<Instant>,
 }
 
 impl Waiting {
+    /// None waits yet; a hook that is out of the configuration is remembered for so long.
+    pub(super) fn new(kept: Duration) -> Self {
+        Self { since: HashMap::new(), alarm: None, kept }
+    }
+
     /// When the next hook is overdue, unless it has answered by then.
     pub(super) fn alarm(&self) -> Option<Instant> {
         self.alarm
@@ -41,15 +54,18 @@ impl Waiting {
     pub(super) fn settle(&mut self, snapshot: &Snapshot, hooks: &mut [LiveHook]) {
         let (now, clock) = (Instant::now(), SystemTime::now());
         self.alarm = None;
+        self.since.retain(|_, since| since.gone.is_none_or(|gone| now < gone + self.kept));
         let mut waiting = HashSet::new();
         for (index, live) in (0..).zip(hooks) {
             if live.is_in_place() {
+                self.since.remove(&live.hook.id);
                 continue;
             }
             waiting.insert(Arc::clone(&live.hook.id));
             let rollout = snapshot.origin(index).map_or_else(Rollout::default, |origin| origin.rollout);
-            let since = Since { instant: now, clock, told: false };
+            let since = Since { instant: now, clock, told: false, gone: None };
             let since = self.since.entry(Arc::clone(&live.hook.id)).or_insert(since);
+            since.gone = None;
             let due = since.instant + rollout.probe_within;
             if now < due {
                 live.overdue = None;
@@ -69,7 +85,12 @@ impl Waiting {
                 tell(live);
             }
         }
-        self.since.retain(|id, _| waiting.contains(id));
+        for (_, since) in self.since.iter_mut().filter(|(id, _)| !waiting.contains(*id)) {
+            since.gone.get_or_insert(now);
+        }
+        if self.since.len() - waiting.len() > MOST_GONE {
+            self.since.retain(|_, since| since.gone.is_none());
+        }
     }
 }
 

@@ -114,7 +114,7 @@ pub enum ReadOutcome {
     Changed,
     /// It has changed and is invalid: what was in force stays.
     Rejected,
-    /// It enforces less than before, and waits for a second equal read.
+    /// It enforces less than before, and waits for a second read that lets the same go.
     Unconfirmed,
     /// It has changed and is in force, but for documents that are held back.
     HeldBack,

@@ -1,4 +1,4 @@
-//! What a source without transactions seems to have let go is enforced until a second equal read.
+//! What a source without transactions seems to have let go is enforced until a second read that lets the same go.
 
 use super::*;
 

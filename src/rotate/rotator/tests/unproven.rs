@@ -129,6 +129,31 @@ async fn a_hook_that_comes_back_in_time_is_proven_and_takes_its_connections() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_entry_that_comes_and_goes_does_not_begin_its_time_anew() {
+    let mut rotator = started(&[]).await;
+    let entry = || rolled(1, "{probeWithin: 1m}");
+    for _ in 0..3 {
+        read(&mut rotator, entry()).await;
+        pass(&mut rotator, MINUTE / 4).await;
+        assert_eq!(overdue(&rotator), None);
+        read(&mut rotator, contents(&[])).await;
+        tokio::time::advance(MINUTE / 12).await;
+    }
+    read(&mut rotator, entry()).await;
+    assert!(overdue(&rotator).is_some(), "it was never there for a minute, and never answered");
+
+    read(&mut rotator, contents(&[])).await;
+    tokio::time::advance(Duration::from_secs(31)).await;
+    read(&mut rotator, entry()).await;
+    assert_eq!(overdue(&rotator), None, "later it begins anew");
+    let channel = probed(&rotator);
+    rotator.hear(news(channel, Ok(())));
+    pass(&mut rotator, MINUTE).await;
+    read(&mut rotator, rolled(2, "{probeWithin: 1m}")).await;
+    assert_eq!(overdue(&rotator), None, "one that has passed has waited for nothing");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hook_that_never_answered_is_not_proven_when_it_comes_back() {
     let mut rotator = started(&[]).await;
     let enforced = "{probeWithin: 1m, onProbeFailure: Enforce}";
@@ -137,5 +162,9 @@ async fn a_hook_that_never_answered_is_not_proven_when_it_comes_back() {
     assert_eq!(standing(&rotator), [stands("a", 1, 0)]);
     read(&mut rotator, contents(&[])).await;
     read(&mut rotator, rolled(1, enforced)).await;
-    assert_eq!(standing(&rotator), [stands("a", 0, 0)]);
+    assert_eq!(overdue(&rotator), Some("it is asked unproven, and its failure policy decides"));
+    read(&mut rotator, contents(&[])).await;
+    tokio::time::advance(Duration::from_secs(31)).await;
+    read(&mut rotator, rolled(1, enforced)).await;
+    assert_eq!(standing(&rotator), [stands("a", 0, 0)], "later it has its time again");
 }
