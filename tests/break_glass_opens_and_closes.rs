@@ -208,6 +208,11 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     assert!(page.contains("\"state\": \"Open\"") && page.contains("\"reason\": \"told so\""), "{page}");
     assert!(get(running.addresses.admin, "GET", "/metrics").contains("gatepost_break_glass_open 1.0"));
 
+    // A document of the folder is broken, so that not all hooks are known; an emergency does not wait for that.
+    let (code, stdout, stderr) = gatepost(&[&OPEN[..], &["--hook", "c.example.com"]].concat(), place);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("warning: it cannot be told whether a hook is called \"c.example.com\""), "{stderr}");
+    assert!(stdout.contains("a name that no hook has opens nothing"), "{stdout}");
     let (code, stdout, _) = gatepost(&["--end", "--name", "night"], place);
     assert_eq!(code, Some(0), "{stdout}");
     until("it is closed", || !is_open(&running)).await;
@@ -227,8 +232,13 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
     let caller = front::caller(running.addresses.tcp).await;
     fs::remove_dir_all(folder.path()).expect("the source is gone");
 
-    let one = [&OPEN[..], &["--hook", A]].concat();
-    assert_eq!(gatepost(&one, ("--file", &file)).0, Some(0));
+    let admin = running.addresses.admin.to_string();
+    let one = |hook| gatepost(&[&OPEN[..], &["--hook", hook, "--admin", &admin]].concat(), ("--file", &file));
+    let (code, _, stderr) = one("a.exmaple.com");
+    assert_eq!((code, file.exists()), (Some(2), false), "{stderr}");
+    assert!(stderr.contains("no hook is called \"a.exmaple.com\"") && stderr.contains(A), "{stderr}");
+    let (code, stdout, stderr) = one(A);
+    assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
     until("it is open", || is_open(&running)).await;
     assert!(allows(&caller).await);
 

@@ -2,6 +2,7 @@
 
 mod ending;
 mod place;
+mod roster;
 
 use std::{
     io::{self, Write as _},
@@ -10,7 +11,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use self::place::{Place, PlaceArgs, PlaceError};
+use self::{
+    place::{Place, PlaceArgs, PlaceError},
+    roster::Missing,
+};
 use super::{Ending, complain, misused};
 use crate::{
     app::UnwaitedRuntime,
@@ -40,7 +44,11 @@ Who may:
 Exit codes:
   0  open, or closed
   1  not: why is on stderr
-  2  the command line is not understood, or asks for what no sidecar would heed";
+  2  the command line is not understood, asks for what no sidecar would heed, or names a hook that is not there
+
+Names of hooks:
+  They are looked up in the source, or with --file in the sidecar at --admin. Where not all of them can be known, as the
+  source does not answer or a document of it cannot be served, a name is taken as it is, with a warning.";
 
 /// Open everything, or hooks by name, for a bounded time
 ///
@@ -57,7 +65,7 @@ pub struct BreakGlassCommand {
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
 
-    /// A hook that is not asked; repeat for more
+    /// A hook that is not asked; repeat for more. A name that no hook has is refused
     #[arg(long, value_name = "NAME", required_unless_present_any = ["everything", "end"])]
     hook: Vec<String>,
 
@@ -122,9 +130,29 @@ impl BreakGlassCommand {
             Ok(glass) => glass,
             Err(problem) => return misused("break-glass", &problem),
         };
+        let missing = match runtime.block_on(self.missing()) {
+            Some(Missing::Unknown(why)) => return misused("break-glass", &why),
+            // An emergency does not wait for what cannot be told.
+            Some(Missing::Doubtful(why)) => {
+                complain(&format_args!("warning: {why}"));
+                true
+            }
+            None => false,
+        };
         match runtime.block_on(place.write(&document)) {
-            Ok(()) => say(&self.told(&glass, &place)),
+            Ok(()) => say(&self.told(&glass, &place, missing)),
             Err(error) => complain(&error),
+        }
+    }
+
+    /// The first hook that is to be opened and is not there.
+    async fn missing(&self) -> Option<Missing> {
+        if self.hook.is_empty() {
+            return None;
+        }
+        match self.place.clone().roster() {
+            Ok(roster) => roster.names().await.missing(&self.hook),
+            Err(error) => Some(Missing::Doubtful(error.to_string())),
         }
     }
 
@@ -152,13 +180,13 @@ impl BreakGlassCommand {
         document
     }
 
-    fn told(&self, glass: &BreakGlass, place: &Place) -> String {
+    fn told(&self, glass: &BreakGlass, place: &Place, doubtful: bool) -> String {
         let what = match &*glass.hooks {
             [] => "EVERYTHING is open: no hook is asked".to_owned(),
-            hooks => format!(
-                "open: no longer asked are {}\n  look     at `notes` on /configz: a name that no hook has opens nothing",
-                hooks.join(", ")
-            ),
+            hooks => {
+                let look = "\n  look     at `notes` on /configz: a name that no hook has opens nothing";
+                format!("open: no longer asked are {}{}", hooks.join(", "), if doubtful { look } else { "" })
+            }
         };
         format!(
             "{what}\n  until    {} ({} from now; it closes by itself)\n  reason   {}\n  written  {place}\n  end it   {}\n",

@@ -84,6 +84,7 @@ pub use self::{
     part::Part,
     problem::Problem,
     relaxation::Relaxation,
+    spelling::nearest_words,
     url::{UrlProblem, parse_url},
     webhooks::{NOT_STATIC, STATIC},
 };

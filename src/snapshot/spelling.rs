@@ -4,14 +4,28 @@
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     /// Longer words are nobody's typing error, and comparing them costs time.
     const LONGEST: usize = 64;
-    let lower = word.to_lowercase();
+    near(word, known, LONGEST).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+}
+
+/// The words of `known` that are near enough to `word` to be worth suggesting, at most three, the nearest first. Words are
+/// as long as names of hooks may be.
+pub fn nearest_words<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
+    const LONGEST: usize = 253;
+    const MOST: usize = 3;
+    let mut near: Vec<_> = near(word, known, LONGEST).collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    // A word that is twice as far off as the nearest was hardly meant.
+    let most = near.first().map_or(0, |(distance, _)| distance * 2);
+    near.into_iter().take_while(|(distance, _)| *distance <= most).map(|(_, candidate)| candidate).take(MOST).collect()
+}
+
+fn near<'a>(word: &str, known: &[&'a str], longest: usize) -> impl Iterator<Item = (usize, &'a str)> {
+    let (lower, short) = (word.to_lowercase(), word.len() <= longest);
     known
         .iter()
-        .filter(|_| word.len() <= LONGEST)
-        .map(|candidate| (distance(&lower, &candidate.to_lowercase()), *candidate))
+        .filter(move |candidate| short && candidate.len() <= longest)
+        .map(move |candidate| (distance(&lower, &candidate.to_lowercase()), *candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }
 
 /// Letters to insert, remove or replace to turn one word into the other (Levenshtein).
@@ -42,5 +56,12 @@ mod tests {
         assert_eq!(nearest("rule", &known), Some("rules"));
         assert_eq!(nearest("webhooks", &known), None);
         assert_eq!(nearest(&"n".repeat(100_000), &known), None);
+    }
+
+    #[test]
+    fn of_several_near_words_the_nearest_come_first_and_those_far_off_are_left_out() {
+        let known = ["no-root.example.com", "no-latests.example.com", "no-latest.example.com", "quota.example.com"];
+        assert_eq!(nearest_words("no-latst.example.com", &known), ["no-latest.example.com", "no-latests.example.com"]);
+        assert_eq!(nearest_words("something-else.org", &known), [""; 0]);
     }
 }

@@ -10,10 +10,12 @@ use std::{
 
 use serde_json::Value;
 
+use super::roster::Roster;
 use crate::{
     cli::{source::SourceArgs, yaml::yaml},
     etcd::{Access as EtcdAccess, Client as Etcd, EtcdError},
     kube::{Access as ClusterAccess, Client as Cluster, KubeError},
+    replicas::AdminUrl,
     source,
 };
 
@@ -28,6 +30,10 @@ pub(super) struct PlaceArgs {
     /// The local file that `serve --break-glass-file` reads, which works whatever the source does
     #[arg(long, value_name = "PATH", conflicts_with_all = ["source", "config"])]
     file: Option<PathBuf>,
+
+    /// With --file: the sidecar that tells which hooks there are, at its admin address [default: 127.0.0.1:9441]
+    #[arg(long, value_name = "URL", requires = "file")]
+    admin: Option<AdminUrl>,
 
     #[command(flatten)]
     source: SourceArgs,
@@ -88,6 +94,14 @@ impl fmt::Display for Place {
 }
 
 impl PlaceArgs {
+    /// Where the names of hooks are known, for a document in that place.
+    pub(super) fn roster(self) -> Result<Roster, PlaceError> {
+        Ok(match self.file {
+            Some(_) => Roster::Sidecar(self.admin.unwrap_or_else(AdminUrl::local)),
+            None => Roster::Source(self.source.place().map_err(PlaceError::Source)?),
+        })
+    }
+
     /// The place for the document of that name.
     pub(super) fn open(self, name: &str) -> Result<Place, PlaceError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';

@@ -1,0 +1,175 @@
+//! Roster: the hooks that a sidecar would let requests past, by name.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::time::timeout;
+
+use crate::{
+    replicas::{AdminUrl, Standing},
+    rotate::{OnHazard, candidate::Known},
+    snapshot::{Kept, nearest_words},
+    source::{Place, kubernetes::Objects},
+};
+
+/// An emergency does not wait longer for the names.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Names that are told where none is near.
+const MOST_TOLD: usize = 8;
+
+/// Where the names of hooks are known.
+#[derive(Debug)]
+pub(super) enum Roster {
+    /// In the source that sidecars read.
+    Source(Place),
+    /// In the sidecar at this admin address.
+    Sidecar(AdminUrl),
+}
+
+/// Names of hooks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    known: BTreeSet<String>,
+    /// Why there may be more hooks than these.
+    gap: Option<String>,
+}
+
+/// A name that no hook has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// There is no such hook; what to do.
+    Unknown(String),
+    /// It cannot be told; why.
+    Doubtful(String),
+}
+
+impl Roster {
+    /// The hooks that are there now.
+    pub(super) async fn names(self) -> Names {
+        match self {
+            Self::Source(place) => of_source(place).await,
+            Self::Sidecar(admin) => of_sidecar(&admin).await,
+        }
+    }
+}
+
+impl Names {
+    fn unknown(gap: String) -> Self {
+        Self { known: BTreeSet::new(), gap: Some(gap) }
+    }
+
+    /// The first of the wanted names that no hook has.
+    pub(super) fn missing(&self, wanted: &[String]) -> Option<Missing> {
+        let missing = wanted.iter().find(|name| !self.known.contains(*name))?;
+        if let Some(gap) = &self.gap {
+            return Some(Missing::Doubtful(format!("it cannot be told whether a hook is called {missing:?}: {gap}")));
+        }
+        let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
+        let near = nearest_words(missing, &known);
+        let fix = match (near.is_empty(), known.len()) {
+            (false, _) => format!("did you mean {}?", near.join(" or ")),
+            (true, 0) => "there is no hook at all".to_owned(),
+            (true, count) => {
+                let (some, more) =
+                    (known.get(..MOST_TOLD).unwrap_or(&known).join(", "), count.saturating_sub(MOST_TOLD));
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!("there are {some}{more}")
+            }
+        };
+        Some(Missing::Unknown(format!("no hook is called {missing:?}, so nothing is opened; {fix}")))
+    }
+}
+
+async fn of_source(place: Place) -> Names {
+    let Place::Kubernetes(cluster) = &place else { return read(&place).await };
+    // Sidecars may read either kind of object, or both; these flags need not say which.
+    let both = cluster.objects.configurations && cluster.objects.webhooks;
+    let all = Objects { configurations: true, webhooks: true };
+    let names = read(&Place::Kubernetes(crate::source::KubernetesPlace { objects: all, ..cluster.clone() })).await;
+    match &names.gap {
+        Some(gap) if names.known.is_empty() && !both => {
+            let gap = gap.clone();
+            Names { gap: Some(gap), ..read(&place).await }
+        }
+        _ => names,
+    }
+}
+
+async fn read(place: &Place) -> Names {
+    let reading = async {
+        let mut source = place.open().await?;
+        source.read().await
+    };
+    let contents = match timeout(PATIENCE, reading).await {
+        Ok(Ok(contents)) => contents,
+        Ok(Err(error)) => return Names::unknown(error.to_string()),
+        Err(_) => return Names::unknown(format!("{place} gives no answer")),
+    };
+    match Known::default().candidate(&contents, OnHazard::Off, Some(&Kept::default())) {
+        Ok(candidate) => Names {
+            known: candidate.snapshot.hooks.iter().map(|hook| hook.name.to_string()).collect(),
+            gap: candidate.held.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
+        },
+        Err(_) => Names::unknown(format!("the configuration of {place} has problems")),
+    }
+}
+
+async fn of_sidecar(admin: &AdminUrl) -> Names {
+    match admin.report(None, PATIENCE).await {
+        Ok(report) if report.generation > 0 => Names {
+            known: report.hooks.into_iter().filter(|hook| hook.state != Standing::Gone).map(|hook| hook.name).collect(),
+            gap: (report.hooks_left_out > 0).then(|| format!("{admin} does not name all hooks")),
+        },
+        Ok(_) => Names::unknown(format!("the sidecar at {admin} has no configuration")),
+        Err(why) => Names::unknown(format!("no answer from {admin}: {why}; is it another address? give --admin URL")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(known: &[&str], gap: Option<&str>) -> Names {
+        Names { known: known.iter().map(|name| (*name).to_owned()).collect(), gap: gap.map(str::to_owned) }
+    }
+
+    fn missing(names: &Names, wanted: &[&str]) -> Option<Missing> {
+        names.missing(&wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_misspelt_name_is_refused_and_near_ones_are_named() {
+        let all = names(&["no-latest.example.com", "no-latest2.example.com", "quota.example.com"], None);
+        assert_eq!(missing(&all, &["quota.example.com", "no-latest.example.com"]), None);
+        let Some(Missing::Unknown(told)) = missing(&all, &["quota.example.com", "no-latst.example.com"]) else {
+            panic!("it passed")
+        };
+        let near = "did you mean no-latest.example.com or no-latest2.example.com?";
+        assert!(told.contains("no hook is called \"no-latst.example.com\"") && told.ends_with(near), "{told}");
+        let Some(Missing::Unknown(told)) = missing(&all, &["x"]) else { panic!("it passed") };
+        assert!(told.ends_with("there are no-latest.example.com, no-latest2.example.com, quota.example.com"), "{told}");
+        let Some(Missing::Unknown(told)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
+        assert!(told.ends_with("there is no hook at all"), "{told}");
+    }
+
+    #[test]
+    fn where_not_all_hooks_are_known_nothing_is_refused() {
+        let some = names(&["a"], Some("b.yaml cannot be served, and may hold one"));
+        assert_eq!(missing(&some, &["a"]), None);
+        let Some(Missing::Doubtful(told)) = missing(&some, &["b"]) else { panic!("it was judged") };
+        assert!(told.contains("b.yaml cannot be served"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_folder_tells_its_hooks_and_whether_these_are_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                    externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n";
+        std::fs::write(folder.path().join("a.yaml"), text).unwrap();
+        let roster = || Roster::Source(Place::File(folder.path().to_owned()));
+        assert_eq!(roster().names().await, names(&["one.x"], None));
+        std::fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
+        assert_eq!(roster().names().await, names(&["one.x"], Some("b.yaml cannot be served, and may hold one")));
+        std::fs::remove_file(folder.path().join("a.yaml")).unwrap();
+        assert!(roster().names().await.gap.is_some());
+    }
+}
