@@ -39,6 +39,7 @@ const DOORS: [(&str, &[&str]); 16] = [
         &[
             "app/build.rs",
             "app/descriptors.rs",
+            "app/process.rs",
             "app/sizing.rs",
             "clock/",
             "files/",

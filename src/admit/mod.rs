@@ -122,6 +122,7 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     } else {
         fanout::ask_all(gate, &selected.asked, review, caller).await
     };
+    selected.probing.iter().for_each(|live| live.metrics.passed_unasked());
     let verdict = combine::combine(&outcomes, &selected.probing);
     let how = how_it_ended(&outcomes, &verdict);
     case.conclude(&outcomes, verdict, how)

@@ -12,7 +12,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-use super::{Drained, certificates::Certificates, saving::Saving};
+use super::{Drained, certificates::Certificates, sampling::sample, saving::Saving};
 use crate::{
     front::{self, Bound, Front, Worker, admin::Admin},
     live::{break_glass::keeping::keep, following::Following},
@@ -45,7 +45,7 @@ impl Control {
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
-        let audit = Arc::clone(&self.front.gate().audit);
+        let (audit, metrics) = (Arc::clone(&self.front.gate().audit), Arc::clone(&self.pages.metrics));
         let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
@@ -68,6 +68,7 @@ impl Control {
                 saving,
                 publishing.run(),
                 keep(current, self.break_glass_file, read_every),
+                sample(metrics),
                 self.pages.serve(self.admin, std::future::pending()),
             )
         };

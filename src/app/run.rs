@@ -21,6 +21,7 @@ use super::{
     control::Control,
     descriptors::Descriptors,
     listeners::{self, Port, UnixPort},
+    process,
     saving::Saving,
     sizing,
 };
@@ -121,6 +122,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let rotator = Rotator::new(Arc::clone(&parts.current), Arc::clone(&parts.metrics), handles, drain);
     let connections = ConnectionBudget::new(descriptors.hooks);
     observe_connections(&parts.metrics, &connections);
+    process::observe(&parts.metrics);
     let resources = Resources::new(budget, connections);
     let mut rotator =
         rotator.with_hazards(settings.on_hazard).with_invalid(settings.on_invalid).with_resources(resources);

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     admit::Gate,
-    live::{Current, LastGoodState, LiveHook, Namespaces},
+    live::{Current, HookState, LastGoodState, LiveHook, Namespaces},
     telemetry::{Audit, Reading},
 };
 
@@ -125,6 +125,13 @@ pub(super) fn observe(gate: &Gate) {
     let hooks = |which: fn(&LiveHook) -> bool| {
         move |current: &Current| Some(current.load().hooks.iter().filter(|live| which(live)).count() as f64)
     };
+    metrics.observe(Reading::Hooks, reading(current, hooks(|_| true)));
+    metrics.observe(Reading::HooksActive, reading(current, hooks(|live| HookState::of(live) == HookState::Active)));
+    metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
+    metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
+    metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
+    let draining = |current: &Current| Some(current.departed().iter().filter(|hook| hook.drains()).count() as f64);
+    metrics.observe(Reading::HooksDraining, reading(current, draining));
     metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
     metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
     let open = |current: &Current| Some(current.break_glass().open(Instant::now()).len() as f64);

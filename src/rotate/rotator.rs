@@ -350,6 +350,8 @@ impl Rotator {
         mut hooks: Vec<LiveHook>,
     ) {
         self.waiting.settle(&snapshot, &mut hooks);
+        old.hooks.iter().for_each(|live| live.metrics.forget_timeout());
+        hooks.iter().for_each(|live| live.metrics.set_timeout(live.target.timeout()));
         let number = old.number + 1;
         let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
         let published = SystemTime::now();

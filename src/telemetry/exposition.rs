@@ -57,13 +57,23 @@ impl Collector for Scrape {
                 .zip(&metrics.refused)
                 .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
         })?;
-        self.hooks(encoder)?;
+        self.calls(encoder)?;
         family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::lane_panics()))?;
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
-        for (table, reading) in [
-            (&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen),
+        self.values(encoder, &[(&table::BREAK_GLASS_OPEN, Reading::BreakGlassOpen), (&table::HOOKS, Reading::Hooks)])?;
+        family(encoder, &table::HOOKS_BY_STATE, |out| {
+            let states = [
+                ("active", Reading::HooksActive),
+                ("unproven", Reading::HooksUnproven),
+                ("moving", Reading::HooksMoving),
+                ("probing", Reading::HooksProbing),
+                ("draining", Reading::HooksDraining),
+            ];
+            self.by_label(out, "state", &states)
+        })?;
+        let values = [
             (&table::HOOKS_UNASKED, Reading::HooksUnasked),
             (&table::HOOKS_OVERDUE, Reading::HooksOverdue),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
@@ -80,23 +90,16 @@ impl Collector for Scrape {
             (&table::DOCUMENTS_LEFT_OUT, Reading::DocumentsLeftOut),
             (&table::CONFIG_FROM_LAST_GOOD, Reading::ConfigFromLastGood),
             (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
-        ] {
-            if let Some(value) = metrics.read(reading) {
-                family(encoder, table, |out| out.encode_gauge(&value))?;
-            }
-        }
+        ];
+        self.values(encoder, &values)?;
         family(encoder, &table::INFLIGHT_BYTES, |out| {
-            [
+            let purposes = [
                 ("review", Reading::HeldForReviews),
                 ("answer", Reading::HeldForAnswers),
                 ("queue", Reading::HeldForQueues),
                 ("verdict", Reading::HeldForVerdicts),
-            ]
-            .into_iter()
-            .try_for_each(|(purpose, reading)| match metrics.read(reading) {
-                Some(value) => out.encode_family(&[("purpose", purpose)])?.encode_gauge(&value),
-                None => Ok(()),
-            })
+            ];
+            self.by_label(out, "purpose", &purposes)
         })?;
         let reads = metrics.config_reads.sums();
         family(encoder, &table::CONFIG_READS, |out| by_outcome(out, &[], &ReadOutcome::LABELS, &reads))?;
@@ -121,11 +124,49 @@ impl Collector for Scrape {
         })?;
         let lost = metrics.read(Reading::AuditLost).unwrap_or(0.0) as u64;
         family(encoder, &table::AUDIT_LOST, |out| counter(out, &[], lost))?;
+        self.process(encoder)?;
         family(encoder, &table::LOG_LOST, |out| counter(out, &[], log::lost()))
     }
 }
 
 impl Scrape {
+    /// Values that others know, each a family of its own; those that nobody knows are left out.
+    fn values(&self, encoder: &mut DescriptorEncoder<'_>, values: &[(&Family, Reading)]) -> fmt::Result {
+        for (table, reading) in values {
+            if let Some(value) = self.0.read(*reading) {
+                family(encoder, table, |out| out.encode_gauge(&value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one family, by the value of its label.
+    fn by_label(&self, out: &mut MetricEncoder<'_>, label: &str, values: &[(&str, Reading)]) -> fmt::Result {
+        values.iter().try_for_each(|(labelled, reading)| match self.0.read(*reading) {
+            Some(value) => out.encode_family(&[(label, *labelled)])?.encode_gauge(&value),
+            None => Ok(()),
+        })
+    }
+
+    /// The build, and what the process uses.
+    fn process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        family(encoder, &table::BUILD_INFO, |out| {
+            let (version, arch, os) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS);
+            out.encode_family(&[("version", version), ("arch", arch), ("os", os)])?.encode_gauge(&1)
+        })?;
+        if let Some(seconds) = self.0.read(Reading::ProcessCpu) {
+            family(encoder, &table::PROCESS_CPU, |out| out.encode_counter::<NoLabelSet, _, u64>(&seconds, None))?;
+        }
+        let values = [
+            (&table::PROCESS_RESIDENT, Reading::ProcessResident),
+            (&table::PROCESS_VIRTUAL, Reading::ProcessVirtual),
+            (&table::PROCESS_OPEN_FDS, Reading::ProcessOpenFiles),
+            (&table::PROCESS_MAX_FDS, Reading::ProcessMostFiles),
+            (&table::PROCESS_START, Reading::ProcessStart),
+        ];
+        self.values(encoder, &values)
+    }
+
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         family(encoder, &table::BYPASSED_REQUESTS, |out| {
             for (name, bypass) in self.0.bypasses() {
@@ -138,7 +179,8 @@ impl Scrape {
         })
     }
 
-    fn hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    /// Calls of hooks.
+    fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let hooks: Vec<_> = self.0.hooks().into_iter().map(|(name, hook)| (name, hook.calls.sums(), hook)).collect();
         family(encoder, &table::HOOK_CALLS, |out| {
             hooks.iter().try_for_each(|(name, sums, _)| by_outcome(out, &[("hook", name)], &HookOutcome::LABELS, sums))
@@ -160,6 +202,9 @@ impl Scrape {
         family(encoder, &table::HOOK_FAIL_OPEN, |out| {
             hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
         })?;
+        family(encoder, &table::HOOK_UNASKED, |out| {
+            hooks.iter().try_for_each(|(name, _, hook)| counter(out, &[("hook", name)], hook.unasked.load(Relaxed)))
+        })?;
         // Of these, too, only what has happened.
         family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
             hooks.iter().try_for_each(|(name, _, hook)| {
@@ -175,6 +220,12 @@ impl Scrape {
         family(encoder, &table::HOOK_DURATION, |out| {
             let ended = |outcome| outcome != HookOutcome::CANCELLED;
             hooks.iter().try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, ended))
+        })?;
+        family(encoder, &table::HOOK_TIMEOUT, |out| {
+            hooks.iter().try_for_each(|(name, _, hook)| match hook.timeout() {
+                Some(timeout) => out.encode_family(&[("hook", &**name)])?.encode_gauge(&timeout.as_secs_f64()),
+                None => Ok(()),
+            })
         })
     }
 }

@@ -2,11 +2,18 @@
 
 use std::{
     array,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 
-use super::{cells::Cells, throttle::Throttle};
+use super::{
+    cells::Cells,
+    recent::{Counts, LastFailure, Recent, RecentFailures},
+    throttle::Throttle,
+};
 
 /// How one hook call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +35,8 @@ impl HookOutcome {
     pub(super) const LABELS: [&'static str; 5] = ["allowed", "denied", "failed_open", "failed_closed", "cancelled"];
     /// Index of failed_open.
     pub(super) const OPEN: usize = 2;
+    /// Index of failed_closed.
+    pub(super) const CLOSED: usize = 3;
     /// Index of cancelled.
     pub(super) const CANCELLED: usize = 4;
 }
@@ -112,6 +121,14 @@ pub struct HookMetrics {
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
     /// By cause.
     pub(super) repeats: [AtomicU64; Repeat::ALL.len()],
+    /// Reviews that it was not asked about, as it passed no probe.
+    pub(super) unasked: AtomicU64,
+    /// The longest that one call may take, in nanoseconds; 0 while no hook of the name is in force.
+    timeout: AtomicU64,
+    /// The last failed call: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
+    last_failure: AtomicU64,
+    /// The counters a while ago. No call locks it.
+    recent: Mutex<Recent>,
     /// Log lines about its failures.
     told: Throttle,
     /// Log lines about what is dropped from its answers.
@@ -132,6 +149,10 @@ impl HookMetrics {
             failures: array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))),
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
             repeats: array::from_fn(|_| AtomicU64::new(0)),
+            unasked: AtomicU64::new(0),
+            timeout: AtomicU64::new(0),
+            last_failure: AtomicU64::new(0),
+            recent: Mutex::new(Recent::since(Instant::now())),
             told: Throttle::new(),
             dropped: Throttle::new(),
         }
@@ -148,7 +169,7 @@ impl HookMetrics {
             }
             HookOutcome::FailedClosed(kind) => {
                 self.failed(kind, 1);
-                3
+                HookOutcome::CLOSED
             }
             HookOutcome::Cancelled => HookOutcome::CANCELLED,
         };
@@ -158,6 +179,54 @@ impl HookMetrics {
     /// Audit annotations of an answer were left out.
     pub fn annotations_dropped(&self, cause: DroppedAnnotation, count: u64) {
         self.annotations_dropped[cause as usize].fetch_add(count, Relaxed);
+    }
+
+    /// A review meant it, and it was not asked: it is still being probed.
+    pub fn passed_unasked(&self) {
+        self.unasked.fetch_add(1, Relaxed);
+    }
+
+    /// No hook of this name is in force.
+    pub fn forget_timeout(&self) {
+        self.timeout.store(0, Relaxed);
+    }
+
+    /// A hook of this name is in force whose calls may take so long; of several the shortest counts.
+    pub fn set_timeout(&self, timeout: Duration) {
+        let (nanos, before) = (timeout.as_nanos() as u64, self.timeout.load(Relaxed));
+        self.timeout.store(if before == 0 { nanos } else { nanos.min(before) }, Relaxed);
+    }
+
+    /// The longest that one call may take; `None` while no hook of the name is in force.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        Some(self.timeout.load(Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+
+    /// Remembers what the counters are now, for [`HookMetrics::recent_failures`]. Not for the threads that call hooks.
+    pub fn sample(&self, now: Instant) {
+        let counts = self.counts();
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).sample(now, counts);
+    }
+
+    /// Calls that failed within the last minutes; `None` where none has.
+    pub fn recent_failures(&self, now: Instant) -> Option<RecentFailures> {
+        let last = self.last_failure.load(Relaxed);
+        if last == 0 {
+            return None;
+        }
+        let counts = self.counts();
+        let (over, grown) = self.recent.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts);
+        let kind = FAILURE_KINDS.get((last & 0xff) as usize).copied();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(last >> 8);
+        let last = kind.map(|kind| LastFailure { kind, at });
+        (grown.failed > 0).then_some(RecentFailures { failed: grown.failed, calls: grown.calls, over, last })
+    }
+
+    /// Calls that have ended with an answer or a failure.
+    fn counts(&self) -> Counts {
+        let sums = self.calls.sums();
+        let failed = sums.count(HookOutcome::OPEN) + sums.count(HookOutcome::CLOSED);
+        Counts { calls: (0..HookOutcome::CANCELLED).map(|outcome| sums.count(outcome)).sum(), failed }
     }
 
     /// It is called once more.
@@ -179,6 +248,8 @@ impl HookMetrics {
         let last = FAILURE_KINDS.len() - 1;
         let index = FAILURE_KINDS.iter().position(|known| *known == kind).unwrap_or(last);
         self.failures[index][policy].fetch_add(1, Relaxed);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.last_failure.store(now.as_secs() << 8 | index as u64, Relaxed);
     }
 }
 
@@ -186,6 +257,24 @@ impl HookMetrics {
 mod tests {
     use super::*;
     use crate::model::{CallFailure, Step, Unreachable};
+
+    #[test]
+    fn calls_that_failed_lately_are_told_with_the_last_one() {
+        let (metrics, now) = (HookMetrics::new(2), Instant::now());
+        metrics.record(0, HookOutcome::Allowed, Duration::ZERO);
+        assert_eq!(metrics.recent_failures(now), None);
+        metrics.record(1, HookOutcome::FailedOpen("connect"), Duration::ZERO);
+        metrics.record(0, HookOutcome::FailedClosed("timeout"), Duration::ZERO);
+        metrics.record(0, HookOutcome::Cancelled, Duration::ZERO);
+        let failures = metrics.recent_failures(now).unwrap();
+        let last = failures.last.unwrap();
+        assert_eq!((failures.failed, failures.calls, last.kind), (2, 3, "timeout"));
+        assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
+        for minute in 0..7 {
+            metrics.sample(now + Duration::from_secs(60 * minute));
+        }
+        assert_eq!(metrics.recent_failures(now + Duration::from_secs(420)), None, "no longer");
+    }
 
     #[test]
     fn every_kind_of_call_failure_has_its_label() {

@@ -133,6 +133,11 @@ impl Metrics {
         self.readings.set(reading, read);
     }
 
+    /// The counters of every hook.
+    pub fn hook_counters(&self) -> Vec<Arc<HookMetrics>> {
+        self.hooks.all().into_iter().map(|(_, counters)| counters).collect()
+    }
+
     pub(super) fn read(&self, reading: Reading) -> Option<f64> {
         self.readings.get(reading)
     }

@@ -13,6 +13,7 @@ mod metrics;
 mod named;
 mod outcome;
 mod reading;
+mod recent;
 pub mod table;
 mod throttle;
 
@@ -23,4 +24,5 @@ pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat};
 pub use metrics::Metrics;
 pub use outcome::{ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
+pub use recent::{LastFailure, RecentFailures, SAMPLE_EVERY};
 pub use throttle::Throttle;

@@ -45,21 +45,90 @@ pub enum Reading {
     NamespacesAge,
     /// Break-glass documents that are open.
     BreakGlassOpen,
+    /// Hooks in force.
+    Hooks,
+    /// Hooks that are asked where they are configured.
+    HooksActive,
+    /// Hooks that are asked although no probe has passed in time.
+    HooksUnproven,
+    /// Hooks that are asked at their former endpoint.
+    HooksMoving,
+    /// Hooks that are not asked before a probe has passed.
+    HooksProbing,
+    /// Hooks that are asked no more, but by reviews under way.
+    HooksDraining,
     /// Hooks that are configured and not asked.
     HooksUnasked,
     /// Hooks that have passed no probe in time.
     HooksOverdue,
+    /// Processor time that the process has used, in seconds.
+    ProcessCpu,
+    /// Memory of the process in use, in bytes.
+    ProcessResident,
+    /// Address space of the process, in bytes.
+    ProcessVirtual,
+    /// Open files.
+    ProcessOpenFiles,
+    /// The most files that may be open.
+    ProcessMostFiles,
+    /// When the process was started, in seconds since 1970.
+    ProcessStart,
 }
 
 /// How many there are.
-const READINGS: usize = Reading::HooksOverdue as usize + 1;
+const READINGS: usize = Reading::ProcessStart as usize + 1;
+
+impl Reading {
+    /// All of them.
+    pub const ALL: [Self; READINGS] = [
+        Self::InflightRequests,
+        Self::HeldForReviews,
+        Self::HeldForAnswers,
+        Self::HeldForQueues,
+        Self::HeldForVerdicts,
+        Self::MemoryLimit,
+        Self::OpenConnections,
+        Self::HookConnections,
+        Self::HookConnectionsLimit,
+        Self::ConfigAge,
+        Self::ConfigGeneration,
+        Self::ConfigRejected,
+        Self::DocumentsHeldBack,
+        Self::DocumentsLeftOut,
+        Self::ConfigFromLastGood,
+        Self::LastGoodUnwritten,
+        Self::AuditLost,
+        Self::Namespaces,
+        Self::NamespacesAge,
+        Self::BreakGlassOpen,
+        Self::Hooks,
+        Self::HooksActive,
+        Self::HooksUnproven,
+        Self::HooksMoving,
+        Self::HooksProbing,
+        Self::HooksDraining,
+        Self::HooksUnasked,
+        Self::HooksOverdue,
+        Self::ProcessCpu,
+        Self::ProcessResident,
+        Self::ProcessVirtual,
+        Self::ProcessOpenFiles,
+        Self::ProcessMostFiles,
+        Self::ProcessStart,
+    ];
+}
 
 /// Reads a value; `None` leaves the metric out.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 
 /// Who knows which value.
-#[derive(Default)]
 pub(super) struct Readings(Mutex<[Option<Read>; READINGS]>);
+
+impl Default for Readings {
+    fn default() -> Self {
+        Self(Mutex::new(std::array::from_fn(|_| None)))
+    }
+}
 
 impl Readings {
     /// Who knows a value; the last one to say so counts.

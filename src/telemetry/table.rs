@@ -70,12 +70,16 @@ families! {
         "Calls without a usable answer, by what went wrong and the policy that decided (Ignore lets the write pass, Fail does not).";
     HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook"]
         "Reviews that passed although this hook did not answer.";
+    HOOK_UNASKED = Counter "gatepost_hook_unasked_total" ["hook"]
+        "Reviews that meant this hook and were decided without it, as it is still being probed.";
     HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "cause"]
         "Calls of a hook that were made anew about the same review: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was made.";
     HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "cause"]
         "Audit annotations of a hook's answers that are left out: key (no qualified name), value (the key has another value already) or limit (beyond 1,000, or 256 KiB, of one answer).";
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
         "Duration of a hook's calls; cancelled calls are left out.";
+    HOOK_TIMEOUT = Gauge "gatepost_hook_timeout_seconds" ["hook"]
+        "The longest that one call of the hook may take, of namesakes the shortest; absent while no hook of that name is in force.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Times that the task which carries a worker's calls to a hook panicked and was started anew; each is a bug in gatepost.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
@@ -86,6 +90,10 @@ families! {
         "Object bytes copied in user space after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
         "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
+    HOOKS = Gauge "gatepost_hooks" []
+        "Hooks in force, asked or not.";
+    HOOKS_BY_STATE = Gauge "gatepost_hooks_by_state" ["state"]
+        "Hooks by where they stand in rotation: active (asked), unproven (asked although no probe has passed in time), moving (asked at the former endpoint until the new one passes its probe), probing (not asked before a probe has passed), and draining (no longer in force, and asked by reviews under way only).";
     HOOKS_UNASKED = Gauge "gatepost_hooks_unasked" []
         "Hooks that are configured and not asked, as their endpoints have passed no probe yet.";
     HOOKS_OVERDUE = Gauge "gatepost_hooks_overdue" []
@@ -121,7 +129,7 @@ families! {
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" ["purpose"]
         "Bytes held in the memory budget, by what for: reviews being read or decided, hooks' answers, queues towards hooks of calls that nobody waits for any more, and verdicts that their callers have not read yet.";
     CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]
-        "Reads of the configuration since the start: unchanged, changed, held_back (changed, but for documents that cannot be served), unconfirmed (enforces less, and waits for a second equal read), rejected as invalid, or failed_ and why.";
+        "Reads of the configuration since the start: unchanged, changed, held_back (changed, but for documents that cannot be served), unconfirmed (enforces less, and waits for a second read that lets the same go), rejected as invalid, or failed_ and why.";
     CONFIG_READ_DURATION = Histogram "gatepost_config_read_duration_seconds" []
         "Duration of the reads that did not fail.";
     TLS_RELOADS = Counter "gatepost_tls_reloads_total" ["outcome"]
@@ -130,6 +138,20 @@ families! {
         "Time until a certificate ends, negative afterwards: our own (server), the callers' authority (client-ca), and what the configuration holds for a hook (hook:<name>).";
     AUDIT_LOST = Counter "gatepost_audit_lost_total" []
         "Audit lines that were not written because the queue was full or the write failed.";
+    BUILD_INFO = Gauge "gatepost_build_info" ["version", "arch", "os"]
+        "Always 1; the labels say which build of Gatepost this is.";
+    PROCESS_CPU = Counter "process_cpu_seconds_total" []
+        "Processor time that the process has used, in user and system mode.";
+    PROCESS_RESIDENT = Gauge "process_resident_memory_bytes" []
+        "Memory of the process that is in use.";
+    PROCESS_VIRTUAL = Gauge "process_virtual_memory_bytes" []
+        "Address space of the process.";
+    PROCESS_OPEN_FDS = Gauge "process_open_fds" []
+        "Files that the process has open, connections included.";
+    PROCESS_MAX_FDS = Gauge "process_max_fds" []
+        "The most files that the process may have open.";
+    PROCESS_START = Gauge "process_start_time_seconds" []
+        "When the process was started, in seconds since 1970.";
     LOG_LOST = Counter "gatepost_log_lost_total" []
         "Log lines that were not written because stderr did not take them.";
 }

@@ -25,7 +25,15 @@ fn what_was_recorded_is_exposed() {
     hook.record(1, HookOutcome::FailedOpen("timeout"), Duration::from_millis(100));
     hook.record(1, HookOutcome::Cancelled, Duration::from_millis(900));
     metrics.hook(&"a\"b".into()).record(0, HookOutcome::FailedClosed("never heard of"), Duration::ZERO);
+    hook.passed_unasked();
+    [3, 2, 4].into_iter().for_each(|seconds| hook.set_timeout(Duration::from_secs(seconds)));
+    metrics.hook(&"gone".into()).set_timeout(Duration::from_secs(1));
+    metrics.hook(&"gone".into()).forget_timeout();
+    metrics.observe(Reading::HooksProbing, || Some(3.0));
+    metrics.observe(Reading::ProcessCpu, || Some(0.25));
     let text = metrics.render().expect("text");
+    let build = format!("gatepost_build_info{{version=\"{}\",", env!("CARGO_PKG_VERSION"));
+    assert!(text.contains(&build), "{text}");
     for (sample, expected) in [
         ("gatepost_requests_total{outcome=\"allowed\"}", "2"),
         ("gatepost_requests_total{outcome=\"stale\"}", "1"),
@@ -50,10 +58,15 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"other\",policy=\"Fail\"}", "1"),
         ("gatepost_hook_fail_open_total{hook=\"a\\\"b\"}", "1"),
         ("gatepost_hook_duration_seconds_count{hook=\"a\\\"b\"}", "2"),
+        ("gatepost_hook_unasked_total{hook=\"a\\\"b\"}", "1"),
+        ("gatepost_hooks_by_state{state=\"probing\"}", "3.0"),
+        ("gatepost_hook_timeout_seconds{hook=\"a\\\"b\"}", "2.0"),
         ("gatepost_audit_lost_total", "0"),
+        ("process_cpu_seconds_total", "0.25"),
     ] {
         assert_eq!(value(&text, sample).as_deref(), Some(expected), "{sample} in\n{text}");
     }
+    assert_eq!(value(&text, "gatepost_hook_timeout_seconds{hook=\"gone\"}"), None);
     assert_eq!(value(&text, "gatepost_config_age_seconds"), None, "nobody knows it yet");
     assert!(text.ends_with("# EOF\n"));
 }
@@ -61,30 +74,7 @@ fn what_was_recorded_is_exposed() {
 #[test]
 fn every_family_of_the_table_is_exposed_and_no_other() {
     let metrics = Arc::new(Metrics::new(1));
-    for reading in [
-        Reading::InflightRequests,
-        Reading::HeldForReviews,
-        Reading::HeldForAnswers,
-        Reading::HeldForQueues,
-        Reading::HeldForVerdicts,
-        Reading::MemoryLimit,
-        Reading::OpenConnections,
-        Reading::HookConnections,
-        Reading::HookConnectionsLimit,
-        Reading::ConfigAge,
-        Reading::ConfigGeneration,
-        Reading::ConfigRejected,
-        Reading::DocumentsHeldBack,
-        Reading::DocumentsLeftOut,
-        Reading::ConfigFromLastGood,
-        Reading::LastGoodUnwritten,
-        Reading::AuditLost,
-        Reading::Namespaces,
-        Reading::NamespacesAge,
-        Reading::BreakGlassOpen,
-        Reading::HooksUnasked,
-        Reading::HooksOverdue,
-    ] {
+    for reading in Reading::ALL {
         metrics.observe(reading, || Some(1.0));
     }
     let text = metrics.render().expect("text");

@@ -1,0 +1,30 @@
+//! HookState: where a hook stands, in one word for operators: metrics and `status` use the same.
+
+use super::{LiveHook, Rotation};
+
+/// Where a hook stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HookState {
+    /// Asked where it is configured.
+    Active,
+    /// Asked, although its endpoint has passed no probe in time.
+    Unproven,
+    /// Asked at its former endpoint, until the new one has passed a probe.
+    Moving,
+    /// Not asked before a probe has passed.
+    Probing,
+    /// No longer in force; asked by reviews under way only.
+    Draining,
+}
+
+impl HookState {
+    /// Of a hook in force.
+    pub fn of(live: &LiveHook) -> Self {
+        match &live.rotation {
+            Rotation::Probing { .. } => Self::Probing,
+            _ if live.replacing.is_some() => Self::Moving,
+            _ if live.overdue.is_some() => Self::Unproven,
+            _ => Self::Active,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Recent: how a hook's calls went over the last minutes.
+//!
+//! Counters only grow; whoever wants to know what fails now needs to know what they were a while ago. They are sampled
+//! beside the calls, so that a call pays for none of it.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant, SystemTime},
+};
+
+/// Time between two samples.
+pub const SAMPLE_EVERY: Duration = Duration::from_secs(30);
+/// Calls that ended longer ago no longer count as recent.
+const WINDOW: Duration = Duration::from_secs(5 * 60);
+
+/// Counters as they were at times, the oldest first, none of them older than is needed.
+#[derive(Debug)]
+pub(super) struct Recent(VecDeque<Sample>);
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Instant,
+    counts: Counts,
+}
+
+/// Calls that have ended, and those of them that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) calls: u64,
+    pub(super) failed: u64,
+}
+
+/// Calls of a hook that failed lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentFailures {
+    /// How many.
+    pub failed: u64,
+    /// Calls that ended in that time, those that failed included.
+    pub calls: u64,
+    /// How far back that reaches.
+    pub over: Duration,
+    /// The last one, where it is known.
+    pub last: Option<LastFailure>,
+}
+
+/// The last call of a hook that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastFailure {
+    /// In what way, as `gatepost_hook_call_failures_total` names it.
+    pub kind: &'static str,
+    /// When, to the second.
+    pub at: SystemTime,
+}
+
+impl Recent {
+    /// Nothing was counted before.
+    pub(super) fn since(at: Instant) -> Self {
+        Self(VecDeque::from([Sample { at, counts: Counts::default() }]))
+    }
+
+    /// The counters are this now.
+    pub(super) fn sample(&mut self, at: Instant, counts: Counts) {
+        if self.0.back().is_some_and(|last| at.saturating_duration_since(last.at) < SAMPLE_EVERY / 2) {
+            return;
+        }
+        self.0.push_back(Sample { at, counts });
+        // One that is older than the window is kept: what happened since is counted from there.
+        while self.0.get(1).is_some_and(|next| at.saturating_duration_since(next.at) >= WINDOW) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Time since the oldest sample, and what was counted since.
+    pub(super) fn grown(&self, now: Instant, counts: Counts) -> (Duration, Counts) {
+        let recent = |sample: &&Sample| now.saturating_duration_since(sample.at) <= WINDOW + SAMPLE_EVERY;
+        let Some(from) = self.0.iter().find(recent).or(self.0.back()) else { return (Duration::ZERO, counts) };
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        let grown =
+            Counts { calls: since(counts.calls, from.counts.calls), failed: since(counts.failed, from.counts.failed) };
+        (now.saturating_duration_since(from.at), grown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recent_is_what_was_counted_within_the_last_minutes() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let counts = |calls, failed| Counts { calls, failed };
+        let mut recent = Recent::since(start);
+        assert_eq!(recent.grown(at(10), counts(4, 1)), (Duration::from_secs(10), counts(4, 1)), "from the beginning");
+        for minute in 1..=20_u64 {
+            for half in [0, 30] {
+                // One call a second, and the first ten minutes of them fail.
+                let second = minute * 60 + half;
+                recent.sample(at(second), counts(second, second.min(600)));
+            }
+            assert!(recent.0.len() <= 12, "{}", recent.0.len());
+        }
+        assert_eq!(recent.grown(at(1230), counts(1230, 600)), (Duration::from_secs(300), counts(300, 0)));
+        assert_eq!(recent.grown(at(1235), counts(1240, 605)), (Duration::from_secs(305), counts(310, 5)));
+        let (over, _) = recent.grown(at(100_000), counts(1, 1));
+        assert!(over > WINDOW, "a machine that has slept has no sample of late: {over:?}");
+    }
+}
