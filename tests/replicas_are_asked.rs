@@ -68,6 +68,14 @@ async fn status_shows_every_replica_and_ends_badly_when_one_is_silent() {
     assert_eq!((code, reports.len(), &*reports[0].replica), (Some(0), 1, "a"));
     assert_eq!((&*reports[0].hooks[0].name, reports[0].hooks[0].state), (HOOK, Standing::Active));
 
+    // The same address twice is one replica, however it is written; so are two addresses that lead to one.
+    let again =
+        [a.running.addresses.admin.to_string(), format!("http://localhost:{}", a.running.addresses.admin.port())];
+    let twice = ["status", "--admin", &again[0], "--admin", &again[1], "--json", "--expect", "2"];
+    let (code, text, stderr) = gatepost(&twice, &[&a]).await;
+    let reports: Vec<Report> = serde_json::from_str(&text).expect("reports");
+    assert_eq!((code, reports.len(), &*stderr), (Some(1), 1, "gatepost: 1 replicas are alive; expected: 2\n"));
+
     let silent = b.running.addresses.admin;
     spawn_blocking(move || b.running.stop()).await.expect("stopped");
     let (code, table, stderr) = gatepost(&["status", "--admin", &silent.to_string()], &[&a]).await;
@@ -209,7 +217,8 @@ async fn a_hook_that_is_probed_tells_at_which_step_it_fails() {
     assert_eq!(code, Some(0));
     assert!(
         table.contains("1 Probing\n")
-            && table.contains(&format!("a: {HOOK} is not asked; probing grpc://{free} since")),
+            && table
+                .contains(&format!("a: UNASKED {HOOK}: not asked until grpc://{free} passes a probe; none has since")),
         "{table}"
     );
     assert!(table.contains("(step: connect)"), "{table}");

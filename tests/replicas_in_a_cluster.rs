@@ -71,6 +71,8 @@ impl Trial {
             since: "2026-01-01T00:00:00Z".to_owned(),
             reason: None,
             overdue: None,
+            unproven_since: None,
+            failures: None,
         };
         let report = Report {
             replica: name.to_owned(),
@@ -84,6 +86,9 @@ impl Trial {
             age_seconds: Some(0.1),
             stale: false,
             stopping: false,
+            break_glass: Vec::new(),
+            bypasses: Vec::new(),
+            bypasses_left_out: 0,
             rejected: None,
             from_last_good: None,
             read_failure: None,

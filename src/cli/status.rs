@@ -12,6 +12,7 @@ use crate::{
 };
 
 mod table;
+mod urgent;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,8 +37,9 @@ Exit codes:
 
 /// Show what each replica has in force, or wait until all have a revision
 ///
-/// A replica without a fresh configuration refuses every review. One that rejects the newest configuration keeps the
-/// last good one; its problems are shown below the table.
+/// Above the table stands what matters in an incident, the worst first: break-glass that is open and until when, reads
+/// that fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
+/// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the table.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Status {

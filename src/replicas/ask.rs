@@ -1,6 +1,6 @@
 //! Asking a replica at its admin address.
 
-use std::{fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -125,9 +125,15 @@ impl AdminUrl {
     }
 }
 
-/// Asks all of them at once.
+/// Asks all of them at once. A replica counts once, also where an address is given twice or two lead to it.
 pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) -> Seen {
-    let asked = places.iter().map(|place| async move { (place, place.report(ca, within).await) });
+    let mut distinct: Vec<&AdminUrl> = Vec::new();
+    places.iter().for_each(|place| {
+        if !distinct.contains(&place) {
+            distinct.push(place);
+        }
+    });
+    let asked = distinct.into_iter().map(|place| async move { (place, place.report(ca, within).await) });
     let mut seen = Seen::default();
     for (place, answer) in futures_util::future::join_all(asked).await {
         match answer {
@@ -135,6 +141,9 @@ pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) 
             Err(why) => seen.silent.push(Silent { place: place.to_string(), why }),
         }
     }
+    let mut instances = HashSet::new();
+    // Replicas of an older version do not say which run of theirs this is.
+    seen.reports.retain(|report| report.instance.is_empty() || instances.insert(report.instance.clone()));
     seen.reports.sort_by(|a, b| a.replica.cmp(&b.replica));
     seen
 }

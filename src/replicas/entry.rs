@@ -101,6 +101,8 @@ impl<'a> Shares<'a> {
             held: held.map(|held| stays(held)),
             held_since: held.map(|held| held.since.clone()),
             others_held: Some(others_held).filter(|held| !held.is_empty()),
+            break_glass: Some(report.break_glass.clone()).filter(|open| first && !open.is_empty()),
+            bypasses: Some(report.bypasses.clone()).filter(|bypasses| first && !bypasses.is_empty()),
             from_last_good: report.from_last_good.clone(),
             rejected_revision: rejected.map(|rejected| rejected.revision.clone()),
             rejected_since: rejected.map(|rejected| rejected.since.clone()),
@@ -161,6 +163,8 @@ fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> 
         since: Some(hook.since.clone()),
         reason: hook.reason.clone(),
         overdue: hook.overdue.clone(),
+        unproven_since: hook.unproven_since.clone(),
+        failures: hook.failures.clone(),
     })
 }
 
@@ -236,6 +240,8 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         own.into_iter().chain(others)
     });
     let held: Vec<_> = held.collect();
+    let break_glass = live.iter().find_map(|entry| entry.break_glass.clone()).unwrap_or_default();
+    let bypasses = live.iter().find_map(|entry| entry.bypasses.clone()).unwrap_or_default();
     let rejected = rejecting.first().map(|entry| Rejected {
         revision: entry.rejected_revision.clone().unwrap_or_default(),
         since: entry.rejected_since.clone().unwrap_or_default(),
@@ -256,6 +262,9 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         age_seconds: oldest.age_seconds,
         stale: live.iter().any(|entry| entry.stale != Some(false)),
         stopping: live.iter().any(|entry| entry.stopping == Some(true)),
+        break_glass,
+        bypasses,
+        bypasses_left_out: 0,
         rejected,
         from_last_good: oldest.from_last_good.clone(),
         read_failure: None,
@@ -287,6 +296,8 @@ fn hook_report(hook: &HookStatus, object: &str) -> HookReport {
         since: hook.since.clone().unwrap_or_default(),
         reason: hook.reason.clone(),
         overdue: hook.overdue.clone(),
+        unproven_since: hook.unproven_since.clone(),
+        failures: hook.failures.clone(),
     }
 }
 

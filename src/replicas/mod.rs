@@ -9,6 +9,7 @@
 
 pub mod ask;
 mod entry;
+mod exceptions;
 pub mod objects;
 pub mod place;
 pub mod publisher;

@@ -101,17 +101,21 @@ struct Mark {
     departed: Arc<Vec<Departed>>,
     stale: bool,
     stopping: bool,
+    /// Documents that are open.
+    open: Vec<Arc<str>>,
 }
 
 impl Mark {
     fn of(current: &Current) -> Self {
+        let now = Instant::now().into_std();
         Self {
             generation: current.load().number,
             rejected: current.rejected(),
             cannot_read: current.failed_read().map(|failed| failed.error.clone()),
             departed: current.departed(),
-            stale: !current.is_fresh(Instant::now().into_std()),
+            stale: !current.is_fresh(now),
             stopping: current.is_draining(),
+            open: current.break_glass().open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
         }
     }
 }
@@ -123,6 +127,7 @@ impl PartialEq for Mark {
             && self.cannot_read == other.cannot_read
             && same(self.rejected.as_ref(), other.rejected.as_ref())
             && Arc::ptr_eq(&self.departed, &other.departed)
+            && self.open == other.open
     }
 }
 

@@ -4,10 +4,12 @@ use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
+use super::{Replica, exceptions};
 use crate::{
     live::{Current, Departed, Generation, LiveHook, Rejection, Rotation},
     model::Revision,
+    snapshot::schema::status::{BypassInForce, CallFailures, OpenGlass},
+    telemetry::RecentFailures,
 };
 
 /// Problems told of a rejected configuration; `/configz` has all of them.
@@ -46,6 +48,15 @@ pub struct Report {
     /// It has been told to stop.
     #[serde(default)]
     pub stopping: bool,
+    /// Break-glass documents that are open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub break_glass: Vec<OpenGlass>,
+    /// Bypass rules in force, the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bypasses: Vec<BypassInForce>,
+    /// Bypass rules that there was no room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bypasses_left_out: usize,
     /// The newest configuration, where that was rejected.
     #[serde(default)]
     pub rejected: Option<Rejected>,
@@ -159,6 +170,12 @@ pub struct HookReport {
     /// It has passed no probe in time, and what that means.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdue: Option<String>,
+    /// Since when its endpoint, or the one that it moves to, is probed without success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven_since: Option<String>,
+    /// Its calls that failed lately, where any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Option<CallFailures>,
 }
 
 impl Report {
@@ -170,10 +187,11 @@ impl Report {
         let rejection = current.rejected();
         let generation = current.load();
         let departed = current.departed();
-        let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live));
+        let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
         let mut hooks: Vec<_> = live.chain(departed.iter().map(gone)).collect();
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
         hooks.truncate(most_hooks);
+        let (bypasses, bypasses_left_out) = exceptions::bypasses(&generation.snapshot);
         Self {
             replica: replica.name().to_owned(),
             instance: replica.instance().to_owned(),
@@ -186,6 +204,9 @@ impl Report {
             age_seconds: age.map(|age| age.as_secs_f64()),
             stale,
             stopping: current.is_draining(),
+            break_glass: exceptions::open(current.break_glass(), (now, clock)),
+            bypasses,
+            bypasses_left_out,
             rejected: rejection.as_deref().map(|rejection| rejected(rejection, most_hooks)),
             from_last_good: current.last_good().and_then(|state| {
                 let in_use = state.in_use.as_ref()?;
@@ -210,11 +231,13 @@ impl Report {
     }
 }
 
-fn in_force(generation: &Generation, index: u32, live: &LiveHook) -> HookReport {
+fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) -> HookReport {
     let configuration = generation.snapshot.origin(index).map(|origin| origin.configuration.to_string());
     let moving = live.replacing.as_ref();
     let failed = moving.and_then(|moving| moving.last_failure.as_ref()).map(ToString::to_string);
     let unproven = || live.overdue.as_ref()?.last_failure.as_ref().map(ToString::to_string);
+    let began = moving.map_or_else(|| live.rotation.since(), |moving| moving.since);
+    let since = live.overdue.as_ref().map_or(began, |overdue| overdue.since);
     HookReport {
         name: live.hook.name.to_string(),
         id: live.hook.id.to_string(),
@@ -225,6 +248,18 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook) -> HookReport 
         since: time(live.rotation.since()),
         reason: failed.or_else(unproven).or_else(|| live.rotation.reason()).map(|reason| short(&reason)),
         overdue: live.overdue_means().map(str::to_owned),
+        unproven_since: (!live.is_in_place()).then(|| time(since)),
+        failures: live.metrics.recent_failures(now).map(|failures| call_failures(&failures)),
+    }
+}
+
+fn call_failures(failures: &RecentFailures) -> CallFailures {
+    CallFailures {
+        failed: failures.failed,
+        calls: failures.calls,
+        seconds: failures.over.as_secs(),
+        kind: failures.last.map(|last| last.kind.to_owned()),
+        last: failures.last.map(|last| time(last.at)),
     }
 }
 
@@ -239,6 +274,8 @@ fn gone(departed: &Departed) -> HookReport {
         since: time(departed.rotation.since()),
         reason: departed.rotation.reason(),
         overdue: None,
+        unproven_since: None,
+        failures: None,
     }
 }
 
@@ -268,12 +305,12 @@ fn rejected(rejection: &Rejection, most: usize) -> Rejected {
     }
 }
 
-fn time(time: SystemTime) -> String {
+pub(super) fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// The beginning of a text that others wrote.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),

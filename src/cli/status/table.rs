@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::urgent;
 use crate::replicas::{HookReport, Report, Seen, Standing};
 
 const HEAD: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
@@ -9,8 +10,16 @@ const HEAD: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE",
 /// Documents that are held back, a line each.
 const MOST_HELD: usize = 20;
 
-/// One line for each replica, then what asks for attention.
+/// Lines about what is urgent, then a line for each replica, then what else asks for attention.
 pub(super) fn table(seen: &Seen) -> String {
+    let mut text = String::new();
+    for line in urgent::lines(&seen.reports) {
+        text += &line;
+        text.push('\n');
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
     let rows: Vec<_> = std::iter::once(HEAD.map(str::to_owned)).chain(seen.reports.iter().map(row)).collect();
     let mut widths = [0; HEAD.len()];
     for row in &rows {
@@ -18,7 +27,6 @@ pub(super) fn table(seen: &Seen) -> String {
             *width = cell.chars().count().max(*width);
         }
     }
-    let mut text = String::new();
     for row in &rows {
         let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text += cells.join("  ").trim_end();
@@ -50,35 +58,47 @@ fn state(report: &Report) -> &'static str {
     match report {
         Report { stopping: true, .. } => "stopping",
         Report { contested: true, .. } => "name taken twice",
+        Report { break_glass, .. } if break_glass.iter().any(|glass| glass.hooks.is_none()) => "open",
         Report { generation: 0, .. } => "no configuration",
         Report { stale: true, .. } => "stale",
+        Report { break_glass, .. } if !break_glass.is_empty() => "partly open",
         Report { rejected: Some(rejected), .. } if rejected.is_whole() => "rejecting",
         Report { rejected: Some(_), .. } => "holding back",
         Report { read_failure: Some(_), .. } => "cannot read",
         Report { from_last_good: Some(_), .. } => "from disk",
+        Report { hooks, .. } if hooks.iter().any(|hook| hook.failures.is_some()) => "failing",
         Report { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
         _ => "ok",
     }
 }
 
-/// How many stand where, such as `12 Active, 1 Probing`.
+/// How many stand where, such as `12 Active, 1 Probing`. Active are those that nothing is known against.
 fn hooks(hooks: &[HookReport]) -> String {
-    let mut counts = BTreeMap::<Standing, usize>::new();
-    for hook in hooks.iter().filter(|hook| hook.state != Standing::Gone) {
-        *counts.entry(hook.state).or_default() += 1;
+    let mut counts = BTreeMap::<(bool, &str), usize>::new();
+    for word in hooks.iter().filter_map(word) {
+        *counts.entry((word != "Active", word)).or_default() += 1;
     }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|(state, _)| *state != Standing::Active);
-    let told: Vec<_> = counts.into_iter().map(|(state, count)| format!("{count} {state:?}")).collect();
+    let told: Vec<_> = counts.into_iter().map(|((_, word), count)| format!("{count} {word}")).collect();
     if told.is_empty() { "none".to_owned() } else { told.join(", ") }
 }
 
-/// What should be looked into, a line each.
+/// The worst that is true of a hook; `None` where there is nothing left of it.
+fn word(hook: &HookReport) -> Option<&'static str> {
+    Some(match hook.state {
+        Standing::Gone => return None,
+        Standing::Probing => "Probing",
+        Standing::Draining => "Draining",
+        Standing::Unknown => "Unknown",
+        Standing::Active if hook.failures.is_some() => "Failing",
+        Standing::Active if hook.moves_to.is_some() => "Moving",
+        Standing::Active if hook.overdue.is_some() => "Unproven",
+        Standing::Active => "Active",
+    })
+}
+
+/// What else should be looked into, a line each.
 fn attention(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(failure) = &report.read_failure {
-        lines.push(format!("cannot read the configuration since {}: {}", failure.since, failure.what));
-    }
     if let Some(from) = &report.from_last_good {
         lines.push(format!("uses the last good configuration on its disk, {from}"));
     }
@@ -100,23 +120,8 @@ fn attention(report: &Report) -> Vec<String> {
             lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
         }
     }
-    for hook in &report.hooks {
-        if let Some(overdue) = &hook.overdue {
-            lines.push(format!("{} has passed no probe in time: {overdue}", hook.name));
-        }
-        let why = hook.reason.as_deref().unwrap_or("no probe has ended yet");
-        match (&hook.moves_to, hook.state) {
-            (Some(place), _) => lines.push(format!(
-                "{} is asked at {} until {place} passes its probe, since {}: {why}",
-                hook.name, hook.endpoint, hook.since
-            )),
-            (None, Standing::Probing) => {
-                lines.push(format!("{} is not asked; probing {} since {}: {why}", hook.name, hook.endpoint, hook.since))
-            }
-            (None, Standing::Draining) => lines.push(format!("{} is draining since {}", hook.name, hook.since)),
-            _ => {}
-        }
-    }
+    let draining = report.hooks.iter().filter(|hook| hook.state == Standing::Draining);
+    lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines
 }
 
@@ -125,7 +130,11 @@ mod tests {
     use std::time::{Instant, SystemTime};
 
     use super::*;
-    use crate::{live::Current, replicas::Replica};
+    use crate::{
+        live::Current,
+        replicas::Replica,
+        snapshot::schema::status::{BypassInForce, CallFailures, OpenGlass},
+    };
 
     fn hook(name: &str, state: Standing) -> HookReport {
         HookReport {
@@ -138,34 +147,116 @@ mod tests {
             since: "2026-01-01T00:00:00Z".to_owned(),
             reason: Some("refused (step: connect)".to_owned()),
             overdue: None,
+            unproven_since: None,
+            failures: None,
         }
+    }
+
+    fn report(replica: &str, hooks: Vec<HookReport>) -> Report {
+        let now = Instant::now();
+        let current = Current::new(now);
+        let fresh = Report::of(&current, &Replica::new(replica), (now, SystemTime::UNIX_EPOCH), 1);
+        let (revision, observed, age_seconds) = ("17".to_owned(), Some(21), Some(0.44));
+        Report { generation: 3, revision, observed, age_seconds, stale: false, hooks, ..fresh }
+    }
+
+    fn lines(reports: Vec<Report>) -> Vec<String> {
+        table(&Seen { reports, silent: Vec::new() }).lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn a_line_a_replica_and_a_line_for_what_asks_for_attention() {
         let now = Instant::now();
-        let current = Current::new(now);
-        let fresh = Report::of(&current, &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
-        let mut report = Report { replica: "a".to_owned(), generation: 3, revision: "17".to_owned(), ..fresh.clone() };
-        (report.observed, report.age_seconds, report.stale) = (Some(21), Some(0.44), false);
-        let overdue = |hook| HookReport { overdue: Some("it is not asked".to_owned()), ..hook };
-        report.hooks = vec![
-            overdue(hook("p", Standing::Probing)),
+        let fresh = Report::of(&Current::new(now), &Replica::new("b"), (now, SystemTime::UNIX_EPOCH), 1);
+        let hooks = vec![
+            HookReport {
+                overdue: Some("it is not asked".to_owned()),
+                unproven_since: Some("2025-12-31T00:00:00Z".to_owned()),
+                ..hook("p", Standing::Probing)
+            },
             hook("q", Standing::Active),
             hook("r", Standing::Active),
             hook("s", Standing::Gone),
+            hook("t", Standing::Draining),
         ];
-        let text = table(&Seen { reports: vec![report, fresh], silent: Vec::new() });
-        let lines: Vec<_> = text.lines().collect();
         assert_eq!(
-            lines,
+            lines(vec![report("a", hooks), fresh]),
             [
+                "a: UNASKED p: not asked until grpc://h:1 passes a probe; none has since 2025-12-31T00:00:00Z: \
+                 refused (step: connect); overdue: it is not asked",
+                "",
                 "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
-                "a        3           17        21        0.4s  degraded          2 Active, 1 Probing",
+                "a        3           17        21        0.4s  degraded          2 Active, 1 Draining, 1 Probing",
                 "b        0           -         -         -     no configuration  none",
-                "a: p has passed no probe in time: it is not asked",
-                "a: p is not asked; probing grpc://h:1 since 2026-01-01T00:00:00Z: refused (step: connect)",
+                "a: t is draining since 2026-01-01T00:00:00Z",
             ]
         );
+    }
+
+    #[test]
+    fn what_matters_most_comes_first_and_is_said_once_of_all_replicas() {
+        let failures = CallFailures {
+            failed: 12,
+            calls: 40,
+            seconds: 300,
+            kind: Some("timeout".to_owned()),
+            last: Some("2026-01-01T00:10:00Z".to_owned()),
+        };
+        let hooks = || {
+            vec![
+                HookReport {
+                    overdue: Some("it is asked unproven, and its failure policy decides".to_owned()),
+                    unproven_since: Some("2026-01-01T00:00:05Z".to_owned()),
+                    ..hook("enforced", Standing::Active)
+                },
+                HookReport {
+                    moves_to: Some("grpc://h:2".to_owned()),
+                    unproven_since: Some("2026-01-01T00:00:06Z".to_owned()),
+                    ..hook("moves", Standing::Active)
+                },
+                HookReport { failures: Some(failures.clone()), ..hook("fails", Standing::Active) },
+                HookReport { reason: None, ..hook("fine", Standing::Active) },
+            ]
+        };
+        let glass = OpenGlass {
+            name: "night".to_owned(),
+            hooks: None,
+            until: "2026-01-01T00:15:00Z".to_owned(),
+            reason: "INC-4711".to_owned(),
+            by: Some("ann".to_owned()),
+        };
+        let bypass = BypassInForce {
+            name: "ci".to_owned(),
+            effect: "Skip".to_owned(),
+            hooks: None,
+            scope: "namespaces ci".to_owned(),
+            reason: "builds".to_owned(),
+        };
+        let of = |replica: &str| Report {
+            break_glass: vec![glass.clone()],
+            bypasses: vec![bypass.clone()],
+            ..report(replica, hooks())
+        };
+        let other = Report {
+            break_glass: vec![OpenGlass { hooks: Some(vec!["fine".to_owned()]), ..glass.clone() }],
+            ..report("c", Vec::new())
+        };
+        let told = lines(vec![of("a"), of("b"), other]);
+        assert_eq!(
+            told.get(..7).unwrap(),
+            [
+                "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is asked; INC-4711 (by ann)",
+                "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
+                "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout",
+                "a, b: UNPROVEN enforced: asked, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
+                 refused (step: connect); overdue: it is asked unproven, and its failure policy decides",
+                "a, b: UNPROVEN moves: asked at grpc://h:1 until grpc://h:2 passes a probe; none has since \
+                 2026-01-01T00:00:06Z: refused (step: connect)",
+                "a, b: BYPASS ci: Skip of all hooks for namespaces ci, as long as the rule is configured; builds",
+                "",
+            ]
+        );
+        assert!(told[8].ends_with("open         1 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", told[8]);
+        assert!(told[10].contains("partly open"), "{}", told[10]);
     }
 }

@@ -19,6 +19,8 @@ fn hook(configuration: &str, name: &str, state: Standing) -> HookReport {
         since: NOW.to_owned(),
         reason: None,
         overdue: None,
+        unproven_since: None,
+        failures: None,
     }
 }
 
@@ -35,6 +37,9 @@ fn report(hooks: &[(&str, &str, Standing)]) -> Report {
         age_seconds: Some(0.5),
         stale: false,
         stopping: false,
+        break_glass: Vec::new(),
+        bypasses: Vec::new(),
+        bypasses_left_out: 0,
         rejected: None,
         from_last_good: None,
         read_failure: None,

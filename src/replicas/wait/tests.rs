@@ -15,6 +15,9 @@ fn replica(name: &str, revision: u64, observed: u64) -> Report {
         age_seconds: Some(0.1),
         stale: false,
         stopping: false,
+        break_glass: Vec::new(),
+        bypasses: Vec::new(),
+        bypasses_left_out: 0,
         rejected: None,
         from_last_good: None,
         read_failure: None,
@@ -48,6 +51,8 @@ fn with(mut report: Report, hooks: &[(&str, u16, Standing)]) -> Report {
         state: *state,
         since: "2026-01-01T00:00:00Z".to_owned(),
         overdue: None,
+        unproven_since: None,
+        failures: None,
         reason: None,
     };
     report.hooks = hooks.iter().map(hook).collect();

@@ -77,6 +77,14 @@ pub struct Replica {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub others_held: Option<Vec<HeldDocument>>,
+    /// In the first object: the break-glass documents that are open in the replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub break_glass: Option<Vec<OpenGlass>>,
+    /// In the first object: the bypass rules in force in the replica, the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub bypasses: Option<Vec<BypassInForce>>,
     /// The last good configuration on the replica's disk is in use, or a document of it: of when it is, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_last_good: Option<String>,
@@ -128,6 +136,63 @@ pub struct HeldDocument {
     pub why: String,
 }
 
+/// A break-glass document that is open in one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenGlass {
+    /// The document's name.
+    pub name: String,
+    /// The hooks that are not asked; left out: no hook is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub hooks: Option<Vec<String>>,
+    /// When it closes there.
+    #[schemars(extend("format" = "date-time"))]
+    pub until: String,
+    /// Why it was opened.
+    pub reason: String,
+    /// Who opened it, in his own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// A bypass rule in force in one replica; it ends when it is taken out of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BypassInForce {
+    /// The rule's name.
+    pub name: String,
+    /// Effect on the hooks: `Skip` or `FailOpen`.
+    pub effect: String,
+    /// The hooks that it is about; left out: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub hooks: Option<Vec<String>>,
+    /// The requests that it is about, in words.
+    pub scope: String,
+    /// Why it exists.
+    pub reason: String,
+}
+
+/// Calls of a hook that failed lately, in one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallFailures {
+    /// How many failed.
+    pub failed: u64,
+    /// Calls that ended in that time, those that failed included.
+    pub calls: u64,
+    /// How far back that reaches.
+    pub seconds: u64,
+    /// Kind of the last failure, as `gatepost_hook_call_failures_total` names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// When that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub last: Option<String>,
+}
+
 /// Where a hook stands in one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -159,6 +224,13 @@ pub struct HookStatus {
     /// It has passed no probe within `rollout.probeWithin`: what that means for requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overdue: Option<String>,
+    /// Since when its endpoint, or the one that it moves to, is probed without success.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub unproven_since: Option<String>,
+    /// Its calls that failed lately, where any did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failures: Option<CallFailures>,
 }
 
 /// Where a hook stands.
