@@ -1,9 +1,11 @@
-//! The three pure layers of the product, from its own files, and nothing else: they take a small part of the time to
+//! The four pure layers of the product, from its own files, and nothing else: they take a small part of the time to
 //! build that all of it takes. `tests/layers.rs` keeps them from needing more.
 #![forbid(unsafe_code)]
 
 #[path = "../src/model/mod.rs"]
 pub mod model;
+#[path = "../src/patch/mod.rs"]
+pub mod patch;
 #[path = "../src/snapshot/mod.rs"]
 pub mod snapshot;
 #[path = "../src/wire/mod.rs"]

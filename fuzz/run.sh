@@ -16,10 +16,11 @@ if [[ "${1:-}" == --seconds ]]; then
   shift 2
 fi
 targets=("$@")
-if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer); fi
+if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer json_patch); fi
 
 declare -A dictionary=(
   [json_view]=json [protobuf_view]=protobuf [envelope]=protobuf [configuration]=yaml [hook_answer]=json
+  [json_patch]=json
 )
 # tell_crash LOG: what matters of it, which the stack below would push out of sight: the panic with its place, libFuzzer's
 # word for it, and the input in full, as its file may go with the machine.

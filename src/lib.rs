@@ -5,10 +5,11 @@
 
 // What is asked and answered: the domain's nouns.
 pub mod model;
-// Bytes to model and back; the language of conditions; what people write to a compiled snapshot. All pure.
-pub mod cel;
+// Bytes to model and back; what people write to a compiled snapshot. Both pure.
 pub mod snapshot;
 pub mod wire;
+// JSON Patch on the bytes of an object. Pure.
+pub mod patch;
 // How files of this machine are read while reviews are served.
 pub mod files;
 // How long the machine has slept; the memory budget; work too long for a worker; key pairs; metrics and audit.

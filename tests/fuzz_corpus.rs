@@ -103,6 +103,14 @@ fn many_seeds_are_taken() {
         let file = snapshot::SourceFile { name: "a.yaml".into(), bytes };
         snapshot::load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).is_ok()
     });
+    taken("json_patch", &|bytes| {
+        let (object, patch) = (bytes.slice(..), bytes.clone());
+        let Some(at) = bytes.iter().position(|byte| *byte == b'\n') else { return false };
+        let end = patch[at + 1..].iter().position(|byte| *byte == b'\n').map_or(patch.len(), |end| at + 1 + end);
+        let document = gatepost::patch::Document::new(Rope::new([object.slice(..at)]));
+        let patch = gatepost::patch::Patch::parse(patch.slice(at + 1..end));
+        document.and_then(|document| document.patched(&patch?, gatepost::patch::Limits::default())).is_ok()
+    });
     taken("hook_answer", &|bytes| {
         let form = HttpForm::Json(ReviewVersion::V1beta1);
         wire::http_answer::decode(form, "123", 200, bytes).is_ok()

@@ -9,6 +9,7 @@ mod forms;
 mod go;
 mod hook_answer;
 mod json;
+mod json_patch;
 mod said;
 mod unknown;
 mod views;
@@ -17,12 +18,13 @@ mod views;
 pub(crate) type Oracle = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub(crate) const TARGETS: [(&str, Oracle); 5] = [
+pub(crate) const TARGETS: [(&str, Oracle); 6] = [
     ("json_view", views::json),
     ("protobuf_view", views::protobuf),
     ("envelope", views::envelope),
     ("configuration", configuration::check),
     ("hook_answer", hook_answer::check),
+    ("json_patch", json_patch::check),
 ];
 
 /// Runs one target's oracle; a target of that name must exist.

@@ -191,8 +191,7 @@ impl Client {
         }
     }
 
-    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`. The field
-    /// manager is part of the path.
+    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`.
     ///
     /// # Errors
     /// As [`Client::apply`].

@@ -10,6 +10,7 @@ mod backend;
 mod config_validation_create;
 mod dispatch;
 mod documents;
+mod json_patch;
 mod label_selector_convert;
 mod label_selector_match;
 mod namespace_matcher;
@@ -29,7 +30,7 @@ use run::Table;
 pub(crate) const TABLES: [Table; 15] = [
     Table { file: "config_validation_create.json", case: Some(config_validation_create::case) },
     Table { file: "dispatch.json", case: Some(dispatch::case) },
-    Table { file: "json_patch.json", case: None },
+    Table { file: "json_patch.json", case: Some(json_patch::case) },
     Table { file: "label_selector_convert.json", case: Some(label_selector_convert::case) },
     Table { file: "label_selector_match.json", case: Some(label_selector_match::case) },
     Table { file: "label_selector_parse.json", case: None },

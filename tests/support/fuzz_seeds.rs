@@ -39,7 +39,8 @@ const REVIEWS: [&str; 9] = [
 
 /// The seeds of every target.
 pub(crate) fn all() -> BTreeMap<&'static str, Files> {
-    let mut all = BTreeMap::from([("configuration", configurations()), ("hook_answer", answers())]);
+    let mut all =
+        BTreeMap::from([("configuration", configurations()), ("hook_answer", answers()), ("json_patch", patches())]);
     for (target, form) in [
         ("json_view", Form::Json(ReviewVersion::V1beta1)),
         ("protobuf_view", Form::Grpc),
@@ -148,6 +149,36 @@ fn odd_envelopes() -> Files {
         Some((name, Encodings::of(&review).get(form).expect("it can be wrapped").chunks().concat()))
     };
     odd_protobuf().into_iter().filter_map(wrapped).collect()
+}
+
+/// An object and patches, a line each.
+fn patches() -> Files {
+    let vectors: Value = serde_json::from_str(&read("tests/vectors/json_patch.json")).expect("the vectors are JSON");
+    let cases = vectors["cases"].as_array().expect("cases");
+    let mut files: Files = cases
+        .iter()
+        .map(|case| (id(case).to_owned(), format!("{}\n{}", case["document"], case["patch"]).into_bytes()))
+        .collect();
+    let pod: Value = serde_json::from_str(&read("examples/reviews/pod-create.json")).expect("a review");
+    let sidecar = json!([
+        {"op": "test", "path": "/kind", "value": "Pod"},
+        {"op": "add", "path": "/spec/containers/-", "value": {"name": "proxy", "image": "proxy@sha256:0"}},
+        {"op": "add", "path": "/metadata/annotations", "value": {"sidecar.example.com/status": "injected"}},
+    ]);
+    let undone = json!([
+        {"op": "move", "from": "/spec/containers/-1", "path": "/spec/containers/0"},
+        {"op": "remove", "path": "/spec/containers/0"},
+        {"op": "remove", "path": "/metadata/annotations/sidecar.example.com~1status"},
+    ]);
+    files.insert("pod-sidecar".into(), format!("{}\n{sidecar}\n{undone}", pod["request"]["object"]).into());
+    for (name, lines) in [
+        ("odd-keys-twice", "{\"a\":1,\"a\":{\"b\":2,\"b\":3}}\n[{\"op\":\"remove\",\"path\":\"/a/b\"}]"),
+        ("odd-root", "{\"kind\":\"A\"}\n[{\"op\":\"replace\",\"path\":\"\",\"value\":[1]}]\n[]"),
+        ("odd-blanks", " { \"a\" : [ 1 , 2 ] } \n [ { \"op\":\"copy\", \"from\":\"/a\", \"path\":\"/a/1\" } ] "),
+    ] {
+        files.insert(name.into(), lines.into());
+    }
+    files
 }
 
 fn configurations() -> Files {

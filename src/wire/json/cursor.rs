@@ -6,7 +6,7 @@ use super::{JsonError, Text, number, past_blanks, skip};
 
 /// Why a text cannot be read as the type wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::wire) enum ReadError {
+pub(crate) enum ReadError {
     /// It is not JSON at all.
     #[error("not JSON at {0}")]
     Json(#[from] JsonError),
@@ -17,7 +17,7 @@ pub(in crate::wire) enum ReadError {
 
 /// A place in the text. Every reader of a value leaves it behind that value; `null` counts as not written, as in Go's
 /// decoder.
-pub(in crate::wire) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
     /// Where the value last read ends, which white space may follow.
@@ -29,44 +29,55 @@ pub(in crate::wire) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// A cursor before the value that the text is.
-    pub(in crate::wire) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { text, at: past_blanks(text, 0), behind: 0, depth: 0, fresh: false }
     }
 
+    /// A cursor before the first of some members of an object, or items of an array, whose brackets are not there.
+    pub(crate) fn inside(text: &'a str) -> Self {
+        Self { text, at: past_blanks(text, 0), behind: 0, depth: 1, fresh: true }
+    }
+
     /// Enters an object; false where there is `null`.
-    pub(in crate::wire) fn object(&mut self, field: &'static str) -> Result<bool, ReadError> {
+    pub(crate) fn object(&mut self, field: &'static str) -> Result<bool, ReadError> {
         self.enter(b'{', field, "an object")
     }
 
     /// Enters an array; false where there is `null`.
-    pub(in crate::wire) fn array(&mut self, field: &'static str) -> Result<bool, ReadError> {
+    pub(crate) fn array(&mut self, field: &'static str) -> Result<bool, ReadError> {
         self.enter(b'[', field, "an array")
     }
 
     /// The next key of the object entered, its value to be read next; `None` behind the object.
-    pub(in crate::wire) fn key(&mut self) -> Result<Option<Text<'a>>, ReadError> {
+    pub(crate) fn key(&mut self) -> Result<Option<Text<'a>>, ReadError> {
+        Ok(self.placed_key()?.map(|(_, key)| key))
+    }
+
+    /// As [`Cursor::key`], with where the key stands, quotes included.
+    pub(crate) fn placed_key(&mut self) -> Result<Option<(Range<usize>, Text<'a>)>, ReadError> {
         if !self.more(b'}', "expected `,` or `}`")? {
             return Ok(None);
         }
         if self.peek() != Some(b'"') {
             return Err(self.error("expected a key").into());
         }
-        let (key, end) = Text::read(self.text, self.at)?;
+        let start = self.at;
+        let (key, end) = Text::read(self.text, start)?;
         self.go_to(end);
         if self.peek() != Some(b':') {
             return Err(self.error("expected `:`").into());
         }
         self.go_to(self.at + 1);
-        Ok(Some(key))
+        Ok(Some((start..end, key)))
     }
 
     /// True before the next item of the array entered, false behind the array.
-    pub(in crate::wire) fn item(&mut self) -> Result<bool, ReadError> {
+    pub(crate) fn item(&mut self) -> Result<bool, ReadError> {
         self.more(b']', "expected `,` or `]`")
     }
 
     /// Reads a string.
-    pub(in crate::wire) fn string(&mut self, field: &'static str) -> Result<Option<Text<'a>>, ReadError> {
+    pub(crate) fn string(&mut self, field: &'static str) -> Result<Option<Text<'a>>, ReadError> {
         if self.peek() != Some(b'"') {
             return self.null_or(field, "a string");
         }
@@ -76,7 +87,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads `true` or `false`.
-    pub(in crate::wire) fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, ReadError> {
+    pub(crate) fn boolean(&mut self, field: &'static str) -> Result<Option<bool>, ReadError> {
         let Some(b't' | b'f') = self.peek() else { return self.null_or(field, "a boolean") };
         let end = number::scalar(self.text.as_bytes(), self.at)?;
         let yes = self.peek() == Some(b't');
@@ -85,17 +96,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an integer of 32 bits.
-    pub(in crate::wire) fn integer(&mut self, field: &'static str) -> Result<Option<i32>, ReadError> {
+    pub(crate) fn integer(&mut self, field: &'static str) -> Result<Option<i32>, ReadError> {
         self.whole(field, "an integer of 32 bits")
     }
 
     /// Reads an integer of 64 bits.
-    pub(in crate::wire) fn long_integer(&mut self, field: &'static str) -> Result<Option<i64>, ReadError> {
+    pub(crate) fn long_integer(&mut self, field: &'static str) -> Result<Option<i64>, ReadError> {
         self.whole(field, "an integer of 64 bits")
     }
 
     /// Reads an integer from 0 to 255.
-    pub(in crate::wire) fn byte(&mut self, field: &'static str) -> Result<Option<u8>, ReadError> {
+    pub(crate) fn byte(&mut self, field: &'static str) -> Result<Option<u8>, ReadError> {
         self.whole(field, "integers from 0 to 255")
     }
 
@@ -109,22 +120,27 @@ impl<'a> Cursor<'a> {
     }
 
     /// Is the value that comes next an array?
-    pub(in crate::wire) fn is_at_array(&self) -> bool {
+    pub(crate) fn is_at_array(&self) -> bool {
         self.peek() == Some(b'[')
     }
 
     /// Where the object lies that comes next, which is not looked into.
-    pub(in crate::wire) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, ReadError> {
+    pub(crate) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, ReadError> {
         if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
     }
 
     /// Passes by a value of any type.
-    pub(in crate::wire) fn skip(&mut self) -> Result<(), ReadError> {
+    pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
         self.place().map(|_| ())
     }
 
+    /// Passes by a value that is known to end there.
+    pub(crate) fn pass_to(&mut self, end: usize) {
+        self.go_to(end);
+    }
+
     /// Where the value of any type lies that comes next, which is not looked into.
-    pub(in crate::wire) fn place(&mut self) -> Result<Range<usize>, ReadError> {
+    pub(crate) fn place(&mut self) -> Result<Range<usize>, ReadError> {
         let start = self.at;
         let end = skip::within(self.text, start, self.depth)?;
         self.go_to(end);
@@ -132,17 +148,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// Offset of the next byte to be read.
-    pub(in crate::wire) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.at
     }
 
     /// Offset behind the value last read.
-    pub(in crate::wire) fn behind(&self) -> usize {
+    pub(crate) fn behind(&self) -> usize {
         self.behind
     }
 
     /// Nothing else may follow.
-    pub(in crate::wire) fn end(&self) -> Result<(), ReadError> {
+    pub(crate) fn end(&self) -> Result<(), ReadError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.error("there is more after the value").into()),

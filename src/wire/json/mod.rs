@@ -4,18 +4,14 @@
 //! Text is `&str`: whoever has bytes checks once that they are UTF-8.
 
 mod block;
-mod container;
 mod cursor;
 mod number;
 mod skip;
 mod text;
 mod tokens;
 
-pub use self::{
-    container::{items, members, scalar, string},
-    skip::skip,
-};
-pub(super) use self::{
+pub use self::skip::skip;
+pub(crate) use self::{
     cursor::{Cursor, ReadError},
     text::Text,
 };
@@ -34,7 +30,7 @@ pub struct JsonError {
 }
 
 impl JsonError {
-    const fn new(at: usize, what: &'static str) -> Self {
+    pub(crate) const fn new(at: usize, what: &'static str) -> Self {
         Self { at, what }
     }
 }
@@ -54,6 +50,24 @@ pub fn object(bytes: &[u8], around: usize) -> Result<(), JsonError> {
         return Err(JsonError::new(end, "there is more after the object"));
     }
     Ok(())
+}
+
+/// Checks that the bytes are one JSON value and nothing else but white space.
+///
+/// # Errors
+/// [`JsonError`], also where the bytes are not UTF-8.
+pub fn value(bytes: &[u8]) -> Result<(), JsonError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| JsonError::new(error.valid_up_to(), "this is not UTF-8"))?;
+    let end = past_blanks(text, skip(text, 0)?);
+    if end < text.len() {
+        return Err(JsonError::new(end, "there is more after the value"));
+    }
+    Ok(())
+}
+
+/// Does the text begin as a JSON object does?
+pub(crate) fn is_object(text: &str) -> bool {
+    text.as_bytes().get(past_blanks(text, 0)) == Some(&b'{')
 }
 
 /// Where the next byte is that is no white space.

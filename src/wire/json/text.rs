@@ -8,14 +8,14 @@ use super::JsonError;
 
 /// A string, without its quotes, checked.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::wire) struct Text<'a> {
+pub(crate) struct Text<'a> {
     raw: &'a str,
     escaped: bool,
 }
 
 impl<'a> Text<'a> {
     /// The string whose opening quote stands at `at`, and where it ends, closing quote included.
-    pub(super) fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
+    pub(crate) fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
         let bytes = text.as_bytes();
         let mut escaped = false;
         let mut end = at + 1;
@@ -34,12 +34,12 @@ impl<'a> Text<'a> {
     }
 
     /// What the string says. Half a surrogate pair becomes U+FFFD, as in Go's decoder.
-    pub(in crate::wire) fn plain(self) -> Cow<'a, str> {
+    pub(crate) fn plain(self) -> Cow<'a, str> {
         if self.escaped { unescaped(self.raw).into() } else { self.raw.into() }
     }
 
     /// What the string says, in the buffer of `body`, which it was read from, where nothing in it is escaped.
-    pub(in crate::wire) fn shared(self, body: &ByteString) -> ByteString {
+    pub(crate) fn shared(self, body: &ByteString) -> ByteString {
         if self.escaped { unescaped(self.raw).into() } else { body.slice_ref(self.raw) }
     }
 }

@@ -1,0 +1,64 @@
+//! JSON Patch (RFC 6902) on the bytes of an object, with the meaning of the library that kube-apiserver uses
+//! (`gopkg.in/evanphx/json-patch.v4`). Pure.
+//!
+//! A [`Document`] is an object as it arrived and what patches made of it. Paths are located by scanning; only containers
+//! on a path are opened, and of an opened one only the children that were asked for stand alone. Everything else stays a
+//! slice of what arrived, and the result is a rope of such slices and the few new pieces. Nothing here recurses.
+//!
+//! ```
+//! use gatepost::{model::Rope, patch::{Document, Limits, Patch}};
+//!
+//! let object = Rope::new([r#"{"kind":"Pod","metadata":{"name":"a"}}"#.into()]);
+//! let patch = Patch::parse(r#"[{"op":"add","path":"/metadata/labels","value":{"by":"us"}}]"#.into())?;
+//! let patched = Document::new(object)?.patched(&patch, Limits::default())?;
+//! let bytes = patched.rope().copy_of(0..patched.rope().len());
+//! assert_eq!(bytes, r#"{"kind":"Pod","metadata":{"name":"a","labels":{"by":"us"}}}"#);
+//! # Ok::<(), gatepost::patch::PatchError>(())
+//! ```
+
+mod apply;
+mod array;
+mod copy;
+mod depth;
+mod difference;
+mod document;
+mod equal;
+mod error;
+mod identity;
+mod object;
+mod operation;
+mod outline;
+mod pointer;
+mod run;
+mod tree;
+mod write;
+
+pub use self::{
+    document::Document,
+    error::{Fault, PatchError},
+    identity::IdentityField,
+    operation::{Kind, Patch},
+};
+
+/// Operations of one patch. kube-apiserver's limit for patches of its clients; for those of webhooks it has none.
+pub const MAX_OPERATIONS: usize = 10_000;
+
+/// What a patch may make of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that the `copy` operations of one patch may add together, counted as kube-apiserver does
+    /// (`--json-patch-max-copy-bytes`).
+    pub copied: usize,
+    /// Bytes of the patched object.
+    pub object: usize,
+}
+
+impl Default for Limits {
+    /// Those of a kube-apiserver: it copies no more, and takes no larger objects.
+    fn default() -> Self {
+        Self { copied: 3 << 20, object: 3 << 20 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! `json_patch.json`: what becomes of an object that a hook patches.
+
+use bytes::Bytes;
+use gatepost::{
+    model::Rope,
+    patch::{Document, Fault, Limits, Patch, PatchError},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::run::{Nothing, Outcome, Understood, decoded, equal};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "id")]
+    _id: String,
+    document: Value,
+    patch: Value,
+    expect: Expect,
+    /// Where RFC 6902 says something else; we do as upstream does.
+    #[serde(default, rename = "beyond_rfc")]
+    _beyond_rfc: bool,
+    /// Bytes that copies may add, where that is not the default.
+    copy_size_limit: Option<usize>,
+    #[serde(rename = "origin")]
+    _origin: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expect {
+    applies: bool,
+    result: Option<Value>,
+    reason: Option<String>,
+}
+
+pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
+    let (Nothing {}, case): (_, Case) = (decoded(shared)?, decoded(case)?);
+    if let Some(reason) = &case.expect.reason
+        && reason != "test failed"
+    {
+        return Err(format!("not understood: the reason {reason:?}"));
+    }
+    Ok(Box::new(move || judge(&case)))
+}
+
+fn judge(case: &Case) -> Outcome {
+    let limits = Limits { copied: case.copy_size_limit.unwrap_or(Limits::default().copied), ..Limits::default() };
+    let object = Rope::new([Bytes::from(case.document.to_string())]);
+    let patch = Patch::parse(case.patch.to_string().into());
+    let document = Document::new(object).map_err(|error| error.to_string())?;
+    let patched = patch.and_then(|patch| document.patched(&patch, limits));
+    equal("applies", patched.is_ok(), case.expect.applies)?;
+    match patched {
+        Err(error) => {
+            let test_failed = matches!(error, PatchError::Operation { fault: Fault::TestFailed, .. });
+            equal("a test failed", test_failed || case.expect.reason.is_none(), true)
+        }
+        Ok(document) => {
+            let result = document.rope().copy_of(0..document.rope().len());
+            let result: Value = serde_json::from_slice(&result).map_err(|error| error.to_string())?;
+            equal("result", Some(&result), case.expect.result.as_ref())
+        }
+    }
+}
