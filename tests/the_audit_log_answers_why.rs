@@ -135,7 +135,12 @@ fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
     fs::write(&cut, b"\x1f\x8b\x08\x00 cut short").unwrap();
     let (code, stdout, stderr) = audit(&["--json", log.to_str().unwrap(), absent.to_str().unwrap()]);
     assert_eq!((code, stdout.lines().count()), (Some(1), 1), "{stderr}");
-    for part in ["log.1.gz cannot be read to its end: ", "cannot read ", "/absent: No such file"] {
+    for part in [
+        "log.1.gz cannot be read to its end: ",
+        "cannot read ",
+        "/absent: No such file",
+        "name the file that --audit-log of serve names",
+    ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
     let (code, _, stderr) = audit(&[folder.path().to_str().unwrap()]);

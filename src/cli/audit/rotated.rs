@@ -121,7 +121,7 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<Part>, Vec<String>), String> {
         Ok(_) => names.push(path.to_owned()),
         // Between a rotation and the signal after it there may be none.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !names.is_empty() => {}
-        Err(error) => return Err(format!("cannot read {shown}: {error}")),
+        Err(error) => return Err(format!("cannot read {shown}: {error}; {}", fix(&error))),
     }
     let (mut parts, mut faults) = (Vec::new(), Vec::new());
     for name in names {
@@ -130,11 +130,20 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<Part>, Vec<String>), String> {
             Ok(part) => parts.extend(part),
             // It was moved on while we looked.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => faults.push(format!("cannot read {shown}: {error}")),
+            Err(error) => faults.push(format!("cannot read {shown}: {error}; {}", fix(&error))),
         }
     }
     parts.sort_by_key(|part| part.begins);
     Ok((parts, faults))
+}
+
+/// A way to have it read.
+fn fix(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "run this as the user that serve runs as, or as root: its mode is 0600",
+        io::ErrorKind::NotFound => "name the file that --audit-log of serve names",
+        _ => "what the other files hold is shown",
+    }
 }
 
 /// Rotated files beside that one. Of a file that is just being compressed there are two: the plain one is whole.
