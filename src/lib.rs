@@ -5,7 +5,8 @@
 
 // What is asked and answered: the domain's nouns.
 pub mod model;
-// Bytes to model and back; what people write to a compiled snapshot. Both pure.
+// Bytes to model and back; the language of conditions; what people write to a compiled snapshot. All pure.
+pub mod cel;
 pub mod snapshot;
 pub mod wire;
 // JSON Patch on the bytes of an object. Pure.

@@ -237,6 +237,17 @@ async fn no_room_in_the_memory_budget() {
 }
 
 #[tokio::test]
+async fn a_review_larger_than_the_memory_budget_is_not_told_to_try_again() {
+    let sidecar = sidecar_with_budget(limits(), 180_000).await;
+    let caller = front::caller(sidecar.address).await;
+    let refused = caller.call(grpc(REVIEW), [review("never", 140_000)]).await;
+    assert_eq!(refused.status, Some(RESOURCE_EXHAUSTED), "{refused:?}");
+    assert!(refused.message.contains("raise --max-inflight-bytes, or send less"), "{refused:?}");
+    assert!(!refused.headers.contains_key("grpc-retry-pushback-ms"), "{refused:?}");
+    assert_eq!(sidecar.metric("gatepost_refused_total{reason=\"too_large\"}"), 1.0);
+}
+
+#[tokio::test]
 async fn a_thousand_oversize_messages_leave_the_connection_alive() {
     let sidecar = sidecar(limits()).await;
     let caller = front::caller(sidecar.address).await;

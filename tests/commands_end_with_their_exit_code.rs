@@ -116,13 +116,20 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
         let everywhere = ["serve", "--plaintext", address, "0.0.0.0:0", "--config"];
         let (code, _, stderr) = ended(gatepost(&everywhere, folder.path()));
         assert_eq!(code, Some(1));
-        assert!(stderr.contains("will not listen on 0.0.0.0:0 in plaintext"), "{stderr}");
+        assert!(stderr.contains(&format!("will not listen on 0.0.0.0:0 ({address}) in plaintext")), "{stderr}");
         assert!(stderr.contains("--tls-cert"), "{stderr}");
     }
     let (code, _, stderr) = ended(gatepost(&["serve", "--config"], folder.path()));
     assert_eq!(code, Some(1));
     assert!(stderr.contains("give --tls-cert FILE and --tls-key FILE, or"), "{stderr}");
     assert!(stderr.contains("--plaintext"), "{stderr}");
+    let nowhere =
+        ["serve", "--plaintext", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--audit-hook-messages"];
+    let (code, _, stderr) =
+        ended(gatepost(&[&nowhere[..], &["--last-good", "/nowhere/kept", "--config"]].concat(), folder.path()));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("--last-good: /nowhere/kept cannot be written: its folder /nowhere: No such"), "{stderr}");
+    assert!(stderr.contains("WARN") && stderr.contains("there is none: give --audit-log PATH"), "{stderr}");
     let missing = ["serve", "--tls-cert", "/nowhere/tls.crt", "--tls-key", "/nowhere/tls.key", "--config"];
     let (code, _, stderr) = ended(gatepost(&missing, folder.path()));
     assert_eq!(code, Some(1));
@@ -131,6 +138,8 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
     for unclear in [
         ["--max-deadline", "0s", "--plaintext"],
         ["--tls-cert", "a", "--plaintext"],
+        ["--workers", "100000", "--plaintext"],
+        ["--reasons=all", "--reasons-grace=1s", "--plaintext"],
         ["--tls-cert", "a", "--tls-min=1.2"],
         ["--plaintext", "--client-ca", "a"],
     ] {
@@ -276,7 +285,12 @@ async fn a_second_signal_does_not_wait_for_reviews_under_way() {
         // It drains: the socket is closed, the review is not cut.
         front::until("draining", || std::net::TcpStream::connect(served.grpc).is_err()).await;
         assert!(served.process.try_wait().expect("looked").is_none());
-        served.terminate();
+        // One within a second is taken for the first.
+        front::until("it ends", || {
+            served.terminate();
+            served.process.try_wait().expect("looked").is_some()
+        })
+        .await;
         assert_eq!(served.code(), Some(4));
     };
     tokio::select! { _ = call => panic!("the review ended"), () = stop => {} }

@@ -150,3 +150,21 @@ fn programs_of_a_kubeconfig_are_started_with_the_usual_limit() {
     let limit: usize = String::from_utf8(output.stdout).unwrap().trim().parse().expect("a number");
     assert!(limit <= 1024, "{limit}");
 }
+
+/// Of 300 files hooks get 75, and each of 80 hooks is guaranteed four with two workers.
+#[tokio::test]
+async fn more_hooks_than_connections_are_told_at_the_start_with_what_to_raise() {
+    let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let hooks: Vec<_> =
+        (0..80).map(|n| hook(&format!("h{n}.example.com"), &format!("grpc://127.0.0.1:{}", n + 1), "")).collect();
+    fs::write(folder.path().join("a.yaml"), document(&hooks)).unwrap();
+    let log = logs.path().join("log");
+    let _serve = Serve::start(folder.path(), &log);
+    let told = || fs::read_to_string(&log).unwrap();
+    front::until("it tells of too few connections", || told().contains("by 980 or more")).await;
+    let told = told();
+    let line = told.lines().find(|line| line.contains("by 980 or more")).unwrap();
+    for part in ["ERROR", "hooks=80", "connections=75", "missing=245", "some can never be asked"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}

@@ -29,7 +29,7 @@ use crate::{
     },
     replicas::Replica,
     snapshot::{self, Problem},
-    source::{Contents, LastGood, LastGoodFile, ReadError},
+    source::{Contents, LastGood, LastGoodError, LastGoodFile, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
 };
@@ -59,6 +59,9 @@ pub enum StartError {
         /// Why.
         cause: io::Error,
     },
+    /// The last good configuration cannot be kept.
+    #[error("--last-good: {0}; make that folder, or name another path")]
+    LastGood(LastGoodError),
     /// The configuration cannot be read.
     #[error("{0}; nothing is served without a configuration")]
     Unreadable(#[from] ReadError),
@@ -103,8 +106,10 @@ impl Sidecar {
             return Err(StartError::NoTls(settings.listen));
         }
         let tls = settings.tls.clone().map(ServerTls::load).transpose()?.map(Arc::new);
-        let tcp = Port::bind(settings.listen, tls.is_some(), settings.reuse_port)?;
-        let admin = Port::bind(settings.admin, tls.is_some(), settings.reuse_port)?;
+        let tcp = Port::bind("--listen", settings.listen, tls.is_some(), settings.reuse_port)?;
+        let admin = Port::bind("--admin", settings.admin, tls.is_some(), settings.reuse_port)?;
+        let last_good = settings.last_good.clone().map(|path| LastGoodFile::new(path, settings.source.to_string()));
+        last_good.as_ref().map_or(Ok(()), LastGoodFile::check_folder).map_err(StartError::LastGood)?;
         let audit = open_audit(&settings.audit_log)?.with_hook_messages(settings.audit_hook_messages);
         let runtime = control_runtime()?;
         let mut source = finish(&runtime, settings.source.open())?;
@@ -112,7 +117,6 @@ impl Sidecar {
         let read_at = Moment::now(slept);
         let read = finish(&runtime, source.read());
         let emergency = is_open(&current, read.as_ref().ok(), settings.break_glass_file.as_deref());
-        let last_good = settings.last_good.clone().map(|path| LastGoodFile::new(path, settings.source.to_string()));
         let found = last_good.as_ref().and_then(|file| finish(&runtime, found(file, &current)));
         let First { candidate, kept, as_of } = First::find(&settings, &current, (&read, read_at), found);
         let candidate = match candidate {

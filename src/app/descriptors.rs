@@ -113,6 +113,17 @@ mod tests {
         assert!(Descriptors::divide(ours(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
     }
 
+    /// As is told where hooks have too few (`rotate::rotator::telling`).
+    #[test]
+    fn of_four_files_more_hooks_get_one_at_least() {
+        for (limit, more) in
+            [16, 32, 33, 100, 300, 470, 1024, 4096].into_iter().zip([1, 7, 100, 1000].into_iter().cycle())
+        {
+            let [before, after] = [limit, limit + 4 * more].map(|limit| Descriptors::divide(limit, 1024, 2).hooks);
+            assert!(after >= before + more, "{limit}: {before}, and {more} more: {after}");
+        }
+    }
+
     #[test]
     fn the_limit_is_raised_as_far_as_may_be() {
         let raised = raise();

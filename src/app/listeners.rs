@@ -37,10 +37,15 @@ pub enum BindError {
     },
     /// Others could read and forge reviews.
     #[error(
-        "will not listen on {0} in plaintext: it is open to other machines, and reviews carry whole objects. Listen on \
+        "will not listen on {address} ({flag}) in plaintext: it is open to other machines, and reviews carry whole objects. Listen on \
          a loopback address or a unix socket, or give --tls-cert FILE and --tls-key FILE"
     )]
-    Insecure(SocketAddr),
+    Insecure {
+        /// The flag that it was given with.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
     /// Whoever listens there does not share the port.
     #[error(
         "another process listens on {0} and does not share it: both have to be started with --reuse-port, by the same user"
@@ -64,13 +69,13 @@ pub enum Port {
 }
 
 impl Port {
-    /// Binds to the address; where `shared`, beside other instances that have done so.
+    /// Binds to the address that `flag` gives; where `shared`, beside other instances that have done so.
     ///
     /// # Errors
     /// `Refused`; `Insecure` for an address that other machines can reach, unless TLS is spoken there.
-    pub fn bind(address: SocketAddr, tls: bool, shared: bool) -> Result<Self, BindError> {
+    pub fn bind(flag: &'static str, address: SocketAddr, tls: bool, shared: bool) -> Result<Self, BindError> {
         if !is_local(address) && !tls {
-            return Err(BindError::Insecure(address));
+            return Err(BindError::Insecure { flag, address });
         }
         let refused = |cause| BindError::Refused { address: address.to_string(), cause };
         if shared {
@@ -268,20 +273,20 @@ mod tests {
 
     #[test]
     fn plaintext_stays_on_this_machine() {
-        let tcp = |address: &str, tls| Port::bind(address.parse().unwrap(), tls, false);
+        let tcp = |address: &str, tls| Port::bind("--admin", address.parse().unwrap(), tls, false);
         assert!(tcp("127.0.0.1:0", false).is_ok());
         let error = tcp("0.0.0.0:0", false).unwrap_err().to_string();
-        assert!(error.contains("0.0.0.0:0") && error.contains("--tls-cert"), "{error}");
+        assert!(error.contains("0.0.0.0:0 (--admin)") && error.contains("--tls-cert"), "{error}");
         assert!(tcp("0.0.0.0:0", true).is_ok());
     }
 
     #[test]
     fn a_port_is_shared_with_those_who_share_it() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let first = Port::bind(any, false, true).unwrap();
-        assert!(Port::bind(first.address().unwrap(), false, true).is_ok());
-        let alone = Port::bind(any, false, false).unwrap();
-        let error = Port::bind(alone.address().unwrap(), false, true).unwrap_err().to_string();
+        let first = Port::bind("--listen", any, false, true).unwrap();
+        assert!(Port::bind("--listen", first.address().unwrap(), false, true).is_ok());
+        let alone = Port::bind("--listen", any, false, false).unwrap();
+        let error = Port::bind("--listen", alone.address().unwrap(), false, true).unwrap_err().to_string();
         assert!(error.contains("does not share it"), "{error}");
     }
 

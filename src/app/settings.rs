@@ -93,6 +93,9 @@ impl Settings {
     // source: k8s.io/api/admissionregistration/v1, timeoutSeconds "must be between 1 and 30 seconds".
     pub const MAX_DEADLINE: Duration = Duration::from_secs(30);
 
+    /// The most threads that serve reviews, where the machine has no more cores.
+    pub const MOST_WORKERS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
     /// The defaults, for the configuration in the file or folder at `config`.
     pub fn new(config: impl Into<PathBuf>) -> Self {
         Self::of(Place::File(config.into()))

@@ -4,11 +4,15 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::sleep,
+    time::{Instant, sleep},
 };
 
 use super::{Drained, Running, UnwaitedRuntime};
 use crate::{files::BlockingReads, telemetry::Audit};
+
+/// A signal so soon after the first is the same wish: a supervisor tells the process and its group, or sends SIGINT and
+/// SIGTERM, within milliseconds.
+const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// How often a sidecar was told to stop before it had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +45,8 @@ impl Signals {
         Ok(Self { runtime, hangup })
     }
 
-    /// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a second signal does not
-    /// wait for that. What blocks is waited for no longer than the longest deadline and a second. Each SIGHUP opens the
+    /// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a signal that comes a
+    /// second later, or more, does not wait for that. What blocks is waited for no longer than the longest deadline and a second. Each SIGHUP opens the
     /// audit log anew.
     ///
     /// # Errors
@@ -59,13 +63,15 @@ impl Signals {
                 _ = interrupt.recv() => {}
                 _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
             }
-            tracing::info!("told to stop: draining; a second signal stops at once");
+            tracing::info!("told to stop: draining; a signal that comes a second later stops at once");
             running.begin_to_stop();
             let told = tokio::select! {
                 biased;
                 drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
-                _ = terminate.recv() => Ok(Told::Twice),
-                _ = interrupt.recv() => Ok(Told::Twice),
+                () = once_more(async || tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }) => Ok(Told::Twice),
                 () = sleep(running.ends_within) => {
                     tracing::error!("something blocks the end, and is not waited for");
                     Ok(Told::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
@@ -80,6 +86,18 @@ impl Signals {
         // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing to do.
         std::mem::forget(running);
         told
+    }
+}
+
+/// Waits for a signal that is not the first one, which has just come, again.
+async fn once_more(mut signal: impl AsyncFnMut()) {
+    let first = Instant::now();
+    loop {
+        signal().await;
+        if first.elapsed() >= SAME_WISH {
+            return;
+        }
+        tracing::info!("told to stop again within a second: taken for the same signal");
     }
 }
 
@@ -98,5 +116,28 @@ async fn reopen(mut hangup: Signal, audit: Arc<Audit>) {
             }
             Err(why) => tracing::warn!(%why, "SIGHUP: the audit log is not opened anew yet"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{sync::mpsc, task::yield_now, time::advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_within_a_second_is_the_first_one_and_a_later_one_is_not() {
+        let (send, mut signals) = mpsc::unbounded_channel();
+        let waiting = tokio::spawn(once_more(async move || _ = signals.recv().await));
+        yield_now().await;
+        for millis in [1, 998] {
+            advance(Duration::from_millis(millis)).await;
+            send.send(()).expect("is waited for");
+            yield_now().await;
+            assert!(!waiting.is_finished(), "{millis}");
+        }
+        advance(Duration::from_millis(1)).await;
+        send.send(()).expect("is waited for");
+        waiting.await.expect("no panic");
     }
 }

@@ -10,6 +10,10 @@ use crate::{
     snapshot::hazards::{Concerned, Finding, Severity},
 };
 
+/// Price of a patch, as a comment in it.
+const DROPS: &str = "# with this it sees nothing outside of namespaces any more: add a rule with scope Cluster for each \
+                     resource there that it should go on seeing (such as clusterroles)";
+
 /// `--hazards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HazardsArg {
@@ -54,8 +58,11 @@ pub(super) fn told(findings: &[Finding]) -> String {
         }
     }
     for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
-        let Concerned { hook, file, path, patch, .. } = concerned;
+        let Concerned { hook, file, path, patch, drops_cluster_scoped, .. } = concerned;
         let _ = writeln!(told, "\nto mend hook {hook:?}, merge into its entry ({file}: {path}):");
+        if *drops_cluster_scoped {
+            let _ = writeln!(told, "  {DROPS}");
+        }
         for line in yaml(patch).unwrap_or_else(|_| patch.to_string()).lines() {
             let _ = writeln!(told, "  {line}");
         }

@@ -3,10 +3,12 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use super::{Ending, complain, duration};
+use crate::{model::hook::EndpointTls, tls};
 
 /// The whole answer of `/readyz` is a few lines; whatever sends more is no sidecar.
 const LONGEST_ANSWER: u64 = 16 << 10;
@@ -15,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   gatepost health
   gatepost health --admin 127.0.0.1:9441 --timeout 500ms
+  gatepost health --admin 10.0.0.1:9441 --ca tls.crt     # an admin address elsewhere than on loopback serves TLS
 
 In a Dockerfile:
   HEALTHCHECK CMD [\"/gatepost\", \"health\"]
@@ -33,6 +36,14 @@ pub struct Health {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9441")]
     admin: SocketAddr,
 
+    /// Ask over TLS: the authorities (PEM) of the sidecar's certificate, which may be the certificate itself
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// The name that the certificate must bear [default: the admin address]
+    #[arg(long, value_name = "NAME", requires = "ca")]
+    server_name: Option<String>,
+
     /// How long connecting and answering may take together
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     timeout: Duration,
@@ -41,11 +52,21 @@ pub struct Health {
 impl Health {
     /// Asks and tells.
     pub fn run(&self) -> Ending {
-        match ask(self.admin, self.timeout) {
+        let tls = match self.ca.as_ref().map(|ca| self.tls(ca)).transpose() {
+            Ok(tls) => tls,
+            Err(error) => return complain(&error),
+        };
+        match ask(self.admin, tls, self.timeout) {
             Ok(answer) if answer.ready => Ending::Good,
             Ok(answer) => complain(&format_args!("{} says: {}", self.admin, answer.text)),
             Err(error) => complain(&format_args!("no answer from {}: {error}", self.admin)),
         }
+    }
+
+    fn tls(&self, ca: &PathBuf) -> Result<EndpointTls, String> {
+        let name = self.server_name.clone().unwrap_or_else(|| self.admin.ip().to_string());
+        let pem = std::fs::read(ca).map_err(|error| format!("{}: {error}; --ca must name a file", ca.display()))?;
+        Ok(EndpointTls { server_name: name.into(), ca_pem: Some(pem.into()), client_pem: None })
     }
 }
 
@@ -56,15 +77,42 @@ struct Answer {
     text: String,
 }
 
-fn ask(admin: SocketAddr, timeout: Duration) -> io::Result<Answer> {
+fn ask(admin: SocketAddr, tls: Option<EndpointTls>, timeout: Duration) -> io::Result<Answer> {
     let deadline = Instant::now() + timeout;
-    let mut stream = TcpStream::connect_timeout(&admin, left(deadline)?)?;
-    stream.set_write_timeout(Some(left(deadline)?))?;
-    stream.write_all(format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let stream = TcpStream::connect_timeout(&admin, left(deadline)?)?;
+    let clock = Clock { socket: stream.try_clone()?, deadline };
+    match tls {
+        None => exchange(stream, admin, &clock),
+        Some(tls) => {
+            let unusable = |error: tls::TlsError| io::Error::other(format!("{error}; {}", error.fix()));
+            exchange(tls::over(stream, &tls).map_err(unusable)?, admin, &clock)
+        }
+    }
+}
+
+/// The socket, whose every step may take what is left of the time.
+struct Clock {
+    socket: TcpStream,
+    deadline: Instant,
+}
+
+impl Clock {
+    fn set(&self) -> io::Result<()> {
+        let left = Some(left(self.deadline)?);
+        self.socket.set_write_timeout(left)?;
+        self.socket.set_read_timeout(left)
+    }
+}
+
+fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> io::Result<Answer> {
+    clock.set()?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(in_time)?;
+    stream.flush().map_err(in_time)?;
     let mut heard = Vec::new();
     let mut chunk = [0; 1024];
     loop {
-        stream.set_read_timeout(Some(left(deadline)?))?;
+        clock.set()?;
         match stream.read(&mut chunk) {
             Ok(0) => return understand(&heard),
             Ok(length) if heard.len() as u64 + length as u64 <= LONGEST_ANSWER => {
@@ -72,10 +120,16 @@ fn ask(admin: SocketAddr, timeout: Duration) -> io::Result<Answer> {
             }
             Ok(_) => return Err(nonsense()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
-            Err(error) => return Err(error),
+            // TLS that ends without a word; what was heard tells whether it was whole.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return understand(&heard),
+            Err(error) => return Err(in_time(error)),
         }
     }
+}
+
+/// A socket's own word for a timeout.
+fn in_time(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { late() } else { error }
 }
 
 /// The time until this instant.
@@ -94,6 +148,12 @@ fn nonsense() -> io::Error {
 
 /// Reads an HTTP/1.1 answer: the code decides, the body is for people.
 fn understand(heard: &[u8]) -> io::Result<Answer> {
+    /// The first bytes of an alert: TLS 1.0 to 1.3 alike.
+    const ALERT: [u8; 2] = [21, 3];
+    if heard.starts_with(&ALERT) {
+        let what = "it speaks TLS: name the authority of its certificate by --ca FILE";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
     let text = String::from_utf8_lossy(heard);
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(nonsense)?;
     let code = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).ok_or_else(nonsense)?;
@@ -127,7 +187,7 @@ mod tests {
             }
             String::from_utf8(asked).unwrap()
         });
-        let answer = ask(address, timeout);
+        let answer = ask(address, None, timeout);
         assert!(peer.join().unwrap().starts_with("GET /readyz HTTP/1.1\r\n"));
         answer
     }
@@ -161,6 +221,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        assert_eq!(ask(address, PATIENCE).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(ask(address, None, PATIENCE).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -1,5 +1,7 @@
 //! `review`: send one review, print the verdict.
 
+mod advice;
+
 use std::{
     fmt::Write as _,
     io::{self, Read, Write},
@@ -17,7 +19,7 @@ use crate::{
         Endpoint,
         hook::{Address, EndpointTls},
     },
-    snapshot::parse_url,
+    snapshot::{UrlProblem, parse_url},
     wire::{pb::k8s::io::api::admission::v1::AdmissionReview, review_json},
 };
 
@@ -109,13 +111,13 @@ impl Review {
         let began = Instant::now();
         let answer = runtime
             .block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))
-            .map_err(|failure| format!("{endpoint}: {failure}"))?;
+            .map_err(|failure| format!("{endpoint}: {failure}{}", advice::after(&endpoint, &failure)))?;
         told(&review, &answer, began.elapsed())
     }
 
     fn endpoint(&self) -> Result<Endpoint, Box<dyn std::error::Error>> {
-        let mut endpoint =
-            parse_url(&self.to).map_err(|problem| format!("{}: {}; {}", self.to, problem.what, problem.fix))?;
+        let advised = |UrlProblem { what, fix }| format!("{}: {what}; {}", self.to, advice::of_url(&self.to, fix));
+        let mut endpoint = parse_url(&self.to).map_err(advised)?;
         let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
         match (&mut endpoint.tls, &endpoint.address) {
             (Some(tls), Address::Tcp { host, .. }) => {

@@ -25,13 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const EXAMPLES: &str = "\
 Examples:
   gatepost runlevels --print --config /etc/gatepost            # asks no cluster
-  gatepost runlevels --print --config /etc/gatepost --kubeconfig admin.conf --add-on kube-dns
-  gatepost runlevels --apply --config /etc/gatepost --add-on kube-dns --dry-run
-  gatepost runlevels --apply --config /etc/gatepost --add-on kube-dns
+  gatepost runlevels --print --config /etc/gatepost --kubeconfig admin.conf --add-on calico-system
+  gatepost runlevels --apply --config /etc/gatepost --add-on calico-system --dry-run
+  gatepost runlevels --apply --config /etc/gatepost --add-on calico-system
 
 Runlevels, in the label gatepost.dev/runlevel:
   0   kube-system, kube-public, kube-node-lease
-  1   add-ons that hooks rest on (DNS, the network): name each with --add-on
+  1   add-ons that hooks rest on (the network, DNS): name each one's namespace with --add-on. What runs in kube-system,
+      as the cluster's DNS mostly does, has level 0 and needs none
   2   the namespaces of hooks, as far as clientConfig names a Service
   3+  the namespaces of hooks whose pods other hooks must approve: one more than the highest of these
   Every hook should leave alone its own level and all below it; what it should carry for that is printed.
@@ -65,7 +66,7 @@ pub struct Runlevels {
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
 
-    /// The namespace of an add-on that hooks rest on, such as the cluster's DNS; repeat for more
+    /// The namespace of an add-on that hooks rest on, such as the network's; repeat for more. Not for DNS in kube-system
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     add_on: Vec<String>,
 

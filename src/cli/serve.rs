@@ -50,7 +50,7 @@ On stdout, one line for each address once it is bound, then one when the first c
 Signals:
   SIGHUP: the audit log is opened anew, as after a rotation; nothing else happens.
   SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews under way are finished, for at most
-  --max-deadline and a second. A second signal stops at once. See `gatepost --help` for the exit codes.";
+  --max-deadline and a second. A signal a second later, or more, stops at once. See `gatepost --help` for the exit codes.";
 
 /// Serve reviews, until told to stop
 ///
@@ -108,7 +108,7 @@ pub struct Serve {
     admin: SocketAddr,
 
     /// Threads that serve reviews
-    #[arg(long, value_name = "NUMBER", default_value_t = Settings::cores())]
+    #[arg(long, value_name = "NUMBER", value_parser = workers, default_value_t = Settings::cores())]
     workers: NonZeroUsize,
 
     /// The largest review taken
@@ -226,6 +226,14 @@ fn positive(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("a deadline of nothing refuses everything".to_owned()),
         duration => Ok(duration),
     }
+}
+
+/// Each is a thread with a connection to each hook: more than any machine has cores for take memory and files, and no load.
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    let most = Settings::MOST_WORKERS.max(Settings::cores());
+    text.parse().ok().filter(|workers| *workers <= most).ok_or_else(|| {
+        format!("a number from 1 to {most}; one for each core that Gatepost may use is enough, and the default")
+    })
 }
 
 fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {

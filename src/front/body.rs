@@ -91,7 +91,14 @@ impl<'a, 'b> Arriving<'a, 'b> {
         match declared {
             Some(0) => Err(Refusal::NoBody),
             Some(declared) if declared > limit => Err(Refusal::TooLarge { declared, limit }),
-            _ => Ok(Self { body, entered, progress, limit, declared, received: 0 }),
+            _ => entered.could_hold(declared.unwrap_or(0)).map(|()| Self {
+                body,
+                entered,
+                progress,
+                limit,
+                declared,
+                received: 0,
+            }),
         }
     }
 

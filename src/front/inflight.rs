@@ -68,6 +68,12 @@ impl Inflight {
         Share { own: share.own.max(self.largest), of_all: share.of_all.max(self.largest) }
     }
 
+    /// Would there be room for a call of so many bytes, were it the only one? Else trying again is no use.
+    fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
+        let limit = self.budget.ceiling(Purpose::Review).saturating_sub(self.beside.0);
+        if bytes > limit { Err(Refusal::TooLargeForMemory { bytes, limit }) } else { Ok(()) }
+    }
+
     /// So many bytes more for a client that may take that, of a call that is to have `bytes`.
     pub(super) fn try_grow(
         &self,
@@ -77,6 +83,7 @@ impl Inflight {
         more: usize,
         bytes: usize,
     ) -> Result<(), Refusal> {
+        self.could_hold(bytes)?;
         if !client.try_take(more, share.own) {
             // A client that may have all of it is refused because all is full.
             let alone = share.own >= share.of_all;
@@ -117,6 +124,11 @@ pub struct Entered<'a> {
 }
 
 impl Entered<'_> {
+    /// Refuses a call of so many bytes for which there can never be room.
+    pub(super) fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
+        self.inflight.could_hold(bytes)
+    }
+
     /// Reserves room until there is so much.
     pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), Refusal> {
         let more = (bytes + self.inflight.beside.0).saturating_sub(self.held.bytes());

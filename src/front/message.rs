@@ -40,6 +40,7 @@ impl Message {
             self.push(payload, last, metrics);
             if self.expected.is_none() {
                 self.read_frame_head(limit)?;
+                entered.could_hold(self.expected.unwrap_or(0))?;
             }
             if let Some(expected) = self.expected.filter(|expected| self.received > *expected) {
                 return Err(Refusal::MoreThanOne { declared: expected - FRAME_HEAD });

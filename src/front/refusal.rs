@@ -17,6 +17,7 @@
 //! | half a message, more than one message, an unknown flag in the frame head | INTERNAL | |
 //! | a message declared larger than the limit | RESOURCE_EXHAUSTED, before it is read | 413, before it is read |
 //! | a body of undeclared length that grows beyond the limit | | 413 |
+//! | a message larger than all reviews together may be | RESOURCE_EXHAUSTED | 413 |
 //! | no room in the process's memory budget | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
 //! | a client that has its share of it | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | 503, `retry-after: 1` |
 //! | a message that comes at less than 16 KiB a second, after 5 s | DEADLINE_EXCEEDED | 408 |
@@ -99,6 +100,11 @@ pub(super) enum Refusal {
     Overloaded { bytes: usize },
     #[error("no room for {bytes} bytes of this call: its client has its share of the memory; try again")]
     Share { bytes: usize },
+    #[error(
+        "{bytes} bytes of this call do not fit into the {limit} bytes that all reviews may have: raise \
+         --max-inflight-bytes, or send less"
+    )]
+    TooLargeForMemory { bytes: usize, limit: usize },
     #[error("a call of this service sends at most {limit} bytes")]
     ColdTooLong { limit: usize },
     #[error("too many calls of health and reflection at once")]
@@ -140,6 +146,7 @@ impl Refusal {
             Self::Loop(_) => Code::FailedPrecondition,
             Self::TooLarge { .. }
             | Self::TooLong { .. }
+            | Self::TooLargeForMemory { .. }
             | Self::Overloaded { .. }
             | Self::Share { .. }
             | Self::ColdTooLong { .. }
@@ -174,7 +181,10 @@ impl Refusal {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE
             }
             Self::GrpcOverHttp1 => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::TooLarge { .. } | Self::TooLong { .. } | Self::ColdTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. }
+            | Self::TooLong { .. }
+            | Self::TooLargeForMemory { .. }
+            | Self::ColdTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Overloaded { .. } | Self::Share { .. } | Self::ColdTooMany => StatusCode::SERVICE_UNAVAILABLE,
             Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } | Self::Cancelled => {
                 StatusCode::REQUEST_TIMEOUT
@@ -215,7 +225,10 @@ impl Refusal {
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
             | Self::Flag(_) => Refused::Framing,
-            Self::TooLarge { .. } | Self::TooLong { .. } | Self::ColdTooLong { .. } => Refused::TooLarge,
+            Self::TooLarge { .. }
+            | Self::TooLong { .. }
+            | Self::TooLargeForMemory { .. }
+            | Self::ColdTooLong { .. } => Refused::TooLarge,
             Self::Overloaded { .. } => Refused::Overloaded,
             Self::Share { .. } | Self::ColdTooMany => Refused::ClientShare,
             Self::DeadlineZero | Self::Deadline { .. } | Self::ColdDeadline { .. } => Refused::Deadline,

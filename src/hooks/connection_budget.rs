@@ -29,6 +29,8 @@ pub struct ConnectionBudget {
     shared: Arc<Semaphore>,
     /// What was guaranteed while it was still in use by others.
     owed: Mutex<usize>,
+    /// All that hooks are guaranteed, whether or not there is as much.
+    guaranteed: AtomicUsize,
     /// Somebody waits for one of `shared`.
     wanted: AtomicUsize,
     further_attempts: Semaphore,
@@ -56,6 +58,7 @@ impl ConnectionBudget {
             open: AtomicUsize::new(0),
             shared: Arc::new(Semaphore::new(limit)),
             owed: Mutex::new(0),
+            guaranteed: AtomicUsize::new(0),
             wanted: AtomicUsize::new(0),
             further_attempts: Semaphore::new(FURTHER_ATTEMPTS),
         })
@@ -71,6 +74,11 @@ impl ConnectionBudget {
         self.open.load(SeqCst)
     }
 
+    /// Connections that hooks are guaranteed and that cannot be had: calls fail while others are busy, or for ever.
+    pub fn missing(&self) -> usize {
+        self.guaranteed.load(SeqCst).saturating_sub(self.limit)
+    }
+
     /// Room for one more attempt beside one that is silent.
     pub(super) fn further_attempts(&self) -> &Semaphore {
         &self.further_attempts
@@ -80,6 +88,7 @@ impl ConnectionBudget {
     /// not more than the limit; and one more, for the successor of a connection that takes no more calls.
     pub(super) fn share(self: &Arc<Self>, lanes: usize) -> Arc<Share> {
         let own = lanes + 1;
+        self.guaranteed.fetch_add(own, SeqCst);
         self.guarantee(own);
         Arc::new(Share {
             own: Arc::new(Semaphore::new(own)),
@@ -191,6 +200,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
+        self.budget.guaranteed.fetch_sub(self.guaranteed, SeqCst);
         self.budget.release(self.guaranteed);
     }
 }

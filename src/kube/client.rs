@@ -191,7 +191,8 @@ impl Client {
         }
     }
 
-    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`.
+    /// Changes the object at `path` by a patch of that content type, such as `application/merge-patch+json`. The field
+    /// manager is part of the path.
     ///
     /// # Errors
     /// As [`Client::apply`].

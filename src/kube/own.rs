@@ -2,10 +2,7 @@
 
 use serde_json::Value;
 
-/// Whom an object belongs to; `gatepost register` puts this on its own registration.
-pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "gatepost");
-/// What the names of the webhooks end with that `gatepost register` writes.
-pub const OUR_WEBHOOKS: &str = ".validate.gatepost.dev";
+pub use crate::model::registration::{MANAGED_BY, OUR_WEBHOOKS};
 
 /// Is this webhook configuration how an apiserver was told of a Gatepost? Whoever asked it would ask himself.
 ///

@@ -10,6 +10,7 @@ pub mod hops;
 pub mod initializer;
 pub mod labels;
 pub mod reach;
+pub mod registration;
 pub mod review;
 pub mod revision;
 pub mod rollout;

@@ -49,7 +49,7 @@ impl OwnAddresses {
                     hook.endpoint,
                     Hops::LIMIT.get(),
                 ),
-                hooks: vec![Concerned { hook: name, id, file, path, patch: Value::Null }],
+                hooks: vec![Concerned { hook: name, id, file, path, patch: Value::Null, drops_cluster_scoped: false }],
                 outages: &[],
             }
         };

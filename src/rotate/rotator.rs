@@ -84,6 +84,8 @@ pub struct Rotator {
     /// Why reads have failed since the last good one, as it was told.
     failed_reads: Vec<ReadError>,
     told_stale: bool,
+    /// Connections that hooks are guaranteed and cannot have, as told last.
+    told_missing: usize,
 }
 
 impl Rotator {
@@ -111,6 +113,7 @@ impl Rotator {
             drain: Drain::new(drain_bound),
             failed_reads: Vec::new(),
             told_stale: false,
+            told_missing: 0,
         }
     }
 
@@ -361,6 +364,7 @@ impl Rotator {
         self.tell_departed();
         self.current.publish(Arc::clone(&new));
         self.tell_workers();
+        self.tell_missing_connections(new.hooks.len());
         let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
     }

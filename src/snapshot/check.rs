@@ -65,6 +65,7 @@ impl Checked {
                 Kind::Configuration => {
                     self.configurations.extend(configuration::check(document, read, used).map(Arc::new));
                 }
+                Kind::Webhooks(_) if webhooks::is_our_own(document) => webhooks::refuse_our_own(document),
                 Kind::Webhooks(HookType::Validating) => {
                     let checked = webhooks::check(document, HookType::Validating, read);
                     self.configurations.extend(checked.map(Arc::new));

@@ -8,7 +8,7 @@ use super::{
     http_url,
     problem::quoted,
     service,
-    url::{certified, is_host, parse_url},
+    url::{certified, is_host, parse_any},
 };
 use crate::model::{Endpoint, Transport, hook::EndpointTls};
 
@@ -74,7 +74,7 @@ fn place(at: &At<'_>, form: Form) -> Option<(Endpoint, String)> {
             let over_http = form == Form::Kubernetes || text.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("http"));
             let parsed = match over_http {
                 true => http_url::parse(text, form),
-                false => parse_url(text).map(|endpoint| (endpoint, "/".into())),
+                false => parse_any(text).map(|endpoint| (endpoint, "/".into())),
             };
             parsed.map_err(|problem| url.problem(problem.what, problem.fix)).ok()
         }

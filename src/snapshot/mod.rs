@@ -23,6 +23,7 @@ mod configuration;
 mod credentials;
 mod describe;
 mod document;
+mod dry_runs;
 mod exempt;
 mod form;
 pub mod hazards;
@@ -206,6 +207,7 @@ impl Snapshot {
         pause();
         let mut notes = checked.notes;
         notes.extend(unknown_versions::notes(&hooks, &origins));
+        notes.extend(dry_runs::notes(&hooks, &origins));
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Note, Origin, problem::quoted};
+use super::{Note, Origin, never_matches::dead, problem::quoted};
 use crate::model::{Hook, MatchPolicy, Rule, builtin, served};
 
 /// What cannot be told of these hooks, in their order.
@@ -62,11 +62,13 @@ fn shared(hook: &Hook) -> Option<String> {
 }
 
 /// A rule that names no version in which Kubernetes serves, or may yet serve, one of its own resources: as with
-/// kube-apiserver, the hook is not asked about it.
+/// kube-apiserver, the hook is not asked about it. An entry that matches nothing for any reason is a finding already.
 fn never_served(hook: &Hook) -> Option<String> {
     let rules = hook.rules.iter().filter(|rule| !any(&rule.api_versions));
     rules.into_iter().find_map(|rule| {
-        let resources = || rule.resources.iter().map(|entry| entry.split('/').next().unwrap_or(entry));
+        let found: Vec<_> = dead(rule).iter().filter(|dead| dead.key == "resources").map(|dead| dead.entry).collect();
+        let written = || rule.resources.iter().enumerate().filter(|(entry, _)| !found.contains(entry));
+        let resources = || written().map(|(_, entry)| entry.split('/').next().unwrap_or(entry));
         let mut pairs = rule.api_groups.iter().flat_map(|group| resources().map(move |resource| (&**group, resource)));
         let is_never = |(group, resource): &(&str, &str)| {
             let versions = served::versions(None, group, resource);
@@ -95,7 +97,7 @@ mod tests {
     fn noted(rule: &str) -> Vec<String> {
         let text = format!(
             "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
-             externalAdmissionHooks:\n- name: h.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  {rule}\n"
+             externalAdmissionHooks:\n- name: h.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:1'}}\n  sideEffects: None\n  {rule}\n"
         );
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("good");
@@ -132,13 +134,11 @@ mod tests {
             }
             assert!(noted(&format!("matchPolicy: Exact\n  {rule}")).is_empty(), "{rule}");
         }
-        for (rule, says) in [
-            (
-                rules("apps", "v1beta9, v1alpha9", "deployments/scale"),
-                "deployments.apps in versions in which no apiserver",
-            ),
-            (rules("example.com, ''", "v1beta1", "pods"), "names pods in versions in which no apiserver serves them"),
-        ] {
+        let found = rules("apps", "v1beta9, v1alpha9", "deployments/scale");
+        assert!(noted(&found).is_empty(), "it is a finding, and not told twice: {:?}", noted(&found));
+        for (rule, says) in
+            [(rules("example.com, ''", "v1beta1", "pods"), "names pods in versions in which no apiserver serves them")]
+        {
             for policy in ["Equivalent", "Exact"] {
                 let told = noted(&format!("matchPolicy: {policy}\n  {rule}"));
                 assert!(told.len() == 1 && told[0].contains(says), "{rule}: {told:?}");

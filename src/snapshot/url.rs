@@ -28,15 +28,30 @@ pub(super) fn problem<T>(what: impl Into<String>, fix: impl Into<String>) -> Res
 /// # Errors
 /// Any other scheme; a missing or malformed host or port; a user, path, query or fragment, which gRPC has no use for.
 pub fn parse_url(url: &str) -> Result<Endpoint, UrlProblem> {
-    const EXAMPLES: &str = "write grpc://host:port, grpcs://host:port or unix:///path";
+    parse(url, "write grpc://host:port, grpcs://host:port or unix:///path")
+}
+
+/// The same where a hook may also be asked over HTTP.
+///
+/// # Errors
+/// As [`parse_url`]; the fix names all schemes.
+pub(super) fn parse_any(url: &str) -> Result<Endpoint, UrlProblem> {
+    parse(
+        url,
+        "write https://host:port/path, http://127.0.0.1:port/path or http+unix:///socket:/path for a webhook, or \
+         grpc://host:port, grpcs://host:port or unix:///path for a hook that speaks gRPC",
+    )
+}
+
+fn parse(url: &str, examples: &str) -> Result<Endpoint, UrlProblem> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return problem(format!("{} is not a URL", quoted(url)), EXAMPLES);
+        return problem(format!("{} is not a URL", quoted(url)), examples);
     };
     match scheme {
         "unix" => unix(rest),
         "grpc" | "grpcs" => tcp(rest, scheme == "grpcs"),
-        "http" | "https" | "http+unix" => problem(format!("{scheme}:// is not gRPC"), EXAMPLES),
-        _ => problem(format!("the scheme {} is not known", quoted(scheme)), EXAMPLES),
+        "http" | "https" | "http+unix" => problem(format!("{scheme}:// is not gRPC"), examples),
+        _ => problem(format!("the scheme {} is not known", quoted(scheme)), examples),
     }
 }
 

@@ -6,7 +6,10 @@ use super::{
     ReadFile, at::At, configuration::Configuration, metadata::metadata_name, names, used::first_use, value::Value,
     webhook,
 };
-use crate::model::HookType;
+use crate::model::{
+    HookType,
+    registration::{MANAGED_BY, OUR_WEBHOOKS},
+};
 
 /// What the name of a configuration ends with that stands beside the apiserver and not in its store:
 /// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
@@ -60,6 +63,23 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
     }
     let prefix = if is_static { "manifest/" } else { "" };
     Some(Configuration::of(name?, prefix, hooks))
+}
+
+/// Is it how an apiserver was told of a Gatepost? By its label, or by the names of all its webhooks.
+pub(super) fn is_our_own(at: &At<'_>) -> bool {
+    let labels = at.value.get("metadata").and_then(|metadata| metadata.get("labels"));
+    let webhooks = at.key("webhooks");
+    let is_ours = |hook: At<'_>| hook.value.text_of("name").is_some_and(|name| name.ends_with(OUR_WEBHOOKS));
+    labels.and_then(|labels| labels.text_of(MANAGED_BY.0)) == Some(MANAGED_BY.1)
+        || webhooks.items().count() > 0 && webhooks.items().all(is_ours)
+}
+
+/// Tells that our own registration is no configuration. Left out in silence, it might have been meant as a hook.
+pub(super) fn refuse_our_own(at: &At<'_>) {
+    at.problem(
+        "is Gatepost's own registration with an apiserver, and no configuration: Gatepost would ask itself",
+        "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
+    );
 }
 
 /// What is said of mutating hooks, which are checked and not served.

@@ -174,6 +174,20 @@ impl LastGoodFile {
         self.path.display().to_string()
     }
 
+    /// Is its folder there, to be written into? Blocks.
+    ///
+    /// # Errors
+    /// `Unwritable`.
+    pub fn check_folder(&self) -> Result<(), LastGoodError> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let unwritable = |cause: String| LastGoodError::Unwritable { path: self.shown(), cause };
+        match fs::metadata(folder) {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(unwritable(format!("{} is not a folder", folder.display()))),
+            Err(error) => Err(unwritable(format!("its folder {}: {error}", folder.display()))),
+        }
+    }
+
     /// What it holds; `None` where there is none. Blocks.
     ///
     /// # Errors

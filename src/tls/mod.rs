@@ -1,6 +1,7 @@
 //! Key pairs and trust: PEM text to what rustls works with, or a precise account of what is wrong with it.
 
 mod authorities;
+mod blocking;
 mod chain;
 pub mod client;
 mod clients;
@@ -19,6 +20,7 @@ mod x509;
 
 use std::sync::Arc;
 
+pub use blocking::over;
 pub use client::{SystemRoots, client_config, server_verifier};
 pub use expiry::{Expiry, Reminder};
 pub use failure::{Failure, Fault};

@@ -239,9 +239,10 @@ impl State {
             return 404;
         };
         let revision = object["metadata"]["resourceVersion"].clone();
+        let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).expect("a manager");
+        assert!(of_status || manager == "gatepost-drain", "{manager} is not the finalizer's owner");
         match (form, of_status) {
             ("application/apply-patch+yaml", true) => {
-                let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).expect("a manager");
                 apply(&mut object["status"], manager, &patch["status"]);
             }
             ("application/merge-patch+json", false) if patch["metadata"]["resourceVersion"] != revision => return 409,

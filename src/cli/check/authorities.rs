@@ -23,7 +23,14 @@ pub(super) fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
         let Some(origin) = snapshot.origin(index) else { continue };
         let concerned = || {
             let (name, id) = (hook.name.to_string(), hook.id.to_string());
-            Concerned { hook: name, id, file: origin.file.clone(), path: origin.path.clone(), patch: Value::Null }
+            Concerned {
+                hook: name,
+                id,
+                file: origin.file.clone(),
+                path: origin.path.clone(),
+                patch: Value::Null,
+                drops_cluster_scoped: false,
+            }
         };
         let closed = origin.declared_policy != FailurePolicy::Ignore;
         let told = [of_authorities(hook, now, closed), of_own(hook, now, closed)].into_iter().flatten();

@@ -53,8 +53,14 @@ pub(super) struct Plan {
 /// The plan for these hooks.
 ///
 /// # Errors
-/// An add-on's namespace that the cluster does not have.
+/// An add-on's namespace that the cluster does not have, or that is the system's own.
 pub(super) fn plan(snapshot: Snapshot, known: &Known) -> Result<Plan, String> {
+    if let Some(system) = known.add_ons.iter().find(|name| SYSTEM.contains(&&***name)) {
+        return Err(format!(
+            "--add-on names {system}, which has runlevel 0 already, below all add-ons: what runs there, as the cluster's \
+             DNS mostly does, needs no --add-on; leave the flag out"
+        ));
+    }
     let own = snapshot.namespaces().map(|(name, labels)| (name.to_owned(), labels.clone()));
     let mut all: BTreeMap<String, Labels> = own.collect();
     if let Some(cluster) = &known.cluster {
@@ -74,7 +80,10 @@ pub(super) fn plan(snapshot: Snapshot, known: &Known) -> Result<Plan, String> {
     let (homes, hooks) = levels(&snapshot, &stated);
     let exists = |name: &str| known.cluster.as_ref().is_none_or(|cluster| cluster.contains_key(name));
     if let Some(absent) = known.add_ons.iter().find(|name| !exists(name)) {
-        return Err(format!("the cluster has no namespace {absent}, which --add-on names; correct the name"));
+        return Err(format!(
+            "the cluster has no namespace {absent}, which --add-on names; correct the name, or leave the flag out for an \
+             add-on that runs in kube-system, as the cluster's DNS mostly does"
+        ));
     }
     let names = all.keys().map(String::as_str).chain(SYSTEM).chain(known.add_ons.iter().map(String::as_str));
     let names: BTreeSet<&str> = names.chain(homes.keys().map(String::as_str)).collect();
@@ -152,5 +161,7 @@ mod tests {
         assert_eq!(changes, ["kube-system"]);
         known.add_ons = ["dns".to_owned()].into();
         assert!(plan(hooks(), &known).unwrap_err().contains("no namespace dns"));
+        known.add_ons = ["kube-system".to_owned()].into();
+        assert!(plan(hooks(), &known).unwrap_err().contains("needs no --add-on; leave the flag out"));
     }
 }

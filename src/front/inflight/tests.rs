@@ -53,6 +53,19 @@ fn a_request_counts_and_holds_its_bytes_until_it_ends() {
 }
 
 #[test]
+fn a_call_for_which_there_can_never_be_room_is_not_told_to_try_again() {
+    let scene = scene();
+    let admitted = scene.connect(stranger(1));
+    let mut entered = scene.enter(&admitted);
+    let never = Err(Refusal::TooLargeForMemory { bytes: 751, limit: 750 });
+    assert_eq!(
+        (entered.reserve(751), entered.could_hold(751)),
+        (never, Err(Refusal::TooLargeForMemory { bytes: 751, limit: 750 }))
+    );
+    assert_eq!((entered.could_hold(750), entered.reserve(750)), (Ok(()), Err(Refusal::Share { bytes: 750 })));
+}
+
+#[test]
 fn no_client_takes_what_others_need() {
     let scene = scene();
     let (apiserver, one, two) =

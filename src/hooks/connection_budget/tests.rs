@@ -40,9 +40,11 @@ fn more_hooks_than_connections_share_them_and_nothing_is_lost() {
     let shares: Vec<_> = (0..5).map(|_| budget.share(3)).collect();
     let taken: Vec<_> = shares.iter().flat_map(all).collect();
     assert_eq!(taken.len(), 10);
-    assert_eq!(*budget.owed.lock().expect("whole"), 10);
+    assert_eq!((*budget.owed.lock().expect("whole"), budget.missing()), (10, 10));
     drop(taken);
+    assert_eq!(budget.missing(), 10, "however few are in use");
     drop(shares);
+    assert_eq!(budget.missing(), 0);
     assert_eq!((budget.open(), budget.shared.available_permits()), (0, 10));
     assert_eq!(*budget.owed.lock().expect("whole"), 0);
 }

@@ -10,6 +10,8 @@ use crate::{
 
 /// Keeps an object that is deleted until its hooks have drained everywhere.
 pub const FINALIZER: &str = "gatepost.dev/drain";
+/// Owner of the finalizer in `managedFields`: the same for all replicas, as one sets it and another takes it away.
+const DRAINER: &str = "gatepost-drain";
 /// A field manager's name is no longer than 128 bytes.
 const LONGEST_NAME: usize = 100;
 
@@ -43,8 +45,8 @@ impl<'a> Head<'a> {
         self.finalizers.contains(&FINALIZER)
     }
 
-    fn path(&self) -> String {
-        format!("{}/{}", configurations(), self.name)
+    fn finalizer_path(&self) -> String {
+        format!("{}/{}?fieldManager={DRAINER}", configurations(), self.name)
     }
 }
 
@@ -74,7 +76,7 @@ pub(super) async fn apply(client: &Client, manager: &str, name: &str, status: &V
 pub(super) async fn hold(client: &Client, head: &Head<'_>) -> Result<(), KubeError> {
     let finalizers: Vec<_> = head.finalizers.iter().copied().chain([FINALIZER]).collect();
     let patch = json!({ "metadata": { "resourceVersion": head.revision, "finalizers": finalizers } });
-    passed_over(client.patch(&head.path(), "application/merge-patch+json", &patch).await, &[404, 409])
+    passed_over(client.patch(&head.finalizer_path(), "application/merge-patch+json", &patch).await, &[404, 409])
 }
 
 /// Takes the finalizer away, if the object is still as it was read.
@@ -85,7 +87,7 @@ pub(super) async fn release(client: &Client, head: &Head<'_>) -> Result<(), Kube
         { "op": "replace", "path": "/metadata/finalizers", "value": finalizers },
     ]);
     // 422: a test has failed.
-    passed_over(client.patch(&head.path(), "application/json-patch+json", &patch).await, &[404, 409, 422])
+    passed_over(client.patch(&head.finalizer_path(), "application/json-patch+json", &patch).await, &[404, 409, 422])
 }
 
 /// What says that the object is gone, or was changed meanwhile, is no failure: the next turn sees what there is.

@@ -95,6 +95,28 @@ impl Rotator {
         self.current.set_rejected(Some(Rejection { problems, revision, since, held: Vec::new() }));
     }
 
+    /// Where hooks are guaranteed more connections than this process may have. It serves all the same: one that does not
+    /// start lets no write pass.
+    pub(super) fn tell_missing_connections(&mut self, hooks: usize) {
+        /// Of so many files more, hooks get one at least (`app::descriptors`).
+        const OF_FILES: usize = 4;
+        let connections = &self.resources.connections;
+        let (missing, limit) = (connections.missing(), connections.limit());
+        if std::mem::replace(&mut self.told_missing, missing) == missing || missing == 0 {
+            return;
+        }
+        let effect =
+            if hooks > limit { "some can never be asked, and their calls fail" } else { "calls fail under load" };
+        tracing::error!(
+            hooks,
+            connections = limit,
+            missing,
+            "too few open files for the connections to so many hooks: {effect}; raise the hard limit of RLIMIT_NOFILE \
+             (LimitNOFILE=, ulimit -Hn) by {} or more",
+            OF_FILES * missing
+        );
+    }
+
     pub(super) fn tell_failed_read(&mut self, error: ReadError) {
         // A peer that is no store of ours fails in several ways, in turn.
         if !self.failed_reads.contains(&error) && self.failed_reads.len() < MOST_CAUSES {

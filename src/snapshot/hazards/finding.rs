@@ -42,6 +42,8 @@ pub struct Concerned {
     /// A JSON merge patch of the entry that mends this and whatever else was found about the hook; null where only
     /// somebody who knows the hook can.
     pub patch: Value,
+    /// True where the hook sees nothing outside of namespaces any more once it is patched.
+    pub drops_cluster_scoped: bool,
 }
 
 /// One thing that can go wrong.
@@ -63,8 +65,15 @@ impl Finding {
     /// For people and programs: `/configz` shows it.
     pub fn describe(&self) -> Value {
         let hooks = self.hooks.iter().map(|concerned| {
-            let Concerned { hook, id, file, path, patch } = concerned;
-            json!({ "hook": hook, "id": id, "file": file, "path": path, "patch": patch })
+            let Concerned { hook, id, file, path, patch, drops_cluster_scoped } = concerned;
+            json!({
+                "hook": hook,
+                "id": id,
+                "file": file,
+                "path": path,
+                "patch": patch,
+                "dropsClusterScoped": drops_cluster_scoped,
+            })
         });
         json!({
             "rule": self.rule,
@@ -106,16 +115,22 @@ pub(super) fn finished(view: &View<'_>, mut found: Vec<Found>) -> Vec<Finding> {
     for (hook, mend) in found.iter_mut().flat_map(|found| &mut found.mends) {
         mends.entry(*hook).or_default().join(std::mem::take(mend));
     }
-    let patches: BTreeMap<usize, Value> =
-        mends.into_iter().map(|(hook, mend)| (hook, mend.patch(view.hooks[hook].hook))).collect();
+    let patched = |(hook, mend): (usize, Mend)| {
+        let entry = view.hooks[hook].hook;
+        let drops = mend.drops_cluster_scoped(entry);
+        (hook, (mend.patch(entry), drops))
+    };
+    let patches: BTreeMap<usize, (Value, bool)> = mends.into_iter().map(patched).collect();
     let concerned = |hook: usize| {
         let seen = &view.hooks[hook];
+        let (patch, drops_cluster_scoped) = patches.get(&hook).cloned().unwrap_or_default();
         Concerned {
             hook: seen.hook.name.as_ref().into(),
             id: seen.hook.id.as_ref().into(),
             file: seen.origin.file.clone(),
             path: seen.origin.path.clone(),
-            patch: patches.get(&hook).cloned().unwrap_or_default(),
+            patch,
+            drops_cluster_scoped,
         }
     };
     let finding = |found: Found| Finding {

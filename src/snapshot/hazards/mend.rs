@@ -142,24 +142,31 @@ impl Mend {
         Some(Some(written_selector(&requirements)))
     }
 
+    /// True where the patch takes all that lies outside of namespaces out of the hook's sight.
+    pub(super) fn drops_cluster_scoped(&self, hook: &Hook) -> bool {
+        hook.rules.iter().any(|rule| self.narrows(rule))
+    }
+
+    /// A star cannot leave out one resource; objects outside of any namespace it can.
+    fn narrows(&self, rule: &Rule) -> bool {
+        let left_out = |(group, resource): &(&str, &str)| is_cluster_scoped(resource) && covers(rule, group, resource);
+        rule.scope == Scope::Any
+            && rule.resources.iter().any(|entry| is_star(entry))
+            && self.resources.iter().any(left_out)
+    }
+
     /// The rules without the resources, and with the new ones.
     fn changed_rules(&self, hook: &Hook) -> Option<Vec<Rule>> {
         let mut changed = Vec::new();
-        for rule in &hook.rules {
-            let mut rule = rule.clone();
+        for original in &hook.rules {
+            let mut rule = original.clone();
             for (group, resource) in &self.resources {
-                if !covers(&rule, group, resource) {
-                    continue;
+                if covers(original, group, resource) {
+                    rule.resources.retain(|entry| entry.split('/').next() != Some(resource));
                 }
-                let named = |entry: &str| entry.split('/').next() == Some(resource);
-                rule.resources.retain(|entry| !named(entry));
-                // A star cannot leave out one resource; objects outside of any namespace it can.
-                if rule.resources.iter().any(|entry| is_star(entry))
-                    && is_cluster_scoped(resource)
-                    && rule.scope == Scope::Any
-                {
-                    rule.scope = Scope::Namespaced;
-                }
+            }
+            if self.narrows(original) {
+                rule.scope = Scope::Namespaced;
             }
             if !rule.resources.is_empty() {
                 changed.push(rule);

@@ -4,13 +4,17 @@
 //! Text is `&str`: whoever has bytes checks once that they are UTF-8.
 
 mod block;
+mod container;
 mod cursor;
 mod number;
 mod skip;
 mod text;
 mod tokens;
 
-pub use self::skip::skip;
+pub use self::{
+    container::{items, members, scalar, string},
+    skip::skip,
+};
 pub(crate) use self::{
     cursor::{Cursor, ReadError},
     text::Text,

@@ -96,7 +96,7 @@ fn a_registration_has_no_hazard_that_its_hooks_have_not() {
     let wanted = hooks(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let plan = plan(&wanted, &[]);
     let webhook = |(entry, number): (&Entry, usize)| {
-        serde_json::json!({"name": format!("g{number}.validate.gatepost.dev"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        serde_json::json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {"url": "https://127.0.0.1:9440/validate"}, "failurePolicy": if entry.closed { "Fail" } else { "Ignore" },
             "rules": super::super::union::rules(&entry.atoms),
             "namespaceSelector": snapshot::hazards::written_selector(&entry.namespaces.0)})

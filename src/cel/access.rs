@@ -1,0 +1,194 @@
+//! Access: lists and maps alike, wherever what is in them lies.
+
+use super::{
+    document::Index,
+    fault::Fault,
+    meter::Meter,
+    value::{Text, Value, compare_numbers},
+};
+
+/// Containers are compared no deeper than this.
+const DEEPEST: usize = 200;
+
+/// How many items; `None` where it is no list.
+pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
+    Ok(match value {
+        Value::List(items) => Some(items.len()),
+        Value::Literals(items) => Some(items.len()),
+        Value::Strings(items) => Some(items.len()),
+        Value::Json(node) if node.is_list() => match &*node.index(meter)? {
+            Index::List(places) => Some(places.len()),
+            Index::Map(_) => None,
+        },
+        _ => None,
+    })
+}
+
+/// An item; `None` beyond the last one, or where it is no list.
+pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+    Ok(match value {
+        Value::List(items) => items.get(at).cloned(),
+        Value::Literals(items) => items.get(at).map(Value::from),
+        Value::Strings(items) => items.get(at).map(|text| Value::String(Text::Lent(text))),
+        Value::Json(node) if node.is_list() => match &*node.index(meter)? {
+            Index::List(places) => places.get(at).map(|place| node.at(*place)).transpose()?,
+            Index::Map(_) => None,
+        },
+        _ => None,
+    })
+}
+
+/// Every item; an error where it is no list.
+pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Value<'a>>, Fault> {
+    let len = list_len(value, meter)?.ok_or_else(Fault::no_such_overload)?;
+    meter.step(len as u64)?;
+    let mut items = Vec::with_capacity(len);
+    for at in 0..len {
+        items.extend(list_item(value, at, meter)?);
+    }
+    Ok(items)
+}
+
+/// How many entries; `None` where it is no map.
+pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
+    Ok(match value {
+        Value::Map(map) => Some(map.entries().len()),
+        Value::Struct(part, request) => Some(part.keys(request)?.len()),
+        Value::Json(node) if !node.is_list() => match &*node.index(meter)? {
+            Index::Map(members) => Some(members.places.len()),
+            Index::List(_) => None,
+        },
+        _ => None,
+    })
+}
+
+/// Every key, as a list; an error where it is no map.
+pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Value<'a>>, Fault> {
+    match value {
+        Value::Map(map) => Ok(map.entries().iter().map(|(key, _)| key.clone()).collect()),
+        Value::Struct(part, request) => Ok(part.keys(request)?.into_iter().map(Value::String).collect()),
+        Value::Json(node) => match &*node.index(meter)? {
+            Index::Map(members) => {
+                meter.step(members.places.len() as u64)?;
+                members.places.iter().map(|(key, _)| node.key_at(*key).map(Value::String)).collect()
+            }
+            Index::List(_) => Err(Fault::no_such_overload()),
+        },
+        _ => Err(Fault::no_such_overload()),
+    }
+}
+
+/// An entry by its key, `None` where there is none; an error where it is no map.
+pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+    match (value, key) {
+        (Value::Map(map), key) => Ok(map.get(key).cloned()),
+        (_, Value::String(name)) => field(value, name.as_str(), meter),
+        (Value::Struct(..), _) => Ok(None),
+        (Value::Json(node), _) if !node.is_list() => Ok(None),
+        _ => Err(Fault::no_such_overload()),
+    }
+}
+
+/// The same by a name; an error where it is no map.
+pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+    match value {
+        Value::Struct(part, request) => part.field(request, name),
+        Value::Json(node) if !node.is_list() => node.member(name, meter),
+        Value::Map(map) => Ok(map.get(&Value::made(name)).cloned()),
+        _ => Err(Fault::no_such_overload()),
+    }
+}
+
+/// How large it is, in characters, bytes or entries; 1 of what has no size. Upstream: `actualSize`.
+pub(super) fn size(value: &Value<'_>, meter: &Meter<'_>) -> Result<u64, Fault> {
+    Ok(match value {
+        Value::String(text) => {
+            meter.read(text.as_str().len())?;
+            text.as_str().chars().count() as u64
+        }
+        Value::Bytes(bytes) => bytes.len() as u64,
+        Value::Optional(Some(inner)) => size(inner, meter)?,
+        Value::Ip(std::net::IpAddr::V4(_)) => 4,
+        Value::Ip(std::net::IpAddr::V6(_)) => 16,
+        Value::Cidr(_, bits) => u64::from(bits.div_ceil(8)),
+        other => match list_len(other, meter)? {
+            Some(len) => len as u64,
+            None => map_len(other, meter)?.unwrap_or(1) as u64,
+        },
+    })
+}
+
+/// True of what has a size of its own.
+pub(super) fn is_sized(value: &Value<'_>) -> bool {
+    !matches!(
+        value,
+        Value::Null
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Uint(_)
+            | Value::Double(_)
+            | Value::Duration(_)
+            | Value::Timestamp(_)
+            | Value::Quantity(_)
+            | Value::Type(_)
+            | Value::Optional(None)
+    )
+}
+
+/// Equality across types: values of different ones are unequal, but for numbers.
+pub(super) fn equal<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
+    equal_within(a, b, meter, DEEPEST)
+}
+
+fn equal_within<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<bool, Fault> {
+    let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the values are nested too deep")) };
+    meter.step(1)?;
+    match (a, b) {
+        (Value::Null, Value::Null) => return Ok(true),
+        (Value::Type(a), Value::Type(b)) => return Ok(a == b),
+        (Value::Quantity(a), Value::Quantity(b)) => return Ok(a.compare(b).is_eq()),
+        (Value::Ip(a), Value::Ip(b)) => return Ok(a == b),
+        (Value::Cidr(a, x), Value::Cidr(b, y)) => return Ok(a == b && x == y),
+        (Value::Optional(a), Value::Optional(b)) => {
+            return match (a, b) {
+                (Some(a), Some(b)) => equal_within(a, b, meter, deep),
+                (a, b) => Ok(a.is_none() && b.is_none()),
+            };
+        }
+        (Value::String(a), Value::String(b)) => {
+            let (a, b) = (a.as_str(), b.as_str());
+            meter.read(a.len().min(b.len()))?;
+            return Ok(a == b);
+        }
+        _ => {}
+    }
+    if let Some(order) = a.compare(b) {
+        return Ok(order.is_eq());
+    }
+    if let (Some(left), Some(right)) = (list_len(a, meter)?, list_len(b, meter)?) {
+        if left != right {
+            return Ok(false);
+        }
+        for at in 0..left {
+            let (Some(x), Some(y)) = (list_item(a, at, meter)?, list_item(b, at, meter)?) else { return Ok(false) };
+            if !equal_within(&x, &y, meter, deep)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
+    if let (Some(left), Some(right)) = (map_len(a, meter)?, map_len(b, meter)?) {
+        if left != right {
+            return Ok(false);
+        }
+        for key in keys(a, meter)? {
+            let Some(y) = entry(b, &key, meter)? else { return Ok(false) };
+            let Some(x) = entry(a, &key, meter)? else { return Ok(false) };
+            if !equal_within(&x, &y, meter, deep)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
+    Ok(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq))
+}

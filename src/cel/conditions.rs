@@ -1,0 +1,139 @@
+//! Conditions: whether a hook is asked about a request, by its `matchConditions`.
+
+use smallvec::SmallVec;
+
+use super::{
+    check,
+    evaluate::Evaluation,
+    fault::{Fault, Stop},
+    input::Input,
+    meter::{Allowance, MOST_OF_ALL, Meter},
+    program::Program,
+    value::Value,
+};
+
+/// One condition, ready to be evaluated.
+#[derive(Debug)]
+pub struct Condition {
+    /// What messages call it.
+    pub name: Box<str>,
+    /// As it was written.
+    pub expression: Box<str>,
+    program: Program,
+}
+
+impl Condition {
+    /// Compiles a condition.
+    ///
+    /// # Errors
+    /// The text says what is wrong with the expression.
+    pub fn compile(name: &str, expression: &str) -> Result<Self, String> {
+        Ok(Self { name: name.into(), expression: expression.into(), program: check::compile(expression)? })
+    }
+
+    /// Does it look at the object, or the old one?
+    pub fn reads_objects(&self) -> bool {
+        self.program.reads_objects
+    }
+
+    /// Its value, and what that cost.
+    pub(super) fn evaluate<'a>(
+        &'a self,
+        input: &'a Input<'a>,
+        allowance: &Allowance<'_>,
+    ) -> (Result<bool, Fault>, u64) {
+        evaluated(&self.program, input, allowance)
+    }
+}
+
+/// A program's value, and what it cost.
+pub(super) fn evaluated<'a>(
+    program: &'a Program,
+    input: &'a Input<'a>,
+    allowance: &Allowance<'_>,
+) -> (Result<bool, Fault>, u64) {
+    let meter = Meter::new(allowance);
+    let mut slots = SmallVec::new();
+    slots.resize(program.slots, Value::Null);
+    let value = Evaluation { input, meter: &meter, slots }.value(&program.root);
+    let decided = value.and_then(|value| match value {
+        Value::Bool(yes) => Ok(yes),
+        _ => Err(Fault::no_such_overload()),
+    });
+    (decided, meter.cost())
+}
+
+/// What the conditions of one hook say. Source: `docs/reference/webhook-semantics.md` §7.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision<'c> {
+    /// The hook is asked.
+    Matches,
+    /// The hook is not asked, because of this condition.
+    Excluded(&'c str),
+    /// None is false, and some have no value: the failure policy decides. As upstream words it.
+    Failed(String),
+    /// It takes longer than was allowed, and is to be begun anew elsewhere.
+    TooLong,
+}
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// Evaluates conditions in order. The first that is false excludes the hook, whatever errors came before it; what comes
+/// behind it is not evaluated.
+pub fn decide<'c>(conditions: &'c [Condition], input: &'c Input<'c>, allowance: &Allowance<'_>) -> Decision<'c> {
+    let mut left = MOST_OF_ALL;
+    let evaluations = conditions.iter().map(|condition| {
+        let (value, cost) = condition.evaluate(input, allowance);
+        let value = match value {
+            Err(Fault::Stop(Stop::TooLong)) => return Evaluated::TooLong,
+            value => value,
+        };
+        match left.checked_sub(cost) {
+            Some(rest) => left = rest,
+            None => return Evaluated::OutOfBudget,
+        }
+        Evaluated::Value(
+            &condition.name,
+            value.map_err(|fault| {
+                let why = match &fault {
+                    Fault::Error(why) => why,
+                    Fault::Stop(stop) => stop.text(),
+                };
+                format!("expression '{}' resulted in error: {why}", condition.expression)
+            }),
+        )
+    });
+    combined(evaluations)
+}
+
+/// What became of one condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evaluated<'c> {
+    /// By its name: its value, or why it has none.
+    Value(&'c str, Result<bool, String>),
+    /// All together cost more than they may.
+    OutOfBudget,
+    /// It takes longer than was allowed.
+    TooLong,
+}
+
+/// What conditions say together, taken one after the other until it is known.
+pub fn combined<'c>(evaluations: impl IntoIterator<Item = Evaluated<'c>>) -> Decision<'c> {
+    let mut errors: Vec<String> = Vec::new();
+    for evaluated in evaluations {
+        match evaluated {
+            Evaluated::TooLong => return Decision::TooLong,
+            Evaluated::OutOfBudget => return Decision::Failed(OUT_OF_BUDGET.to_owned()),
+            Evaluated::Value(_, Ok(true)) => {}
+            Evaluated::Value(name, Ok(false)) => return Decision::Excluded(name),
+            Evaluated::Value(_, Err(error)) if errors.contains(&error) => {}
+            Evaluated::Value(_, Err(error)) => errors.push(error),
+        }
+    }
+    match errors.len() {
+        0 => Decision::Matches,
+        1 => Decision::Failed(errors.remove(0)),
+        _ => Decision::Failed(format!("[{}]", errors.join(", "))),
+    }
+}

@@ -1,0 +1,232 @@
+//! Document: an object's JSON, of which only what an expression looks into is ever located.
+
+use std::{borrow::Cow, cell::RefCell, fmt, rc::Rc};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    fault::Fault,
+    meter::Meter,
+    value::{Text, Value},
+};
+use crate::wire::json;
+
+/// First bytes of an object in Kubernetes' protobuf envelope.
+const ENVELOPE: &[u8] = b"k8s\0";
+
+/// Keys of an object beyond which they are found by hash.
+const FEW: usize = 12;
+
+/// One JSON object, in the bytes it arrived in.
+pub struct Document<'a> {
+    text: Result<Cow<'a, str>, &'static str>,
+    /// What was located, by where its container begins.
+    indexes: RefCell<FxHashMap<u32, Rc<Index>>>,
+}
+
+/// Where the values of one container begin.
+#[derive(Debug)]
+pub(super) enum Index {
+    List(Vec<u32>),
+    /// Of equal keys the last one counts, as in Go's decoder.
+    Map(Members),
+}
+
+/// The members of one object.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// Where key and value begin.
+    pub(super) places: Vec<(u32, u32)>,
+    /// Where there are many: the number of its place by a key.
+    by_key: FxHashMap<Box<str>, u32>,
+}
+
+/// A list or map in a document.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'a> {
+    document: &'a Document<'a>,
+    at: u32,
+}
+
+impl fmt::Debug for Node<'_> {
+    /// Never shows what is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({})", self.at)
+    }
+}
+
+impl fmt::Debug for Document<'_> {
+    /// Never shows what is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Document({} bytes)", self.text.as_deref().map_or(0, str::len))
+    }
+}
+
+impl<'a> Document<'a> {
+    /// A document that nothing was looked up in yet. Takes the time of one look at each byte.
+    pub fn new(bytes: Cow<'a, [u8]>) -> Self {
+        let text = if bytes.starts_with(ENVELOPE) {
+            Err("the object is written in protobuf, and can only be read in JSON")
+        } else if u32::try_from(bytes.len()).is_err() {
+            Err("the object is larger than 4 GiB")
+        } else {
+            // What is not UTF-8 becomes U+FFFD, as in Go's decoder.
+            Ok(match bytes {
+                Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+                Cow::Owned(bytes) => match String::from_utf8(bytes) {
+                    Ok(text) => text.into(),
+                    Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into(),
+                },
+            })
+        };
+        Self { text, indexes: RefCell::default() }
+    }
+
+    /// How many containers were looked into.
+    #[cfg(test)]
+    pub(super) fn located_containers(&self) -> usize {
+        self.indexes.borrow().len()
+    }
+
+    fn text(&self) -> Result<&str, Fault> {
+        self.text.as_deref().map_err(|why| Fault::error(*why))
+    }
+
+    /// The object itself.
+    pub(super) fn root(&'a self) -> Result<Value<'a>, Fault> {
+        let text = self.text()?;
+        let blanks = text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count();
+        self.value(text, blanks)
+    }
+
+    fn value(&'a self, text: &'a str, at: usize) -> Result<Value<'a>, Fault> {
+        let value = match text.as_bytes().get(at) {
+            // It fits: the text is shorter than that.
+            Some(b'{' | b'[') => Value::Json(Node { document: self, at: at as u32 }),
+            Some(b'"') => match json::string(text, at).map_err(|error| not_json(&error))? {
+                Cow::Borrowed(text) => Value::String(Text::Lent(text)),
+                Cow::Owned(text) => Value::made(text),
+            },
+            _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
+                "null" => Value::Null,
+                "true" => Value::Bool(true),
+                "false" => Value::Bool(false),
+                number => number
+                    .parse()
+                    .map(Value::Int)
+                    .or_else(|_| number.parse().map(Value::Double))
+                    .map_err(|_| Fault::error("the object holds a number that is none"))?,
+            },
+        };
+        Ok(value)
+    }
+}
+
+fn not_json(error: &json::JsonError) -> Fault {
+    Fault::error(format!("the object is not JSON at {error}"))
+}
+
+impl<'a> Node<'a> {
+    fn text(self) -> Result<&'a str, Fault> {
+        self.document.text()
+    }
+
+    pub(super) fn is_list(self) -> bool {
+        let text = self.document.text.as_deref();
+        text.is_ok_and(|text| text.as_bytes().get(self.at as usize) == Some(&b'['))
+    }
+
+    /// Where what is in it begins; located when it is first asked for.
+    pub(super) fn index(self, meter: &Meter<'_>) -> Result<Rc<Index>, Fault> {
+        if let Some(index) = self.document.indexes.borrow().get(&self.at) {
+            return Ok(Rc::clone(index));
+        }
+        let text = self.text()?;
+        let (index, end) = self.located(text).map_err(|error| not_json(&error))?;
+        // All of it was passed by, byte for byte.
+        meter.read(end - self.at as usize)?;
+        let index = Rc::new(index);
+        self.document.indexes.borrow_mut().insert(self.at, Rc::clone(&index));
+        Ok(index)
+    }
+
+    /// What is in it, and where it ends.
+    fn located(self, text: &'a str) -> Result<(Index, usize), json::JsonError> {
+        let at = self.at as usize;
+        if self.is_list() {
+            let mut places = Vec::new();
+            let end = json::items(text, at, |at| places.push(at as u32))?;
+            return Ok((Index::List(places), end));
+        }
+        let mut members = Members::default();
+        let end = json::members(text, at, |key_at, key, at| members.add(text, (key_at as u32, at as u32), key))?;
+        Ok((Index::Map(members), end))
+    }
+
+    /// The value that begins at one of its places.
+    pub(super) fn at(self, place: u32) -> Result<Value<'a>, Fault> {
+        self.document.value(self.text()?, place as usize)
+    }
+
+    /// What the key says that begins at one of its places.
+    pub(super) fn key_at(self, place: u32) -> Result<Text<'a>, Fault> {
+        match self.at(place)? {
+            Value::String(text) => Ok(text),
+            _ => Err(Fault::error("the object has a key that is none")),
+        }
+    }
+
+    /// The member of this name.
+    pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+        match &*self.index(meter)? {
+            Index::List(_) => Ok(None),
+            Index::Map(members) => {
+                let text = self.text()?;
+                members.find(text, key).map(|at| self.at(at)).transpose()
+            }
+        }
+    }
+}
+
+impl Members {
+    fn add(&mut self, text: &str, place: (u32, u32), key: Cow<'_, str>) {
+        let known = self.number_of(text, &key);
+        match known {
+            Some(number) => self.places[number] = place,
+            None => {
+                self.places.push(place);
+                let number = self.places.len() - 1;
+                if self.places.len() == FEW {
+                    for (number, (at, _)) in self.places.iter().enumerate() {
+                        let key = json::string(text, *at as usize).unwrap_or_default();
+                        self.by_key.insert(key.into(), number as u32);
+                    }
+                } else if self.places.len() > FEW {
+                    self.by_key.insert(key.into(), number as u32);
+                }
+            }
+        }
+    }
+
+    fn number_of(&self, text: &str, key: &str) -> Option<usize> {
+        if self.places.len() >= FEW {
+            return self.by_key.get(key).map(|number| *number as usize);
+        }
+        self.places.iter().position(|(at, _)| is_key(text, *at as usize, key))
+    }
+
+    fn find(&self, text: &str, key: &str) -> Option<u32> {
+        self.number_of(text, key).map(|number| self.places[number].1)
+    }
+}
+
+/// Does this key stand at `at`?
+fn is_key(text: &str, at: usize, key: &str) -> bool {
+    let rest = &text.as_bytes()[at + 1..];
+    if rest.starts_with(key.as_bytes()) && rest.get(key.len()) == Some(&b'"') && !key.contains('\\') {
+        return true;
+    }
+    // Escaped, or another one.
+    rest.iter().take_while(|byte| **byte != b'"').any(|byte| *byte == b'\\')
+        && json::string(text, at).is_ok_and(|found| found == key)
+}

@@ -1,0 +1,386 @@
+//! Evaluation: a program's value for one input.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::{
+    access,
+    document::Document,
+    fault::Fault,
+    input::{Input, Part},
+    meter::Meter,
+    program::{Fold, Node, Variable},
+    value::{Literal, Map, Value},
+};
+
+/// What a map or list costs that is made.
+const LIST_COST: u64 = 10;
+const MAP_COST: u64 = 30;
+
+pub(super) struct Evaluation<'a, 'm> {
+    pub(super) input: &'a Input<'a>,
+    pub(super) meter: &'m Meter<'m>,
+    /// Variables of macros.
+    pub(super) slots: SmallVec<[Value<'a>; 4]>,
+}
+
+type Found<'a> = Result<Value<'a>, Fault>;
+
+impl<'a> Evaluation<'a, '_> {
+    pub(super) fn value(&mut self, node: &'a Node) -> Found<'a> {
+        match node {
+            Node::Literal(literal) => Ok(literal.into()),
+            Node::Type(name) => Ok(Value::Type(name)),
+            Node::Variable(variable) => self.variable(*variable),
+            Node::Local(slot) => {
+                self.meter.pay(1)?;
+                match &self.slots[*slot] {
+                    Value::Failed(error) => Err(Fault::Error((**error).clone())),
+                    value => Ok(value.clone()),
+                }
+            }
+            Node::Select { operand, field, optional } => {
+                let of = self.qualified(operand)?;
+                let found = self.select(&of, field, *optional);
+                self.pay_unless_none(found)
+            }
+            Node::Has { operand, field } => {
+                let of = self.qualified(operand)?;
+                self.has(&of, field).map(Value::Bool)
+            }
+            Node::Index { operand, index, optional } => {
+                let of = self.qualified(operand)?;
+                let by = self.value(index)?;
+                if index.is_attribute() {
+                    self.meter.refund(1);
+                }
+                let named = matches!(**index, Node::Literal(_));
+                let found = self.index(&of, &by, *optional, named);
+                self.pay_unless_none(found)
+            }
+            Node::Call { function, args, ambiguous } => {
+                let mut values: SmallVec<[Value<'a>; 3]> = SmallVec::new();
+                let mut failed = None;
+                for arg in args {
+                    match self.value(arg) {
+                        Ok(value) => values.push(value),
+                        Err(stop @ Fault::Stop(_)) => return Err(stop),
+                        Err(error) => failed = failed.or(Some(error)),
+                    }
+                }
+                match failed {
+                    None => function.call(&values, *ambiguous, self.meter),
+                    // As upstream: it is called, and hands the error on.
+                    Some(error) => {
+                        self.meter.pay(1)?;
+                        Err(error)
+                    }
+                }
+            }
+            Node::Matches { text, pattern, len } => {
+                let Value::String(text) = self.value(text)? else { return Err(Fault::no_such_overload()) };
+                let text = text.as_str();
+                let chars = text.chars().count() as u64;
+                self.meter.pay((chars + 1).div_ceil(10).saturating_mul(len.div_ceil(4)))?;
+                Ok(Value::Bool(pattern.is_match(text)))
+            }
+            Node::And(both) => self.logical(both, false),
+            Node::Or(both) => self.logical(both, true),
+            Node::Ternary(parts) => match self.value(&parts[0])? {
+                Value::Bool(yes) => {
+                    let branch = &parts[if yes { 1 } else { 2 }];
+                    let value = self.value(branch);
+                    if branch.is_attribute() {
+                        self.meter.refund(1);
+                    }
+                    value
+                }
+                _ => Err(Fault::no_such_overload()),
+            },
+            Node::NotStrictlyFalse(condition) => {
+                let value = self.value(condition);
+                self.meter.pay(1)?;
+                match value {
+                    Ok(Value::Bool(yes)) => Ok(Value::Bool(yes)),
+                    Err(stop @ Fault::Stop(_)) => Err(stop),
+                    _ => Ok(Value::Bool(true)),
+                }
+            }
+            Node::InLiterals { sought, list } => self.in_literals(sought, list),
+            Node::OptionalOr { first, second, plain } => match self.value(first)? {
+                Value::Optional(Some(value)) if *plain => Ok(Value::clone(&value)),
+                there @ Value::Optional(Some(_)) => Ok(there),
+                Value::Optional(None) => self.value(second),
+                _ => Err(Fault::no_such_overload()),
+            },
+            Node::List(items) => {
+                let items = self.items(items)?;
+                self.meter.pay(LIST_COST)?;
+                Ok(Value::list(items))
+            }
+            Node::Map(entries) => self.map(entries),
+            Node::Fold(fold) => self.fold(fold),
+            Node::Append { slot, items } => self.append(*slot, items),
+            Node::Insert { slot, key, value } => self.insert(*slot, key, value.as_deref()),
+        }
+    }
+
+    fn variable(&self, variable: Variable) -> Found<'a> {
+        self.meter.pay(1)?;
+        let document = match variable {
+            Variable::Request => return Ok(Value::Struct(Part::Request, &self.input.request)),
+            Variable::NamespaceObject => return Ok(Value::Null),
+            Variable::Object => &self.input.object,
+            Variable::OldObject => &self.input.old_object,
+        };
+        document.as_ref().map_or(Ok(Value::Null), Document::root)
+    }
+
+    /// What is looked into; it costs one more where it is no variable, or a part of one.
+    fn qualified(&mut self, operand: &'a Node) -> Found<'a> {
+        let value = self.value(operand)?;
+        if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {
+            self.meter.pay(1)?;
+        }
+        Ok(value)
+    }
+
+    /// A part that may be missing, and is, costs nothing.
+    fn pay_unless_none(&self, found: Found<'a>) -> Found<'a> {
+        if !matches!(found, Ok(Value::Optional(None))) {
+            self.meter.pay(1)?;
+        }
+        found
+    }
+
+    fn select(&self, of: &Value<'a>, field: &str, optional: bool) -> Found<'a> {
+        match of {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => Ok(Value::optional(self.found(inner, field)?)),
+            of if optional => Ok(Value::optional(self.found(of, field)?)),
+            Value::Null => Err(Fault::no_such_key(field)),
+            of => access::field(of, field, self.meter)?.ok_or_else(|| Fault::no_such_key(field)),
+        }
+    }
+
+    /// A field, where there is one; what has no fields has not this one either.
+    fn found(&self, of: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, Fault> {
+        match of {
+            of if is_list(of) => Err(Fault::no_such_overload()),
+            Value::Map(_) | Value::Json(_) | Value::Struct(..) => access::field(of, field, self.meter),
+            _ => Ok(None),
+        }
+    }
+
+    fn has(&self, of: &Value<'a>, field: &str) -> Result<bool, Fault> {
+        match of {
+            Value::Optional(None) => Ok(false),
+            Value::Optional(Some(inner)) => self.has(inner, field),
+            of => Ok(self.found(of, field)?.is_some()),
+        }
+    }
+
+    /// A key that stands in the expression is named where it is missing; another one may be the object's.
+    fn index(&self, of: &Value<'a>, by: &Value<'a>, optional: bool, named: bool) -> Found<'a> {
+        match of {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => return Ok(Value::optional(self.item(inner, by)?)),
+            _ => {}
+        }
+        let found = self.item(of, by)?;
+        if optional {
+            return Ok(Value::optional(found));
+        }
+        found.ok_or_else(|| match by {
+            Value::String(key) if named => Fault::no_such_key(key.as_str()),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_) if is_list(of) => Fault::out_of_range(),
+            _ => Fault::error("no such key"),
+        })
+    }
+
+    fn item(&self, of: &Value<'a>, by: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
+        if !is_list(of) {
+            return match of {
+                Value::Null => Err(Fault::error("no such key")),
+                of => access::entry(of, by, self.meter),
+            };
+        }
+        let place = match by {
+            Value::Int(place) => usize::try_from(*place).ok(),
+            Value::Uint(place) => usize::try_from(*place).ok(),
+            Value::Double(place) if place.fract() == 0.0 && *place >= 0.0 => Some(*place as usize),
+            Value::Double(_) => None,
+            _ => return Err(Fault::error("unsupported index type in list")),
+        };
+        place.map_or(Ok(None), |place| access::list_item(of, place, self.meter))
+    }
+
+    /// `&&` and `||`: an error on one side counts only where the other does not decide.
+    fn logical(&mut self, both: &'a [Node; 2], decides: bool) -> Found<'a> {
+        let first = match self.value(&both[0]) {
+            Ok(Value::Bool(yes)) if yes == decides => return Ok(Value::Bool(decides)),
+            Err(stop @ Fault::Stop(_)) => return Err(stop),
+            first => first,
+        };
+        let second = match self.value(&both[1]) {
+            Ok(Value::Bool(yes)) if yes == decides => return Ok(Value::Bool(decides)),
+            Err(stop @ Fault::Stop(_)) => return Err(stop),
+            second => second,
+        };
+        match (first, second) {
+            (Ok(Value::Bool(_)), Ok(Value::Bool(_))) => Ok(Value::Bool(!decides)),
+            (Err(error), _) | (Ok(Value::Bool(_)), Err(error)) => Err(error),
+            _ => Err(Fault::no_such_overload()),
+        }
+    }
+
+    fn in_literals(&mut self, sought: &'a Node, list: &'a Literal) -> Found<'a> {
+        let sought = self.value(sought)?;
+        let Literal::List(items) = list else { return Err(Fault::no_such_overload()) };
+        self.meter.step(items.len() as u64)?;
+        for item in items {
+            let found = match (item, &sought) {
+                (Literal::String(item), Value::String(sought)) => **item == *sought.as_str(),
+                (Literal::String(_), Value::Json(_) | Value::Struct(..)) => false,
+                (item, sought) => access::equal(&item.into(), sought, self.meter)?,
+            };
+            if found {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
+    }
+
+    fn items(&mut self, nodes: &'a [(Node, bool)]) -> Result<Vec<Value<'a>>, Fault> {
+        let mut items = Vec::with_capacity(nodes.len());
+        for (node, optional) in nodes {
+            match self.value(node)? {
+                Value::Optional(inner) if *optional => items.extend(inner.map(|inner| Value::clone(&inner))),
+                _ if *optional => return Err(Fault::no_such_overload()),
+                value => items.push(value),
+            }
+        }
+        Ok(items)
+    }
+
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Found<'a> {
+        let mut map = Map::default();
+        for (key, value, optional) in entries {
+            let (key, value) = (self.value(key)?, self.value(value)?);
+            let value = match value {
+                Value::Optional(Some(inner)) if *optional => Value::clone(&inner),
+                Value::Optional(None) if *optional => continue,
+                _ if *optional => return Err(Fault::no_such_overload()),
+                value => value,
+            };
+            if !map.set(key, value) {
+                return Err(Fault::error("unsupported key type"));
+            }
+        }
+        self.meter.pay(MAP_COST)?;
+        Ok(Value::Map(Rc::new(map)))
+    }
+
+    fn fold(&mut self, fold: &'a Fold) -> Found<'a> {
+        let range = self.value(&fold.range)?;
+        let start = self.value(&fold.start)?;
+        let deepest = fold.second.unwrap_or(fold.first).max(fold.gathered);
+        if self.slots.len() <= deepest {
+            self.slots.resize(deepest + 1, Value::Null);
+        }
+        self.slots[fold.gathered] = start;
+        let keys = match access::list_len(&range, self.meter)? {
+            Some(_) => None,
+            None => Some(access::keys(&range, self.meter)?),
+        };
+        let len = match &keys {
+            Some(keys) => keys.len(),
+            None => access::list_len(&range, self.meter)?.unwrap_or(0),
+        };
+        for at in 0..len {
+            self.meter.round()?;
+            let (first, second) = match (&keys, fold.second) {
+                (Some(keys), None) => (keys[at].clone(), None),
+                (Some(keys), Some(_)) => (keys[at].clone(), access::entry(&range, &keys[at], self.meter)?),
+                (None, None) => (access::list_item(&range, at, self.meter)?.unwrap_or(Value::Null), None),
+                (None, Some(_)) => (Value::Int(at as i64), access::list_item(&range, at, self.meter)?),
+            };
+            self.slots[fold.first] = first;
+            if let Some(slot) = fold.second {
+                self.slots[slot] = second.unwrap_or(Value::Null);
+            }
+            if matches!(self.value(&fold.go_on)?, Value::Bool(false)) {
+                break;
+            }
+            // An error is kept as what was gathered: the next round may do without it.
+            let gathered = match self.value(&fold.step) {
+                Ok(value) => value,
+                Err(Fault::Error(error)) => Value::Failed(Rc::new(error)),
+                Err(stop) => return Err(stop),
+            };
+            self.slots[fold.gathered] = gathered;
+        }
+        let result = self.value(&fold.result);
+        for slot in [Some(fold.gathered), Some(fold.first), fold.second].into_iter().flatten() {
+            self.slots[slot] = Value::Null;
+        }
+        result
+    }
+
+    fn append(&mut self, slot: usize, items: &'a [(Node, bool)]) -> Found<'a> {
+        let mut more = self.items(items)?;
+        self.meter.pay(LIST_COST + 2)?;
+        match std::mem::replace(&mut self.slots[slot], Value::Null) {
+            Value::List(mut list) => {
+                Rc::make_mut(&mut list).append(&mut more);
+                Ok(Value::List(list))
+            }
+            Value::Literals(items) => {
+                let mut list: Vec<_> = items.iter().map(Value::from).collect();
+                list.append(&mut more);
+                Ok(Value::list(list))
+            }
+            Value::Failed(error) => Err(Fault::Error((*error).clone())),
+            _ => Err(Fault::no_such_overload()),
+        }
+    }
+
+    fn insert(&mut self, slot: usize, key: &'a Node, value: Option<&'a Node>) -> Found<'a> {
+        let key = self.value(key)?;
+        let value = value.map(|value| self.value(value)).transpose()?;
+        self.meter.pay(2)?;
+        let mut map = match std::mem::replace(&mut self.slots[slot], Value::Null) {
+            Value::Map(map) => map,
+            Value::Failed(error) => return Err(Fault::Error((*error).clone())),
+            _ => return Err(Fault::no_such_overload()),
+        };
+        let made = Rc::make_mut(&mut map);
+        let entries = match value {
+            Some(value) => vec![(key, value)],
+            None => {
+                let mut entries = Vec::new();
+                for each in access::keys(&key, self.meter)? {
+                    if let Some(value) = access::entry(&key, &each, self.meter)? {
+                        entries.push((each, value));
+                    }
+                }
+                entries
+            }
+        };
+        for (key, value) in entries {
+            if !made.insert(key, value) {
+                return Err(Fault::error("insert failed: key already exists"));
+            }
+        }
+        Ok(Value::Map(map))
+    }
+}
+
+fn is_list(value: &Value<'_>) -> bool {
+    match value {
+        Value::List(_) | Value::Literals(_) | Value::Strings(_) => true,
+        Value::Json(node) => node.is_list(),
+        _ => false,
+    }
+}

@@ -1,0 +1,88 @@
+//! Meter: what an evaluation costs, and when it is to end.
+
+use std::cell::Cell;
+
+use super::fault::{Fault, Stop};
+
+/// The most that one expression may cost. As upstream.
+pub(super) const MOST_OF_ONE: u64 = 1_000_000;
+
+/// The most that all conditions of one hook may cost together. As upstream.
+pub(super) const MOST_OF_ALL: u64 = 2_500_000;
+
+/// How often a loop asks whether time is over. As upstream.
+const CHECKED_EVERY: u32 = 100;
+
+/// Bytes of an object that take about as long to pass by as one step takes.
+const BYTES_A_STEP: usize = 32;
+
+/// How long an evaluation may take.
+pub struct Allowance<'a> {
+    /// Steps (some tens of nanoseconds each) after which it is given up and begun anew elsewhere; shared by all that
+    /// are evaluated on one thread for one request.
+    pub steps: &'a Cell<u64>,
+    /// Is the request's time over?
+    pub over: &'a dyn Fn() -> bool,
+}
+
+/// Counts one expression's cost, and its steps.
+pub(super) struct Meter<'a> {
+    allowance: &'a Allowance<'a>,
+    cost: Cell<u64>,
+    rounds: Cell<u32>,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(allowance: &'a Allowance<'a>) -> Self {
+        Self { allowance, cost: Cell::new(0), rounds: Cell::new(0) }
+    }
+
+    /// What it has cost so far.
+    pub(super) fn cost(&self) -> u64 {
+        self.cost.get()
+    }
+
+    /// Adds to the cost as upstream counts it.
+    pub(super) fn pay(&self, cost: u64) -> Result<(), Fault> {
+        let paid = self.cost.get().saturating_add(cost);
+        self.cost.set(paid);
+        if paid > MOST_OF_ONE {
+            return Err(Fault::Stop(Stop::Cost));
+        }
+        self.step(cost.max(1))
+    }
+
+    /// Takes back what upstream does not count.
+    pub(super) fn refund(&self, cost: u64) {
+        self.cost.set(self.cost.get().saturating_sub(cost));
+    }
+
+    /// Counts bytes that are passed by.
+    pub(super) fn read(&self, bytes: usize) -> Result<(), Fault> {
+        self.step(1 + (bytes / BYTES_A_STEP) as u64)
+    }
+
+    /// Counts steps that cost nothing upstream.
+    pub(super) fn step(&self, steps: u64) -> Result<(), Fault> {
+        match self.allowance.steps.get().checked_sub(steps) {
+            Some(left) => {
+                self.allowance.steps.set(left);
+                Ok(())
+            }
+            None => {
+                self.allowance.steps.set(0);
+                Err(Fault::Stop(Stop::TooLong))
+            }
+        }
+    }
+
+    /// One round of a loop begins.
+    pub(super) fn round(&self) -> Result<(), Fault> {
+        let rounds = self.rounds.get().wrapping_add(1);
+        self.rounds.set(rounds);
+        if rounds.is_multiple_of(CHECKED_EVERY) && (self.allowance.over)() {
+            return Err(Fault::Stop(Stop::Deadline));
+        }
+        self.step(1)
+    }
+}

@@ -1,0 +1,39 @@
+//! The Common Expression Language, as kube-apiserver evaluates it for match conditions.
+//!
+//! The way in, one file a step: `parse` (text to the tree of the package `cel`, within bounds) → `macros` (what that
+//! parser leaves to be written out) → `check` (types and names, to a `program`). The way through, once a request:
+//! `evaluate` walks the program over an `input`, whose objects are a `document` each: bytes, of which only the
+//! containers that the expression looks into are ever located. A `meter` counts what upstream counts as cost, and steps, so that
+//! the caller's thread is given back in time. `conditions` says what the values of several expressions mean together.
+//!
+//! Nothing here waits, and nothing asks anybody: `authorizer` is refused by `check`.
+
+mod access;
+mod aggregates;
+mod calls;
+mod check;
+mod conditions;
+mod document;
+mod evaluate;
+mod fault;
+mod folds;
+mod functions;
+mod input;
+mod macros;
+mod meter;
+mod names;
+mod parse;
+mod program;
+mod quantity;
+#[cfg(test)]
+mod tests;
+mod time;
+mod types;
+mod value;
+
+pub use self::{
+    conditions::{Condition, Decision, Evaluated, combined, decide},
+    document::Document,
+    input::{Input, Request, User},
+    meter::Allowance,
+};

@@ -1,0 +1,72 @@
+//! Names: of types, of what an apiserver has and this has not, and paths of them.
+
+use cel::{common::ast::Expr, parser::Expression};
+
+/// Names that an apiserver knows, and what to say of them here.
+const NOT_HERE: [(&str, &[&str]); 4] = [
+    ("URLs", &["url", "isURL", "getScheme", "getHost", "getHostname", "getPort", "getEscapedPath", "getQuery"]),
+    ("semantic versions", &["semver", "isSemver", "major", "minor", "patch"]),
+    (
+        "named formats",
+        &[
+            "format.named",
+            "validate",
+            "format.dns1123Label",
+            "format.dns1123Subdomain",
+            "format.dns1035Label",
+            "format.qualifiedName",
+            "format.dns1123LabelPrefix",
+            "format.dns1123SubdomainPrefix",
+            "format.dns1035LabelPrefix",
+            "format.labelValue",
+            "format.uri",
+            "format.uuid",
+            "format.byte",
+            "format.date",
+            "format.datetime",
+        ],
+    ),
+    ("formatted texts", &["format"]),
+];
+
+pub(super) fn undeclared(name: &str) -> String {
+    format!("undeclared reference to '{name}'")
+}
+
+/// What is said of a name that an apiserver knows and this does not.
+pub(super) fn not_here(name: &str) -> Option<String> {
+    let (what, _) = NOT_HERE.iter().find(|(_, names)| names.contains(&name))?;
+    Some(format!("'{name}' is not available here: {what} are not"))
+}
+
+/// `a.b.c`, where the tree is that.
+pub(super) fn qualified(tree: &Expression) -> Option<String> {
+    match &tree.expr {
+        Expr::Ident(name) => Some(name.strip_prefix('.').unwrap_or(name).to_owned()),
+        Expr::Select(select) if !select.test => Some(format!("{}.{}", qualified(&select.operand)?, select.field)),
+        _ => None,
+    }
+}
+
+/// Names of types.
+pub(super) fn type_name(name: &str) -> Option<&'static str> {
+    const NAMES: [&str; 16] = [
+        "bool",
+        "int",
+        "uint",
+        "double",
+        "string",
+        "bytes",
+        "list",
+        "map",
+        "null_type",
+        "type",
+        "optional_type",
+        "google.protobuf.Duration",
+        "google.protobuf.Timestamp",
+        "kubernetes.Quantity",
+        "net.IP",
+        "net.CIDR",
+    ];
+    NAMES.into_iter().find(|known| *known == name)
+}

@@ -1,0 +1,274 @@
+use std::{borrow::Cow, cell::Cell};
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::{
+    Allowance, Condition, Decision, Document, Evaluated, Input, Request, User,
+    check::compile,
+    combined,
+    conditions::evaluated,
+    decide,
+    fault::{Fault, Stop},
+};
+
+#[derive(Deserialize)]
+struct Cases {
+    object: Json,
+    #[serde(rename = "oldObject")]
+    old_object: Json,
+    expressions: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    expression: String,
+    refused: Option<String>,
+    value: Option<bool>,
+    error: Option<String>,
+    cost: Option<u64>,
+}
+
+fn document(json: &str) -> Option<Document<'_>> {
+    Some(Document::new(Cow::Borrowed(json.as_bytes())))
+}
+
+/// The request that `tests/cel/generate` makes.
+fn input<'a>(object: &'a str, old_object: &'a str) -> Input<'a> {
+    let mut request = Request::new(|| {
+        Ok(User {
+            uid: "u1".to_owned(),
+            groups: vec!["dev".to_owned(), "ops".to_owned()],
+            extra: vec![("scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])],
+        })
+    });
+    request.kind = ["apps", "v1", "Deployment"];
+    request.request_kind = request.kind;
+    request.resource = ["apps", "v1", "deployments"];
+    (request.name, request.namespace, request.operation, request.username) = ("web", "default", "UPDATE", "alice");
+    request.options = document(r#"{"kind":"UpdateOptions","apiVersion":"meta.k8s.io/v1","fieldManager":"kubectl"}"#);
+    Input { request, object: document(object), old_object: document(old_object) }
+}
+
+fn with_steps<T>(steps: u64, run: impl FnOnce(&Allowance<'_>) -> T) -> T {
+    let steps = Cell::new(steps);
+    run(&Allowance { steps: &steps, over: &|| false })
+}
+
+/// What comes to something else here than there, and why.
+const DIFFERENT: &[(&str, &str)] = &[
+    ("[1, 2, 3].existsOne(x, x > 2)", "the parser has it, as later versions of upstream's have"),
+    ("authorizer.group('').resource('pods').check('get').allowed()", "nobody is asked"),
+    ("url('https://a.b/c').getHost() == 'a.b'", "not here"),
+    ("semver('1.2.3').major() == 1", "not here"),
+    ("'%d'.format([1]) == '1'", "not here"),
+    ("google.protobuf.Timestamp{seconds: 1} == timestamp(1)", "messages are not made here"),
+    ("request == request", "costs one more there, where uid, object and oldObject count as fields nobody may name"),
+    ("{1.5: 'a'}.size() == 1", "keys that nothing can look up"),
+    ("{null: 'a'}.size() == 1", "keys that nothing can look up"),
+    ("timestamp('2024-01-02T03:04:05Z').getHours('America/New_York') == 22", "no names of time zones here"),
+];
+
+#[test]
+fn expressions_are_worth_what_kube_apiserver_says() {
+    let cases: Cases = serde_json::from_str(include_str!("../../tests/cel/cases.json")).unwrap();
+    let answers: Vec<Answer> = serde_json::from_str(include_str!("../../tests/cel/answers.json")).unwrap();
+    assert!(answers.len() > 400 && answers.len() == cases.expressions.len(), "generate the answers anew");
+    let (object, old_object) = (cases.object.to_string(), cases.old_object.to_string());
+    let input = input(&object, &old_object);
+    let (mut wrong, mut used) = (Vec::new(), Vec::new());
+    for answer in &answers {
+        let there = match (&answer.refused, answer.value, &answer.error) {
+            (Some(_), ..) => "refused".to_owned(),
+            (_, Some(value), _) => value.to_string(),
+            _ => "error".to_owned(),
+        };
+        let (here, cost) = match compile(&answer.expression) {
+            Err(_) => ("refused".to_owned(), None),
+            Ok(program) => {
+                let (value, cost) = with_steps(u64::MAX, |allowance| evaluated(&program, &input, allowance));
+                (value.as_ref().map_or("error".to_owned(), bool::to_string), Some(cost))
+            }
+        };
+        let known = DIFFERENT.iter().find(|(expression, _)| *expression == answer.expression);
+        used.extend(known.map(|(expression, _)| *expression));
+        let same = here == there && (cost == answer.cost || here == "error");
+        if same == known.is_some() {
+            let why = answer.refused.as_ref().or(answer.error.as_ref());
+            wrong.push(format!(
+                "{}: {here} for {cost:?}, there {there} for {:?} {why:?}",
+                answer.expression, answer.cost
+            ));
+        }
+    }
+    let unused = DIFFERENT.iter().filter(|(expression, _)| !used.contains(expression));
+    wrong.extend(unused.map(|(expression, _)| format!("{expression}: no case")));
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), answers.len(), wrong.join("\n"));
+}
+
+/// A condition on an object of this JSON.
+fn decided(expression: &str, object: &str) -> Result<bool, String> {
+    let input = input(object, "null");
+    let condition = [Condition::compile("c", expression).unwrap()];
+    match with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)) {
+        Decision::Matches => Ok(true),
+        Decision::Excluded(_) => Ok(false),
+        Decision::Failed(why) => Err(why),
+        Decision::TooLong => Err("too long".to_owned()),
+    }
+}
+
+#[test]
+fn the_last_of_equal_keys_counts() {
+    let object = r#"{"a":1,"b":{"x":1},"a":2,"b":{"y":1}}"#;
+    assert_eq!(decided("object.a == 2 && !has(object.b.x) && has(object.b.y) && size(object) == 2", object), Ok(true));
+    let many: Vec<_> = (0..100).map(|n| format!("\"k{}\":{n}", n % 50)).collect();
+    let object = format!("{{ {} }}", many.join(" , "));
+    assert_eq!(decided("object.k0 == 50 && object.k49 == 99 && size(object) == 50", &object), Ok(true));
+    assert_eq!(decided("object.all(k, k.startsWith('k')) && !('k50' in object)", &object), Ok(true));
+}
+
+#[test]
+fn keys_are_found_however_they_are_written() {
+    let object = r#" { "a\u0062c" : "\u00e9\n" , "a\"b" : 1, "ab" : 2 } "#;
+    assert_eq!(decided(r#"object.abc == 'é\n' && object['a"b'] == 1 && object.ab == 2"#, object), Ok(true));
+    assert_eq!(decided(r"!has(object.a) && !('a\\' in object)", object), Ok(true));
+}
+
+#[test]
+fn objects_that_cannot_be_read_are_errors_of_their_condition() {
+    for (object, why) in [
+        ("k8s\0 protobuf", "the object is written in protobuf, and can only be read in JSON"),
+        ("{\"a\": oops}", "the object is not JSON at byte 6: expected a value"),
+        ("", "the object is not JSON at byte 0: expected a value"),
+    ] {
+        assert_eq!(
+            decided("object.a == 1", object),
+            Err(format!("expression 'object.a == 1' resulted in error: {why}"))
+        );
+        assert_eq!(decided("request.name == 'web' || object.a == 1", object), Ok(true));
+    }
+}
+
+#[test]
+fn what_an_expression_does_not_look_into_is_not_located() {
+    let object = format!(r#"{{"metadata":{{"name":"web"}},"spec":{{"data":[{}1]}}}}"#, "{\"a\":[1,2]},".repeat(10_000));
+    let input = input(&object, "null");
+    let condition = [Condition::compile("c", "object.metadata.name == 'web' && has(object.spec)").unwrap()];
+    let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
+    assert_eq!(decision, Decision::Matches);
+    assert_eq!(input.object.as_ref().unwrap().located_containers(), 2);
+}
+
+#[test]
+fn what_takes_long_is_given_up_and_said_so() {
+    let object = format!(r#"{{"items":[{}1]}}"#, "1,".repeat(100_000));
+    let input = input(&object, "null");
+    let long = [Condition::compile("c", "object.items.all(x, x == 1)").unwrap()];
+    assert_eq!(with_steps(10_000, |allowance| decide(&long, &input, allowance)), Decision::TooLong);
+    let short = [Condition::compile("c", "request.operation == 'UPDATE'").unwrap()];
+    assert_eq!(with_steps(10, |allowance| decide(&short, &input, allowance)), Decision::Matches);
+    let steps = Cell::new(u64::MAX);
+    let over = Allowance { steps: &steps, over: &|| true };
+    let why = "expression 'object.items.all(x, x == 1)' resulted in error: operation interrupted";
+    assert_eq!(decide(&long, &input, &over), Decision::Failed(why.to_owned()));
+}
+
+#[test]
+fn one_expression_and_all_together_have_a_limit() {
+    let input = input("{}", "null");
+    let loops = "lists.range(400).all(x, lists.range(400).all(y, x + y >= 0))";
+    let condition = Condition::compile("c", loops).unwrap();
+    let (value, cost) = with_steps(u64::MAX, |allowance| condition.evaluate(&input, allowance));
+    assert_eq!(value, Err(Fault::Stop(Stop::Cost)));
+    assert!((1_000_001..1_010_000).contains(&cost), "{cost}");
+    let all = |many: usize| -> Vec<_> { (0..many).map(|_| Condition::compile("c", loops).unwrap()).collect() };
+    let why = |many: usize| {
+        let conditions = all(many);
+        match with_steps(u64::MAX, |allowance| decide(&conditions, &input, allowance)) {
+            Decision::Failed(why) => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(why(2).ends_with("operation cancelled: actual cost limit exceeded"), "{}", why(2));
+    assert_eq!(why(3), "validation failed due to running out of cost budget, no further validation rules will be run");
+}
+
+#[test]
+fn hostile_expressions_are_refused_or_end() {
+    let chain = |unit: &str, many: usize| vec![unit; many].join("");
+    let hostile = [
+        chain("(", 5_000),
+        chain("[", 5_000),
+        chain("!", 5_000),
+        chain("-", 5_000),
+        format!("{}true", chain("true?", 3_000)),
+        format!("{}true", chain("true?true:", 190)),
+        format!("{}1==1", chain("1+", 3_000)),
+        format!("object{}", chain(".a", 3_000)),
+        format!("object{}", chain("[0]", 2_000)),
+        format!("true{}", chain("||true", 2_000)),
+        format!("optional.of(1){}.value()==1", chain(".optMap(x,x)", 40)),
+        format!("{}true{}", chain("[1].all(x,", 60), chain(")", 60)),
+        format!("{}1{}==1", chain("{1:", 60), chain("}", 60)),
+        chain("a", 100_000),
+        "'".repeat(10_000),
+        "\u{0}\u{1}\\".to_owned(),
+        "é.ü".to_owned(),
+        "1.0e999 == 1.0".to_owned(),
+        "99999999999999999999 == 1".to_owned(),
+        "'\\ud800' == ''".to_owned(),
+        "'\\U00110000' == ''".to_owned(),
+    ];
+    let input = input("{}", "null");
+    for expression in hostile {
+        if let Ok(condition) = Condition::compile("c", &expression) {
+            let conditions = [condition];
+            with_steps(10_000_000, |allowance| _ = decide(&conditions, &input, allowance));
+        }
+    }
+}
+
+#[test]
+fn hostile_objects_end() {
+    let nest = |open: &str, close: &str, many: usize| format!("{{\"a\":{}1{}}}", open.repeat(many), close.repeat(many));
+    let deep = nest("[", "]", 9_000);
+    assert!(decided("object.a == object.a", &deep).unwrap_err().ends_with("the values are nested too deep"));
+    let maps = nest("{\"a\":", "}", 9_000);
+    assert!(decided("object == oldObject || object.a == object.a", &maps).is_err());
+    assert_eq!(decided("has(object.a.a.a.a)", &maps), Ok(true));
+    let long = format!("{{\"a\":\"{}\"}}", "a".repeat(1 << 20));
+    assert!(decided("object.a.matches('(a+)+$')", &long).is_ok());
+    assert!(decided("object.a.replace('', object.a) == ''", &long).unwrap_err().ends_with("too long"));
+    let numbers = r#"{"a":[1e400,-0,0.1e-400,123456789012345678901234567890]}"#;
+    assert_eq!(decided("object.a[1] == 0 && object.a[3] > 1.0e29", numbers), Ok(true));
+}
+
+#[test]
+fn outcomes_are_combined_as_upstream_does() {
+    let ok = |name, value| Evaluated::Value(name, Ok(value));
+    let failed = |name, why: &str| Evaluated::Value(name, Err(why.to_owned()));
+    assert_eq!(combined([]), Decision::Matches);
+    assert_eq!(combined([failed("a", "x"), ok("b", false)]), Decision::Excluded("b"));
+    assert_eq!(combined([ok("a", true), failed("b", "x")]), Decision::Failed("x".to_owned()));
+    let twice = [failed("a", "x"), failed("b", "y"), failed("c", "x")];
+    assert_eq!(combined(twice), Decision::Failed("[x, y]".to_owned()));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    for (expression, why) in [
+        ("request.nmae == 'x'", "undefined field 'nmae'"),
+        ("objct.metadata.name == 'x'", "undeclared reference to 'objct'"),
+        ("object.metadata.name", "must evaluate to bool but got dyn"),
+        ("request.name", "must evaluate to bool but got string"),
+        ("request.name == 1", "found no matching overload for '_==_' applied to '(string, int)'"),
+        ("request.name ==", "Syntax error"),
+        ("authorizer.path('/x').check('get').allowed()", "authorizer is not available here"),
+        ("url(request.name).getHost() == ''", "'url' is not available here: URLs are not"),
+        ("request.name.matches('[')", "invalid matches argument"),
+    ] {
+        let told = Condition::compile("c", expression).unwrap_err();
+        assert!(told.starts_with(why), "{expression}: {told}");
+    }
+}

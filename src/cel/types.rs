@@ -1,0 +1,259 @@
+//! Type: what is known of a value before there is one, and when one fits where another is wanted.
+
+use std::{fmt, sync::Arc};
+
+/// A message type: what fields the variable has.
+pub(super) type Fields = &'static [(&'static str, &'static str)];
+
+/// What is known of a value. Source: cel-go `common/types/types.go`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Type {
+    /// Known when it is there.
+    Dyn,
+    Null,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    Duration,
+    Timestamp,
+    List(Arc<Type>),
+    Map(Arc<Type>, Arc<Type>),
+    Optional(Arc<Type>),
+    /// The type of a type.
+    Meta,
+    /// A message, by its name and fields.
+    Struct(&'static str, Fields),
+    /// One that only functions look into.
+    Opaque(&'static str),
+    /// Not known yet.
+    Var(usize),
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dyn => "dyn",
+            Self::Null => "null",
+            Self::Bool => "bool",
+            Self::Int => "int",
+            Self::Uint => "uint",
+            Self::Double => "double",
+            Self::String => "string",
+            Self::Bytes => "bytes",
+            Self::Duration => "google.protobuf.Duration",
+            Self::Timestamp => "google.protobuf.Timestamp",
+            Self::Meta => "type",
+            Self::Struct(name, _) | Self::Opaque(name) => name,
+            Self::Var(_) => "dyn",
+            Self::List(item) => return write!(f, "list({item})"),
+            Self::Map(key, value) => return write!(f, "map({key}, {value})"),
+            Self::Optional(inner) => return write!(f, "optional_type({inner})"),
+        })
+    }
+}
+
+const KIND: Fields = &[("group", "string"), ("version", "string"), ("kind", "string")];
+const RESOURCE: Fields = &[("group", "string"), ("version", "string"), ("resource", "string")];
+const USER_INFO: Fields =
+    &[("username", "string"), ("uid", "string"), ("groups", "list(string)"), ("extra", "map(string, list(string))")];
+const REQUEST: Fields = &[
+    ("kind", "kubernetes.GroupVersionKind"),
+    ("resource", "kubernetes.GroupVersionResource"),
+    ("subResource", "string"),
+    ("requestKind", "kubernetes.GroupVersionKind"),
+    ("requestResource", "kubernetes.GroupVersionResource"),
+    ("requestSubResource", "string"),
+    ("name", "string"),
+    ("namespace", "string"),
+    ("operation", "string"),
+    ("userInfo", "kubernetes.UserInfo"),
+    ("dryRun", "bool"),
+    ("options", "dyn"),
+];
+/// Its value is always null in match conditions; upstream declares it all the same.
+const NAMESPACE: Fields = &[
+    ("metadata", "kubernetes.NamespaceMetadata"),
+    ("spec", "kubernetes.NamespaceSpec"),
+    ("status", "kubernetes.NamespaceStatus"),
+];
+const NAMESPACE_SPEC: Fields = &[("finalizers", "list(string)")];
+const NAMESPACE_STATUS: Fields = &[("conditions", "list(kubernetes.NamespaceCondition)"), ("phase", "string")];
+const NAMESPACE_CONDITION: Fields = &[
+    ("status", "string"),
+    ("type", "string"),
+    ("lastTransitionTime", "google.protobuf.Timestamp"),
+    ("message", "string"),
+    ("reason", "string"),
+];
+const NAMESPACE_METADATA: Fields = &[
+    ("name", "string"),
+    ("generateName", "string"),
+    ("namespace", "string"),
+    ("labels", "map(string, string)"),
+    ("annotations", "map(string, string)"),
+    ("UID", "string"),
+    ("creationTimestamp", "google.protobuf.Timestamp"),
+    ("deletionGracePeriodSeconds", "int"),
+    ("deletionTimestamp", "google.protobuf.Timestamp"),
+    ("generation", "int"),
+    ("resourceVersion", "string"),
+    ("finalizers", "list(string)"),
+];
+
+/// Every message by its name. Source: `k8s.io/apiserver/pkg/admission/plugin/cel/compile.go`.
+const STRUCTS: [(&str, Fields); 9] = [
+    ("kubernetes.AdmissionRequest", REQUEST),
+    ("kubernetes.GroupVersionKind", KIND),
+    ("kubernetes.GroupVersionResource", RESOURCE),
+    ("kubernetes.UserInfo", USER_INFO),
+    ("kubernetes.Namespace", NAMESPACE),
+    ("kubernetes.NamespaceMetadata", NAMESPACE_METADATA),
+    ("kubernetes.NamespaceSpec", NAMESPACE_SPEC),
+    ("kubernetes.NamespaceStatus", NAMESPACE_STATUS),
+    ("kubernetes.NamespaceCondition", NAMESPACE_CONDITION),
+];
+
+const OPAQUE: [&str; 3] = ["kubernetes.Quantity", "net.IP", "net.CIDR"];
+
+impl Type {
+    /// A type as this crate's tables write it: `list(string)`, `map(A, B)`. Capital letters are not known yet.
+    pub(super) fn written(text: &str) -> Self {
+        let text = text.trim();
+        if let Some((name, rest)) = text.split_once('(') {
+            let inner = rest.strip_suffix(')').unwrap_or(rest);
+            return match name {
+                "list" => Self::List(Self::written(inner).into()),
+                "optional" => Self::Optional(Self::written(inner).into()),
+                _ => {
+                    let (key, value) = inner.split_once(',').unwrap_or((inner, "dyn"));
+                    Self::Map(Self::written(key).into(), Self::written(value).into())
+                }
+            };
+        }
+        match text {
+            "null" => Self::Null,
+            "bool" => Self::Bool,
+            "int" => Self::Int,
+            "uint" => Self::Uint,
+            "double" => Self::Double,
+            "string" => Self::String,
+            "bytes" => Self::Bytes,
+            "google.protobuf.Duration" | "duration" => Self::Duration,
+            "google.protobuf.Timestamp" | "timestamp" => Self::Timestamp,
+            "type" => Self::Meta,
+            "A" => Self::Var(0),
+            "B" => Self::Var(1),
+            name => {
+                let found = STRUCTS.iter().find(|(known, _)| *known == name);
+                let opaque = OPAQUE.iter().find(|known| **known == name);
+                found
+                    .map(|(name, fields)| Self::Struct(name, fields))
+                    .or(opaque.map(|name| Self::Opaque(name)))
+                    .unwrap_or(Self::Dyn)
+            }
+        }
+    }
+
+    /// The same with its unknowns numbered from `first`.
+    pub(super) fn numbered_from(&self, first: usize) -> Self {
+        match self {
+            Self::Var(number) => Self::Var(number + first),
+            Self::List(item) => Self::List(item.numbered_from(first).into()),
+            Self::Optional(inner) => Self::Optional(inner.numbered_from(first).into()),
+            Self::Map(key, value) => Self::Map(key.numbered_from(first).into(), value.numbered_from(first).into()),
+            known => known.clone(),
+        }
+    }
+}
+
+/// What became known of unknowns.
+#[derive(Debug, Default)]
+pub(super) struct Unknowns {
+    known: Vec<Option<Type>>,
+    /// Those that became known, in that order.
+    learned: Vec<usize>,
+}
+
+impl Unknowns {
+    /// The number of the first of so many new ones.
+    pub(super) fn add(&mut self, many: usize) -> usize {
+        let first = self.known.len();
+        self.known.resize(first + many, None);
+        first
+    }
+
+    /// How much is known now, to be gone back to.
+    pub(super) fn mark(&self) -> usize {
+        self.learned.len()
+    }
+
+    /// Forgets what became known since.
+    pub(super) fn go_back(&mut self, mark: usize) {
+        for number in self.learned.drain(mark..) {
+            self.known[number] = None;
+        }
+    }
+
+    /// The type as far as its outside is known.
+    pub(super) fn seen(&self, of: &Type) -> Type {
+        let mut seen = of.clone();
+        while let Type::Var(number) = seen {
+            match self.known.get(number).and_then(Option::as_ref) {
+                Some(known) => seen = known.clone(),
+                None => return Type::Var(number),
+            }
+        }
+        seen
+    }
+
+    /// The type as far as all of it is known; what is unknown could be anything.
+    pub(super) fn known(&self, of: &Type) -> Type {
+        match self.seen(of) {
+            Type::Var(_) => Type::Dyn,
+            Type::List(item) => Type::List(self.known(&item).into()),
+            Type::Optional(inner) => Type::Optional(self.known(&inner).into()),
+            Type::Map(key, value) => Type::Map(self.known(&key).into(), self.known(&value).into()),
+            seen => seen,
+        }
+    }
+
+    /// Does a value of type `given` fit where `wanted` is? What is unknown becomes known by it.
+    pub(super) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
+        let (given, wanted) = (self.seen(given), self.seen(wanted));
+        match (&given, &wanted) {
+            (Type::Var(a), Type::Var(b)) if a == b => true,
+            (_, Type::Var(number)) => self.learn(*number, given),
+            (Type::Var(number), _) => self.learn(*number, wanted),
+            (Type::Dyn, _) | (_, Type::Dyn) => true,
+            (Type::Null, Type::Struct(..) | Type::Opaque(_) | Type::Duration | Type::Timestamp | Type::Optional(_)) => {
+                true
+            }
+            (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.fits(a, b),
+            (Type::Map(a, x), Type::Map(b, y)) => self.fits(a, b) && self.fits(x, y),
+            (Type::Struct(a, _), Type::Struct(b, _)) => a == b,
+            (a, b) => a == b,
+        }
+    }
+
+    /// False where it would be a part of itself.
+    fn learn(&mut self, number: usize, what: Type) -> bool {
+        if self.holds(&what, number) {
+            return false;
+        }
+        self.known[number] = Some(what);
+        self.learned.push(number);
+        true
+    }
+
+    fn holds(&self, what: &Type, number: usize) -> bool {
+        match self.seen(what) {
+            Type::Var(other) => other == number,
+            Type::List(inner) | Type::Optional(inner) => self.holds(&inner, number),
+            Type::Map(key, value) => self.holds(&key, number) || self.holds(&value, number),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Value: what an expression evaluates to, and what of it stays where it arrived.
+
+use std::{borrow::Cow, cmp::Ordering, net::IpAddr, rc::Rc};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    document::Node,
+    input::{Part, Request},
+    quantity::Quantity,
+    time::{Duration, Timestamp},
+};
+
+/// Text that is lent by the expression or the input, or was made while evaluating.
+#[derive(Clone, Debug)]
+pub(super) enum Text<'a> {
+    Lent(&'a str),
+    Made(Rc<str>),
+}
+
+impl Text<'_> {
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Lent(text) => text,
+            Self::Made(text) => text,
+        }
+    }
+}
+
+/// A value that the expression itself spells out.
+#[derive(Clone, Debug)]
+pub(super) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Box<str>),
+    Bytes(Box<[u8]>),
+    Duration(Duration),
+    Timestamp(Timestamp),
+    List(Box<[Literal]>),
+    Map(Box<[(Literal, Literal)]>),
+}
+
+/// One value. Containers that lie in a document are read where an expression looks into them.
+#[derive(Clone, Debug)]
+pub(super) enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(Text<'a>),
+    Bytes(Rc<[u8]>),
+    Duration(Duration),
+    Timestamp(Timestamp),
+    List(Rc<Vec<Value<'a>>>),
+    Map(Rc<Map<'a>>),
+    /// A list or map of a document.
+    Json(Node<'a>),
+    /// A list of an expression's literals.
+    Literals(&'a [Literal]),
+    /// Strings of the request.
+    Strings(&'a [String]),
+    /// A part of the request that has fields.
+    Struct(Part, &'a Request<'a>),
+    Optional(Option<Rc<Value<'a>>>),
+    Quantity(Rc<Quantity>),
+    Ip(IpAddr),
+    Cidr(IpAddr, u8),
+    Type(&'static str),
+    /// An error, kept as what a loop has gathered: the next round may do without it.
+    Failed(Rc<Cow<'static, str>>),
+}
+
+/// A map that was made while evaluating.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Map<'a> {
+    entries: Vec<(Value<'a>, Value<'a>)>,
+    places: FxHashMap<Key, usize>,
+}
+
+/// What a map is looked up by; equal numbers are one key, whatever their type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Bool(bool),
+    Number(i128),
+    String(Rc<str>),
+}
+
+impl Key {
+    fn of(value: &Value<'_>) -> Option<Self> {
+        Some(match value {
+            Value::Bool(yes) => Self::Bool(*yes),
+            Value::Int(number) => Self::Number((*number).into()),
+            Value::Uint(number) => Self::Number((*number).into()),
+            Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => Self::Number(*number as i128),
+            Value::String(text) => Self::String(text.as_str().into()),
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Map<'a> {
+    /// Adds an entry, or puts another value in its place; false where the key can be none.
+    pub(super) fn set(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
+        match Key::of(&key).and_then(|place| self.places.get(&place)) {
+            Some(place) => {
+                self.entries[*place].1 = value;
+                true
+            }
+            None => self.insert(key, value),
+        }
+    }
+
+    /// Adds an entry; false where the key is there, or can be none.
+    pub(super) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
+        let Some(place) = Key::of(&key).filter(|_| !matches!(key, Value::Double(_))) else { return false };
+        if self.places.contains_key(&place) {
+            return false;
+        }
+        self.places.insert(place, self.entries.len());
+        self.entries.push((key, value));
+        true
+    }
+
+    pub(super) fn get(&self, key: &Value<'a>) -> Option<&Value<'a>> {
+        self.places.get(&Key::of(key)?).map(|place| &self.entries[*place].1)
+    }
+
+    pub(super) fn entries(&self) -> &[(Value<'a>, Value<'a>)] {
+        &self.entries
+    }
+}
+
+impl<'a> From<&'a Literal> for Value<'a> {
+    fn from(literal: &'a Literal) -> Self {
+        match literal {
+            Literal::Null => Self::Null,
+            Literal::Bool(yes) => Self::Bool(*yes),
+            Literal::Int(number) => Self::Int(*number),
+            Literal::Uint(number) => Self::Uint(*number),
+            Literal::Double(number) => Self::Double(*number),
+            Literal::String(text) => Self::String(Text::Lent(text)),
+            Literal::Bytes(bytes) => Self::Bytes(bytes.as_ref().into()),
+            Literal::Duration(span) => Self::Duration(*span),
+            Literal::Timestamp(time) => Self::Timestamp(*time),
+            Literal::List(items) => Self::Literals(items),
+            Literal::Map(entries) => {
+                let mut map = Map::default();
+                for (key, value) in entries {
+                    map.set(key.into(), value.into());
+                }
+                Self::Map(Rc::new(map))
+            }
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Text that was made.
+    pub(super) fn made(text: impl Into<Rc<str>>) -> Self {
+        Self::String(Text::Made(text.into()))
+    }
+
+    pub(super) fn list(items: Vec<Value<'a>>) -> Self {
+        Self::List(Rc::new(items))
+    }
+
+    pub(super) fn optional(value: Option<Value<'a>>) -> Self {
+        Self::Optional(value.map(Rc::new))
+    }
+
+    /// The name of its type, as `type(…)` and messages have it.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::String(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::Timestamp(_) => "google.protobuf.Timestamp",
+            Self::List(_) | Self::Literals(_) | Self::Strings(_) => "list",
+            Self::Map(_) | Self::Struct(..) => "map",
+            Self::Json(node) if node.is_list() => "list",
+            Self::Json(_) => "map",
+            Self::Optional(_) => "optional_type",
+            Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(..) => "net.CIDR",
+            Self::Type(_) => "type",
+            Self::Failed(_) => "error",
+        }
+    }
+
+    /// Strict order of numbers, texts, bytes, booleans and times; `None` where there is none.
+    pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
+            (Self::String(a), Self::String(b)) => Some(a.as_str().cmp(b.as_str())),
+            (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(b)),
+            (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
+            (Self::Timestamp(a), Self::Timestamp(b)) => Some(a.cmp(b)),
+            _ => compare_numbers(self, other),
+        }
+    }
+}
+
+/// Numbers of any two types.
+pub(super) fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (Value::Double(a), b) => compare_with_whole(*a, whole(b)?),
+        (a, Value::Double(b)) => compare_with_whole(*b, whole(a)?).map(Ordering::reverse),
+        (a, b) => Some(whole(a)?.cmp(&whole(b)?)),
+    }
+}
+
+fn whole(value: &Value<'_>) -> Option<i128> {
+    match value {
+        Value::Int(number) => Some((*number).into()),
+        Value::Uint(number) => Some((*number).into()),
+        _ => None,
+    }
+}
+
+/// As cel-go does it: the whole number is made a double.
+fn compare_with_whole(double: f64, whole: i128) -> Option<Ordering> {
+    double.partial_cmp(&(whole as f64))
+}
