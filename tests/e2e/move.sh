@@ -20,11 +20,11 @@ begin_stream() {
 # event WORDS: for whoever looks at the writes of that moment.
 event() { echo "$(($(now_ms) - streamed_since)),$*" >>"$work/$streaming.events"; }
 
-# end_stream: and says what became of all of them.
+# end_stream [-once]: and says what became of all of them.
 end_stream() {
   check "$streaming: the stream of writes ends" stop stream
   check "$streaming: every write came to what it should, judged by every hook" \
-    "$work/replay-program" judged -out "$work/$streaming.csv" "$work/$streaming.writes" "$work/judged" "$streaming"
+    "$work/replay-program" judged "$@" -out "$work/$streaming.csv" "$work/$streaming.writes" "$work/judged" "$streaming"
   cp "$work/said" "$work/$streaming.found"
   head -n 1 "$work/said" | sed 's/^/        /'
 }
@@ -83,6 +83,7 @@ forward() {
   check "move: it is ready" "$gatepost" health --admin "$admin"
   event served
   follow "move: 4. Gatepost is registered" "$chapter" 'gatepost register --form api'
+  prints "move: hooks that two entries would ask are left to the first" matchConditions cat "$work/etc/register.yaml"
   eventually "move: and asked" more_reviews_than 0
   follow "move: as the number says that the chapter names" "$chapter" 'grep ^gatepost_requests_total'
   event registered
@@ -153,12 +154,13 @@ move() {
   echo "======== handover: Gatepost is upgraded and restarted under 200 writes a second"
   begin_stream handover 200
   handovers
-  end_stream
+  end_stream -once
   echo "======== back: the webhooks return"
   begin_stream back 50
   back
   end_stream
   [[ -z "${RESULTS:-}" ]] || keep_results
+  manifests
   kubectl delete -f "$work/move.yaml" >"$work/said" 2>&1 || broken "unregistering the hooks that moved"
   stop move-first && stop move-plain || broken "the hooks that moved"
 }

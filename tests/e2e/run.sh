@@ -26,6 +26,7 @@ source ./runlevels.sh
 source ./documented.sh
 source ./mutual.sh
 source ./move.sh
+source ./manifests.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()

@@ -12,8 +12,8 @@ import (
 
 // judged compares what was written with what each hook has judged: every write must have come to what it should, and
 // every hook that it concerns must have judged it. `log` has a line for each judgement, of all hooks: see ../hook/main.go.
-// A table of every write goes to `out`, where that is named.
-func judged(writes, log, name, out string) error {
+// Where `once` is said, creations have to be judged once. A table of every write goes to `out`, where that is named.
+func judged(writes, log, name, out string, once bool) error {
 	asked, err := readJudged(log)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func judged(writes, log, name, out string) error {
 	if err := lines.Err(); err != nil {
 		return err
 	}
-	return found.told(name)
+	return found.told(name, once)
 }
 
 func readJudged(log string) (map[string]int, error) {
@@ -63,9 +63,12 @@ func readJudged(log string) (map[string]int, error) {
 // tally is what became of all writes.
 type tally struct {
 	writes, refused, surprises, unjudged, once, more int
-	took                                             []float64
-	end                                              float64
-	first                                            []string
+	// made is how many judgements creations need, madeMore those of them that came more than once. (kube-apiserver asks
+	// again about changes and deletions of what it has an old copy of.)
+	made, madeMore int
+	took           []float64
+	end            float64
+	first          []string
 }
 
 func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
@@ -84,7 +87,11 @@ func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
 		t.refused++
 	}
 	judgements, missing := 0, t.unjudged
+	created := strings.HasPrefix(one.Write, "CREATE ")
 	for _, hook := range one.Hooks {
+		if created {
+			t.made++
+		}
 		judgements += asked[hook+" "+one.Write]
 		switch asked[hook+" "+one.Write] {
 		case 0:
@@ -94,26 +101,33 @@ func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
 			t.once++
 		default:
 			t.more++
+			if created {
+				t.madeMore++
+			}
 		}
 	}
 	fmt.Fprintf(table, "%.3f,%.3f,%s,%d,%d,%d,%d,%d\n", one.At, one.Took, one.Write, one.Want, one.Code, len(one.Hooks), judgements, t.unjudged-missing)
 }
 
-func (t *tally) told(name string) error {
+func (t *tally) told(name string, once bool) error {
 	slices.Sort(t.took)
 	at := func(share float64) float64 { return t.took[min(len(t.took)-1, int(share*float64(len(t.took))))] }
 	if t.writes < 20 {
 		return fmt.Errorf("%s: only %d writes", name, t.writes)
 	}
 	fmt.Printf("%s: %d writes in %.1f s (%.0f a second): %d came to something else, %d of %d judgements missing; "+
-		"%d refused as they should be, %d judged more than once; p50 %.1f ms, p99 %.1f ms, slowest %.1f ms\n",
+		"%d refused as they should be, %d judged more than once, %d of them creations; p50 %.1f ms, p99 %.1f ms, slowest %.1f ms\n",
 		name, t.writes, t.end/1000, float64(t.writes)*1000/t.end, t.surprises, t.unjudged, t.unjudged+t.once+t.more,
-		t.refused, t.more, at(0.5), at(0.99), t.took[len(t.took)-1])
+		t.refused, t.more, t.madeMore, at(0.5), at(0.99), t.took[len(t.took)-1])
 	for _, one := range t.first {
 		fmt.Println("  " + one)
 	}
 	if t.surprises+t.unjudged > 0 {
 		return fmt.Errorf("%d writes came to something else, %d judgements are missing", t.surprises, t.unjudged)
+	}
+	// A write under way as Gatepost hands over may be asked about again, and no more than that.
+	if once && t.madeMore*10 > t.made {
+		return fmt.Errorf("%d of %d judgements of creations came more than once", t.madeMore, t.made)
 	}
 	return nil
 }

@@ -24,3 +24,16 @@ func TestAWriteThatShouldBeRefusedAndIsNotIsFound(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 }
+
+func TestCreationsThatAreJudgedTwiceAreFoundWhereTheyMayNotBe(t *testing.T) {
+	var found tally
+	for range 20 {
+		found.add(streamed{Write: "CREATE a", Hooks: []string{"one"}, Want: 201, Code: 201}, map[string]int{"one CREATE a": 2}, io.Discard)
+	}
+	if err := found.told("trial", false); err != nil {
+		t.Error(err)
+	}
+	if found.told("trial", true) == nil {
+		t.Error("taken")
+	}
+}

@@ -76,7 +76,7 @@ func stream(server *server, rate float64, out string) error {
 		return life(number, fmt.Sprintf("streamed-%s-%d", family, number))
 	}
 	var workers sync.WaitGroup
-	for range 32 {
+	for range 128 {
 		workers.Go(func() {
 			for {
 				for _, step := range next() {
