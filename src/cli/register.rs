@@ -4,7 +4,6 @@ pub(super) mod against;
 mod conditions;
 mod document;
 mod plan;
-mod selectors;
 mod target;
 mod union;
 
@@ -24,7 +23,7 @@ use self::{
 use super::{Ending, complain, import::folder};
 use crate::{
     model::{FailurePolicy, HookType},
-    snapshot,
+    snapshot::{self, coverage::selectors},
     source::FileSource,
 };
 

@@ -20,6 +20,7 @@ mod check;
 mod clean_path;
 mod client_config;
 mod configuration;
+pub mod coverage;
 mod credentials;
 mod describe;
 mod document;

@@ -39,7 +39,7 @@ impl SentAlready {
             true => None,
             false => Some(first.shared_versions(second).into_iter().map(Box::from).collect::<BTreeSet<_>>()),
         };
-        let plain = first.is_plain() && second.is_plain() && left_out.iter().all(|name| plain(name));
+        let plain = first.words().chain(second.words()).chain(left_out.iter().copied()).all(plain);
         if !plain || versions.as_ref().is_some_and(BTreeSet::is_empty) {
             return None;
         }
@@ -127,7 +127,7 @@ pub(super) fn left_out_by<'a>(
 }
 
 /// Fit to stand between quotes.
-pub(super) fn plain(word: &str) -> bool {
+fn plain(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/".contains(&byte))
 }
 

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Does whatever meets this selector meet the requirement, too, as far as the two can be compared?
-pub(super) fn implies(selector: &Selector, requirement: &Requirement) -> bool {
+pub fn implies(selector: &Selector, requirement: &Requirement) -> bool {
     let holds_of = |value: &str| match requirement {
         Requirement::Is(_, wanted) => **wanted == *value,
         Requirement::In(_, wanted) => wanted.iter().any(|wanted| **wanted == *value),
@@ -26,12 +26,12 @@ pub(super) fn implies(selector: &Selector, requirement: &Requirement) -> bool {
 }
 
 /// Does whatever meets the first meet the second, too, as far as the two can be compared?
-pub(super) fn is_within(selector: &Selector, other: &Selector) -> bool {
+pub fn is_within(selector: &Selector, other: &Selector) -> bool {
     other.0.iter().all(|requirement| implies(selector, requirement))
 }
 
 /// What all of them ask for: whatever any of them selects meets it.
-pub(super) fn common(selectors: &[&Selector]) -> Selector {
+pub fn common(selectors: &[&Selector]) -> Selector {
     let Some((first, others)) = selectors.split_first() else { return Selector::default() };
     let all = |requirement: &Requirement| others.iter().all(|other| implies(other, requirement));
     let kept = first.0.iter().filter_map(|requirement| match requirement {
@@ -46,7 +46,7 @@ pub(super) fn common(selectors: &[&Selector]) -> Selector {
 }
 
 /// The same without these namespaces.
-pub(super) fn without(selector: &Selector, namespaces: &[String]) -> Selector {
+pub fn without(selector: &Selector, namespaces: &[String]) -> Selector {
     let mut selector = selector.clone();
     if namespaces.is_empty() {
         return selector;
@@ -72,7 +72,7 @@ pub(super) fn without(selector: &Selector, namespaces: &[String]) -> Selector {
 }
 
 /// The names of the namespaces that it leaves out, where it does nothing else.
-pub(super) fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
+pub fn names_left_out(selector: &Selector) -> Option<Vec<&str>> {
     let mut names = Vec::new();
     for requirement in &selector.0 {
         match requirement {

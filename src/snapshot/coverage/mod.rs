@@ -1,0 +1,170 @@
+//! Coverage: hooks beside a registration with an apiserver. What the registration does not send is never asked about.
+
+mod atom;
+pub mod selectors;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+pub use self::atom::{Atom, atoms_of};
+use self::selectors::{implies, is_within, names_left_out};
+use super::{Snapshot, checked_webhook_configuration};
+use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector};
+
+/// Where Gatepost takes reviews that are not of one version.
+pub const VALIDATE: &str = "/validate";
+/// Where it takes those that are.
+const ONE_VERSION: &str = "/validate/one-version";
+
+/// Webhooks of a registration that lead to Gatepost.
+#[derive(Debug, Default)]
+pub struct Registration {
+    entries: Vec<Entry>,
+}
+
+/// One webhook of a registration that leads to Gatepost.
+#[derive(Debug)]
+struct Entry {
+    hook: Hook,
+    one_version: bool,
+    atoms: Vec<Atom>,
+}
+
+/// Something that a hook means and the registration does not send as the hook means it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The hook, by its place in the snapshot.
+    pub hook: u32,
+    /// Some of it is not sent at all that should be; otherwise it is left out on purpose, or fails open.
+    pub missed: bool,
+    /// What, and why.
+    pub what: String,
+}
+
+impl Registration {
+    /// The webhooks in these `ValidatingWebhookConfiguration`s that lead to Gatepost; of other documents, none.
+    ///
+    /// # Errors
+    /// The first problem of one that an apiserver would not take.
+    pub fn read(documents: impl IntoIterator<Item = Value>) -> Result<Self, String> {
+        let mut entries = Vec::new();
+        for mut document in
+            documents.into_iter().filter(|document| document["kind"] == "ValidatingWebhookConfiguration")
+        {
+            // They leave requests to other entries, or are not ours to judge.
+            for webhook in document["webhooks"].as_array_mut().into_iter().flatten() {
+                webhook.as_object_mut().map(|webhook| webhook.remove("matchConditions"));
+            }
+            let hooks = checked_webhook_configuration("registration", &document).map_err(|problems| {
+                problems
+                    .first()
+                    .map_or_else(String::new, |problem| format!("{}: {}; {}", problem.path, problem.what, problem.fix))
+            })?;
+            entries.extend(hooks.into_iter().filter_map(|hook| {
+                let Protocol::Http { path, .. } = &hook.protocol else { return None };
+                let one_version = **path == *ONE_VERSION;
+                let ours = one_version || **path == *VALIDATE;
+                ours.then(|| Entry { atoms: atoms_of(&hook), one_version, hook })
+            }));
+        }
+        Ok(Self { entries })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Does none lead to Gatepost?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What hooks mean and this does not send so, in the order of the hooks.
+    pub fn gaps(&self, snapshot: &Snapshot) -> Vec<Gap> {
+        let mut found = Vec::new();
+        for (index, hook) in compared(snapshot) {
+            let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
+            let gaps = gaps(hook, declared != FailurePolicy::Ignore, &self.entries);
+            found.extend(gaps.into_iter().map(|(missed, what)| Gap { hook: index, missed, what }));
+        }
+        found
+    }
+}
+
+/// The hooks that an apiserver has to be told of: validating ones with a rule.
+pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = (u32, &Hook)> {
+    let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
+    hooks.filter(|(_, hook): &(u32, &Hook)| hook.hook_type == HookType::Validating && !hook.rules.is_empty())
+}
+
+/// What is not as the hook means it, and whether something is not sent at all that should be.
+fn gaps(hook: &Hook, closed: bool, entries: &[Entry]) -> BTreeSet<(bool, String)> {
+    let mut gaps = BTreeSet::new();
+    for atom in atoms_of(hook).iter().flat_map(Atom::by_operation) {
+        let seen = || entries.iter().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
+        let sent = || seen().filter(|entry| entry.atoms.iter().any(|sent| entry.sends(&atom, sent)));
+        let selected = || sent().filter(|entry| entry.selects_all_of(hook));
+        if let Some(entry) = selected().next() {
+            let open = |entry: &Entry| entry.hook.failure_policy == FailurePolicy::Ignore;
+            if closed && selected().all(open) {
+                let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
+                let then = "while Gatepost itself does not answer, such writes pass unseen";
+                gaps.insert((false, format!("{what} ({}): {then}", entry.hook.name)));
+            }
+            continue;
+        }
+        let by_name = sent().find_map(|entry| entry.left_out_by_name(hook));
+        gaps.insert(match (seen().next(), sent().next(), by_name) {
+            (.., Some(names)) => {
+                (false, format!("{} in {} is left out by the registration", atom.noun(), names.join(", ")))
+            }
+            (_, Some(entry), None) => {
+                let what = format!("{} is not sent where a selector of {} leaves it out", atom.noun(), entry.hook.name);
+                (true, format!("{what}, and the hook does not"))
+            }
+            (Some(entry), None, _) => {
+                (true, format!("{} is sent by {} in other versions than it takes", atom.noun(), entry.hook.name))
+            }
+            (None, None, None) => (true, format!("{} is sent by no entry", atom.noun())),
+        });
+    }
+    gaps
+}
+
+impl Entry {
+    /// Does it send what the atom means in a version that the atom's hook takes, whichever way a client has made it?
+    fn sends(&self, wanted: &Atom, sent: &Atom) -> bool {
+        if !wanted.is_sent_by(sent) {
+            return false;
+        }
+        let equivalent = self.hook.match_policy == MatchPolicy::Equivalent;
+        match (wanted.agrees_on_versions(sent), self.one_version) {
+            (true, _) => equivalent || sent.takes("*"),
+            // Elsewhere: a hook that is not sent its version there is asked by another entry, or not at all.
+            (false, true) => false,
+            (false, false) => sent.takes("*") || equivalent && sent.names_no_more_than(wanted),
+        }
+    }
+
+    fn selects_all_of(&self, hook: &Hook) -> bool {
+        let objects = &self.hook.object_selector;
+        is_within(&hook.namespace_selector, &self.hook.namespace_selector)
+            && (objects.is_empty() || *objects == hook.object_selector)
+    }
+
+    /// The namespaces that it leaves out and the hook does not, where that is all.
+    fn left_out_by_name(&self, hook: &Hook) -> Option<Vec<String>> {
+        let objects = &self.hook.object_selector;
+        if !objects.is_empty() && *objects != hook.object_selector {
+            return None;
+        }
+        let more = self.hook.namespace_selector.0.iter();
+        let more = more.filter(|requirement| !implies(&hook.namespace_selector, requirement));
+        let more = Selector(more.cloned().collect());
+        let own = names_left_out(&hook.namespace_selector).unwrap_or_default();
+        let names = names_left_out(&more)?;
+        Some(names.into_iter().filter(|name| !own.contains(name)).map(str::to_owned).collect())
+    }
+}
