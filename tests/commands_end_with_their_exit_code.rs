@@ -301,6 +301,7 @@ fn what_belongs_to_another_source_is_a_misused_command_line() {
     let folder = tempfile::tempdir().expect("folder");
     for line in [
         "serve --plaintext --etcd-endpoint http://127.0.0.1:1 --config",
+        "serve --plaintext --registration gatepost --config",
         "status --etcd-endpoint http://127.0.0.1:1 --config",
         "drain a.example.com --source etcd --etcd-endpoint http://127.0.0.1:1 --config",
         "break-glass --end --source kubernetes --config",

@@ -24,7 +24,7 @@ use crate::{
     files::BlockingReads,
     kube::{Client, KubeError},
     live::{
-        Current,
+        Current, RegistrationWatch,
         break_glass::{Place, keeping::look},
     },
     replicas::Replica,
@@ -129,6 +129,10 @@ impl Sidecar {
             candidate => Some(candidate?),
         };
         let cluster = settings.namespaces_from.as_ref().map(|from| finish(&runtime, Client::open(from))).transpose()?;
+        let registration = settings.registration.as_deref().zip(settings.cluster());
+        let registration = registration
+            .map(|(name, access)| finish(&runtime, RegistrationWatch::new(access, name, Arc::clone(&current))))
+            .transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
         let publisher = finish(&runtime, settings.tells.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
@@ -150,6 +154,7 @@ impl Sidecar {
                 metrics,
                 runtime,
                 cluster,
+                registration,
                 replica,
                 publisher,
                 last_good,

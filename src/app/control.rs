@@ -15,7 +15,7 @@ use tokio::{
 use super::{Drained, certificates::Certificates, sampling::sample, saving::Saving};
 use crate::{
     front::{self, Bound, Front, Worker, admin::Admin},
-    live::{break_glass::keeping::keep, following::Following},
+    live::{RegistrationWatch, break_glass::keeping::keep, following::Following},
     replicas::Publishing,
     rotate::Rotator,
     source::{self, Source},
@@ -32,6 +32,7 @@ pub(super) struct Control {
     pub(super) rotator: Rotator,
     pub(super) source: Source,
     pub(super) following: Option<Following>,
+    pub(super) registration: Option<RegistrationWatch>,
     pub(super) publishing: Publishing,
     pub(super) saving: Option<Saving>,
     pub(super) break_glass_file: Option<PathBuf>,
@@ -53,6 +54,12 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
+        let registration = async {
+            match self.registration {
+                Some(registration) => registration.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let saving = async {
             match self.saving {
                 Some(saving) => saving.run().await,
@@ -65,6 +72,7 @@ impl Control {
                 self.rotator.run(read),
                 self.certificates.watch(read_every),
                 following,
+                registration,
                 saving,
                 publishing.run(),
                 keep(current, self.break_glass_file, read_every),

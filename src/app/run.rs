@@ -6,7 +6,7 @@ use std::{
     io,
     sync::{Arc, OnceLock},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -30,7 +30,7 @@ use crate::{
     front::{Front, Limits, Worker, admin::Admin},
     hooks::{ConnectionBudget, Resources},
     kube::Client,
-    live::{Current, following::Following},
+    live::{Current, RegistrationWatch, following::Following},
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, OwnAddresses, Rotator},
@@ -61,6 +61,7 @@ pub(super) struct Parts {
     /// The control plane's runtime, and a client made on it where namespaces are followed.
     pub(super) runtime: UnwaitedRuntime,
     pub(super) cluster: Option<Client>,
+    pub(super) registration: Option<RegistrationWatch>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
     /// Where the configuration in force is kept.
@@ -123,6 +124,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let connections = ConnectionBudget::new(descriptors.hooks);
     observe_connections(&parts.metrics, &connections);
     process::observe(&parts.metrics);
+    if let Some(drift) = parts.registration.as_ref().map(RegistrationWatch::drift) {
+        let uncovered = move || drift.uncovered(Instant::now()).map(|hooks| hooks as f64);
+        parts.metrics.observe(Reading::RegistrationUncovered, uncovered);
+    }
     let resources = Resources::new(budget, connections);
     let mut rotator =
         rotator.with_hazards(settings.on_hazard).with_invalid(settings.on_invalid).with_resources(resources);
@@ -169,6 +174,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         rotator,
         source: parts.source,
         following,
+        registration: parts.registration,
         publishing,
         saving,
         told,

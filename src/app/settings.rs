@@ -59,6 +59,8 @@ pub struct Settings {
     pub max_deadline: Duration,
     /// The cluster whose namespaces are followed, for their labels.
     pub namespaces_from: Option<Access>,
+    /// The registration by which the followed cluster, or the source's, asks this sidecar: what it does not send is told.
+    pub registration: Option<String>,
     /// By what name this replica goes among its like.
     pub replica: String,
     /// Where it tells of itself, for those who do not ask at its admin address.
@@ -80,6 +82,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The cluster that is followed, or that the configuration is read from; `None` where there is none.
+    pub fn cluster(&self) -> Option<Access> {
+        let of_source = || match &self.source {
+            Place::Kubernetes(place) => Some(place.access.clone()),
+            Place::File(_) | Place::Etcd(_) => None,
+        };
+        self.namespaces_from.clone().or_else(of_source)
+    }
+
     /// The default address for callers.
     pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9440);
     /// The default address of the admin pages.
@@ -117,6 +128,7 @@ impl Settings {
             max_inflight_bytes: Self::MAX_INFLIGHT_BYTES,
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
+            registration: None,
             replica: Replica::host(),
             tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 
 use super::{
     Ending, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
@@ -133,6 +133,15 @@ pub struct Serve {
     /// configuration.
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
+
+    /// The ValidatingWebhookConfiguration by which the cluster asks this sidecar: hooks of which it does not send
+    /// everything are logged and counted
+    ///
+    /// It is read every 30 s from the cluster of --namespaces-from, or of --source kubernetes (the user needs the verb get
+    /// on it), and compared with the hooks in force, as `gatepost check --against` does. A static registration is in no
+    /// cluster: compare that by `gatepost check`.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    registration: Option<String>,
 
     /// By what name this replica is told of: in `gatepost status`, and where replicas tell of themselves [default: the
     /// name of this machine]
@@ -295,6 +304,11 @@ impl Serve {
 
     fn settings(self) -> Result<Settings, String> {
         let source = self.source.place()?;
+        if self.registration.is_some() && self.namespaces_from.is_none() && !matches!(source, Place::Kubernetes(_)) {
+            return Err(
+                "--registration names an object of a cluster: give --namespaces-from or --source kubernetes".to_owned()
+            );
+        }
         let tells = match &source {
             Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
             // Where only Kubernetes' own kinds are read, there is nothing of ours to write into.
@@ -338,6 +352,7 @@ impl Serve {
             max_inflight_bytes: self.max_inflight_bytes.0,
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
+            registration: self.registration,
             replica: self.replica.unwrap_or_else(Replica::host),
             tells,
             audit_log: self.audit_log,

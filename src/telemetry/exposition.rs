@@ -76,6 +76,7 @@ impl Collector for Scrape {
         let values = [
             (&table::HOOKS_UNASKED, Reading::HooksUnasked),
             (&table::HOOKS_OVERDUE, Reading::HooksOverdue),
+            (&table::REGISTRATION_UNCOVERED, Reading::RegistrationUncovered),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),

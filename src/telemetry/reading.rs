@@ -61,6 +61,8 @@ pub enum Reading {
     HooksUnasked,
     /// Hooks that have passed no probe in time.
     HooksOverdue,
+    /// Hooks of which the registration does not send everything.
+    RegistrationUncovered,
     /// Processor time that the process has used, in seconds.
     ProcessCpu,
     /// Memory of the process in use, in bytes.
@@ -109,6 +111,7 @@ impl Reading {
         Self::HooksDraining,
         Self::HooksUnasked,
         Self::HooksOverdue,
+        Self::RegistrationUncovered,
         Self::ProcessCpu,
         Self::ProcessResident,
         Self::ProcessVirtual,

@@ -98,6 +98,8 @@ families! {
         "Hooks that are configured and not asked, as their endpoints have passed no probe yet.";
     HOOKS_OVERDUE = Gauge "gatepost_hooks_overdue" []
         "Hooks that have passed no probe within rollout.probeWithin: not asked; or asked unproven, with onProbeFailure: Enforce; or, where they move, still asked at their former endpoint.";
+    REGISTRATION_UNCOVERED = Gauge "gatepost_registration_uncovered_hooks" []
+        "Hooks of which the registration with the apiserver does not send everything, so that writes pass them unseen; absent without --registration, and where that could not be read for five minutes.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []
