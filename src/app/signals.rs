@@ -46,8 +46,8 @@ impl Signals {
     }
 
     /// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a signal that comes a
-    /// second later, or more, does not wait for that. What blocks is waited for no longer than the longest deadline and a second. Each SIGHUP opens the
-    /// audit log anew.
+    /// second later, or more, does not wait for that. What blocks is waited for no longer than the longest deadline and a
+    /// second. Each SIGHUP opens the audit log anew.
     ///
     /// # Errors
     /// Signals cannot be listened to, or the control plane ended by itself.
