@@ -5,7 +5,7 @@ use bytestring::ByteString;
 
 use super::{
     Fault,
-    tree::{Child, Node, Null, Piece, Span, Tree, Value},
+    tree::{Child, Children, Node, Null, Piece, Span, Tree, Value},
     write::Writer,
 };
 
@@ -14,6 +14,8 @@ use super::{
 struct Measure {
     len: usize,
     blanks: usize,
+    /// Members that were removed, and were passed over all the same.
+    removed: usize,
 }
 
 impl Measure {
@@ -65,11 +67,26 @@ impl Tree {
             let compact = self.compact(value);
             return Ok((compact, compact, measure.len));
         }
+        if measure.removed > measure.len {
+            self.sweep(value);
+        }
         let copy = match value {
             Value::Open(id) => Value::Open(self.copy_node(id)),
             Value::Raw(_) | Value::Null(_) => value,
         };
         Ok((copy, value, measure.len))
+    }
+
+    /// Sets aside what was removed from containers in the value: copying it again then costs what it is long.
+    fn sweep(&mut self, value: Value) {
+        let Value::Open(id) = value else { return };
+        let mut reached = vec![id];
+        while let Some(id) = reached.pop() {
+            if let Children::Object(object) = &mut self.node_mut(id).children {
+                object.sweep();
+            }
+            reached.extend(self.open_children(id).into_iter().map(|(_, _, id)| id));
+        }
     }
 
     fn measure(&self, value: Value) -> Measure {
@@ -94,7 +111,10 @@ impl Tree {
                 Piece::Run(run) => {
                     measure.add(self.str(Span { text: node.span.text, start: run.start, end: run.end }));
                 }
-                Piece::Child(Child { value: None, .. }) => continue,
+                Piece::Child(Child { value: None, .. }) => {
+                    measure.removed += 1;
+                    continue;
+                }
                 Piece::Child(Child { key, value: Some(value), .. }) => {
                     if node.is_object() {
                         measure.add(self.str(*key));

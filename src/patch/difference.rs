@@ -109,7 +109,11 @@ impl Changes<'_> {
         let mut frame = Frame { id, path: self.path.len(), mark: self.steps.len(), cost: 0, inner: Vec::new() };
         let node = self.tree.node(id);
         match &node.children {
-            Children::Object(_) => {
+            Children::Object(object) => {
+                // First: a member of the same name may have been added since.
+                for child in &object.removed {
+                    self.member(child, node.span.text, &mut frame);
+                }
                 for piece in node.all_pieces() {
                     if let Piece::Child(child) = piece {
                         self.member(child, node.span.text, &mut frame);

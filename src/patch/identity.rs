@@ -76,10 +76,12 @@ impl Tree {
         let (Some((key, rest)), Children::Object(_)) = (path.split_first(), &self.node(id).children) else {
             return false;
         };
-        // What no operation touched is in a run.
-        let Some(child) = self.touched(id, key) else { return false };
+        let Some(child) = self.touched(id, key) else {
+            // In a run, and so not touched; or removed, and set aside.
+            return self.untouched(id, key).is_none() && self.said_in(self.node(id).span, path).is_some();
+        };
         let text = self.node(id).span.text;
-        let before = child.was.and_then(|was| self.said_in(Span { text, start: was.start, end: was.end }, rest));
+        let before = self.said_in(self.node(id).span, path);
         match (child.value, child.was) {
             (Some(Value::Open(inner)), Some(was)) if self.is_as_it_was(text, Value::Open(inner), was) => {
                 if rest.is_empty() { false } else { self.differs(inner, rest) }

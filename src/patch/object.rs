@@ -20,6 +20,8 @@ use crate::wire::json::{ReadError, Text};
 pub(super) struct Object {
     /// No two children that were found have the same key.
     pub(super) pieces: Vec<Piece>,
+    /// Members that were removed, and are no pieces any more.
+    pub(super) removed: Vec<Child>,
     /// What finding members has cost, in bytes.
     effort: usize,
     index: Option<Index>,
@@ -34,13 +36,25 @@ const LOOK: usize = 16;
 
 impl Object {
     pub(super) fn new(pieces: Vec<Piece>) -> Self {
-        Self { pieces, effort: 0, index: None }
+        Self { pieces, removed: Vec::new(), effort: 0, index: None }
     }
 
     /// The same members, in another place, so without those that were removed.
     pub(super) fn copied(&self) -> Self {
         let there = |piece: &&Piece| !matches!(piece, Piece::Child(Child { value: None, .. }));
         Self::new(self.pieces.iter().filter(there).copied().collect())
+    }
+
+    /// Sets aside the members that were removed, so that nothing that is done to the others passes over them.
+    pub(super) fn sweep(&mut self) {
+        let gone = self.pieces.extract_if(.., |piece| matches!(piece, Piece::Child(Child { value: None, .. })));
+        let gone = gone.filter_map(|piece| match piece {
+            Piece::Child(child) if child.was.is_some() => Some(child),
+            Piece::Child(_) | Piece::Run(_) => None,
+        });
+        self.removed.extend(gone);
+        self.index = None;
+        self.effort = 0;
     }
 
     fn child(&self, at: usize) -> Option<&Child> {

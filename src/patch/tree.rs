@@ -329,7 +329,7 @@ impl Tree {
     }
 
     /// The children that are opened themselves: by part and piece, with their node.
-    fn open_children(&self, id: NodeId) -> Vec<(usize, usize, NodeId)> {
+    pub(super) fn open_children(&self, id: NodeId) -> Vec<(usize, usize, NodeId)> {
         let node = self.node(id);
         let parts = (0..).map_while(|part| Some((part, node.pieces(part)?)));
         let pieces =
