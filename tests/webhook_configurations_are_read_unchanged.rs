@@ -191,9 +191,9 @@ fn what_is_refused_is_refused_where_it_stands() {
         ),
         (
             VALIDATING,
-            "matchConditions: [{name: a, expression: 'true'}]",
-            "webhooks[0].matchConditions[0].expression: matchConditions are not yet evaluated here; \
-             leave this webhook registered with the apiserver itself",
+            "matchConditions: [{name: a, expression: 'object.kind'}]",
+            "webhooks[0].matchConditions[0].expression: cannot be evaluated: must evaluate to bool but got dyn; \
+             mend the expression; where an apiserver takes it as it is, leave this webhook registered there",
         ),
         (VALIDATING, "matchConditions: [{name: a}]", "webhooks[0].matchConditions[0].expression: is missing"),
         (VALIDATING, "namespaceSelector: {matchLabels: {a: 'b c'}}", "webhooks[0].namespaceSelector.matchLabels.a: "),

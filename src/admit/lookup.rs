@@ -4,7 +4,7 @@ use std::{cell::OnceCell, ops::Range, sync::Arc, time::Instant};
 
 use bytestring::ByteString;
 
-use super::{Caller, status, status::Refusal};
+use super::{Caller, conditions::Conditions, status, status::Refusal};
 use crate::{
     live::{
         Generation, LiveHook, Namespaces,
@@ -24,6 +24,8 @@ pub(super) enum Held {
     Unknown(ByteString),
     /// An object is to be read that is too large to be read here: [`Lookup::read`].
     Large,
+    /// There are conditions that would take too long here: [`Conditions::evaluate`].
+    Slow,
 }
 
 impl From<Refusal> for Held {
@@ -45,6 +47,8 @@ pub(super) struct Lookup<'a> {
     followed: OnceCell<Seen>,
     own_object: OnceCell<Result<Option<Labels>, Refusal>>,
     old_object: OnceCell<Result<Option<Labels>, Refusal>>,
+    /// What hooks' `matchConditions` say.
+    pub(super) conditions: Conditions<'a>,
 }
 
 impl<'a> Lookup<'a> {
@@ -56,7 +60,8 @@ impl<'a> Lookup<'a> {
         now: Instant,
     ) -> Self {
         let (followed, own_object, old_object) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { generation, namespaces, review, caller, now, found: None, followed, own_object, old_object }
+        let conditions = Conditions::new(review, caller);
+        Self { generation, namespaces, review, caller, now, found: None, followed, own_object, old_object, conditions }
     }
 
     /// Asks the apiserver about a namespace that is not known yet, within the request's time; upstream does the same.

@@ -3,6 +3,7 @@
 mod annotations;
 mod audit_line;
 pub mod combine;
+mod conditions;
 mod fanout;
 mod lookup;
 pub mod outcome;
@@ -148,7 +149,7 @@ struct Case<'a> {
 
 impl<'a> Case<'a> {
     /// The hooks this request is for. Waits only for a namespace, or a resource, that is not known
-    /// yet, and for large objects to be read.
+    /// yet, for large objects to be read, and for conditions that take long.
     async fn selected(self) -> Result<Selected<'a>, Refusal> {
         let Self { gate, review, caller, began, generation, passage, .. } = self;
         let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began);
@@ -166,6 +167,10 @@ impl<'a> Case<'a> {
                 Err(Held::Refused(refusal)) => return Err(refusal),
                 Err(Held::Large) => {
                     lookup.read().await;
+                    continue;
+                }
+                Err(Held::Slow) => {
+                    lookup.conditions.evaluate().await;
                     continue;
                 }
                 Err(Held::Unknown(namespace)) if found => {

@@ -1,15 +1,17 @@
-//! Which hooks are asked: rules, then selectors. Source: `docs/reference/webhook-semantics.md` §4.
+//! Which hooks are asked: rules, then selectors, then conditions. Source: `docs/reference/webhook-semantics.md` §4.
 
 use smallvec::SmallVec;
 
 use super::{
     Caller, OtherVersions,
+    conditions::{Judge, Said},
     lookup::{Held, Lookup},
     passage::Passage,
+    status,
 };
 use crate::{
     live::{Generation, LiveHook, Rotation},
-    model::{CallFailure, HookType, Phase, Review, Served, Target},
+    model::{CallFailure, FailurePolicy, HookType, Phase, Review, Served, Target},
     snapshot::{HookSet, How, Wanted},
 };
 
@@ -49,6 +51,22 @@ pub(super) fn select<'a>(
     lookup: &Lookup<'_>,
     served: Option<&Served>,
 ) -> Result<Selected<'a>, Held> {
+    let judge = Judge::new(&lookup.conditions);
+    match decided(generation, passage, review, caller, (lookup, &judge), served) {
+        // A hook before may have its say first.
+        Ok(_) | Err(Held::Refused(_)) if lookup.conditions.has_slow() => Err(Held::Slow),
+        decided => decided,
+    }
+}
+
+fn decided<'a>(
+    generation: &'a Generation,
+    passage: &Passage<'_>,
+    review: &Review,
+    caller: &Caller,
+    (lookup, judge): (&Lookup<'_>, &Judge<'_>),
+    served: Option<&Served>,
+) -> Result<Selected<'a>, Held> {
     let mut selected = Selected::default();
     if caller.phase == Phase::Mutate {
         return Ok(selected);
@@ -74,12 +92,16 @@ pub(super) fn select<'a>(
         match live.rotation {
             Rotation::Active { .. } if selects(lookup, live, opened)? => {
                 let unable = unable(live, matched.how, review, served);
+                // What cannot be asked in the version it wants has no object to hold against its conditions either.
+                if unable.is_none() && !meets_conditions(generation, judge, review, matched.hook, live, opened)? {
+                    continue;
+                }
                 selected.undiscovered |= matches!(matched.how, How::OtherVersion(Wanted::OfRule(_))) && is_newer();
                 selected.asked.push(Asked { live, unable, opened });
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } => match lookup.selects(live) {
-                Ok(true) => selected.probing.push(live),
+                Ok(true) if may_be_asked(generation, judge, matched.hook) => selected.probing.push(live),
                 Err(Held::Large) => return Err(Held::Large),
                 _ => {}
             },
@@ -105,6 +127,33 @@ fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, H
         Err(Held::Refused(_)) if opened => Ok(false),
         said => said,
     }
+}
+
+/// Do the hook's conditions let it be asked? One whose conditions are still to be evaluated is not asked yet. Where they
+/// have no value its failure policy decides; the request is rejected, or the hook is passed over.
+fn meets_conditions(
+    generation: &Generation,
+    judge: &Judge<'_>,
+    review: &Review,
+    hook: u32,
+    live: &LiveHook,
+    opened: bool,
+) -> Result<bool, Held> {
+    let Some(origin) = generation.snapshot.origin(hook) else { return Ok(true) };
+    match judge.say(hook, &origin.conditions) {
+        None | Some(Said::Excluded) => Ok(false),
+        Some(Said::Asked) => Ok(true),
+        Some(Said::Failed(_) | Said::Refused(_)) if opened => Ok(false),
+        Some(Said::Failed(_)) if live.hook.failure_policy == FailurePolicy::Ignore => Ok(false),
+        Some(Said::Failed(why)) => Err(Held::Refused(Box::new(status::conditions_failed(review, &why)))),
+        Some(Said::Refused(refusal)) => Err(Held::Refused(refusal)),
+    }
+}
+
+/// The same of a hook that is only named.
+fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32) -> bool {
+    let conditions = generation.snapshot.origin(hook).map(|origin| &origin.conditions);
+    conditions.is_none_or(|conditions| matches!(judge.say(hook, conditions), None | Some(Said::Asked)))
 }
 
 /// Upstream converts the object for a hook that wants another version; a review holds it in one only, so such a hook

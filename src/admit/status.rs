@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     live::{Rejection, current::STALE_AFTER},
-    model::{CallFailure, Denial, StatusCause, StatusInfo},
+    model::{CallFailure, Denial, Gvr, Review, StatusCause, StatusInfo, Target},
 };
 
 /// A rejection on its way up; boxed because it is large and rare.
@@ -68,6 +68,19 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
 /// Nobody knows whether the labels we hold are still those of the cluster. Upstream: any error but NotFound is a 500.
 pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
     internal(&format!("the namespaces were last known to be current {} s ago", age.as_secs()))
+}
+
+/// A hook's conditions cannot be evaluated, under Fail. Upstream: `apierrors.NewForbidden` around what went wrong.
+pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
+    let Gvr { group, resource, .. } = Target::as_made(review).resource;
+    let shown = if group.is_empty() { resource.to_string() } else { format!("{resource}.{group}") };
+    let named = if review.name.is_empty() { shown } else { format!("{shown} {:?}", &*review.name) };
+    StatusInfo {
+        details_name: review.name.to_string(),
+        details_group: group.to_string(),
+        details_kind: resource.to_string(),
+        ..failure(403, "Forbidden", format!("{named} is forbidden: {why}"))
+    }
 }
 
 /// The budget was spent before any hook could be asked. Upstream: `apierrors.NewTimeoutError`.

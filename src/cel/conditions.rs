@@ -63,6 +63,14 @@ pub(super) fn evaluated<'a>(
     (decided, meter.cost())
 }
 
+impl PartialEq for Condition {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.expression) == (&other.name, &other.expression)
+    }
+}
+
+impl Eq for Condition {}
+
 /// What the conditions of one hook say. Source: `docs/reference/webhook-semantics.md` §7.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<'c> {

@@ -1,14 +1,17 @@
 //! One entry of `externalAdmissionHooks`, checked and compiled.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    ReadFile, at::At, client_config, form::Form, names, problem::quoted, protocol, rollout, rules, selector,
-    value::Value,
+    ReadFile, at::At, client_config, form::Form, match_conditions, names, problem::quoted, protocol, rollout, rules,
+    selector, value::Value,
 };
-use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Rollout, SideEffects};
+use crate::{
+    cel::Condition,
+    model::{FailurePolicy, Hook, HookType, MatchPolicy, Rollout, SideEffects},
+};
 
-pub(super) const KEYS: [&str; 14] = [
+pub(super) const KEYS: [&str; 15] = [
     "name",
     "type",
     "clientConfig",
@@ -22,6 +25,7 @@ pub(super) const KEYS: [&str; 14] = [
     "sideEffects",
     "namespaceSelector",
     "objectSelector",
+    "matchConditions",
     "rollout",
 ];
 
@@ -54,6 +58,8 @@ pub(super) struct Entry {
     /// True where it does.
     pub(super) rolling_out: bool,
     pub(super) rollout: Rollout,
+    /// What else is asked of a request, before the hook is.
+    pub(super) conditions: Arc<[Condition]>,
     /// The file it stands in, and its place there.
     pub(super) place: (String, String),
 }
@@ -85,6 +91,7 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
     let timeout = timeout(at);
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
+    let conditions = match_conditions::check(&at.key("matchConditions"));
     let (create_as, rollout) = rollout::check(&at.key("rollout"));
     if at.problems() > before {
         return None;
@@ -105,7 +112,7 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
         namespace_selector,
         object_selector,
     };
-    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), rollout, place: at.place() })
+    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), rollout, conditions, place: at.place() })
 }
 
 /// The value, where one was written.

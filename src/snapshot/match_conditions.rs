@@ -1,18 +1,24 @@
-//! `matchConditions`: checked in shape. They are not yet evaluated here, and a hook that has any is refused: asking it
-//! about more than it asked for, or about less, would both be wrong.
+//! `matchConditions`: checked, and compiled.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
-use super::{at::At, names, problem::quoted};
+use super::{
+    at::At,
+    names,
+    problem::{one_line, quoted},
+    value::Value,
+};
+use crate::cel::Condition;
 
 /// The most that one hook may have. As upstream.
 const MOST: usize = 64;
 
-/// Checks a hook's conditions. Source: `docs/reference/webhook-semantics.md` §14.
-pub(super) fn check(at: &At<'_>) {
+/// Checks and compiles a hook's conditions. Source: `docs/reference/webhook-semantics.md` §14.
+pub(super) fn check(at: &At<'_>) -> Arc<[Condition]> {
     if !at.present() || !at.is_list() {
-        return;
+        return Arc::default();
     }
+    let mut conditions = Vec::new();
     if at.items().count() > MOST {
         at.problem(format!("holds more than {MOST} conditions"), "join some of them with &&");
     }
@@ -26,13 +32,21 @@ pub(super) fn check(at: &At<'_>) {
                 name.problem(format!("{} is listed twice", quoted(text)), "rename one, or remove one");
             }
         }
-        if given(&expression, "write an expression, or remove the condition").is_some() {
-            expression.problem(
-                "matchConditions are not yet evaluated here",
-                "leave this webhook registered with the apiserver itself",
-            );
+        let Some(text) = given(&expression, "write an expression, or remove the condition") else { continue };
+        // More than may be there are not compiled either.
+        if conditions.len() >= MOST {
+            continue;
+        }
+        let name = if let Value::Text(name) = name.value { &**name } else { "" };
+        match Condition::compile(name, text) {
+            Ok(condition) => conditions.push(condition),
+            Err(why) => expression.problem(
+                format!("cannot be evaluated: {}", one_line(&why)),
+                "mend the expression; where an apiserver takes it as it is, leave this webhook registered there",
+            ),
         }
     }
+    conditions.into()
 }
 
 /// A text that holds more than spaces.

@@ -90,7 +90,10 @@ pub use self::{
     url::{UrlProblem, parse_url},
     webhooks::{NOT_STATIC, STATIC},
 };
-use crate::model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Rollout, Selector, Served};
+use crate::{
+    cel::Condition,
+    model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Rollout, Selector, Served},
+};
 
 /// One file of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +125,8 @@ pub struct Origin {
     pub rolling_out: bool,
     /// How long it may go unproven, and what follows then.
     pub rollout: Rollout,
+    /// What else is asked of a request, before the hook is.
+    pub conditions: Arc<[Condition]>,
     /// The file it stands in, named as the source names it.
     pub file: String,
     /// Its place there, as in a [`Problem`].

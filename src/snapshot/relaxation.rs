@@ -77,6 +77,12 @@ impl Snapshot {
         if enforced(former, old).is_some_and(|before| enforced(self, new).is_none_or(|now| now > before)) {
             return true;
         }
+        // Each condition may exclude what was looked at before.
+        let conditions = |snapshot: &Self, index| snapshot.origin(index).map(|origin| Arc::clone(&origin.conditions));
+        let (now, before) = (conditions(self, new).unwrap_or_default(), conditions(former, old).unwrap_or_default());
+        if now.iter().any(|new| !before.iter().any(|old| old.expression == new.expression)) {
+            return true;
+        }
         match (self.hooks.get(new as usize), former.hooks.get(old as usize)) {
             (Some(new), Some(old)) => !Arc::ptr_eq(new, old) && hook_narrows(old, new),
             _ => true,

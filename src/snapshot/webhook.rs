@@ -54,7 +54,7 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
     let side_effects = side_effects(&at.key("sideEffects"));
     let timeout = given(at.key("timeoutSeconds")).map_or(Some(DEFAULT_TIMEOUT), |at| whole_seconds(&at));
     let version = protocol::review_versions(&at.key("admissionReviewVersions"));
-    match_conditions::check(&at.key("matchConditions"));
+    let conditions = match_conditions::check(&at.key("matchConditions"));
     if hook_type == HookType::Mutating {
         given(at.key("reinvocationPolicy")).map(|at| at.choice(&[("Never", ()), ("IfNeeded", ())]));
     }
@@ -83,6 +83,7 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
         declared_policy: failure_policy,
         rolling_out: false,
         rollout: Rollout::default(),
+        conditions,
         place: at.place(),
     })
 }

@@ -159,7 +159,10 @@ fn framed(rope: &Rope, range: Range<usize>) -> Rope {
 }
 
 /// All that the review says of the user.
-fn user_of(review: &Review) -> Result<UserInfo, CallFailure> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn user_of(review: &Review) -> Result<UserInfo, CallFailure> {
     let Some(place) = review.user.clone() else { return Ok(UserInfo::default()) };
     let bytes = review.bytes.copy_of(place);
     match review.encoding {

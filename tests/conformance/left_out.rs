@@ -8,7 +8,6 @@ use serde_json::Value;
 use Extent::{NotOurs, Part, Pending};
 
 const MUTATION: &str = "mutation waits for its issue";
-const CEL: &str = "CEL waits for its issue";
 const STRINGS: &str =
     "selectors in one string are for kubectl and list calls; a webhook configuration has none, nor have we";
 const GT_LT: &str = "Gt and Lt exist in selector strings only, and the LabelSelector of the API refuses them, as we do";
@@ -19,8 +18,7 @@ const PANIC: &str =
 const UNKNOWN_KIND: &str = "the caller converts the object, so the caller fails where it knows no kind";
 
 /// What is left out, in the order of the files; the first entry that means a case counts.
-pub(crate) static LEFT_OUT: [LeftOut; 15] = [
-    LeftOut { file: "config_validation_create.json", extent: Pending, means: compiles_cel, why: CEL },
+pub(crate) static LEFT_OUT: [LeftOut; 12] = [
     LeftOut { file: "dispatch.json", extent: Pending, means: mutating_phase, why: MUTATION },
     LeftOut { file: "dispatch.json", extent: NotOurs, means: panics, why: PANIC },
     LeftOut { file: "label_selector_convert.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
@@ -28,9 +26,7 @@ pub(crate) static LEFT_OUT: [LeftOut; 15] = [
     LeftOut { file: "label_selector_match.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
     LeftOut { file: "label_selector_match.json", extent: NotOurs, means: null_selector, why: GT_LT },
     LeftOut { file: "label_selector_parse.json", extent: NotOurs, means: every, why: STRINGS },
-    LeftOut { file: "match_condition_outcome.json", extent: Pending, means: every, why: CEL },
     LeftOut { file: "reinvocation.json", extent: Pending, means: every, why: MUTATION },
-    LeftOut { file: "should_call.json", extent: Pending, means: has_conditions, why: CEL },
     LeftOut { file: "should_call.json", extent: NotOurs, means: unknown_kind, why: UNKNOWN_KIND },
     LeftOut { file: "timeouts.json", extent: Pending, means: only_mutating_hooks, why: MUTATION },
     LeftOut { file: "timeouts.json", extent: Part, means: mutating_hooks, why: MUTATION },
@@ -70,27 +66,12 @@ fn every(_: &Value) -> bool {
     true
 }
 
-/// Conditions that upstream takes, or finds fault with as CEL. Their names, and that there is an expression, are ours.
-fn compiles_cel(case: &Value) -> bool {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let faults = list(&case["expect_errors"]);
-    let cel = |fault: &Value| {
-        fault["type"] == "Invalid" && fault["field"].as_str().is_some_and(|field| field.ends_with(".expression"))
-    };
-    list(&case["webhooks"]).iter().any(|webhook| webhook.get("matchConditions").is_some())
-        && (case["valid"] == true || faults.iter().any(cel))
-}
-
 fn mutating_phase(case: &Value) -> bool {
     case["phase"] == "mutating"
 }
 
 fn panics(case: &Value) -> bool {
     case["client_panics"] == true
-}
-
-fn has_conditions(case: &Value) -> bool {
-    case.get("match_conditions").is_some_and(|outcome| !outcome.is_null())
 }
 
 fn unknown_kind(case: &Value) -> bool {

@@ -13,6 +13,7 @@ mod documents;
 mod json_patch;
 mod label_selector_convert;
 mod label_selector_match;
+mod match_condition_outcome;
 mod namespace_matcher;
 mod object_matcher;
 mod reviews;
@@ -34,7 +35,7 @@ pub(crate) const TABLES: [Table; 15] = [
     Table { file: "label_selector_convert.json", case: Some(label_selector_convert::case) },
     Table { file: "label_selector_match.json", case: Some(label_selector_match::case) },
     Table { file: "label_selector_parse.json", case: None },
-    Table { file: "match_condition_outcome.json", case: None },
+    Table { file: "match_condition_outcome.json", case: Some(match_condition_outcome::case) },
     Table { file: "namespace_matcher.json", case: Some(namespace_matcher::case) },
     Table { file: "object_matcher.json", case: Some(object_matcher::case) },
     Table { file: "reinvocation.json", case: None },

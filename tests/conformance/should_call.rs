@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
+    asking,
     reviews::{self, Three, text},
     run::{Outcome, Understood, decoded, equal},
     webhooks::validating,
@@ -40,13 +41,20 @@ struct Case {
     _id: String,
     match_policy: Option<String>,
     rules: Vec<Value>,
-    #[serde(rename = "match_conditions")]
-    _match_conditions: Option<String>,
+    match_conditions: Option<Conditions>,
     attributes: Attributes,
     expect_call: bool,
     expect: Option<Asked>,
-    #[serde(rename = "expect_error_contains")]
-    _expect_error_contains: Option<String>,
+    expect_error_contains: Option<String>,
+}
+
+/// What the hook's only condition says.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Conditions {
+    True,
+    False,
+    Error,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +81,36 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     if case.expect_call != case.expect.is_some() {
         return Err("not understood: a call without a resource, or the other way round".into());
     }
-    Ok(Box::new(move || judge(&shared.equivalence, &case)))
+    Ok(Box::new(move || match case.match_conditions {
+        Some(says) => conditional(&case, says),
+        None => judge(&shared.equivalence, &case),
+    }))
+}
+
+/// A whole decision, over a hook with such a condition.
+fn conditional(case: &Case, says: Conditions) -> Outcome {
+    let expression = match says {
+        Conditions::True => "true",
+        Conditions::False => "request.name == ''",
+        Conditions::Error => "object.nothing == 1",
+    };
+    let conditions = json!({"matchConditions": [{"name": "says", "expression": expression}], "rules": case.rules});
+    let Attributes { kind, resource, subresource, namespace, name, operation } = &case.attributes;
+    let request = AdmissionRequest {
+        uid: text("u"),
+        kind: reviews::kind(kind),
+        resource: reviews::resource(resource),
+        sub_resource: text(subresource),
+        name: text(name),
+        namespace: text(namespace),
+        operation: text(operation),
+        ..Default::default()
+    };
+    match (asking::is_asked(&conditions, &asking::Namespaces::new(), &request), &case.expect_error_contains) {
+        (Err(error), Some(part)) if error.contains(part) => Ok(()),
+        (Ok(asked), None) => equal("asked", asked, case.expect_call),
+        (ours, upstream) => Err(format!("ours {ours:?}, upstream {upstream:?}")),
+    }
 }
 
 fn judge(equivalence: &Equivalence, case: &Case) -> Outcome {

@@ -35,6 +35,16 @@ fn narrows(wide: &Snapshot, narrow: &Snapshot) {
 }
 
 #[test]
+fn a_condition_that_was_not_there_is_a_relaxation() {
+    let one = hook("matchConditions: [{name: a, expression: 'true'}]");
+    let two = hook("matchConditions: [{name: a, expression: 'true'}, {name: b, expression: 'request.dryRun'}]");
+    narrows(&hook(""), &one);
+    narrows(&one, &two);
+    assert_eq!(hook("matchConditions: [{name: renamed, expression: 'true'}]").relaxes(&one), []);
+    assert_eq!(hook("matchConditions: [{name: a, expression: '!false'}]").relaxes(&one).len(), 1);
+}
+
+#[test]
 fn a_hook_that_goes_or_is_heeded_less_is_a_relaxation() {
     let one = hook("");
     let none = snapshot("externalAdmissionHooks: []\n");

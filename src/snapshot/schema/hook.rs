@@ -8,7 +8,7 @@ use super::{
     rule::Rule,
     selector::LabelSelector,
     validation::{duration, rules},
-    words::{Name, Time},
+    words::{LabelKey, Name, Time},
 };
 
 /// The hook is asked over HTTP; what CEL says where no protocol is written.
@@ -101,8 +101,21 @@ pub struct Hook {
     pub namespace_selector: Option<LabelSelector>,
     /// Which objects the hook sees, by the labels of the new or the old object. All unless said.
     pub object_selector: Option<LabelSelector>,
+    /// What else must hold of a request the hook is asked about; the first that is false excludes it.
+    #[schemars(length(max = limits::CONDITIONS), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub match_conditions: Option<Vec<MatchCondition>>,
     /// How the hook is brought into rotation.
     pub rollout: Option<Rollout>,
+}
+
+/// An expression in CEL that must say yes.
+#[derive(Clone, Debug, JsonSchema)]
+pub struct MatchCondition {
+    /// By which messages speak of it; unique in its hook.
+    pub name: LabelKey,
+    /// Over `object`, `oldObject` and `request`, as an apiserver has them.
+    #[schemars(length(min = 1, max = 16384))]
+    pub expression: String,
 }
 
 /// May a hook change the object?

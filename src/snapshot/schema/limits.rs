@@ -5,6 +5,8 @@
 pub(super) const ENTRIES: u32 = 512;
 /// Bypasses in one object.
 pub(super) const BYPASSES: u32 = 128;
+/// Conditions of one hook. As upstream.
+pub(super) const CONDITIONS: u32 = 64;
 /// Rules of one hook or bypass.
 pub(super) const RULES: u32 = 32;
 /// Entries of one list in a rule.

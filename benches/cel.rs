@@ -1,0 +1,50 @@
+//! Match conditions: what one of them costs a request, and what compiling them costs a change.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark stops where its own setup is wrong")]
+
+use std::{cell::Cell, hint::black_box};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use gatepost::cel::{Allowance, Condition, Decision, Document, Input, Request, User, decide};
+
+/// A Deployment of about so many bytes, most of them in `spec`.
+fn deployment(bytes: usize) -> String {
+    let variable = r#"{"name":"SOME_VARIABLE","value":"a value of some length, as they are"},"#;
+    let variables = variable.repeat(bytes / variable.len());
+    format!(
+        r#"{{"kind":"Deployment","apiVersion":"apps/v1","metadata":{{"name":"web","labels":{{"app":"web"}}}},"spec":{{"replicas":3,"template":{{"spec":{{"containers":[{{"name":"c","image":"registry/web:1","env":[{}]}}]}}}}}}}}"#,
+        variables.trim_end_matches(',')
+    )
+}
+
+fn input(object: &str) -> Input<'_> {
+    let mut request = Request::new(|| {
+        Ok(User { groups: vec!["system:authenticated".to_owned(), "dev".to_owned()], ..User::default() })
+    });
+    request.resource = ["apps", "v1", "deployments"];
+    (request.name, request.namespace, request.operation, request.username) = ("web", "shop", "UPDATE", "alice");
+    Input { request, object: Some(Document::new(object.as_bytes().into())), old_object: None }
+}
+
+fn decided(conditions: &[Condition], object: &str) -> bool {
+    let steps = Cell::new(u64::MAX);
+    let input = input(object);
+    matches!(decide(conditions, &input, &Allowance { steps: &steps, over: &|| false }), Decision::Matches)
+}
+
+fn conditions(criterion: &mut Criterion) {
+    let by_request = [Condition::compile("c", "!('dev' in request.userInfo.groups)").unwrap()];
+    criterion.bench_function("excluded by the request", |bench| bench.iter(|| decided(black_box(&by_request), "{}")));
+    let expression = "object.metadata.labels.app == 'web' && object.spec.replicas > 1 && \
+                      object.spec.template.spec.containers.all(c, c.image.startsWith('registry/'))";
+    let by_object = [Condition::compile("c", expression).unwrap()];
+    let object = deployment(50 << 10);
+    criterion.bench_function("decided by 50 KiB", |bench| bench.iter(|| decided(black_box(&by_object), &object)));
+    let name = [Condition::compile("c", "object.metadata.name == 'web'").unwrap()];
+    criterion.bench_function("a name in 50 KiB", |bench| bench.iter(|| decided(black_box(&name), &object)));
+    criterion.bench_function("compile 1,000", |bench| {
+        bench.iter(|| (0..1_000).for_each(|_| drop(Condition::compile("c", black_box(expression)))));
+    });
+}
+
+criterion_group!(benches, conditions);
+criterion_main!(benches);
