@@ -4,6 +4,8 @@
 #
 #   fuzz/run.sh                       every target for 20 s
 #   fuzz/run.sh --seconds 600 json_view envelope
+#   fuzz/run.sh --seed 1              the same inputs in the same order at every run, as CI does: what it finds was
+#                                     brought by the change at hand. New inputs are the longer runs' work.
 #
 # No sanitizer: nothing here is unsafe, and so the stable toolchain will do. Optimized a little, with overflow checks and
 # debug assertions: see the profile in Cargo.toml.
@@ -11,10 +13,18 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 seconds=20
-if [[ "${1:-}" == --seconds ]]; then
-  seconds="$2"
+seed=0 # libFuzzer's word for a new one each time
+while [[ "${1:-}" == --* ]]; do
+  case "$1" in
+    --seconds) seconds="$2" ;;
+    --seed) seed="$2" ;;
+    *)
+      echo "fuzz/run.sh: there is no $1" >&2
+      exit 2
+      ;;
+  esac
   shift 2
-fi
+done
 targets=("$@")
 if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer json_patch); fi
 
@@ -46,7 +56,7 @@ for target in "${targets[@]}"; do
   echo "==== $target, $seconds s"
   # An input takes some milliseconds at most: ten seconds are a hang.
   if ! cargo fuzz run --dev --sanitizer none "$target" "${folders[@]}" -- \
-    "-max_total_time=$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
+    "-seed=$seed" "-max_total_time=$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
     "-dict=dictionaries/${dictionary[$target]}.dict" >"$corpus.log" 2>&1; then
     failed+=("$target")
     tell_crash "$corpus.log"

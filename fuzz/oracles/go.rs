@@ -170,5 +170,6 @@ fn decoded_len(text: &str) -> Option<usize> {
     let padding = signs.iter().rev().take_while(|sign| **sign == '=').count();
     let coded = &signs[..signs.len() - padding];
     let sound = coded.iter().all(|sign| sign.is_ascii_alphanumeric() || matches!(sign, '+' | '/'));
-    (sound && signs.len().is_multiple_of(4) && padding < 3).then_some(signs.len() / 4 * 3 - padding)
+    // Counted only where it is base64: two signs of padding alone would be fewer bytes than none.
+    (sound && signs.len().is_multiple_of(4) && padding < 3).then(|| signs.len() / 4 * 3 - padding)
 }
