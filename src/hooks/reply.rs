@@ -7,6 +7,9 @@ use bytes::Bytes;
 use super::{answer_room::AnswerRoom, dialler::LARGEST_ANSWER, gzip};
 use crate::model::CallFailure;
 
+/// A byte of YAML takes as long as so many of JSON (`benches/worst_cases.rs`).
+const YAML: usize = 16;
+
 /// Reply of a hook, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -17,12 +20,15 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Bytes that have to be gone through to understand it, or as many as they may be.
+    /// Bytes that have to be gone through to understand it, or as many as they may be; of YAML, as many bytes of JSON as
+    /// take that long.
     pub fn cost(&self) -> usize {
         match self {
             Self::Grpc(message) => message.len(),
             Self::Http(reply) if reply.gzipped.is_some() => gzip::cost(reply.body.len()),
-            Self::Http(reply) => reply.body.len(),
+            // JSON, or the envelope. Of what looks like neither, one that is JSON behind blanks costs too much; no harm.
+            Self::Http(reply) if matches!(reply.body.first(), None | Some(b'{' | b'k')) => reply.body.len(),
+            Self::Http(reply) => reply.body.len().saturating_mul(YAML),
         }
     }
 }
@@ -81,10 +87,19 @@ mod tests {
 
     #[test]
     fn a_body_in_gzip_costs_what_may_be_in_it() {
-        let body = Bytes::from(vec![0; 600]);
+        let body = Bytes::from(vec![b'{'; 600]);
         let plain = HttpReply::new(200, body);
         let gzipped = plain.clone().gzipped(&AnswerRoom::unlimited());
         assert_eq!(Reply::Http(plain).cost(), 600);
         assert!(Reply::Http(gzipped).cost() > LARGE, "unpacked beside the worker");
+    }
+
+    #[test]
+    fn yaml_leaves_the_worker_sooner_than_json() {
+        let body = |first: &str| format!("{first}{}", " ".repeat((16 << 10) - first.len()));
+        let cost = |first: &str| Reply::Http(HttpReply::new(200, body(first).into())).cost();
+        assert!(cost("response: {}") >= LARGE);
+        assert!(cost("{") < LARGE && cost("k8s\0") < LARGE);
+        assert_eq!(Reply::Http(HttpReply::new(204, Bytes::new())).cost(), 0);
     }
 }

@@ -11,8 +11,8 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-/// From so many bytes on work is offloaded: less takes a worker 5 to 12 ms at worst (`benches/worst_cases.rs`), and
-/// handing it over costs some tens of microseconds.
+/// From so many bytes on work is offloaded: less takes a worker 6 ms at worst (`benches/worst_cases.rs`), and handing it
+/// over costs some tens of microseconds.
 pub const LARGE: usize = 256 << 10;
 
 /// As many at once as there are cores. The others queue, each within its own deadline.

@@ -1,0 +1,364 @@
+//! Round: several hooks that are asked at once, from the same bytes.
+
+use std::{
+    collections::HashSet,
+    panic::resume_unwind,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{sleep_until, timeout_at},
+};
+
+use super::{
+    Caller,
+    attempt::Attempt,
+    decider::Decider,
+    outcome::{Ending, Outcome},
+    select::Asked,
+};
+use crate::{
+    hooks::{Call, Channel, Inbox, Method, Reply, Request},
+    live::LiveHook,
+    model::{Answer, CallFailure, HookType, HttpForm, Protocol, Review, SideEffects},
+    offload::{self, LARGE},
+    telemetry::{HookOutcome, Repeat},
+    wire::{
+        answer,
+        encodings::{Encodings, Form},
+        http_answer,
+    },
+};
+
+/// When a round ends before every hook has answered. Hooks that have not are then told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Never.
+    All,
+    /// One of them rejects.
+    Rejected,
+}
+
+/// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
+/// Returns one outcome for each hook, in the order given.
+///
+/// One timer serves all hooks; one inbox receives all answers. Leaving early, in whatever way, cancels the calls still
+/// running.
+pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Caller, until: Until) -> Vec<Outcome<'a>> {
+    let encodings = encodings(asked, review, caller).await;
+    let mut round = Round::begin(asked, review, caller, encodings);
+    let mut set_for = round.next_alarm().unwrap_or(round.began);
+    let mut alarm = pin!(sleep_until(set_for.into()));
+    while !round.is_over(until) {
+        tokio::select! {
+            biased;
+            arrived = round.inbox.take() => {
+                let now = Instant::now();
+                for (tag, result) in arrived {
+                    round.arrived(tag, result, now);
+                }
+                // A hook that rests may want to be woken before the alarm would ring. One that rings earlier than
+                // needed is left as it is: that saves setting it anew for every answer.
+                if let Some(next) = round.rest_ends.take().filter(|next| *next < set_for) {
+                    set_for = next;
+                    alarm.as_mut().reset(next.into());
+                }
+            }
+            Some(decoded) = round.decoding.join_next(), if !round.decoding.is_empty() => match decoded {
+                Ok((tag, answer)) => round.answered(tag, answer, Instant::now()),
+                Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
+            },
+            // It may ring for a hook that has answered meanwhile; then it is only set anew.
+            () = &mut alarm => {
+                round.ring(Instant::now());
+                if let Some(next) = round.next_alarm() {
+                    set_for = next;
+                    alarm.as_mut().reset(next.into());
+                }
+            }
+        }
+    }
+    round.end()
+}
+
+/// The review's forms. Where it is large, those that must be written are written beside the worker; what cannot be
+/// written in time fails the calls that want it.
+async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller) -> Encodings<'r> {
+    if review.bytes.len() < LARGE {
+        return Encodings::of(review);
+    }
+    let forms = asked.iter().map(|asked| Form::from(asked.live.target.protocol()));
+    let forms: HashSet<_> = forms.filter(|form| Encodings::must_write(review, *form)).collect();
+    if forms.is_empty() {
+        return Encodings::of(review);
+    }
+    let began = Instant::now();
+    let (copy, wanted) = (review.clone(), forms.clone());
+    let writing = offload::run(review.bytes.len(), move || {
+        let encodings = Encodings::of(&copy);
+        wanted.into_iter().map(|form| (form, encodings.get(form))).collect()
+    });
+    let written = timeout_at(caller.deadline.instant().into(), writing).await.unwrap_or_else(|_| {
+        let late = CallFailure::Timeout(Duration::from_millis(began.elapsed().as_millis() as u64));
+        forms.into_iter().map(|form| (form, Err(late.clone()))).collect()
+    });
+    Encodings::with(review, written)
+}
+
+/// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
+fn decode(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
+    match (reply, form) {
+        (Reply::Http(reply), Some(form)) => {
+            // The seeds' contract is three statuses; in Kubernetes' the type comes before all else.
+            if !reply.readable_type && form != HttpForm::Legacy {
+                return Err(CallFailure::Undecodable("its Content-Type is no media type".into()));
+            }
+            http_answer::decode(hook_type, form, uid, reply.status, reply.body()?)
+        }
+        (Reply::Grpc(message), _) => answer::decode(hook_type, uid, message),
+        // No channel answers in a language that was not spoken to it.
+        (Reply::Http(reply), None) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
+    }
+}
+
+struct Round<'a, 'r> {
+    review: &'r Review,
+    caller: &'r Caller,
+    /// The review in every encoding that a hook has wanted so far.
+    encodings: Encodings<'r>,
+    inbox: Arc<Inbox>,
+    began: Instant,
+    attempts: Vec<Attempt<'a>>,
+    /// Slots without an outcome.
+    running: usize,
+    /// Large answers that are being decoded beside the worker.
+    decoding: JoinSet<(usize, Result<Answer, CallFailure>)>,
+    /// When the first of the rests ends that began since this was taken.
+    rest_ends: Option<Instant>,
+    rejected: bool,
+}
+
+impl<'a, 'r> Round<'a, 'r> {
+    fn begin(asked: &[Asked<'a>], review: &'r Review, caller: &'r Caller, encodings: Encodings<'r>) -> Self {
+        let began = Instant::now();
+        let attempts = asked
+            .iter()
+            .map(|asked| {
+                let deadline = caller.deadline.within(began, asked.live.target.timeout());
+                Attempt::new(asked.live, asked.opened, deadline.instant())
+            })
+            .collect();
+        let mut round = Self {
+            review,
+            caller,
+            encodings,
+            inbox: Arc::new(Inbox::default()),
+            began,
+            attempts,
+            running: asked.len(),
+            decoding: JoinSet::new(),
+            rest_ends: None,
+            rejected: false,
+        };
+        for (tag, asked) in asked.iter().enumerate() {
+            round.first(tag, asked);
+        }
+        round
+    }
+
+    fn is_over(&self, until: Until) -> bool {
+        self.running == 0 || until == Until::Rejected && self.rejected
+    }
+
+    /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
+    fn first(&mut self, tag: usize, asked: &Asked<'a>) {
+        let live = asked.live;
+        let side_effects = live.target.side_effects();
+        if self.review.dry_run && !side_effects.free() {
+            if side_effects == SideEffects::Undeclared {
+                self.settle(tag, Err(CallFailure::SideEffectsUndeclared), Duration::ZERO);
+            } else {
+                let decider = live.into();
+                self.put(tag, Outcome { decider, ending: Ending::DryRunRefused, took: Duration::ZERO });
+            }
+        } else if let Some(unable) = &asked.unable {
+            self.settle(tag, Err((**unable).clone()), Duration::ZERO);
+        } else {
+            self.ask(tag, Channel::ask);
+        }
+    }
+
+    /// Sends the review, in the encoding this hook wants, over a connection that `send` chooses.
+    fn ask(&mut self, tag: usize, send: impl FnOnce(&Channel, usize, Call)) {
+        let Some(attempt) = self.attempts.get_mut(tag) else { return };
+        let target = &attempt.live.target;
+        let protocol = target.protocol();
+        let body = match self.encodings.get(protocol.into()) {
+            Ok(body) => body,
+            Err(failure) => return self.settle(tag, Err(failure), self.began.elapsed()),
+        };
+        let request = match protocol {
+            Protocol::Grpc => {
+                let method = match attempt.live.hook.hook_type {
+                    HookType::Validating => Method::Validate,
+                    HookType::Mutating => Method::Mutate,
+                };
+                Request::Grpc { method, namespace_labels: self.caller.namespace_labels_text.clone() }
+            }
+            // Also where it is asked again, as upstream.
+            Protocol::Http { path, form } => {
+                Request::Http { path: path.clone(), form: *form, timeout: attempt.allowed(self.began) }
+            }
+        };
+        attempt.open = true;
+        let call = Call {
+            request,
+            body,
+            deadline: attempt.deadline,
+            inbox: self.inbox.clone(),
+            tag: tag as u32,
+            again: target.side_effects().free(),
+            resends: 0,
+            hops: self.caller.hops.passed_on(),
+        };
+        send(target.channel(), self.caller.worker, call);
+    }
+
+    /// When the next thing is to be done that no answer does.
+    fn next_alarm(&self) -> Option<Instant> {
+        self.attempts.iter().filter_map(Attempt::alarm).min()
+    }
+
+    /// Something came back from a hook.
+    fn arrived(&mut self, tag: u32, result: Result<Reply, CallFailure>, now: Instant) {
+        let tag = tag as usize;
+        let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| attempt.outcome.is_none()) else { return };
+        attempt.open = false;
+        if let Ok(Reply::Http(reply)) = &result
+            && let Some(end) = attempt.rests(reply, now)
+        {
+            let (hook, delay) = (&attempt.live.hook.name, end.duration_since(now));
+            tracing::debug!(%hook, status = reply.status, ?delay, "a hook asks to be called later (Retry-After)");
+            self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
+            return;
+        }
+        let hook_type = attempt.live.hook.hook_type;
+        let form = match attempt.live.target.protocol() {
+            Protocol::Http { form, .. } => Some(*form),
+            Protocol::Grpc => None,
+        };
+        let answer = match result {
+            Ok(reply) if reply.cost() >= LARGE => {
+                let uid = self.review.uid.clone();
+                let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, reply));
+                self.decoding.spawn(async move { (tag, decoding.await) });
+                return;
+            }
+            Ok(reply) => decode(hook_type, form, &self.review.uid, reply),
+            // The hook was told our deadline, and its clock may ring a moment before ours.
+            Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. })
+                if now + RINGS_EARLY >= attempt.deadline =>
+            {
+                Err(CallFailure::Timeout(attempt.allowed(self.began)))
+            }
+            Err(failure) => Err(failure),
+        };
+        self.answered(tag, answer, now);
+    }
+
+    /// What came back from a hook is understood.
+    fn answered(&mut self, tag: usize, answer: Result<Answer, CallFailure>, now: Instant) {
+        let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| attempt.outcome.is_none()) else { return };
+        if matches!(&answer, Err(failure) if attempt.retries(failure, now)) {
+            attempt.live.metrics.repeated(Repeat::Policy);
+            return self.ask(tag, |channel, _, call| channel.ask_elsewhere(call));
+        }
+        self.settle(tag, answer, now.duration_since(self.began));
+    }
+
+    /// It is time for something: for some, time is up; others are asked again.
+    fn ring(&mut self, now: Instant) {
+        for tag in 0..self.attempts.len() {
+            let attempt = &mut self.attempts[tag];
+            if attempt.is_late(now) {
+                let allowed = attempt.allowed(self.began);
+                self.settle(tag, Err(CallFailure::Timeout(allowed)), now.duration_since(self.began));
+            } else if attempt.wakes(now) {
+                attempt.live.metrics.repeated(Repeat::RetryAfter);
+                self.ask(tag, Channel::ask);
+            }
+        }
+    }
+
+    fn settle(&mut self, tag: usize, result: Result<Answer, CallFailure>, took: Duration) {
+        let Some(attempt) = self.attempts.get(tag) else { return };
+        let outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
+        log(attempt.live, &outcome.ending);
+        self.put(tag, outcome);
+    }
+
+    fn put(&mut self, tag: usize, outcome: Outcome<'a>) {
+        self.rejected |= outcome.rejects();
+        if let Some(attempt) = self.attempts.get_mut(tag) {
+            attempt.live.metrics.record(self.caller.worker, outcome.label(), outcome.took);
+            attempt.outcome = Some(outcome);
+            self.running -= 1;
+        }
+    }
+
+    /// The outcomes; calls still open are cancelled.
+    fn end(mut self) -> Vec<Outcome<'a>> {
+        self.leave();
+        let took = self.began.elapsed();
+        std::mem::take(&mut self.attempts)
+            .into_iter()
+            .map(|attempt| {
+                let decider = Decider::from(attempt.live);
+                attempt.outcome.unwrap_or(Outcome { decider, ending: Ending::Cancelled, took })
+            })
+            .collect()
+    }
+
+    /// Nobody waits any more: hooks that still work on this request are told to stop.
+    fn leave(&mut self) {
+        let worker = self.caller.worker;
+        if self.attempts.iter().any(|attempt| attempt.open) {
+            self.inbox.close();
+        }
+        for attempt in &mut self.attempts {
+            if std::mem::take(&mut attempt.open) {
+                attempt.live.target.channel().sweep(worker);
+            }
+            // One that rests is not open, and cancelled all the same.
+            if attempt.outcome.is_none() {
+                attempt.live.metrics.record(worker, HookOutcome::Cancelled, self.began.elapsed());
+            }
+        }
+    }
+}
+
+impl Drop for Round<'_, '_> {
+    /// Also when the request itself was given up, because its caller hung up.
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
+fn log(live: &LiveHook, ending: &Ending) {
+    let (failure, what) = match ending {
+        Ending::FailedOpen(failure) => (failure, "failed calling hook, failing open"),
+        Ending::FailedClosed(failure) => (failure, "failed calling hook, failing closed"),
+        Ending::Answered(_) | Ending::DryRunRefused | Ending::Cancelled => return,
+    };
+    if let Some(held_back) = live.metrics.may_tell() {
+        let failure = failure.class();
+        tracing::warn!(hook = %live.hook.name, %failure, held_back, "{what}");
+    }
+}
+
+/// A hook that ends the call itself so shortly before our deadline has run out of time.
+const RINGS_EARLY: Duration = Duration::from_millis(5);
