@@ -31,7 +31,7 @@ use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
     hooks::{Call, Channel, HttpReply, Inbox, Reply, Request},
-    model::{HttpForm, ReviewVersion, Rope},
+    model::{HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         encodings::{Encodings, Form},
         http_answer, json_view,
@@ -117,7 +117,8 @@ fn ours(caller: &Caller, body: &Bytes, hooks: usize) {
         caller.ask(&inbox, tag, &review.uid, encodings.get(Form::from(JSON)).expect("encoded"));
     }
     caller.answers(&inbox, hooks, |_, reply| {
-        http_answer::decode(JSON, &review.uid, reply.status, reply.body().expect("a body")).expect("an answer");
+        http_answer::decode(HookType::Validating, JSON, &review.uid, reply.status, reply.body().expect("a body"))
+            .expect("an answer");
     });
 }
 

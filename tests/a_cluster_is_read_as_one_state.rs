@@ -62,7 +62,7 @@ async fn every_kind_is_listed_at_the_revision_of_the_first() {
     wanted.push("mutatingwebhookconfigurations/m".to_owned());
     assert_eq!(names(&contents), wanted);
     assert_eq!((&contents.revision, contents.as_of), (&Revision::Store(17), Some(17)));
-    assert_eq!(candidate(&contents, OnHazard::Off).expect("sound").snapshot.hooks.len(), 6);
+    assert_eq!(candidate(&contents, OnHazard::Off).expect("sound").snapshot.hooks.len(), 7);
 
     let exactly = "limit=500&resourceVersion=17&resourceVersionMatch=Exact";
     let asked = [

@@ -76,7 +76,15 @@ fn stale(gate: &Gate) -> Gate {
     current.publish(gate.current.load());
     current.stamp(now.checked_sub(STALE_AFTER).unwrap_or(now));
     let (metrics, audit) = (Arc::new(Metrics::new(1)), Arc::new(Audit::off()));
-    Gate { current: Arc::new(current), metrics, audit, reasons: Reasons::First, namespaces: None, discovery: None }
+    Gate {
+        current: Arc::new(current),
+        metrics,
+        audit,
+        reasons: Reasons::First,
+        patch_annotations: false,
+        namespaces: None,
+        discovery: None,
+    }
 }
 
 #[track_caller]

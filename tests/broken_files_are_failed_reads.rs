@@ -161,12 +161,15 @@ fn a_file_that_is_being_written_is_not_read_half() {
         // As careless people do it: into the file itself, bit by bit, again and again.
         scope.spawn(|| {
             for _ in 0..6 {
+                let mut last = Instant::now();
                 let mut file = OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
                 for _ in 0..40 {
-                    let begun = Instant::now();
                     file.write_all(line.as_bytes()).unwrap();
+                    // From write to write, so that no moment is missed in which this thread was kept from the core.
+                    let now = Instant::now();
+                    stopped.fetch_or(now - last > rest, Ordering::Relaxed);
+                    last = now;
                     thread::sleep(Duration::from_millis(2));
-                    stopped.fetch_or(begun.elapsed() > rest, Ordering::Relaxed);
                 }
                 drop(file);
                 thread::sleep(Duration::from_millis(120));

@@ -45,7 +45,15 @@ fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
         current.stamp(started);
     }
     let (metrics, audit) = (Arc::clone(&gate.metrics), Arc::new(Audit::off()));
-    Gate { current: Arc::new(current), metrics, audit, reasons: Reasons::First, namespaces: None, discovery: None }
+    Gate {
+        current: Arc::new(current),
+        metrics,
+        audit,
+        reasons: Reasons::First,
+        patch_annotations: false,
+        namespaces: None,
+        discovery: None,
+    }
 }
 
 fn stale(gate: &Gate) -> Gate {

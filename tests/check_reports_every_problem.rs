@@ -273,7 +273,8 @@ fn hook_entries() {
     one_problem("failurPolicy: Fail", ".failurPolicy", "did you mean failurePolicy?");
     one_problem("resourceNames: [a]", ".resourceNames", "remove it; known here: name, type");
     one_problem("matchPolicy: Similar", ".matchPolicy", "write Exact or Equivalent");
-    one_problem("type: Mutating", ".type", "not yet served");
+    one_problem("reinvocationPolicy: IfNeeded", ".reinvocationPolicy", "make the hook Mutating");
+    one_problem("type: Mutating, reinvocationPolicy: Always", ".reinvocationPolicy", "write Never or IfNeeded");
     one_problem("type: Guessing", ".type", "write Validating or Mutating");
     one_problem("failurePolicy: Open", ".failurePolicy", "write Fail, Ignore or Retry");
     one_problem("failurePolicy: Retry", ".failurePolicy", "not declared free of side effects");

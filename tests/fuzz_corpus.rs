@@ -87,7 +87,7 @@ fn seeds_and_finds_hold() {
 fn many_seeds_are_taken() {
     use bytes::Bytes;
     use gatepost::{
-        model::{HttpForm, ReviewVersion, Rope},
+        model::{HookType, HttpForm, ReviewVersion, Rope},
         snapshot, wire,
     };
 
@@ -113,6 +113,6 @@ fn many_seeds_are_taken() {
     });
     taken("hook_answer", &|bytes| {
         let form = HttpForm::Json(ReviewVersion::V1beta1);
-        wire::http_answer::decode(form, "123", 200, bytes).is_ok()
+        wire::http_answer::decode(HookType::Validating, form, "123", 200, bytes).is_ok()
     });
 }

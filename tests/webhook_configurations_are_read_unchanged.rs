@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gatepost::{
-    model::{FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, ReviewVersion, Transport},
+    model::{FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, ReviewVersion, Transport},
     snapshot::{Snapshot, SourceFile, checked_webhook_configuration, load},
 };
 use serde_json::json;
@@ -150,18 +150,15 @@ fn a_name_alone_makes_nothing_static_that_was_in_an_apiservers_store() {
 }
 
 #[test]
-fn mutating_hooks_are_checked_and_noted_and_not_served() {
+fn mutating_hooks_are_served_beside_validating_ones_of_the_same_name() {
     let text = one(MUTATING, "m", "a.b.c", "reinvocationPolicy: IfNeeded");
     let snapshot = loaded(&[("m.yaml", &text), ("v.yaml", &one(VALIDATING, "m", "a.b.c", ""))]).expect("good");
     let types: Vec<_> = snapshot.hooks.iter().map(|hook| hook.hook_type).collect();
-    assert_eq!(types, [HookType::Validating]);
-    let notes: Vec<_> = snapshot.notes().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        notes,
-        ["m.yaml: webhooks: 1 mutating hook is checked but not served yet: \
-          it must stay registered with the apiserver"]
-    );
-    assert_eq!(snapshot.describe()["notes"], json!(notes));
+    assert_eq!(types, [HookType::Mutating, HookType::Validating]);
+    assert_eq!(snapshot.hooks[0].reinvocation, Reinvocation::IfNeeded);
+    let ids: Vec<_> = snapshot.hooks.iter().map(|hook| &*hook.id).collect();
+    assert_eq!(ids, ["m/a.b.c/0", "m/a.b.c/1"], "each is told from the other");
+    assert!(snapshot.notes().is_empty(), "{:?}", snapshot.notes());
     let document = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": MUTATING, "metadata": {"name": "m"}, "webhooks": [
             {"name": "a.b.c", "clientConfig": {"url": "https://h"}, "admissionReviewVersions": ["v1"],

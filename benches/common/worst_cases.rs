@@ -3,22 +3,16 @@
 //! `benches/worst_cases.rs` measures them, `tests/parsers_take_linear_time.rs` shows that their time is linear. Whether
 //! an input is taken or refused does not matter: it is looked through all the same.
 
-use std::{
-    hint::black_box,
-    time::{Duration, SystemTime},
-};
+use std::{hint::black_box, time::Duration};
 
 use bytes::Bytes;
 use gatepost::{
     admit::{
         combine::combine,
+        decider::Decider,
         outcome::{Ending, Outcome},
     },
-    hooks::Channel,
-    live::{LiveHook, Rotation, Target},
-    model::{HttpForm, ReviewVersion, Rope},
-    snapshot::{SourceFile, load},
-    telemetry::Metrics,
+    model::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         answer,
         encodings::{Encodings, Form},
@@ -117,7 +111,7 @@ cases! {
     "YAML answer, brackets": |size| decoded(within("a: [", "b, ", "]\n", size));
     "an error page": |size| {
         let page = Bytes::from(repeated(b"<p>", size));
-        Box::new(move || drop(black_box(http_answer::decode(HttpForm::Json(ReviewVersion::V1), "u", 500, page.clone()))))
+        Box::new(move || drop(black_box(http_answer::decode(HookType::Validating, HttpForm::Json(ReviewVersion::V1), "u", 500, page.clone()))))
     };
     // What is left of an answer when it was decoded.
     "combine, annotations": |size| combined(AdmissionResponse {
@@ -238,7 +232,7 @@ fn labelled(object: &[u8]) -> Box<dyn Fn()> {
 
 fn answered(fields: &[u8]) -> Box<dyn Fn()> {
     let message = Bytes::from(field(2, &[&field(1, b"u"), &[0x10, 1][..], fields].concat()));
-    Box::new(move || drop(black_box(answer::decode("u", message.clone()))))
+    Box::new(move || drop(black_box(answer::decode(HookType::Validating, "u", message.clone()))))
 }
 
 fn json_answered(fields: &[u8]) -> Box<dyn Fn()> {
@@ -248,30 +242,26 @@ fn json_answered(fields: &[u8]) -> Box<dyn Fn()> {
 
 fn decoded(body: Vec<u8>) -> Box<dyn Fn()> {
     let body = Bytes::from(body);
-    Box::new(move || drop(black_box(http_answer::decode(HttpForm::Json(ReviewVersion::V1), "u", 200, body.clone()))))
+    Box::new(move || {
+        drop(black_box(http_answer::decode(
+            HookType::Validating,
+            HttpForm::Json(ReviewVersion::V1),
+            "u",
+            200,
+            body.clone(),
+        )))
+    })
 }
 
 /// The answer of each of two hooks of one name, which therefore share their annotations' keys.
 fn combined(response: AdmissionResponse) -> Box<dyn Fn()> {
     let response = AdmissionResponse { uid: Some("u".into()), allowed: response.allowed.or(Some(true)), ..response };
     let review = AdmissionReview { request: None, response: Some(response) };
-    let answer = answer::decode("u", review.encode_to_vec().into()).expect("an answer");
-    let text = r#"{"apiVersion":"gatepost.dev/v1alpha1","kind":"AdmissionControlConfiguration","metadata":{"name":"a"},
-        "externalAdmissionHooks":[{"name":"a.example.com","clientConfig":{"url":"grpc://127.0.0.1:9001"},"rules":[]}]}"#;
-    let file = SourceFile { name: "a.json".into(), bytes: text.into() };
-    let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("no problem");
-    let metrics = Metrics::new(1);
-    let hook = &snapshot.hooks[0];
-    let live = LiveHook {
-        hook: hook.clone(),
-        target: Target::new(hook.clone(), Channel::open(hook.endpoint.clone(), None, &[])),
-        rotation: Rotation::Active { since: SystemTime::UNIX_EPOCH },
-        metrics: metrics.hook(&hook.name),
-        replacing: None,
-        overdue: None,
-    };
+    let answer = answer::decode(HookType::Validating, "u", review.encode_to_vec().into()).expect("an answer");
+    let name = "a.example.com";
+    let decider = Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: true };
     Box::new(move || {
-        let outcome = || Outcome { live: &live, ending: Ending::Answered(answer.clone()), took: Duration::ZERO };
-        drop(black_box(combine(&[outcome(), outcome()], &[])));
+        let outcome = || Outcome { decider, ending: Ending::Answered(answer.clone()), took: Duration::ZERO };
+        drop(black_box(combine(&[], &[outcome(), outcome()], &[], false)));
     })
 }

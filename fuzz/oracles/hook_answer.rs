@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use gatepost::{
-    model::{Answer, CallFailure, Denial, HttpForm, ReviewVersion, StatusCause, StatusInfo, StatusMetadata},
+    model::{Answer, CallFailure, Denial, HookType, HttpForm, ReviewVersion, StatusCause, StatusInfo, StatusMetadata},
     wire::{
         http_answer::decode,
         pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1 as meta},
@@ -34,7 +34,7 @@ pub(crate) fn check(body: &[u8]) {
     let yaml = is_yaml(body);
     for form in FORMS {
         for status in [200, 204, 400, 500] {
-            let ours = decode(form, UID, status, Bytes::copy_from_slice(body));
+            let ours = decode(HookType::Validating, form, UID, status, Bytes::copy_from_slice(body));
             if let Err(failure) = &ours {
                 let told = failure.to_string();
                 assert!(told.len() < 1000, "{} bytes are told of a failure", told.len());

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use super::{outcome::Outcome, passage::Passage};
+use super::{mutate::Turn, outcome::Outcome, passage::Passage};
 use crate::{
     live::Generation,
     model::{BreakGlass, Review, StatusInfo, Verdict},
@@ -110,7 +110,12 @@ struct PassLine<'a> {
     reason: &'a str,
 }
 
-struct Hooks<'a>(&'a [Outcome<'a>]);
+/// Calls of both phases that counted.
+#[derive(Clone, Copy)]
+pub(super) struct Hooks<'a> {
+    pub(super) turns: &'a [Turn<'a>],
+    pub(super) outcomes: &'a [Outcome<'a>],
+}
 
 #[derive(Serialize)]
 struct HookLine<'a> {
@@ -126,8 +131,8 @@ struct HookLine<'a> {
 
 impl Serialize for Hooks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for outcome in self.0 {
+        let mut list = serializer.serialize_seq(Some(self.turns.len() + self.outcomes.len()))?;
+        for outcome in self.turns.iter().map(|turn| &turn.outcome).chain(self.outcomes) {
             let (label, failure) = match outcome.label() {
                 HookOutcome::Allowed => ("allowed", None),
                 HookOutcome::Denied => ("denied", None),
@@ -136,7 +141,7 @@ impl Serialize for Hooks<'_> {
                 HookOutcome::Cancelled => ("cancelled", None),
             };
             list.serialize_element(&HookLine {
-                hook: &outcome.live.hook.name,
+                hook: outcome.decider.name,
                 outcome: label,
                 failure,
                 error: outcome.failure().map(|failure| shortened_to(ERROR, &failure.class().to_string())),
@@ -174,7 +179,7 @@ pub(super) fn audit_line(
     generation: &Generation,
     passage: &Passage<'_>,
     age: Option<Duration>,
-    outcomes: &[Outcome<'_>],
+    hooks: Hooks<'_>,
     verdict: &Verdict,
     took: Duration,
     said: bool,
@@ -207,9 +212,9 @@ pub(super) fn audit_line(
             .map(|pass| PassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
             .collect(),
         break_glass: passage.broken().iter().map(|open| broken(&open.document)).collect(),
-        hooks: Hooks(outcomes),
+        hooks,
     };
-    let mut out = Vec::with_capacity(320 + 64 * outcomes.len());
+    let mut out = Vec::with_capacity(320 + 64 * (hooks.turns.len() + hooks.outcomes.len()));
     // Writing plain data to memory cannot fail; were it to, an empty line says that something was decided.
     if serde_json::to_writer(&mut out, &line).is_err() {
         out.clear();

@@ -12,6 +12,7 @@ use crate::{
     },
     model::{Labels, Operation, Review, Selector, Target},
     offload::{self, LARGE},
+    snapshot::NAME_LABEL,
     wire::labels,
 };
 
@@ -34,6 +35,9 @@ impl From<Refusal> for Held {
     }
 }
 
+/// What the apiserver says of a namespace.
+pub(super) type Found = Result<Arc<Labels>, Refusal>;
+
 /// The labels of one request's namespace and objects.
 pub(super) struct Lookup<'a> {
     generation: &'a Generation,
@@ -42,7 +46,7 @@ pub(super) struct Lookup<'a> {
     caller: &'a Caller,
     now: Instant,
     /// The request's namespace, where it had to be asked about.
-    found: Option<Result<Arc<Labels>, Refusal>>,
+    found: Option<Found>,
     /// The request's namespace as the followed cluster has it: the same for all hooks, whatever changes meanwhile.
     followed: OnceCell<Seen>,
     own_object: OnceCell<Result<Option<Labels>, Refusal>>,
@@ -62,6 +66,16 @@ impl<'a> Lookup<'a> {
         let (followed, own_object, old_object) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         let conditions = Conditions::new(review, caller);
         Self { generation, namespaces, review, caller, now, found: None, followed, own_object, old_object, conditions }
+    }
+
+    /// The same, with what the apiserver has said of the request's namespace already.
+    pub(super) fn with(self, found: Option<Found>) -> Self {
+        Self { found, ..self }
+    }
+
+    /// What the apiserver has said of the request's namespace, where it was asked.
+    pub(super) fn into_found(self) -> Option<Found> {
+        self.found
     }
 
     /// Asks the apiserver about a namespace that is not known yet, within the request's time; upstream does the same.
@@ -126,8 +140,11 @@ impl<'a> Lookup<'a> {
             if review.object.is_none() {
                 return Err(Box::new(status::no_object("object", "namespaceSelector")).into());
             }
-            let none = Labels::default();
-            return Ok(selector.matches(self.own_labels()?.unwrap_or(&none)));
+            let own = self.own_labels()?;
+            // The apiserver sets it by default, also where a hook before has taken it away.
+            let named = [(NAME_LABEL, &*review.name)].into_iter().filter(|(_, name)| !name.is_empty());
+            let own: Labels = own.into_iter().flat_map(Labels::iter).chain(named).collect();
+            return Ok(selector.matches(&own));
         }
         // A Namespace's own request has its name as the namespace; where the caller left it out, the name is the same.
         let namespace = if review.namespace.is_empty() { &review.name } else { &review.namespace };

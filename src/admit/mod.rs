@@ -1,15 +1,17 @@
 //! The story of one request.
 
 mod annotations;
+mod attempt;
 mod audit_line;
 pub mod combine;
 mod conditions;
-mod fanout;
+pub mod decider;
 mod lookup;
+pub mod mutate;
 pub mod outcome;
 mod passage;
+mod round;
 mod select;
-mod slot;
 mod status;
 mod warnings;
 
@@ -19,16 +21,23 @@ use std::{
 };
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::{
-    live::{Current, Discovery, Generation, Namespaces, current::STALE_AFTER, discovery::Looked},
-    model::{Deadline, Hops, Labels, Phase, Review, StatusInfo, Verdict, verdict},
+    live::{Current, Discovery, Generation, LiveHook, Namespaces, current::STALE_AFTER, discovery::Looked},
+    model::{Deadline, HookType, Hops, Labels, Phase, Review, StatusInfo, Verdict, verdict},
+    snapshot::{HookSet, Matched},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
-use lookup::{Held, Lookup};
+use combine::{Combined, Dropped};
+use conditions::Judge;
+use decider::Decider;
+use lookup::{Found, Held, Lookup};
+use mutate::{Mutation, Turn};
 use outcome::Outcome;
 use passage::Passage;
-use select::Selected;
+use round::Until;
+use select::{Role, Selected, Selection};
 use status::Refusal;
 
 /// How many reasons a rejection gives.
@@ -54,6 +63,8 @@ pub struct Gate {
     pub audit: Arc<Audit>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
+    /// Are the patches of mutating hooks put into audit annotations, as kube-apiserver does at the level Request?
+    pub patch_annotations: bool,
     /// The cluster's namespaces, where they are followed.
     pub namespaces: Option<Arc<Namespaces>>,
     /// What that cluster serves.
@@ -103,30 +114,54 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
 
     if passage.asks_nobody() {
         let how = if passage.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
-        return case.conclude(&[], Verdict::default(), how);
+        return case.conclude(&[], &[], Verdict::default(), how);
     }
     if age.is_none_or(|age| age >= STALE_AFTER) && !passage.opens_everything() {
         let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
         return case.refuse(status::stale(age, rejected.as_deref()), RequestOutcome::Stale);
     }
-    let selected = match case.selected().await {
-        Ok(selected) => selected,
-        Err(refusal) => return case.refuse(*refusal, RequestOutcome::Failed),
+    let mutation = match caller.phase {
+        // In a box: most requests have no such phase, and need no room for it.
+        Phase::Mutate | Phase::Review if generation.snapshot.has(HookType::Mutating) => {
+            Box::pin(mutate::mutate(case)).await
+        }
+        _ => Mutation::default(),
     };
-    if selected.broken {
-        gate.metrics.let_past_broken_glass();
-    }
+    let validation = match caller.phase {
+        Phase::Validate | Phase::Review if !mutation.rejects() => {
+            validate(case, mutation.review.as_ref().unwrap_or(review)).await
+        }
+        _ => Validation::default(),
+    };
+    case.answer(mutation, validation)
+}
+
+/// What came of the validating phase.
+#[derive(Debug, Default)]
+struct Validation<'a> {
+    selected: Selected<'a>,
+    /// One for each hook that was asked.
+    outcomes: Vec<Outcome<'a>>,
+    /// Why the request is rejected, where no hook's answer says so.
+    refusal: Option<Refusal>,
+}
+
+/// Asks the validating hooks that this request is for, all at once.
+async fn validate<'a>(case: Case<'a>, review: &Review) -> Validation<'a> {
+    let Case { gate, caller, passage, .. } = case;
+    let selected = match case.selected(review).await {
+        Ok(selected) => selected,
+        Err(refusal) => return Validation { refusal: Some(refusal), ..Validation::default() },
+    };
     let outcomes = if selected.asked.is_empty() {
         Vec::new()
-    } else if caller.deadline.left(began).is_zero() && !passage.opens_everything() {
-        return case.refuse(status::out_of_time(), RequestOutcome::Failed);
+    } else if caller.deadline.left(now()).is_zero() && !passage.opens_everything() {
+        let refusal = Some(Box::new(status::out_of_time()));
+        return Validation { selected, refusal, ..Validation::default() };
     } else {
-        fanout::ask_all(gate, &selected.asked, review, caller).await
+        round::ask(&selected.asked, review, caller, Until::Rejected(gate.reasons)).await
     };
-    selected.probing.iter().for_each(|live| live.metrics.passed_unasked());
-    let verdict = combine::combine(&outcomes, &selected.probing);
-    let how = how_it_ended(&outcomes, &verdict);
-    case.conclude(&outcomes, verdict, how)
+    Validation { selected, outcomes, refusal: None }
 }
 
 /// tokio's clock, so that a test with paused time sees the same clock everywhere.
@@ -148,15 +183,74 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// The hooks this request is for. Waits only for a namespace, or a resource, that is not known
+    /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found before.
+    fn lookup<'r>(&self, review: &'r Review, found: Option<Found>) -> Lookup<'r>
+    where
+        'a: 'r,
+    {
+        let Self { gate, caller, began, generation, .. } = *self;
+        Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began).with(found)
+    }
+
+    /// The hooks of that type whose rules mean this request.
+    fn matching(&self, hook_type: HookType) -> HookSet {
+        let Self { gate, review, caller, generation, passage, .. } = *self;
+        if !generation.snapshot.has(hook_type) {
+            return HookSet::new();
+        }
+        let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
+        let served = looked.as_ref().and_then(Looked::served);
+        Selection { generation, passage, review, caller, served }.matching(hook_type)
+    }
+
+    /// The place of one hook in this request. Waits as [`Case::selected`] does; but unless `waits` not for a namespace that
+    /// is not known yet: then `None`.
+    async fn role(
+        self,
+        review: &Review,
+        lookup: &mut Lookup<'_>,
+        matched: Matched,
+        waits: bool,
+    ) -> Result<Option<Role<'a>>, Refusal> {
+        let Self { gate, caller, generation, passage, .. } = self;
+        let mut found = false;
+        loop {
+            let role = {
+                let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
+                let served = looked.as_ref().and_then(Looked::served);
+                let judge = Judge::new(&lookup.conditions);
+                Selection { generation, passage, review, caller, served }.role(lookup, &judge, matched)
+            };
+            if lookup.conditions.has_slow() {
+                lookup.conditions.evaluate().await;
+                continue;
+            }
+            match role {
+                Ok(role) => return Ok(Some(role)),
+                Err(Held::Refused(refusal)) => return Err(refusal),
+                Err(Held::Large) => lookup.read().await,
+                Err(Held::Slow) => lookup.conditions.evaluate().await,
+                Err(Held::Unknown(_)) if !waits => return Ok(None),
+                Err(Held::Unknown(namespace)) if found => {
+                    return Err(Box::new(status::namespace_not_found(&namespace)));
+                }
+                Err(Held::Unknown(namespace)) => {
+                    found = true;
+                    lookup.find(&namespace).await;
+                }
+            }
+        }
+    }
+
+    /// The validating hooks this request is for. Waits only for a namespace, or a resource, that is not known
     /// yet, for large objects to be read, and for conditions that take long.
-    async fn selected(self) -> Result<Selected<'a>, Refusal> {
-        let Self { gate, review, caller, began, generation, passage, .. } = self;
-        let mut lookup = Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began);
+    async fn selected(self, review: &Review) -> Result<Selected<'a>, Refusal> {
+        let Self { gate, caller, generation, passage, .. } = self;
+        let mut lookup = self.lookup(review, None);
         let select = |lookup: &Lookup<'_>| {
             let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
             let served = looked.as_ref().and_then(Looked::served);
-            select::select(generation, passage, review, caller, lookup, served)
+            Selection { generation, passage, review, caller, served }.validating(lookup)
         };
         // Twice at most: for a namespace, and for a resource, that the cluster has just got.
         let (mut found, mut discovered) = (false, false);
@@ -196,11 +290,41 @@ impl<'a> Case<'a> {
     }
 
     fn refuse(self, refusal: StatusInfo, how: RequestOutcome) -> Verdict {
-        self.conclude(&[], Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
+        self.conclude(&[], &[], Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
+    }
+
+    /// The verdict of both phases.
+    fn answer(self, mutation: Mutation<'a>, validation: Validation<'a>) -> Verdict {
+        let Mutation { turns, asked, probing, broken, patch, refusal, .. } = mutation;
+        let Validation { selected, outcomes, refusal: refused } = validation;
+        if broken || selected.broken {
+            self.gate.metrics.let_past_broken_glass();
+        }
+        let probing = || probing.iter().chain(&selected.probing);
+        probing().for_each(|live| live.metrics.passed_unasked());
+        let probing: SmallVec<[Decider<'_>; 2]> = probing().map(|live| Decider::from(*live)).collect();
+        let Combined { mut verdict, dropped } =
+            combine::combine(&turns, &outcomes, &probing, self.gate.patch_annotations);
+        let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
+        report(&dropped, live);
+        if let Some(refusal) = refusal.or(refused) {
+            verdict.refusal = Some(*refusal);
+        }
+        if verdict.allowed() {
+            verdict.patch = patch;
+        }
+        let how = how_it_ended(&turns, &outcomes, &verdict);
+        self.conclude(&turns, &outcomes, verdict, how)
     }
 
     /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
-    fn conclude(self, outcomes: &[Outcome<'_>], mut verdict: Verdict, how: RequestOutcome) -> Verdict {
+    fn conclude(
+        self,
+        turns: &[Turn<'_>],
+        outcomes: &[Outcome<'_>],
+        mut verdict: Verdict,
+        how: RequestOutcome,
+    ) -> Verdict {
         let Self { gate, review, caller, began, age, generation, passage } = self;
         passage.tell(&gate.metrics, &mut verdict);
         if generation.number > 0 {
@@ -212,16 +336,30 @@ impl<'a> Case<'a> {
         gate.metrics.request(caller.worker, how, took);
         if gate.audit.enabled() {
             let said = gate.audit.has_hook_messages();
-            gate.audit.push(audit_line::audit_line(review, generation, passage, age, outcomes, &verdict, took, said));
+            let hooks = audit_line::Hooks { turns, outcomes };
+            gate.audit.push(audit_line::audit_line(review, generation, passage, age, hooks, &verdict, took, said));
         }
         verdict
     }
 }
 
-fn how_it_ended(outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
+/// Every annotation that is left out is counted, and one line a second is logged for each hook.
+fn report<'a>(dropped: &[Dropped], live: impl Fn(usize) -> Option<&'a LiveHook>) {
+    for Dropped { outcome, cause, count } in dropped {
+        let Some(live) = live(*outcome) else { continue };
+        live.metrics.annotations_dropped(*cause, *count as u64);
+        if let Some(held_back) = live.metrics.may_tell_dropped() {
+            let cause = cause.as_str();
+            tracing::warn!(hook = %live.hook.name, cause, count, held_back, "dropped audit annotations of an answer");
+        }
+    }
+}
+
+fn how_it_ended(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
+    let mut all = turns.iter().map(|turn| &turn.outcome).chain(outcomes);
     if verdict.allowed() {
         RequestOutcome::Allowed
-    } else if outcomes.iter().any(Outcome::is_denial) {
+    } else if all.any(Outcome::is_denial) {
         RequestOutcome::Denied
     } else {
         RequestOutcome::Failed

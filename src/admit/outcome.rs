@@ -1,25 +1,25 @@
-//! Outcome: what became of one selected hook. The only place where a CallFailure becomes open or closed.
+//! Outcome: the end of one decider's call. The only place where a CallFailure becomes open or closed. Pure.
 
 use std::time::Duration;
 
+use super::decider::Decider;
 use crate::{
-    live::LiveHook,
-    model::{Answer, CallFailure, FailurePolicy},
+    model::{Answer, CallFailure, FailurePolicy, ProposedPatch},
     telemetry::HookOutcome,
 };
 
-/// What became of one selected hook.
+/// The end of one decider's call.
 #[derive(Debug)]
 pub struct Outcome<'a> {
-    /// The hook.
-    pub live: &'a LiveHook,
+    /// The party that was asked.
+    pub decider: Decider<'a>,
     /// How its call ended.
     pub ending: Ending,
     /// How long it took.
     pub took: Duration,
 }
 
-/// The four ways a call can end for the request.
+/// The ways in which a call can end for the request.
 #[derive(Debug)]
 pub enum Ending {
     /// The hook said yes or no.
@@ -34,36 +34,40 @@ pub enum Ending {
     Cancelled,
 }
 
-/// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
-fn tell(live: &LiveHook, failure: &CallFailure, what: &str) {
-    if let Some(held_back) = live.metrics.may_tell() {
-        let failure = failure.class();
-        tracing::warn!(hook = %live.hook.name, %failure, held_back, "{what}");
-    }
-}
-
 impl<'a> Outcome<'a> {
-    /// Judges what came back from a hook; `opened`: a bypass passes it over where it cannot answer.
-    pub fn judge(live: &'a LiveHook, opened: bool, result: Result<Answer, CallFailure>, took: Duration) -> Self {
-        let policy = if opened { FailurePolicy::Ignore } else { live.hook.failure_policy };
+    /// The outcome of what came back; `opened`: a bypass passes the decider over where it cannot answer.
+    pub fn judge(decider: Decider<'a>, opened: bool, result: Result<Answer, CallFailure>, took: Duration) -> Self {
+        let policy = if opened { FailurePolicy::Ignore } else { decider.failure_policy };
         let ending = match (result, policy) {
             (Ok(answer), _) => Ending::Answered(answer),
-            (Err(failure), FailurePolicy::Ignore) => {
-                tell(live, &failure, "failed calling hook, failing open");
-                Ending::FailedOpen(failure)
-            }
-            // A retry that failed too; `fanout` has spent it already.
-            (Err(failure), FailurePolicy::Fail | FailurePolicy::Retry) => {
-                tell(live, &failure, "failed calling hook, failing closed");
-                Ending::FailedClosed(failure)
-            }
+            (Err(failure), FailurePolicy::Ignore) => Ending::FailedOpen(failure),
+            // A retry that failed too: the round has spent it already.
+            (Err(failure), FailurePolicy::Fail | FailurePolicy::Retry) => Ending::FailedClosed(failure),
         };
-        Self { live, ending, took }
+        Self { decider, ending, took }
     }
 
     /// True when the hook said no.
     pub fn is_denial(&self) -> bool {
         matches!(&self.ending, Ending::Answered(answer) if answer.denial.is_some())
+    }
+
+    /// True when the request was decided before the call ended.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.ending, Ending::Cancelled)
+    }
+
+    /// True when no usable answer came, and it was passed over.
+    pub fn is_failed_open(&self) -> bool {
+        matches!(self.ending, Ending::FailedOpen(_))
+    }
+
+    /// The change that a yes asks for.
+    pub fn patch(&self) -> Option<&ProposedPatch> {
+        match &self.ending {
+            Ending::Answered(answer) => answer.patch.as_ref(),
+            _ => None,
+        }
     }
 
     /// True when this alone rejects the request.

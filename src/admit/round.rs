@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    Caller,
+    Caller, Reasons,
     attempt::Attempt,
     decider::Decider,
     outcome::{Ending, Outcome},
@@ -23,8 +23,9 @@ use super::{
 use crate::{
     hooks::{Call, Channel, Inbox, Method, Reply, Request},
     live::LiveHook,
-    model::{Answer, CallFailure, HookType, HttpForm, Protocol, Review, SideEffects},
+    model::{Answer, CallFailure, HookType, HttpForm, ProposedPatch, Protocol, Review, SideEffects},
     offload::{self, LARGE},
+    patch::{Patch, PatchError},
     telemetry::{HookOutcome, Repeat},
     wire::{
         answer,
@@ -36,10 +37,10 @@ use crate::{
 /// When a round ends before every hook has answered. Hooks that have not are then told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Never.
-    All,
-    /// One of them rejects.
-    Rejected,
+    /// One of them has rejected, and the time for the reasons of others is over.
+    Rejected(Reasons),
+    /// One of them rejects or sends a patch, and every one before it has answered.
+    Changed,
 }
 
 /// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
@@ -49,22 +50,16 @@ pub(super) enum Until {
 /// running.
 pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Caller, until: Until) -> Vec<Outcome<'a>> {
     let encodings = encodings(asked, review, caller).await;
-    let mut round = Round::begin(asked, review, caller, encodings);
+    let mut round = Round::begin(until, asked, review, caller, encodings);
     let mut set_for = round.next_alarm().unwrap_or(round.began);
     let mut alarm = pin!(sleep_until(set_for.into()));
-    while !round.is_over(until) {
+    while !round.is_over() {
         tokio::select! {
             biased;
             arrived = round.inbox.take() => {
                 let now = Instant::now();
                 for (tag, result) in arrived {
                     round.arrived(tag, result, now);
-                }
-                // A hook that rests may want to be woken before the alarm would ring. One that rings earlier than
-                // needed is left as it is: that saves setting it anew for every answer.
-                if let Some(next) = round.rest_ends.take().filter(|next| *next < set_for) {
-                    set_for = next;
-                    alarm.as_mut().reset(next.into());
                 }
             }
             Some(decoded) = round.decoding.join_next(), if !round.decoding.is_empty() => match decoded {
@@ -79,6 +74,12 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
                     alarm.as_mut().reset(next.into());
                 }
             }
+        }
+        // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that rings
+        // earlier than needed is left as it is: that saves setting it anew for every answer.
+        if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
+            set_for = next;
+            alarm.as_mut().reset(next.into());
         }
     }
     round.end()
@@ -108,8 +109,27 @@ async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller)
     Encodings::with(review, written)
 }
 
-/// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
+/// What a hook sent back, to what it says. A patch that cannot be read is no usable answer; one that is read, and cannot
+/// be applied, is found out when it is. One without operations is none.
 fn decode(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
+    let mut answer = decode_answer(hook_type, form, uid, reply)?;
+    let Some(ProposedPatch { text, other_type }) = &answer.patch else { return Ok(answer) };
+    match Patch::parse(text.clone()) {
+        Ok(patch) if patch.is_empty() => answer.patch = None,
+        Err(error) if error.is_undecodable() || error == PatchError::TooManyOperations => {
+            return Err(CallFailure::UndecodablePatch(error.to_string()));
+        }
+        Ok(_) | Err(_) => {
+            if let Some(other) = other_type {
+                return Err(CallFailure::PatchType(other.to_string()));
+            }
+        }
+    }
+    Ok(answer)
+}
+
+/// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
+fn decode_answer(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
     match (reply, form) {
         (Reply::Http(reply), Some(form)) => {
             // The seeds' contract is three statuses; in Kubernetes' the type comes before all else.
@@ -136,13 +156,21 @@ struct Round<'a, 'r> {
     running: usize,
     /// Large answers that are being decoded beside the worker.
     decoding: JoinSet<(usize, Result<Answer, CallFailure>)>,
-    /// When the first of the rests ends that began since this was taken.
-    rest_ends: Option<Instant>,
-    rejected: bool,
+    /// The earliest of the rests and of the end that became known since this was taken.
+    sooner: Option<Instant>,
+    until: Until,
+    /// When no further answer is waited for, once there is a rejection.
+    ends: Option<Instant>,
 }
 
 impl<'a, 'r> Round<'a, 'r> {
-    fn begin(asked: &[Asked<'a>], review: &'r Review, caller: &'r Caller, encodings: Encodings<'r>) -> Self {
+    fn begin(
+        until: Until,
+        asked: &[Asked<'a>],
+        review: &'r Review,
+        caller: &'r Caller,
+        encodings: Encodings<'r>,
+    ) -> Self {
         let began = Instant::now();
         let attempts = asked
             .iter()
@@ -160,8 +188,9 @@ impl<'a, 'r> Round<'a, 'r> {
             attempts,
             running: asked.len(),
             decoding: JoinSet::new(),
-            rest_ends: None,
-            rejected: false,
+            sooner: None,
+            until,
+            ends: None,
         };
         for (tag, asked) in asked.iter().enumerate() {
             round.first(tag, asked);
@@ -169,8 +198,18 @@ impl<'a, 'r> Round<'a, 'r> {
         round
     }
 
-    fn is_over(&self, until: Until) -> bool {
-        self.running == 0 || until == Until::Rejected && self.rejected
+    fn is_over(&self) -> bool {
+        let ended = |until: &Until| match until {
+            Until::Rejected(_) => self.ends.is_some_and(|end| end <= Instant::now()),
+            Until::Changed => self.has_changed(),
+        };
+        self.running == 0 || ended(&self.until)
+    }
+
+    /// Does one of them reject or send a patch, and has every one before it answered?
+    fn has_changed(&self) -> bool {
+        let mut in_order = self.attempts.iter().map_while(|attempt| attempt.outcome.as_ref());
+        in_order.any(|outcome| outcome.rejects() || outcome.patch().is_some())
     }
 
     /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
@@ -229,7 +268,7 @@ impl<'a, 'r> Round<'a, 'r> {
 
     /// When the next thing is to be done that no answer does.
     fn next_alarm(&self) -> Option<Instant> {
-        self.attempts.iter().filter_map(Attempt::alarm).min()
+        self.attempts.iter().filter_map(Attempt::alarm).chain(self.ends).min()
     }
 
     /// Something came back from a hook.
@@ -242,8 +281,7 @@ impl<'a, 'r> Round<'a, 'r> {
         {
             let (hook, delay) = (&attempt.live.hook.name, end.duration_since(now));
             tracing::debug!(%hook, status = reply.status, ?delay, "a hook asks to be called later (Retry-After)");
-            self.rest_ends = Some(self.rest_ends.map_or(end, |first| first.min(end)));
-            return;
+            return self.rings_by(end);
         }
         let hook_type = attempt.live.hook.hook_type;
         let form = match attempt.live.target.protocol() {
@@ -301,12 +339,32 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     fn put(&mut self, tag: usize, outcome: Outcome<'a>) {
-        self.rejected |= outcome.rejects();
+        if outcome.rejects() && self.ends.is_none() {
+            self.rejected();
+        }
         if let Some(attempt) = self.attempts.get_mut(tag) {
             attempt.live.metrics.record(self.caller.worker, outcome.label(), outcome.took);
             attempt.outcome = Some(outcome);
             self.running -= 1;
         }
+    }
+
+    /// There is a first reason to reject.
+    fn rejected(&mut self) {
+        let Until::Rejected(reasons) = self.until else { return };
+        let grace = match reasons {
+            Reasons::First => Duration::ZERO,
+            Reasons::Within(grace) => grace,
+            Reasons::All => return,
+        };
+        let end = self.caller.deadline.within(Instant::now(), grace).instant();
+        self.ends = Some(end);
+        self.rings_by(end);
+    }
+
+    /// The alarm is to ring by then.
+    fn rings_by(&mut self, moment: Instant) {
+        self.sooner = Some(self.sooner.map_or(moment, |first| first.min(moment)));
     }
 
     /// The outcomes; calls still open are cancelled.

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     live::{Generation, LiveHook, Rotation},
-    model::{CallFailure, FailurePolicy, HookType, Phase, Review, Served, Target},
-    snapshot::{HookSet, How, Wanted},
+    model::{CallFailure, FailurePolicy, HookType, Review, Served, Target},
+    snapshot::{HookSet, How, Matched, Wanted},
 };
 
 /// A hook that has a say in a request.
@@ -38,79 +38,120 @@ pub(super) struct Selected<'a> {
     pub(super) undiscovered: bool,
 }
 
-/// Selects the validating hooks of this request.
-///
-/// Every hook is decided before any is called. An error in deciding one (a namespace that does not exist, an object
-/// that is not JSON) only counts for a hook that a rule would have matched; it then rejects the request, whatever the
-/// hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
-pub(super) fn select<'a>(
-    generation: &'a Generation,
-    passage: &Passage<'_>,
-    review: &Review,
-    caller: &Caller,
-    lookup: &Lookup<'_>,
-    served: Option<&Served>,
-) -> Result<Selected<'a>, Held> {
-    let judge = Judge::new(&lookup.conditions);
-    match decided(generation, passage, review, caller, (lookup, &judge), served) {
-        // A hook before may have its say first.
-        Ok(_) | Err(Held::Refused(_)) if lookup.conditions.has_slow() => Err(Held::Slow),
-        decided => decided,
-    }
+/// One review on the way to its hooks: all that says which of them are asked.
+#[derive(Clone, Copy)]
+pub(super) struct Selection<'a, 'r> {
+    pub(super) generation: &'a Generation,
+    pub(super) passage: &'r Passage<'r>,
+    pub(super) review: &'r Review,
+    pub(super) caller: &'r Caller,
+    pub(super) served: Option<&'r Served>,
 }
 
-fn decided<'a>(
-    generation: &'a Generation,
-    passage: &Passage<'_>,
-    review: &Review,
-    caller: &Caller,
-    (lookup, judge): (&Lookup<'_>, &Judge<'_>),
-    served: Option<&Served>,
-) -> Result<Selected<'a>, Held> {
-    let mut selected = Selected::default();
-    if caller.phase == Phase::Mutate {
-        return Ok(selected);
+/// The place of one hook in a request.
+pub(super) enum Role<'a> {
+    /// It has none.
+    None,
+    /// It has none, as break-glass is open for it.
+    Broken,
+    /// It is still being probed, and is only named.
+    Probing(&'a LiveHook),
+    /// It is asked; `true`: it may mean the request in another version, and the cluster's word about this resource is
+    /// older than the hook.
+    Asked(Asked<'a>, bool),
+}
+
+impl<'a> Selection<'a, '_> {
+    /// The hooks of that type whose rules mean this request, in configuration order.
+    pub(super) fn matching(&self, hook_type: HookType) -> HookSet {
+        let mut matching = HookSet::new();
+        self.generation.snapshot.matching_where(self.review, self.served, &mut matching);
+        let of_type = |matched: &mut Matched| {
+            let live = self.generation.hooks.get(matched.hook as usize);
+            live.is_some_and(|live| live.hook.hook_type == hook_type)
+        };
+        matching.retain(of_type);
+        matching
     }
-    let mut matching = HookSet::new();
-    generation.snapshot.matching_where(review, served, &mut matching);
-    let made = Target::as_made(review).resource;
-    let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
-    for matched in matching {
-        let Some(live) = generation.hooks.get(matched.hook as usize) else { continue };
+
+    /// The place of one hook whose rules mean this request.
+    ///
+    /// # Errors
+    /// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request, whatever
+    /// the hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
+    /// One whose conditions are still to be evaluated ([`Conditions::has_slow`](super::conditions::Conditions::has_slow))
+    /// has no place yet.
+    pub(super) fn role(&self, lookup: &Lookup<'_>, judge: &Judge<'_>, matched: Matched) -> Result<Role<'a>, Held> {
+        let Self { generation, passage, review, caller, served } = *self;
+        let Some(live) = generation.hooks.get(matched.hook as usize) else { return Ok(Role::None) };
         let apart = caller.other_versions == OtherVersions::AskedApart;
-        if live.hook.hook_type != HookType::Validating || apart && is_asked_elsewhere(live, matched.how, review) {
-            continue;
-        }
-        if passage.skips(&live.hook.name) {
-            continue;
+        if apart && is_asked_elsewhere(live, matched.how, review) || passage.skips(&live.hook.name) {
+            return Ok(Role::None);
         }
         if passage.breaks(&live.hook.name) {
-            selected.broken = true;
-            continue;
+            return Ok(Role::Broken);
         }
         let opened = passage.opens(&live.hook.name);
         match live.rotation {
             Rotation::Active { .. } if selects(lookup, live, opened)? => {
+                let made = Target::as_made(review).resource;
+                let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
                 let unable = unable(live, matched.how, review, served);
                 // What cannot be asked in the version it wants has no object to hold against its conditions either.
                 if unable.is_none() && !meets_conditions(generation, judge, review, matched.hook, live, opened)? {
-                    continue;
+                    return Ok(Role::None);
                 }
-                selected.undiscovered |= matches!(matched.how, How::OtherVersion(Wanted::OfRule(_))) && is_newer();
-                selected.asked.push(Asked { live, unable, opened });
+                let undiscovered = matches!(matched.how, How::OtherVersion(Wanted::OfRule(_))) && is_newer();
+                Ok(Role::Asked(Asked { live, unable, opened }, undiscovered))
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } => match lookup.selects(live) {
-                Ok(true) if may_be_asked(generation, judge, matched.hook) => selected.probing.push(live),
-                Err(Held::Large) => return Err(Held::Large),
-                _ => {}
+                Ok(true) if may_be_asked(generation, judge, matched.hook) => Ok(Role::Probing(live)),
+                Err(Held::Large) => Err(Held::Large),
+                _ => Ok(Role::None),
             },
-            _ => {}
+            _ => Ok(Role::None),
         }
     }
-    Ok(selected)
+
+    /// Selects the validating hooks of this request. Every hook is decided before any is called.
+    ///
+    /// # Errors
+    /// As [`Selection::role`].
+    pub(super) fn validating(&self, lookup: &Lookup<'_>) -> Result<Selected<'a>, Held> {
+        let judge = Judge::new(&lookup.conditions);
+        let mut selected = Selected::default();
+        let mut decided = Ok(());
+        for matched in self.matching(HookType::Validating) {
+            match self.role(lookup, &judge, matched) {
+                Ok(role) => selected.add(role),
+                Err(held) => {
+                    decided = Err(held);
+                    break;
+                }
+            }
+        }
+        match decided {
+            // A hook before may have its say first.
+            Ok(()) | Err(Held::Refused(_)) if lookup.conditions.has_slow() => Err(Held::Slow),
+            decided => decided.map(|()| selected),
+        }
+    }
 }
 
+impl<'a> Selected<'a> {
+    fn add(&mut self, role: Role<'a>) {
+        match role {
+            Role::None => {}
+            Role::Broken => self.broken = true,
+            Role::Probing(live) => self.probing.push(live),
+            Role::Asked(asked, undiscovered) => {
+                self.undiscovered |= undiscovered;
+                self.asked.push(asked);
+            }
+        }
+    }
+}
 /// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as its
 /// client made it and this review is converted, the one that is not.
 fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {

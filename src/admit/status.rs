@@ -35,12 +35,21 @@ pub(super) fn denied(hook: &str, denial: &Denial) -> StatusInfo {
 
 /// No usable answer under Fail. Upstream: `apierrors.NewInternalError` around `ErrCallingWebhook`.
 pub(super) fn failed(hook: &str, cause: &CallFailure) -> StatusInfo {
-    internal(&format!("failed calling webhook \"{hook}\": {}: {cause}", cause.step()))
+    let step = match cause.step() {
+        "" => String::new(),
+        step => format!("{step}: "),
+    };
+    internal(&format!("failed calling webhook \"{hook}\": {step}{cause}"))
 }
 
 /// A dry run met a hook that has side effects. Upstream: `webhookerrors.NewDryRunUnsupportedErr`.
 pub(super) fn dry_run_refused(hook: &str) -> StatusInfo {
     failure(400, "BadRequest", format!("admission webhook \"{hook}\" does not support dry run"))
+}
+
+/// A patch that is read and cannot be applied. Upstream: `apierrors.NewInternalError`, without the hook's name.
+pub(super) fn patch_refused(hook: &str, why: &str) -> StatusInfo {
+    internal(&format!("admission webhook \"{hook}\" sent a patch that cannot be applied: {why}"))
 }
 
 /// Upstream: `apierrors.NewInternalError`.

@@ -79,6 +79,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
+        patch_annotations: settings.patch_annotations,
         namespaces: following.as_ref().map(Following::namespaces),
         discovery: following.as_ref().map(Following::discovery),
     });

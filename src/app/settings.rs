@@ -75,6 +75,8 @@ pub struct Settings {
     pub last_good: Option<PathBuf>,
     /// How many reasons a rejection gives.
     pub reasons: Reasons,
+    /// Are the patches of mutating hooks put into audit annotations?
+    pub patch_annotations: bool,
     /// What becomes of a configuration that can take the cluster down.
     pub on_hazard: OnHazard,
     /// What a start makes of documents that cannot be served.
@@ -136,6 +138,7 @@ impl Settings {
             break_glass_file: None,
             last_good: None,
             reasons: Reasons::First,
+            patch_annotations: false,
             on_hazard: OnHazard::Warn,
             on_invalid: OnInvalid::Refuse,
         }

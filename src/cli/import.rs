@@ -34,7 +34,7 @@ Examples:
 Files:
   One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
   managedFields, resourceVersion, uid, creationTimestamp and generation. The same cluster gives the same bytes.
-  What Gatepost cannot serve (mutating webhooks, some matchConditions) is written into the folder not-served below it,
+  What Gatepost cannot serve (some matchConditions) is written into the folder not-served below it,
   which serve does not read, and why is printed: leave those in the cluster.
   A file that exists and differs is kept, and nothing is written, unless --force says otherwise. Gatepost's own
   registration (label app.kubernetes.io/managed-by: gatepost) is passed over. Nothing in the cluster is changed.
@@ -61,7 +61,7 @@ pub struct Import {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
-    /// Which configurations; mutating ones are not served yet, and `check` says so
+    /// Which configurations
     #[arg(long, value_enum, default_value = "validating")]
     kind: KindArg,
 

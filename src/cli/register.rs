@@ -22,7 +22,7 @@ use self::{
 };
 use super::{Ending, complain, import::folder};
 use crate::{
-    model::{FailurePolicy, HookType},
+    model::{FailurePolicy, HookType, Reinvocation},
     snapshot::{self, coverage::selectors},
     source::FileSource,
 };
@@ -49,7 +49,8 @@ Exit codes:
 
 /// Print what makes a kube-apiserver ask Gatepost
 ///
-/// Prints a ValidatingWebhookConfiguration whose only webhook is Gatepost, with comments that say why it is as it is
+/// Prints a ValidatingWebhookConfiguration (or with --kind a MutatingWebhookConfiguration) whose only webhook is Gatepost,
+/// with comments that say why it is as it is
 /// and how it is put in force. Touches no cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -58,7 +59,7 @@ pub struct Register {
     #[arg(long, value_enum)]
     form: Form,
 
-    /// Where the apiserver finds Gatepost; the path /validate is added
+    /// Where the apiserver finds Gatepost; the path /validate or /mutate is added
     #[arg(long, value_name = "URL", value_parser = str::parse::<Target>)]
     url: Target,
 
@@ -74,7 +75,7 @@ pub struct Register {
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
 
-    /// Which webhooks; mutating ones are not served yet
+    /// Which hooks: each type is registered apart
     #[arg(long, value_enum, default_value = "validating")]
     kind: KindArg,
 
@@ -117,10 +118,10 @@ impl Register {
     }
 
     fn text(self) -> Result<String, String> {
-        if self.kind == KindArg::Mutating {
-            let what = "mutating hooks are not served yet, so there is nothing to register for them";
-            return Err(format!("{what}; leave MutatingWebhookConfigurations in the cluster as they are"));
-        }
+        let hook_type = match self.kind {
+            KindArg::Validating => HookType::Validating,
+            KindArg::Mutating => HookType::Mutating,
+        };
         if self.form == Form::Static && !self.url.loopback {
             complain(
                 &"warning: the URL is not a loopback one; a static webhook is in force before the cluster's network \
@@ -134,17 +135,19 @@ impl Register {
             );
         }
         let excluded = &self.exclude_namespace;
-        let plan = match self.config.as_deref() {
-            Some(path) => wanted(path, excluded)?,
+        let (plan, reinvocation) = match self.config.as_deref() {
+            Some(path) => wanted(path, hook_type, excluded)?,
             None => {
                 if self.failure_policy != Some(OurFailure::Ignore) {
                     complain(&EVERYTHING);
                 }
-                everything(true, excluded)
+                (everything(true, excluded), Reinvocation::Never)
             }
         };
         let registration = Registration {
             form: self.form,
+            hook_type,
+            reinvocation,
             name: self.name,
             url: self.url.url,
             ca_bundle: self.ca_file.as_deref().map(ca_bundle).transpose()?,
@@ -168,22 +171,39 @@ fn namespace(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What the hooks of this configuration want.
-fn wanted(path: &Path, excluded: &[String]) -> Result<Plan, String> {
+/// What the hooks of that type in this configuration want, and whether one of them is asked once more.
+fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan, Reinvocation), String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();
     let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))
         .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))?;
-    let validating = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == HookType::Validating);
-    let hooks = validating.map(|(index, hook)| {
+    let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
+    let hooks = of_type.map(|(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
         Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore }
     });
     let hooks: Vec<_> = hooks.collect();
     match hooks.iter().any(|wanted| !wanted.hook.rules.is_empty()) {
-        true => Ok(plan(&hooks, excluded)),
+        true => {
+            let again = hooks.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
+            let reinvocation = if again { Reinvocation::IfNeeded } else { Reinvocation::Never };
+            let plan = plan(&hooks, excluded);
+            // Asked twice, a validating hook says the same; a mutating one may patch twice.
+            if hook_type == HookType::Mutating && !plan.twice.is_empty() {
+                let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
+                return Err(format!(
+                    "{shown}: two entries would send some requests, and these hooks might change an object twice: {}; give \
+                     them the same apiVersions for a resource and the same selectors, or leave --config out",
+                    names.join(", ")
+                ));
+            }
+            Ok((plan, reinvocation))
+        }
         false => {
-            Err(format!("{shown} has no hook with a rule: there is nothing to be asked about; leave --config out"))
+            let noun = hook_type.as_str().to_lowercase();
+            Err(format!(
+                "{shown} has no hook with a rule that is {noun}: there is nothing to be asked about; leave --config out"
+            ))
         }
     }
 }

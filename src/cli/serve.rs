@@ -193,6 +193,13 @@ pub struct Serve {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s")]
     reasons_grace: Duration,
 
+    /// Put the patches of mutating hooks into audit annotations
+    ///
+    /// kube-apiserver keeps its own for audit policies of the level Request and above. Annotations of a webhook, which
+    /// these are beside a kube-apiserver, are written from the level Metadata on, and patches may hold secrets.
+    #[arg(long)]
+    audit_patches: bool,
+
     /// What becomes of a configuration that is sound and can take the cluster down: told, refused, or not looked for
     ///
     /// See `gatepost check --help`. What is told stands in the log once for each change, and on /configz.
@@ -360,6 +367,7 @@ impl Serve {
             break_glass_file: self.break_glass_file,
             last_good: self.last_good,
             reasons,
+            patch_annotations: self.audit_patches,
             on_hazard: self.hazards.into(),
             on_invalid: match self.on_invalid {
                 OnInvalidArg::Refuse => OnInvalid::Refuse,

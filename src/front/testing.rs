@@ -31,6 +31,7 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         metrics: Arc::default(),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
+        patch_annotations: false,
         namespaces: None,
         discovery: None,
     };

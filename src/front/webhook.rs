@@ -36,14 +36,17 @@ pub(super) struct Asks {
 impl Asks {
     /// Reviews of a kube-apiserver to which different hooks of one resource are different webhooks, one a version;
     /// in the path because a webhook's URL may have no query. `gatepost register` prints it.
-    const ONE_VERSION: &str = "/validate/one-version";
+    const VALIDATE_ONE_VERSION: &str = "/validate/one-version";
+    /// The same of mutating hooks.
+    const MUTATE_ONE_VERSION: &str = "/mutate/one-version";
 
     /// Is it the path of a review?
     pub(super) fn at(path: &str) -> Option<Self> {
         let (phase, other_versions) = match path {
             "/validate" => (Phase::Validate, OtherVersions::Fail),
-            Self::ONE_VERSION => (Phase::Validate, OtherVersions::AskedApart),
+            Self::VALIDATE_ONE_VERSION => (Phase::Validate, OtherVersions::AskedApart),
             "/mutate" => (Phase::Mutate, OtherVersions::Fail),
+            Self::MUTATE_ONE_VERSION => (Phase::Mutate, OtherVersions::AskedApart),
             _ => return None,
         };
         Some(Self { phase, other_versions })

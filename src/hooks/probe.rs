@@ -16,7 +16,7 @@ use super::{
     reply::{HttpReply, Reply},
 };
 use crate::{
-    model::{CallFailure, Hook, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
+    model::{CallFailure, Hook, HookType, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
     wire::{answer, outbound::framed},
 };
 
@@ -122,8 +122,16 @@ impl Channel {
             // No health service, or it does not know ours.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
                 let left = until.saturating_duration_since(Instant::now());
-                let reply = self.ask_once(Method::Validate, canned::message(), left).await;
-                let answer = reply.and_then(|reply| answer::decode(canned::UID, reply));
+                let reply = match self.ask_once(Method::Validate, canned::message(), left).await {
+                    // A hook that only changes objects has no other method.
+                    Err(CallFailure::Grpc { code: "UNIMPLEMENTED", .. }) => {
+                        let left = until.saturating_duration_since(Instant::now());
+                        self.ask_once(Method::Mutate, canned::message(), left).await
+                    }
+                    reply => reply,
+                };
+                // Whatever it says: a mutating hook may send a patch.
+                let answer = reply.and_then(|reply| answer::decode(HookType::Mutating, canned::UID, reply));
                 answer.map(drop).map_err(ProbeFailure::at(Step::Review, timeout))
             }
             Err(failure) => Err(ProbeFailure::at(Step::Health, timeout)(failure)),

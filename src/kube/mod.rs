@@ -20,7 +20,7 @@ pub use self::{
     connection::Connection,
     discovery::Discoverer,
     error::KubeError,
-    own::{MANAGED_BY, OUR_WEBHOOKS, is_our_own},
+    own::{MANAGED_BY, is_our_own, our_webhooks},
     pages::List,
     watch::{Event, Watch},
 };

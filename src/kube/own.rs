@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-pub use crate::model::registration::{MANAGED_BY, OUR_WEBHOOKS};
+use crate::model::registration::is_our_webhook;
+pub use crate::model::registration::{MANAGED_BY, our_webhooks};
 
 /// Is this webhook configuration how an apiserver was told of a Gatepost? Whoever asked it would ask himself.
 ///
 /// By its label; or, as a package manager may have put its own there, by the names of all its webhooks.
 pub fn is_our_own(object: &Value) -> bool {
     let labelled = object["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1;
-    let ours = |hook: &Value| hook["name"].as_str().is_some_and(|name| name.ends_with(OUR_WEBHOOKS));
+    let ours = |hook: &Value| hook["name"].as_str().is_some_and(is_our_webhook);
     let webhooks = object["webhooks"].as_array();
     labelled || webhooks.is_some_and(|hooks| !hooks.is_empty() && hooks.iter().all(ours))
 }
@@ -29,6 +30,7 @@ mod tests {
         let (ours, second, other) = ("gatepost.validate.gatepost.dev", "g-2.validate.gatepost.dev", "a.example.com");
         assert!(is_our_own(&object("gatepost", &[other])));
         assert!(is_our_own(&object("Helm", &[ours, second])));
+        assert!(is_our_own(&object("Helm", &["gatepost.mutate.gatepost.dev"])));
         assert!(!is_our_own(&object("Helm", &[ours, other])), "a hook of somebody else's must be asked");
         assert!(!is_our_own(&object("Helm", &[])));
         assert!(!is_our_own(&json!({})));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{FailureClass, StatusInfo, Unreachable};
 
 /// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it is
@@ -9,11 +11,22 @@ use super::{FailureClass, StatusInfo, Unreachable};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denial(pub Box<StatusInfo>);
 
+/// A change of the object that a mutating hook asks for, unread. Only of a yes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProposedPatch {
+    /// The patch as it was sent, never empty: a list of operations in JSON, if the hook is right.
+    pub text: Bytes,
+    /// `patchType`, where it is not `JSONPatch`.
+    pub other_type: Option<Box<str>>,
+}
+
 /// What one hook said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// `None` is yes.
     pub denial: Option<Denial>,
+    /// The change that a mutating hook asks for; a validating hook has none.
+    pub patch: Option<ProposedPatch>,
     /// Texts for the client, unfiltered where they are few.
     pub warnings: Vec<String>,
     /// Notes for the audit log, keys without the hook's name, unfiltered.
@@ -101,18 +114,26 @@ pub enum CallFailure {
     /// A validating hook tried to change the object: it returned this field, `patch` or `patchType`.
     #[error("validating webhook may not return response.{0}")]
     PatchFromValidating(&'static str),
+    /// A mutating hook's patch is no list of operations, or a larger one than is taken.
+    #[error("{0}")]
+    UndecodablePatch(String),
+    /// A mutating hook's patch has operations and is of another type than JSON Patch.
+    #[error("unsupported patch type {0:?}")]
+    PatchType(String),
     /// A dry run cannot reach a hook whose side effects are not declared.
     #[error("the hook does not declare sideEffects, so a dry run must not reach it")]
     SideEffectsUndeclared,
 }
 
 impl CallFailure {
-    /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10).
+    /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10); "" where upstream names none.
     pub fn step(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating(_) => {
                 "received invalid webhook response"
             }
+            Self::UndecodablePatch(_) => "received undecodable patch in webhook response",
+            Self::PatchType(_) => "",
             Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
                 "could not create admission objects"
             }
@@ -153,6 +174,8 @@ impl CallFailure {
             Self::NoResponse => "no_response",
             Self::WrongUid { .. } => "wrong_uid",
             Self::PatchFromValidating(_) => "patch_from_validating",
+            Self::UndecodablePatch(_) => "undecodable_patch",
+            Self::PatchType(_) => "patch_type",
             Self::SideEffectsUndeclared => "side_effects_undeclared",
         }
     }

@@ -26,6 +26,8 @@ impl fmt::Display for FailureClass<'_> {
                 write!(f, "the review cannot be written for this hook: {}", unquoted(what))
             }
             CallFailure::WrongUid { got, .. } => write!(f, "the answer has another uid, of {} bytes", got.len()),
+            CallFailure::UndecodablePatch(what) => write!(f, "the patch cannot be decoded: {}", unquoted(what)),
+            CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
             // Of these every word is ours, or was said before the hook was sent anything.
             known @ (CallFailure::Timeout(_)

@@ -9,7 +9,7 @@ use super::{ReviewVersion, Rule, Selector};
 pub enum HookType {
     /// Says yes or no.
     Validating,
-    /// May return a patch. Checked by the schema; not served yet.
+    /// May return a patch; asked before the validating ones.
     Mutating,
 }
 
@@ -19,6 +19,27 @@ impl HookType {
         match self {
             Self::Validating => "Validating",
             Self::Mutating => "Mutating",
+        }
+    }
+}
+
+/// Whether a mutating hook is asked once more where something changes the object after it. Upstream:
+/// `reinvocationPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reinvocation {
+    /// Once is enough.
+    #[default]
+    Never,
+    /// Once more, about the object as it then is.
+    IfNeeded,
+}
+
+impl Reinvocation {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "Never",
+            Self::IfNeeded => "IfNeeded",
         }
     }
 }
@@ -70,6 +91,11 @@ impl SideEffects {
             Self::Some => "Some",
             Self::Unknown => "Unknown",
         }
+    }
+
+    /// True where such a request may be asked without anything coming of it.
+    pub fn none_for(self, dry_run: bool) -> bool {
+        self == Self::None || self == Self::NoneOnDryRun && dry_run
     }
 
     /// True where asking twice does no harm.
@@ -234,6 +260,8 @@ pub struct Hook {
     pub timeout: Duration,
     /// What a call changes in the world.
     pub side_effects: SideEffects,
+    /// Of a mutating hook: is it asked once more?
+    pub reinvocation: Reinvocation,
     /// Which namespaces' objects it sees.
     pub namespace_selector: Selector,
     /// Which objects it sees, by their labels.

@@ -21,12 +21,14 @@ pub mod served;
 pub mod time;
 pub mod verdict;
 
-pub use answer::{Answer, CallFailure, Denial};
+pub use answer::{Answer, CallFailure, Denial, ProposedPatch};
 pub use break_glass::BreakGlass;
 pub use builtin::{builtin, other_group};
 pub use bypass::{Bypass, BypassEffect};
 pub use failure_class::FailureClass;
-pub use hook::{Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, SideEffects, Transport};
+pub use hook::{
+    Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects, Transport,
+};
 pub use hops::Hops;
 pub use initializer::{Initializer, ResourceInitializers};
 pub use labels::Labels;

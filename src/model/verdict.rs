@@ -1,5 +1,7 @@
 //! Verdict: the one answer to the caller.
 
+use bytes::Bytes;
+
 /// What comes before the slash in the keys of our own audit annotations.
 pub const OWN: &str = "gatepost.dev";
 /// The audit annotation that says which state of the configuration decided: a [`Revision`](super::Revision).
@@ -63,6 +65,9 @@ pub struct StatusInfo {
 pub struct Verdict {
     /// Why not; `None` means allowed.
     pub refusal: Option<StatusInfo>,
+    /// The change of the object that mutating hooks ask for, all of it in one JSON Patch; `None` where they change nothing.
+    /// Only of an allowed request.
+    pub patch: Option<Bytes>,
     /// For the client's eyes, in order, within upstream's limits.
     pub warnings: Vec<String>,
     /// For the audit log: key and value, the key being `<hook>/<key>`, or [`OWN`]`/<key>`.

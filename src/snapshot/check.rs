@@ -15,7 +15,7 @@ use super::{
     value::Value,
     webhooks,
 };
-use crate::model::{BreakGlass, HookType};
+use crate::model::BreakGlass;
 
 /// Everything that some files say.
 #[derive(Debug, Default)]
@@ -66,16 +66,8 @@ impl Checked {
                     self.configurations.extend(configuration::check(document, read, used).map(Arc::new));
                 }
                 Kind::Webhooks(_) if webhooks::is_our_own(document) => webhooks::refuse_our_own(document),
-                Kind::Webhooks(HookType::Validating) => {
-                    let checked = webhooks::check(document, HookType::Validating, read);
-                    self.configurations.extend(checked.map(Arc::new));
-                }
-                Kind::Webhooks(HookType::Mutating) => {
-                    let hooks = webhooks::check(document, HookType::Mutating, read).map_or(0, |c| c.hooks.len());
-                    if hooks > 0 {
-                        let (file, path) = document.key("webhooks").place();
-                        self.notes.push(Note { file, path, text: webhooks::not_served(hooks) });
-                    }
+                Kind::Webhooks(hook_type) => {
+                    self.configurations.extend(webhooks::check(document, hook_type, read).map(Arc::new));
                 }
                 Kind::BreakGlass => {
                     let glass = break_glass::check(document);

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{
     cel::Condition,
-    model::{FailurePolicy, Hook, HookType, MatchPolicy, Rollout, SideEffects},
+    model::{FailurePolicy, Hook, HookType, MatchPolicy, Reinvocation, Rollout, SideEffects},
 };
 
-pub(super) const KEYS: [&str; 15] = [
+pub(super) const KEYS: [&str; 16] = [
     "name",
     "type",
     "clientConfig",
@@ -23,6 +23,7 @@ pub(super) const KEYS: [&str; 15] = [
     "timeout",
     "timeoutSeconds",
     "sideEffects",
+    "reinvocationPolicy",
     "namespaceSelector",
     "objectSelector",
     "matchConditions",
@@ -44,6 +45,10 @@ pub(super) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("Some", SideEffects::Some),
     ("Unknown", SideEffects::Unknown),
 ];
+
+/// Whether a mutating hook is asked once more.
+pub(super) const REINVOCATIONS: [(&str, Reinvocation); 2] =
+    [("Never", Reinvocation::Never), ("IfNeeded", Reinvocation::IfNeeded)];
 
 /// How long a hook may take where nothing is said. As upstream.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,9 +77,6 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
     let before = at.problems();
     let name = name(&at.key("name"));
     let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
-    if hook_type == Some(HookType::Mutating) {
-        at.key("type").problem("Mutating hooks are not yet served", "remove the hook, or make it Validating");
-    }
     let client = client_config::check(&at.key("clientConfig"), Form::Gatepost, read);
     let asked = client.and_then(|client| protocol::check(at, client));
     let rules = rule_list(&at.key("rules"));
@@ -89,6 +91,12 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
         );
     }
     let timeout = timeout(at);
+    let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem("only a hook of type Mutating is asked once more", "remove it, or make the hook Mutating");
+        }
+        at.choice(&REINVOCATIONS)
+    });
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
     let conditions = match_conditions::check(&at.key("matchConditions"));
@@ -109,6 +117,7 @@ pub(super) fn check(at: &At<'_>, read: ReadFile<'_>) -> Option<Entry> {
         failure_policy: create_as.unwrap_or(declared_policy),
         timeout: timeout?,
         side_effects: side_effects?,
+        reinvocation: reinvocation?,
         namespace_selector,
         object_selector,
     };

@@ -92,7 +92,7 @@ pub use self::{
 };
 use crate::{
     cel::Condition,
-    model::{Bypass, FailurePolicy, Hook, Labels, ResourceInitializers, Review, Rollout, Selector, Served},
+    model::{Bypass, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector, Served},
 };
 
 /// One file of the source.
@@ -145,6 +145,8 @@ pub struct Snapshot {
     bypasses: Vec<Arc<Bypass>>,
     /// Is any hook asked about the configuration of admission?
     static_hooks: bool,
+    /// Does any hook validate; does any mutate?
+    types: [bool; 2],
     notes: Vec<Note>,
     findings: Vec<hazards::Finding>,
 }
@@ -217,6 +219,8 @@ impl Snapshot {
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
+            types: [HookType::Validating, HookType::Mutating]
+                .map(|hook_type| hooks.iter().any(|hook| hook.hook_type == hook_type)),
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
@@ -238,6 +242,15 @@ impl Snapshot {
     /// The same, where it is known in which versions an apiserver serves what.
     pub fn matching_where(&self, review: &Review, served: Option<&Served>, out: &mut HookSet) {
         self.matcher.matching(&self.hooks, review, served, out);
+    }
+
+    /// Is there any hook of that type?
+    pub fn has(&self, hook_type: HookType) -> bool {
+        let [validating, mutating] = self.types;
+        match hook_type {
+            HookType::Validating => validating,
+            HookType::Mutating => mutating,
+        }
     }
 
     /// The rules that let requests past hooks, in the order of their configurations.

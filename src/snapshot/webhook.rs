@@ -6,12 +6,12 @@ use super::{
     at::At,
     client_config,
     form::Form,
-    hook::{DEFAULT_TIMEOUT, Entry, given, match_policy, whole_seconds},
+    hook::{DEFAULT_TIMEOUT, Entry, REINVOCATIONS, given, match_policy, whole_seconds},
     match_conditions, names,
     problem::quoted,
     protocol, rules, selector,
 };
-use crate::model::{FailurePolicy, Hook, HookType, HttpForm, Protocol, Rollout, SideEffects, Transport};
+use crate::model::{FailurePolicy, Hook, HookType, HttpForm, Protocol, Reinvocation, Rollout, SideEffects, Transport};
 
 const KEYS: [&str; 12] = [
     "name",
@@ -55,9 +55,9 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
     let timeout = given(at.key("timeoutSeconds")).map_or(Some(DEFAULT_TIMEOUT), |at| whole_seconds(&at));
     let version = protocol::review_versions(&at.key("admissionReviewVersions"));
     let conditions = match_conditions::check(&at.key("matchConditions"));
-    if hook_type == HookType::Mutating {
-        given(at.key("reinvocationPolicy")).map(|at| at.choice(&[("Never", ()), ("IfNeeded", ())]));
-    }
+    // Of a validating webhook the key is unknown, and found so above.
+    let reinvocation =
+        given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| at.choice(&REINVOCATIONS));
     if at.problems() > before {
         return None;
     }
@@ -75,6 +75,7 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
         failure_policy,
         timeout: timeout?,
         side_effects: side_effects?,
+        reinvocation: reinvocation?,
         namespace_selector,
         object_selector,
     };

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::{
     HookType,
-    registration::{MANAGED_BY, OUR_WEBHOOKS},
+    registration::{MANAGED_BY, is_our_webhook},
 };
 
 /// What the name of a configuration ends with that stands beside the apiserver and not in its store:
@@ -69,7 +69,7 @@ pub(super) fn check(at: &At<'_>, hook_type: HookType, read: ReadFile<'_>) -> Opt
 pub(super) fn is_our_own(at: &At<'_>) -> bool {
     let labels = at.value.get("metadata").and_then(|metadata| metadata.get("labels"));
     let webhooks = at.key("webhooks");
-    let is_ours = |hook: At<'_>| hook.value.text_of("name").is_some_and(|name| name.ends_with(OUR_WEBHOOKS));
+    let is_ours = |hook: At<'_>| hook.value.text_of("name").is_some_and(is_our_webhook);
     labels.and_then(|labels| labels.text_of(MANAGED_BY.0)) == Some(MANAGED_BY.1)
         || webhooks.items().count() > 0 && webhooks.items().all(is_ours)
 }
@@ -80,14 +80,4 @@ pub(super) fn refuse_our_own(at: &At<'_>) {
         "is Gatepost's own registration with an apiserver, and no configuration: Gatepost would ask itself",
         "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
     );
-}
-
-/// What is said of mutating hooks, which are checked and not served.
-pub(super) fn not_served(hooks: usize) -> String {
-    match hooks {
-        1 => "1 mutating hook is checked but not served yet: it must stay registered with the apiserver".into(),
-        _ => format!(
-            "{hooks} mutating hooks are checked but not served yet: they must stay registered with the apiserver"
-        ),
-    }
 }

@@ -42,7 +42,7 @@ impl HookOutcome {
 }
 
 /// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
-pub(super) const FAILURE_KINDS: [&str; 19] = [
+pub(super) const FAILURE_KINDS: [&str; 21] = [
     "dry_run",
     "timeout",
     "connect",
@@ -61,6 +61,8 @@ pub(super) const FAILURE_KINDS: [&str; 19] = [
     "other_version",
     "invalid",
     "overloaded",
+    "undecodable_patch",
+    "patch_type",
     "other",
 ];
 

@@ -9,7 +9,9 @@ use super::pb::k8s::io::{
     api::admission::v1::{AdmissionResponse, AdmissionReview},
     apimachinery::pkg::apis::meta::v1 as meta,
 };
-use crate::model::{Answer, CallFailure, Denial, ReviewVersion, StatusCause, StatusInfo, StatusMetadata};
+use crate::model::{
+    Answer, CallFailure, Denial, HookType, ProposedPatch, ReviewVersion, StatusCause, StatusInfo, StatusMetadata,
+};
 
 /// AdmissionReview without its request: a hook may echo the request, and we have no use for it.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -18,6 +20,8 @@ struct AnswerReview {
     response: Option<AdmissionResponse>,
 }
 
+/// The one type of patch there is. Source: `k8s.io/api/admission/v1` PatchTypeJSONPatch.
+pub const JSON_PATCH: &str = "JSONPatch";
 /// The most audit annotations of one answer that are kept, and the most causes of its status.
 pub const MOST_ANNOTATIONS: usize = 1000;
 const MOST_CAUSES: usize = 1000;
@@ -43,13 +47,13 @@ fn worth_merging(warnings: Vec<String>) -> Vec<String> {
 /// Longest foreign text that goes into an error message, in bytes.
 const SHOWN: usize = 64;
 
-/// Reads and checks a validating hook's answer to the review of that uid.
+/// Reads and checks the answer of a hook of that type to the review of that uid.
 ///
 /// # Errors
-/// `Undecodable`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the rules of upstream's
+/// `Undecodable`, `NoResponse`, `WrongUid`, `Invalid`, `PatchFromValidating`: the rules of upstream's
 /// `W/request/admissionreview.go` for v1 (`docs/reference/webhook-semantics.md` §9.1).
-pub fn decode(uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
-    judged(ReviewVersion::V1, uid, response(message)?)
+pub fn decode(hook_type: HookType, uid: &str, message: Bytes) -> Result<Answer, CallFailure> {
+    judged(hook_type, ReviewVersion::V1, uid, response(message)?)
 }
 
 /// The response in a bare protobuf AdmissionReview.
@@ -60,6 +64,7 @@ pub(super) fn response(message: Bytes) -> Result<Option<AdmissionResponse>, Call
 
 /// Checks a response by the rules of that version, however it was written.
 pub(super) fn judged(
+    hook_type: HookType,
     version: ReviewVersion,
     uid: &str,
     response: Option<AdmissionResponse>,
@@ -70,22 +75,49 @@ pub(super) fn judged(
         if got != uid {
             return Err(CallFailure::WrongUid { expected: uid.to_owned(), got: shortened(&got) });
         }
-        if response.patch.is_some_and(|patch| !patch.is_empty()) {
-            return Err(CallFailure::PatchFromValidating("patch"));
-        }
-        if response.patch_type.is_some() {
-            return Err(CallFailure::PatchFromValidating("patchType"));
-        }
     }
+    let patch = patch(hook_type, version, response.patch.unwrap_or_default(), response.patch_type)?;
     let denial =
         (!response.allowed.unwrap_or_default()).then(|| Denial(Box::new(status(response.status.unwrap_or_default()))));
     let annotations = response.audit_annotations;
     Ok(Answer {
+        patch: patch.filter(|_| denial.is_none()),
         denial,
         warnings: worth_merging(response.warnings),
         annotations_left_out: annotations.len().saturating_sub(MOST_ANNOTATIONS),
         audit_annotations: annotations.into_iter().take(MOST_ANNOTATIONS).collect(),
     })
+}
+
+/// The patch of an answer, as the version has it. v1beta1 knows one type of patch, whatever an answer says.
+fn patch(
+    hook_type: HookType,
+    version: ReviewVersion,
+    text: Bytes,
+    patch_type: Option<String>,
+) -> Result<Option<ProposedPatch>, CallFailure> {
+    let other_type = match (version, hook_type, text.is_empty(), patch_type) {
+        (ReviewVersion::V1, HookType::Validating, false, _) => return Err(CallFailure::PatchFromValidating("patch")),
+        (ReviewVersion::V1, HookType::Validating, true, Some(_)) => {
+            return Err(CallFailure::PatchFromValidating("patchType"));
+        }
+        (_, HookType::Validating, ..) => return Ok(None),
+        (ReviewVersion::V1, HookType::Mutating, true, Some(_)) => {
+            return Err(CallFailure::Invalid("webhook returned response.patchType but not response.patch".into()));
+        }
+        (ReviewVersion::V1, HookType::Mutating, false, None) => {
+            return Err(CallFailure::Invalid("webhook returned response.patch but not response.patchType".into()));
+        }
+        (ReviewVersion::V1, HookType::Mutating, false, Some(patch_type)) if patch_type.is_empty() => {
+            return Err(CallFailure::Invalid("webhook returned invalid response.patchType of \"\"".into()));
+        }
+        (_, HookType::Mutating, true, _) => return Ok(None),
+        (ReviewVersion::V1, HookType::Mutating, false, Some(patch_type)) => {
+            (patch_type != JSON_PATCH).then(|| shortened(&patch_type).into())
+        }
+        (ReviewVersion::V1beta1, HookType::Mutating, false, _) => None,
+    };
+    Ok(Some(ProposedPatch { text, other_type }))
 }
 
 /// An answer as it is, unchecked: for callers that show it.
@@ -153,7 +185,7 @@ mod tests {
     use super::*;
 
     fn answer(response: Option<AdmissionResponse>) -> Result<Answer, CallFailure> {
-        decode("u-1", AnswerReview { response }.encode_to_vec().into())
+        decode(HookType::Validating, "u-1", AnswerReview { response }.encode_to_vec().into())
     }
 
     fn response() -> AdmissionResponse {
@@ -162,7 +194,8 @@ mod tests {
 
     #[test]
     fn every_unusable_answer_has_its_own_failure() {
-        assert!(matches!(decode("u-1", Bytes::from_static(b"\xff")), Err(CallFailure::Undecodable(_))));
+        let garbage = Bytes::from_static(b"\xff");
+        assert!(matches!(decode(HookType::Validating, "u-1", garbage), Err(CallFailure::Undecodable(_))));
         assert_eq!(answer(None), Err(CallFailure::NoResponse));
         let other = AdmissionResponse { uid: Some("u-2".into()), ..response() };
         assert_eq!(answer(Some(other)), Err(CallFailure::WrongUid { expected: "u-1".into(), got: "u-2".into() }));

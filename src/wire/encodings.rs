@@ -5,6 +5,7 @@
 mod json;
 mod legacy;
 mod protobuf;
+mod with_object;
 
 use std::{cell::OnceCell, ops::Range};
 
@@ -45,6 +46,8 @@ impl From<HttpForm> for Form {
         }
     }
 }
+
+pub use with_object::with_object;
 
 type Written = OnceCell<Result<Rope, CallFailure>>;
 
@@ -119,7 +122,7 @@ impl<'a> Encodings<'a> {
             Form::Protobuf(version) => self.message().map(|(rope, range)| envelope::wrap(version, &rope, range)),
             Form::Json(version) => match review.encoding {
                 Encoding::Json(_) => json::respelled(review, version),
-                _ => self.objects_are_json().and_then(|()| json::written(review, version)),
+                _ => self.objects_are_json().and_then(|()| json::written(review, version)).map(|review| review.bytes),
             },
             Form::Legacy => self.objects_are_json().and_then(|()| legacy::written(review)),
         });

@@ -17,35 +17,35 @@ use super::{
     envelope::{MAGIC, Unknown},
     json_view::KIND,
 };
-use crate::model::{Answer, CallFailure, Denial, HttpForm, ReviewVersion, Rope};
+use crate::model::{Answer, CallFailure, Denial, HookType, HttpForm, ReviewVersion, Rope};
 
 /// Longest text of a hook's error page that is shown, in bytes.
 const SHOWN: usize = 200;
 
-/// Reads and checks a validating hook's answer to the review of that uid.
+/// Reads and checks the answer of a hook of that type to the review of that uid.
 ///
 /// # Errors
 /// `Http`: the status is no answer. `Undecodable`, `Invalid`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the body is
 /// no valid one.
-pub fn decode(form: HttpForm, uid: &str, status: u16, body: Bytes) -> Result<Answer, CallFailure> {
+pub fn decode(hook_type: HookType, form: HttpForm, uid: &str, status: u16, body: Bytes) -> Result<Answer, CallFailure> {
     match (form, status) {
         (HttpForm::Legacy, 200 | 204) => Ok(Answer::default()),
         (HttpForm::Legacy, 400) => denied(&body),
         // The seeds' shortest yes.
         (HttpForm::Protobuf(_), 204) if body.is_empty() => Ok(Answer::default()),
-        (HttpForm::Json(version) | HttpForm::Protobuf(version), 200..=206) => answered(version, uid, body),
+        (HttpForm::Json(version) | HttpForm::Protobuf(version), 200..=206) => answered(hook_type, version, uid, body),
         _ => Err(no_answer(status, &body)),
     }
 }
 
 /// An AdmissionReview, in whichever of the three ways it is written.
-fn answered(version: ReviewVersion, uid: &str, body: Bytes) -> Result<Answer, CallFailure> {
+fn answered(hook_type: HookType, version: ReviewVersion, uid: &str, body: Bytes) -> Result<Answer, CallFailure> {
     let mut reading = if body.starts_with(MAGIC) { enveloped(body)? } else { text(&body)? };
     if !is_of_type(&reading.declared, version)? {
         return Err(other_type(version, &reading.declared));
     }
     reading.request.map_err(|error| CallFailure::Undecodable(error.to_string()))?;
-    let answer = answer::judged(version, uid, reading.response.take())?;
+    let answer = answer::judged(hook_type, version, uid, reading.response.take())?;
     let TypeMeta { api_version, kind } = &reading.stated;
     if version == ReviewVersion::V1 && (api_version != version.api_version() || kind != KIND) {
         return Err(other_type(version, &reading.stated));

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use serde_json::{Map, Value, json};
 
 use super::{
+    answer::JSON_PATCH,
     envelope, flat_key,
     inbound::FRAME_HEAD,
     json_view::KIND,
@@ -42,6 +44,10 @@ pub fn json(version: ReviewVersion, uid: &str, verdict: &Verdict) -> Bytes {
     if !verdict.warnings.is_empty() {
         response.insert("warnings".into(), verdict.warnings.clone().into());
     }
+    if let Some(patch) = &verdict.patch {
+        response.insert("patchType".into(), JSON_PATCH.into());
+        response.insert("patch".into(), STANDARD.encode(patch).into());
+    }
     let annotations = flat(verdict);
     if !annotations.is_empty() {
         response.insert("auditAnnotations".into(), json!(annotations));
@@ -56,8 +62,8 @@ fn review(uid: &str, verdict: &Verdict, audit_annotations: BTreeMap<String, Stri
             uid: Some(uid.to_owned()),
             allowed: Some(verdict.allowed()),
             status: verdict.refusal.as_ref().map(status),
-            patch: None,
-            patch_type: None,
+            patch: verdict.patch.clone(),
+            patch_type: verdict.patch.as_ref().map(|_| JSON_PATCH.to_owned()),
             audit_annotations,
             warnings: verdict.warnings.clone(),
         }),

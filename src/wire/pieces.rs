@@ -12,6 +12,8 @@ pub(super) struct Pieces {
     done: Vec<Bytes>,
     /// Written since the last shared slice.
     small: Vec<u8>,
+    /// Bytes in `done`.
+    len: usize,
 }
 
 impl Pieces {
@@ -23,9 +25,18 @@ impl Pieces {
     /// Writes part of another rope, without copying it.
     pub(super) fn share(&mut self, rope: &Rope, range: Range<usize>) {
         if !self.small.is_empty() {
+            self.len += self.small.len();
             self.done.push(std::mem::take(&mut self.small).into());
         }
-        self.done.extend(rope.shared(range));
+        for part in rope.shared(range) {
+            self.len += part.len();
+            self.done.push(part);
+        }
+    }
+
+    /// How many bytes are written.
+    pub(super) fn len(&self) -> usize {
+        self.len + self.small.len()
     }
 
     /// Writes a JSON string, quotes included.

@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bytes::Bytes;
 use gatepost::{
     admit::decide,
-    model::{Hook, SideEffects, Verdict},
+    model::{Hook, Rope, SideEffects, Verdict},
+    patch::{Document, Limits, Patch},
     wire::pb::k8s::io::{api::admission::v1::AdmissionRequest, api::authentication::v1::UserInfo},
 };
 use serde::Deserialize;
@@ -15,7 +17,7 @@ use super::{
     backend::{Backend, Played},
     reviews::{self, Three, text},
     run::{Outcome, Understood, decoded, equal},
-    webhooks::{Instead, gate, validating},
+    webhooks::{Instead, gate, mutating, validating},
 };
 use crate::support::gate::caller;
 
@@ -92,8 +94,7 @@ struct Entry {
     side_effects: Option<Effects>,
     admission_review_versions: Vec<String>,
     /// Of mutating hooks.
-    #[serde(rename = "reinvocation_policy")]
-    _reinvocation_policy: Option<String>,
+    reinvocation_policy: Option<String>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -165,8 +166,7 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
         }
     }
     match case.phase {
-        Phase::Validating => Ok(Box::new(|| on_runtime(judge(shared, case)))),
-        Phase::Mutating => Ok(Box::new(|| Err("mutating hooks are not asked".into()))),
+        Phase::Validating | Phase::Mutating => Ok(Box::new(|| on_runtime(judge(shared, case)))),
     }
 }
 
@@ -174,25 +174,31 @@ async fn judge(shared: Shared, case: Case) -> Outcome {
     let (mut webhooks, mut instead, mut played) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in case.hooks.iter().enumerate() {
         let backend = Played::start(&shared.backends[&entry.backend], &entry.admission_review_versions).await?;
-        webhooks.push(webhook(index, entry, &shared.rules[&entry.rules]));
+        webhooks.push(webhook(index, entry, &shared.rules[&entry.rules], &case.phase));
         let entry = entry.clone();
         instead.push(Instead { endpoint: backend.endpoint(), change: Box::new(move |hook| as_said(&entry, hook)) });
         played.push(backend);
     }
     let Request { namespace, namespace_labels, .. } = &shared.request;
     let known = Namespaces::from([(namespace.clone(), namespace_labels.clone())]);
-    let snapshot = validating(&shared.configuration_name, json!(webhooks), namespaces(&known).collect())?;
+    let compiled = match case.phase {
+        Phase::Validating => validating,
+        Phase::Mutating => mutating,
+    };
+    let snapshot = compiled(&shared.configuration_name, json!(webhooks), namespaces(&known).collect())?;
     let gate = gate(snapshot, instead);
-    let review = reviews::review(request(&shared.request, &case))?;
+    let asked = request(&shared.request, &case);
+    let object = asked.object.as_ref().and_then(|object| object.raw.clone()).unwrap_or_default();
+    let review = reviews::review(asked)?;
     let verdict = decide(&gate, &review, &caller(LONG)).await;
-    judge_verdict(&verdict, &case)?;
+    judge_verdict(&verdict, &case, object)?;
     match &case.expect.rejection_metric {
         Some(rejection) => judge_metric(&gate.metrics.render().map_err(|error| error.to_string())?, rejection),
         None => Ok(()),
     }
 }
 
-fn judge_verdict(verdict: &Verdict, case: &Case) -> Outcome {
+fn judge_verdict(verdict: &Verdict, case: &Case, object: Bytes) -> Outcome {
     let expect = &case.expect;
     equal("allowed", verdict.allowed(), expect.allowed)?;
     equal("code", verdict.refusal.as_ref().map(|refusal| refusal.code), expect.code)?;
@@ -200,10 +206,29 @@ fn judge_verdict(verdict: &Verdict, case: &Case) -> Outcome {
     if expect.error_contains.as_ref().is_some_and(|part| !message.contains(part.as_str())) {
         return Err(format!("message: ours {message:?}, upstream {:?}", expect.error_contains));
     }
-    let theirs = verdict.audit_annotations.iter().filter(|(key, _)| key != gatepost::model::verdict::REVISION);
-    equal("annotations", theirs.cloned().collect(), expect.annotations.clone())?;
-    if expect.labels_after.is_some() || expect.marked_for_reinvocation.is_some() {
-        return Err("not understood: what a validating hook makes of the object".into());
+    // The table is of one round; here the hooks that are marked are asked again at once.
+    let (again, once): (Vec<_>, Vec<_>) = verdict
+        .audit_annotations
+        .iter()
+        .filter(|(key, _)| key != gatepost::model::verdict::REVISION)
+        .partition(|(key, _)| key.contains("/round_1_index_"));
+    // Patches are written as the hook wrote them.
+    let plain = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| json!(text));
+    let ours: BTreeMap<_, Value> = once.into_iter().map(|(key, text)| (key.clone(), plain(text))).collect();
+    let wanted = expect.annotations.iter().map(|(key, text)| (key.clone(), plain(text))).collect();
+    equal("annotations", ours, wanted)?;
+    if let Some(labels) = &expect.labels_after {
+        let object = Rope::new([object]);
+        let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).map_err(|e| e.to_string())?;
+        let patched = Document::new(object).and_then(|object| object.patched(&patch, Limits::default()));
+        let rope = patched.map_err(|error| error.to_string())?.rope().clone();
+        let object: Value = serde_json::from_slice(&rope.copy_of(0..rope.len())).map_err(|error| error.to_string())?;
+        equal("labels", &object["metadata"]["labels"], &json!(labels))?;
+    }
+    for (backend, marked) in expect.marked_for_reinvocation.iter().flatten() {
+        let place = case.hooks.iter().position(|entry| entry.backend == *backend).ok_or("not understood: backend")?;
+        let key = format!("mutation.webhook.admission.k8s.io/round_1_index_{place}");
+        equal("asked again", again.iter().any(|(name, _)| **name == key), *marked)?;
     }
     Ok(())
 }
@@ -219,7 +244,7 @@ fn judge_metric(metrics: &str, rejection: &Rejection) -> Outcome {
 }
 
 /// The entry as a configuration can say it; [`as_said`] puts right what none can.
-fn webhook(index: usize, entry: &Entry, rules: &[Value]) -> Value {
+fn webhook(index: usize, entry: &Entry, rules: &[Value], phase: &Phase) -> Value {
     // A rule with an empty list sees nothing, and no configuration can hold one.
     let rules: Vec<&Value> = rules.iter().filter(|rule| !sees_nothing(rule)).collect();
     let client_config = match entry.client_config {
@@ -228,7 +253,7 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value]) -> Value {
             json!({"service": {"namespace": "default", "name": "webhook-test", "path": "/hook"}})
         }
     };
-    json!({
+    let mut webhook = json!({
         "name": format!("hook-{index}.vectors.example"),
         "clientConfig": client_config,
         "rules": rules,
@@ -238,7 +263,11 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value]) -> Value {
         "objectSelector": entry.object_selector,
         "sideEffects": "None",
         "admissionReviewVersions": entry.admission_review_versions,
-    })
+    });
+    if matches!(phase, Phase::Mutating) {
+        webhook["reinvocationPolicy"] = json!(entry.reinvocation_policy);
+    }
+    webhook
 }
 
 /// Names that are no names, paths in capitals, and side effects of every class: in upstream's tests nothing checks them.

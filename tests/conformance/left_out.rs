@@ -5,9 +5,8 @@
 
 use serde_json::Value;
 
-use Extent::{NotOurs, Part, Pending};
+use Extent::{NotOurs, Pending};
 
-const MUTATION: &str = "mutation waits for its issue";
 const STRINGS: &str =
     "selectors in one string are for kubectl and list calls; a webhook configuration has none, nor have we";
 const GT_LT: &str = "Gt and Lt exist in selector strings only, and the LabelSelector of the API refuses them, as we do";
@@ -18,28 +17,22 @@ const PANIC: &str =
 const UNKNOWN_KIND: &str = "the caller converts the object, so the caller fails where it knows no kind";
 
 /// What is left out, in the order of the files; the first entry that means a case counts.
-pub(crate) static LEFT_OUT: [LeftOut; 12] = [
-    LeftOut { file: "dispatch.json", extent: Pending, means: mutating_phase, why: MUTATION },
+pub(crate) static LEFT_OUT: [LeftOut; 7] = [
     LeftOut { file: "dispatch.json", extent: NotOurs, means: panics, why: PANIC },
     LeftOut { file: "label_selector_convert.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
     LeftOut { file: "label_selector_convert.json", extent: NotOurs, means: null_selector, why: NULL_SELECTOR },
     LeftOut { file: "label_selector_match.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
     LeftOut { file: "label_selector_match.json", extent: NotOurs, means: null_selector, why: GT_LT },
     LeftOut { file: "label_selector_parse.json", extent: NotOurs, means: every, why: STRINGS },
-    LeftOut { file: "reinvocation.json", extent: Pending, means: every, why: MUTATION },
     LeftOut { file: "should_call.json", extent: NotOurs, means: unknown_kind, why: UNKNOWN_KIND },
-    LeftOut { file: "timeouts.json", extent: Pending, means: only_mutating_hooks, why: MUTATION },
-    LeftOut { file: "timeouts.json", extent: Part, means: mutating_hooks, why: MUTATION },
-    LeftOut { file: "verify_response.json", extent: Pending, means: mutating, why: MUTATION },
 ];
 
 /// How much of a case is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All of it, until the feature is there.
+    #[expect(dead_code, reason = "no case waits at the moment; new files may bring some")]
     Pending,
-    /// A part, until the feature is there; the rest is run and judged.
-    Part,
     /// All of it: a known difference, or nothing that Gatepost has.
     NotOurs,
 }
@@ -48,7 +41,6 @@ impl Extent {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Pending => "pending",
-            Part => "pending in part",
             NotOurs => "known difference",
         }
     }
@@ -66,32 +58,12 @@ fn every(_: &Value) -> bool {
     true
 }
 
-fn mutating_phase(case: &Value) -> bool {
-    case["phase"] == "mutating"
-}
-
 fn panics(case: &Value) -> bool {
     case["client_panics"] == true
 }
 
 fn unknown_kind(case: &Value) -> bool {
     case["expect_error_contains"] == "unknown kind"
-}
-
-/// Also where the request's time ends before a validating hook is asked.
-fn only_mutating_hooks(case: &Value) -> bool {
-    let validating = case["validating"].as_array().into_iter().flatten();
-    let mut paths = validating.map(|hook| &hook[0]);
-    let told = case["expect_timeout_param"].as_array();
-    !paths.any(|path| told.is_some_and(|told| told.iter().any(|told| told[0] == *path)))
-}
-
-fn mutating_hooks(case: &Value) -> bool {
-    case["mutating"].as_array().is_some_and(|hooks| !hooks.is_empty())
-}
-
-fn mutating(case: &Value) -> bool {
-    case["mutating"] == true
 }
 
 fn gt_or_lt(case: &Value) -> bool {

@@ -16,6 +16,7 @@ mod label_selector_match;
 mod match_condition_outcome;
 mod namespace_matcher;
 mod object_matcher;
+mod reinvocation;
 mod reviews;
 mod rules;
 mod should_call;
@@ -38,7 +39,7 @@ pub(crate) const TABLES: [Table; 15] = [
     Table { file: "match_condition_outcome.json", case: Some(match_condition_outcome::case) },
     Table { file: "namespace_matcher.json", case: Some(namespace_matcher::case) },
     Table { file: "object_matcher.json", case: Some(object_matcher::case) },
-    Table { file: "reinvocation.json", case: None },
+    Table { file: "reinvocation.json", case: Some(reinvocation::case) },
     Table { file: "rules.json", case: Some(rules::case) },
     Table { file: "should_call.json", case: Some(should_call::case) },
     Table { file: "statuserror.json", case: Some(statuserror::case) },

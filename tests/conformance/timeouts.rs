@@ -1,7 +1,6 @@
 //! `timeouts.json`: how much time a hook is told it has.
 //!
-//! The validating phase begins with what the mutating hooks have left of the request's time; they wait for their issue,
-//! so their delays are taken off here.
+//! The mutating hooks really take their time, a second each: what they leave of the request's is what is looked at.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     asking::{everything, on_runtime},
+    documents::snapshot,
     reviews::{self, text},
     run::{Nothing, Outcome, Understood, decoded, equal},
-    webhooks::{Instead, gate, validating},
+    webhooks::{Instead, configuration, gate},
 };
 use crate::support::{
     gate::caller,
@@ -50,39 +50,50 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     if let Some((path, _)) = case.expect_timeout_param.iter().find(|(path, _)| !known(path)) {
         return Err(format!("not understood: no hook has the path {path}"));
     }
-    let delays: Duration = case.mutating.iter().map(Entry::delay).sum::<Result<_, _>>()?;
-    case.validating.iter().try_for_each(|entry| entry.delay().map(drop))?;
-    let left = Duration::from_secs(case.request_timeout_s).saturating_sub(delays);
-    Ok(Box::new(move || on_runtime(judge(case, left))))
+    case.mutating.iter().chain(&case.validating).try_for_each(|entry| entry.delay().map(drop))?;
+    Ok(Box::new(move || on_runtime(judge(case))))
 }
 
-async fn judge(case: Case, left: Duration) -> Outcome {
-    let (mut webhooks, mut hooks, mut instead) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, entry) in case.validating.iter().enumerate() {
-        let Entry(path, seconds, policy) = entry;
-        // All are asked at once, so only a delay that is too long makes a difference.
-        let in_time = entry.delay()? < left.min(Duration::from_secs(*seconds));
-        let hook = HttpHook::plain(if in_time { HttpScript::Allow } else { HttpScript::Hang }).await;
-        webhooks.push(json!({
-            "name": format!("hook-{index}.vectors.example"),
-            "clientConfig": {"url": format!("https://127.0.0.1{path}")},
-            "rules": everything(),
-            "failurePolicy": policy,
-            "timeoutSeconds": seconds,
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }));
-        instead.push(Instead { endpoint: hook.endpoint(), change: Box::new(|_| {}) });
-        hooks.push(hook);
+async fn judge(case: Case) -> Outcome {
+    let request = Duration::from_secs(case.request_timeout_s);
+    let (mut documents, mut hooks, mut instead) = (Vec::new(), Vec::new(), Vec::new());
+    for (kind, entries) in [("Mutating", &case.mutating), ("Validating", &case.validating)] {
+        let mut webhooks = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let Entry(path, seconds, policy) = entry;
+            let delay = entry.delay()?;
+            let script = match delay {
+                Duration::ZERO => HttpScript::Allow,
+                // Nothing comes after validating hooks, so that only a delay that is too long makes a difference.
+                _ if kind == "Validating" && delay < request.min(Duration::from_secs(*seconds)) => HttpScript::Allow,
+                _ if delay >= request.min(Duration::from_secs(*seconds)) => HttpScript::Hang,
+                _ => HttpScript::Slow(delay),
+            };
+            let hook = HttpHook::plain(script).await;
+            webhooks.push(json!({
+                "name": format!("hook-{index}.vectors.example"),
+                "clientConfig": {"url": format!("https://127.0.0.1{path}")},
+                "rules": everything(),
+                "failurePolicy": policy,
+                "timeoutSeconds": seconds,
+                // Each mutating hook in its own turn, as upstream asks them.
+                "sideEffects": "NoneOnDryRun",
+                "admissionReviewVersions": ["v1"],
+            }));
+            instead.push(Instead { endpoint: hook.endpoint(), change: Box::new(|_| {}) });
+            hooks.push(hook);
+        }
+        let name = kind.to_lowercase();
+        documents.push(configuration(&format!("{kind}WebhookConfiguration"), &name, json!(webhooks)));
     }
-    let gate = gate(validating("vectors", json!(webhooks), Vec::new())?, instead);
+    let gate = gate(snapshot(&documents)?, instead);
     let review = reviews::review(AdmissionRequest {
         resource: reviews::resource(&["".into(), "v1".into(), "pods".into()]),
         namespace: text("ns"),
         operation: text("CREATE"),
         ..Default::default()
     })?;
-    let verdict = decide(&gate, &review, &caller(left)).await;
+    let verdict = decide(&gate, &review, &caller(request)).await;
     equal("error", !verdict.allowed(), case.expect_error)?;
     let told: BTreeMap<String, String> = hooks
         .iter()
@@ -90,8 +101,7 @@ async fn judge(case: Case, left: Duration) -> Outcome {
         .map(|seen| seen.path.split_once('?').map(|(path, query)| (path.into(), query.into())))
         .collect::<Option<_>>()
         .ok_or("a hook was told no time")?;
-    let is_validating = |path: &String| case.validating.iter().any(|entry| entry.0 == *path);
-    let expected = case.expect_timeout_param.iter().filter(|(path, _)| is_validating(path));
+    let expected = case.expect_timeout_param.iter();
     let expected = expected.map(|(path, seconds)| (path.clone(), format!("timeout={seconds}s"))).collect();
     equal("told", told, expected)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use gatepost::{
-    model::{Answer, HttpForm, ReviewVersion},
+    model::{Answer, HookType, HttpForm, ReviewVersion},
     wire::http_answer::decode,
 };
 use serde::Deserialize;
@@ -18,8 +18,7 @@ struct Case {
     #[serde(rename = "id")]
     _id: String,
     review_version: String,
-    #[serde(rename = "mutating")]
-    _mutating: bool,
+    mutating: bool,
     request_uid: String,
     /// The hook's whole answer.
     review: Value,
@@ -31,7 +30,6 @@ struct Case {
 #[serde(deny_unknown_fields)]
 struct Expect {
     allowed: bool,
-    /// Both are of mutating hooks; of a validating one they are empty.
     patch: Option<String>,
     patch_type: String,
     audit_annotations: Option<BTreeMap<String, String>>,
@@ -79,7 +77,9 @@ pub(crate) fn encode_patch(response: &mut Value) -> Outcome {
 }
 
 fn judge(version: ReviewVersion, case: &Case) -> Outcome {
-    let decode = |review: &Value| decode(HttpForm::Json(version), &case.request_uid, 200, review.to_string().into());
+    let hook_type = if case.mutating { HookType::Mutating } else { HookType::Validating };
+    let decode =
+        |review: &Value| decode(hook_type, HttpForm::Json(version), &case.request_uid, 200, review.to_string().into());
     let mut review = case.review.clone();
     if version == ReviewVersion::V1beta1 && declares_another_type(&review) {
         // The table begins behind upstream's decoder, which takes no other type than the one asked for. So do we, in
@@ -104,9 +104,10 @@ fn declares_another_type(review: &Value) -> bool {
 }
 
 fn good(answer: Answer, expect: &Expect) -> Outcome {
-    if expect.patch.is_some() || !expect.patch_type.is_empty() {
-        return Err("not understood: the patch of a validating hook".into());
-    }
+    let patch = answer.patch.as_ref().map(|patch| String::from_utf8_lossy(&patch.text).into_owned());
+    equal("patch", &patch, &expect.patch)?;
+    let patch_type = answer.patch.as_ref().map_or("", |patch| patch.other_type.as_deref().unwrap_or("JSONPatch"));
+    equal("patch type", patch_type, &*expect.patch_type)?;
     equal("allowed", answer.denial.is_none(), expect.allowed)?;
     let annotations = answer.audit_annotations.into_iter().collect();
     equal("annotations", &annotations, expect.audit_annotations.as_ref().unwrap_or(&BTreeMap::new()))?;

@@ -24,8 +24,17 @@ pub(crate) fn configuration(kind: &str, name: &str, webhooks: Value) -> Value {
 
 /// The validating webhooks, compiled, with these documents beside them.
 pub(crate) fn validating(name: &str, webhooks: Value, beside: Vec<Value>) -> Result<Snapshot, String> {
+    compiled("ValidatingWebhookConfiguration", name, webhooks, beside)
+}
+
+/// The mutating ones.
+pub(crate) fn mutating(name: &str, webhooks: Value, beside: Vec<Value>) -> Result<Snapshot, String> {
+    compiled("MutatingWebhookConfiguration", name, webhooks, beside)
+}
+
+fn compiled(kind: &str, name: &str, webhooks: Value, beside: Vec<Value>) -> Result<Snapshot, String> {
     let mut documents = beside;
-    documents.push(configuration("ValidatingWebhookConfiguration", name, webhooks));
+    documents.push(configuration(kind, name, webhooks));
     snapshot(&documents)
 }
 

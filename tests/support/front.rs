@@ -86,6 +86,7 @@ fn gate() -> Arc<Gate> {
         metrics: Arc::new(Metrics::new(1)),
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
+        patch_annotations: false,
         namespaces: None,
         discovery: None,
     })

@@ -284,6 +284,7 @@ fn answers() -> Files {
     };
     let verdict = Verdict {
         refusal: Some(refusal),
+        patch: None,
         warnings: vec!["a warning".into(), "é".into()],
         audit_annotations: vec![("h.example.com/key".into(), "value".into())],
     };

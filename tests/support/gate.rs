@@ -66,7 +66,15 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         hooks,
     }));
     current.stamp(Instant::now());
-    Arc::new(Gate { current, metrics, audit: Arc::new(Audit::off()), reasons, namespaces: None, discovery: None })
+    Arc::new(Gate {
+        current,
+        metrics,
+        audit: Arc::new(Audit::off()),
+        reasons,
+        patch_annotations: true,
+        namespaces: None,
+        discovery: None,
+    })
 }
 
 /// The audit annotation that names the revision of [`gate`].

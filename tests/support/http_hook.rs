@@ -18,6 +18,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -63,6 +64,8 @@ pub enum HttpScript {
     Warn(&'static str),
     /// Says this: the `response` of the review as JSON; `uid` is filled in where it is missing.
     Respond(Value),
+    /// Says what this makes of the review's `request`: the `response`.
+    Judge(Judge),
     /// Answers with this HTTP status and `Retry-After`, and no body.
     Status(u16, Option<&'static str>),
     /// Answers with this status, headers and body, which announces its length.
@@ -73,12 +76,30 @@ pub enum HttpScript {
     Garbage,
     /// Says yes once [`HttpHook::release`] lets it go.
     Held,
+    /// Takes this long, then says yes.
+    Slow(Duration),
     /// Never answers.
     Hang,
     /// Gives the call up without an answer: hangs up (HTTP/1.1) or resets the stream (HTTP/2).
     GiveUp,
     /// Says yes and wants no more calls on this connection (HTTP/1.1 only).
     AllowAndClose,
+}
+
+/// A hook's own mind.
+#[derive(Clone)]
+pub struct Judge(Arc<dyn Fn(&Value) -> Value + Send + Sync>);
+
+impl Judge {
+    pub fn new(judge: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        Self(Arc::new(judge))
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judge")
+    }
 }
 
 /// What the hook saw of one call.
@@ -311,6 +332,7 @@ impl Served {
             HttpScript::Deny(message) => review(&asked, json!({"allowed": false, "status": {"message": message}})),
             HttpScript::Warn(warning) => review(&asked, json!({"allowed": true, "warnings": [warning]})),
             HttpScript::Respond(response) => review(&asked, response),
+            HttpScript::Judge(Judge(judge)) => review(&asked, judge(&asked["request"])),
             HttpScript::Status(status, retry_after) => {
                 let headers = retry_after.map(|value| ("retry-after", value.to_owned())).into_iter().collect();
                 said(status, headers, Bytes::new(), true)
@@ -320,6 +342,10 @@ impl Served {
             HttpScript::Garbage => said(200, Vec::new(), Bytes::from_static(b"<html>It works!</html>"), true),
             HttpScript::Held => {
                 self.shared.release.acquire().await.map_err(io::Error::other)?.forget();
+                review(&asked, json!({"allowed": true}))
+            }
+            HttpScript::Slow(delay) => {
+                tokio::time::sleep(delay).await;
                 review(&asked, json!({"allowed": true}))
             }
             HttpScript::Hang => std::future::pending().await,

@@ -28,6 +28,8 @@ use tokio::{
 pub enum Script {
     /// Says yes.
     Allow,
+    /// Says yes to this path, and knows no other.
+    Only(&'static str),
     /// Says this.
     Respond(AdmissionResponse),
     /// Says no with this message.
@@ -209,6 +211,7 @@ impl Served {
             .unwrap_or_default();
         let path = parts.uri.path().to_owned();
         let health = path == "/grpc.health.v1.Health/Check";
+        let asked = path.clone();
         self.seen.lock().expect("lock").push(Seen { path, headers: parts.headers, body });
         self.asked.notify_one();
         let script = self.script.borrow().clone();
@@ -218,6 +221,8 @@ impl Served {
             // A stranger to the health service, so that probes fall back to a review.
             _ if health => end(&mut respond, None, 12, "no health service here"),
             Script::Allow => end(&mut respond, Some(said(yes)), 0, ""),
+            Script::Only(path) if asked == path => end(&mut respond, Some(said(yes)), 0, ""),
+            Script::Only(_) => end(&mut respond, None, 12, "no such method here"),
             Script::Slow(time) => {
                 tokio::time::sleep(time).await;
                 end(&mut respond, Some(said(yes)), 0, "");

@@ -27,28 +27,33 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     next(&format!(
         "see that every hook answers, on each machine that Gatepost will run on: gatepost check --connect {folder}"
     ));
-    let selecting: Vec<_> = of(objects, Phase::Validating).flat_map(Object::namespace_selectors).collect();
+    let selecting: Vec<_> = objects.iter().flat_map(Object::namespace_selectors).collect();
     let from = if selecting.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
     next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
     next("register Gatepost with the apiserver: gatepost register --help");
     next("see in /metrics that reviews arrive; until the next step every hook is asked twice");
-    let names: Vec<_> = of(objects, Phase::Validating).map(|object| object.name.as_str()).collect();
-    if !names.is_empty() {
-        let originals = names.join(" ");
-        next(&format!(
-            "delete the originals of what is served, and nothing else: kubectl delete {} {originals}",
-            Phase::Validating.resource()
-        ));
+    for phase in [Phase::Mutating, Phase::Validating] {
+        let names: Vec<_> = of(objects, phase).map(|object| object.name.as_str()).collect();
+        if !names.is_empty() {
+            let (kind, originals) = (phase.resource(), names.join(" "));
+            next(&format!(
+                "delete the originals of what is served, and nothing else: kubectl delete {kind} {originals}"
+            ));
+        }
     }
     let mut notes = Vec::new();
-    notes.push(
-        "MutatingWebhookConfigurations stay in the cluster: Gatepost does not serve mutating hooks yet".to_owned(),
-    );
-    let kept: Vec<_> = of(kept, Phase::Validating).map(|object| object.name.as_str()).collect();
+    if of(objects, Phase::Mutating).next().is_some() {
+        notes.push(
+            "mutating hooks are registered apart (gatepost register --kind mutating), and count in the order of their \
+             configurations' names; between two of them the apiserver sets no defaults (docs/beside-an-apiserver.md)"
+                .to_owned(),
+        );
+    }
+    let kept: Vec<_> = kept.iter().map(|object| object.name.as_str()).collect();
     if !kept.is_empty() {
         notes.push(format!("{} stay in the cluster, too: Gatepost cannot serve them (above)", kept.join(", ")));
     }
-    if !names.is_empty() {
+    if !objects.is_empty() {
         notes.push(
             "hooks with side effects of their own (quotas, ledgers) should not be registered twice: in a quiet hour, \
              delete their originals first, and register Gatepost right after"
@@ -108,19 +113,21 @@ mod tests {
     }
 
     #[test]
-    fn the_originals_are_deleted_last_and_mutating_ones_never() {
+    fn the_originals_are_deleted_last_and_mutating_ones_first() {
         let objects = [object(Phase::Validating, json!([])), object(Phase::Mutating, json!([]))];
         let told = advice(Path::new("f"), &objects, &[], true);
         assert!(told.contains("1. see that every hook answers") && told.contains("check --connect f\n"), "{told}");
         assert!(
-            told.contains("5. delete the originals of what is served, and nothing else: kubectl delete val"),
+            told.contains("5. delete the originals of what is served, and nothing else: kubectl delete mutating")
+                && told.contains("6. delete the originals of what is served, and nothing else: kubectl delete val"),
             "{told}"
         );
-        assert!(!told.contains("kubectl delete mutating") && !told.contains("hosts file"), "{told}");
+        assert!(told.contains("--kind mutating") && !told.contains("hosts file"), "{told}");
         assert!(told.contains("serve --config f --tls-cert FILE --tls-key FILE\n"), "{told}");
         assert!(told.contains("should not be registered twice") && !told.contains("--namespaces-from"), "{told}");
         assert!(advice(Path::new("f"), &objects, &[], false).contains("1. solve the problems"));
-        assert!(!advice(Path::new("f"), &objects[1..], &[], true).contains("kubectl delete"));
+        let validating = advice(Path::new("f"), &objects[..1], &[], true);
+        assert!(!validating.contains("mutating") && validating.contains("kubectl delete val"), "{validating}");
         assert!(advice(Path::new("f"), &[], &objects, true).contains("nothing to move"));
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
-use super::object::{Object, Phase};
+use super::object::Object;
 use crate::{
     rotate::{OnHazard, candidate},
     snapshot::SourceFile,
@@ -27,9 +27,6 @@ impl Fate {
     /// # Errors
     /// It cannot be written as YAML.
     pub(super) fn of(object: &Object) -> Result<Self, String> {
-        if object.phase == Phase::Mutating {
-            return Ok(Self::NotServed(vec!["mutating hooks are not served yet".to_owned()]));
-        }
         let file = SourceFile { name: object.file(), bytes: object.text()?.into() };
         let judged = candidate(&Contents::new(vec![file], BTreeMap::new()), OnHazard::Off);
         Ok(match judged {
@@ -82,6 +79,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cli::import::object::Phase;
 
     fn object(phase: Phase, name: &str, webhook: Value) -> Object {
         let value = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": phase.kind(),
@@ -102,12 +100,14 @@ mod tests {
         conditional["matchConditions"] =
             json!([{"name": "c", "expression": "authorizer.path('/x').check('get').allowed()"}]);
         let bad = object(Phase::Validating, "bad", conditional);
-        let mutating = object(Phase::Mutating, "m", webhook());
+        let mut again = webhook();
+        again["reinvocationPolicy"] = json!("IfNeeded");
+        let mutating = object(Phase::Mutating, "m", again);
         assert_eq!(Fate::of(&good), Ok(Fate::Served));
         let [bad_fate, mutating_fate] = [&bad, &mutating].map(|object| Fate::of(object).unwrap());
         assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
         assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
-        assert_eq!(mutating_fate.path(&mutating), PathBuf::from("not-served/mutating-m.yaml"));
+        assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
         let told = told(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
         assert!(told.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{told}");
         assert!(told.contains("authorizer is not available here") && !told.contains("good"), "{told}");

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     cli::yaml::yaml,
-    kube::{MANAGED_BY, OUR_WEBHOOKS},
+    kube::{MANAGED_BY, our_webhooks},
+    model::{HookType, Reinvocation},
     snapshot::hazards::written_selector,
 };
 
@@ -50,6 +51,10 @@ impl OurFailure {
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) form: Form,
+    /// Of which hooks.
+    pub(super) hook_type: HookType,
+    /// Is any of them asked once more where something changes the object after it?
+    pub(super) reinvocation: Reinvocation,
     pub(super) name: String,
     pub(super) url: String,
     pub(super) ca_bundle: Option<String>,
@@ -84,22 +89,33 @@ impl Registration {
         let webhooks: Vec<_> = self.plan.entries.iter().zip(1..).map(|(entry, n)| self.webhook(entry, n)).collect();
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
+            "kind": self.kind(),
             "metadata": {"name": format!("{}{suffix}", self.name), "labels": {MANAGED_BY.0: MANAGED_BY.1}},
             "webhooks": webhooks,
         })
     }
 
+    const fn kind(&self) -> &'static str {
+        match self.hook_type {
+            HookType::Validating => "ValidatingWebhookConfiguration",
+            HookType::Mutating => "MutatingWebhookConfiguration",
+        }
+    }
+
     fn webhook(&self, entry: &Entry, number: usize) -> Value {
         let number = if number == 1 { String::new() } else { format!("-{number}") };
         // Each entry asks about one version: hooks that want another are asked by another entry.
-        let url = if self.plan.one_version { format!("{}{ONE_VERSION}", self.url) } else { self.url.clone() };
+        let path = match self.hook_type {
+            HookType::Validating => "/validate",
+            HookType::Mutating => "/mutate",
+        };
+        let url = format!("{}{path}{}", self.url, if self.plan.one_version { ONE_VERSION } else { "" });
         let mut client_config = json!({"url": url});
         if let Some(bundle) = &self.ca_bundle {
             client_config["caBundle"] = json!(bundle);
         }
         let mut webhook = json!({
-            "name": format!("{}{number}{OUR_WEBHOOKS}", self.name),
+            "name": format!("{}{number}{}", self.name, our_webhooks(self.hook_type)),
             "clientConfig": client_config,
             "rules": rules(&entry.atoms),
             "matchPolicy": "Equivalent",
@@ -108,6 +124,9 @@ impl Registration {
             "timeoutSeconds": self.timeout_seconds,
             "failurePolicy": self.policy(entry).as_str(),
         });
+        if self.hook_type == HookType::Mutating {
+            webhook["reinvocationPolicy"] = json!(self.reinvocation.as_str());
+        }
         for (key, selector) in [("namespaceSelector", &entry.namespaces), ("objectSelector", &entry.objects)] {
             if !selector.is_empty() {
                 webhook[key] = written_selector(&selector.0);
@@ -129,11 +148,23 @@ impl Registration {
     pub(super) fn text(&self) -> Result<String, String> {
         let mut told: Vec<String> = Vec::new();
         let mut say = |text: &str| told.extend(text.lines().map(|line| format!("# {line}").trim_end().to_owned()));
-        say(match self.form {
+        let in_force = match self.form {
             Form::Static => IN_FORCE_STATIC,
             Form::Api => IN_FORCE_API,
+        };
+        say(&match self.hook_type {
+            HookType::Validating => in_force.to_owned(),
+            HookType::Mutating => in_force
+                .replace("ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
+                .replace("admission/validating", "admission/mutating")
+                .replace("validatingwebhook", "mutatingwebhook"),
         });
-        say(&format!("\n{WHY}"));
+        say(&format!("\n{SIDE_EFFECTS}"));
+        say(match (self.hook_type, self.reinvocation) {
+            (HookType::Validating, _) => TIMEOUT,
+            (HookType::Mutating, Reinvocation::Never) => MUTATION_NEVER,
+            (HookType::Mutating, Reinvocation::IfNeeded) => MUTATION_IF_NEEDED,
+        });
         let policies: Vec<_> = self.plan.entries.iter().map(|entry| self.policy(entry)).collect();
         say(match policies.split_first() {
             Some((first, others)) if others.iter().any(|other| other != first) => BOTH,
@@ -154,7 +185,10 @@ impl Registration {
             say(VERSIONS);
         }
         if self.plan.entries.iter().any(|entry| !entry.left.is_empty()) {
-            say(CONDITIONS);
+            say(match self.hook_type {
+                HookType::Validating => CONDITIONS,
+                HookType::Mutating => MUTATING_CONDITIONS,
+            });
         }
         if !self.plan.twice.is_empty() {
             let names: Vec<_> = self.plan.twice.iter().map(|name| &**name).collect();
@@ -193,8 +227,22 @@ const IN_FORCE_API: &str = "\
 Gatepost as an object in the cluster: kubectl apply -f FILE. Every apiserver of the cluster then asks at this URL.
 To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
 
-const WHY: &str = "\
-sideEffects: NoneOnDryRun, because hooks that may have side effects are not asked on a dry run.
+const SIDE_EFFECTS: &str =
+    "sideEffects: NoneOnDryRun, because hooks that may have side effects are not asked on a dry run.";
+
+const MUTATION_NEVER: &str = "\
+reinvocationPolicy: Never, as that of every hook. Gatepost asks the hooks in the order of its configuration, each
+  about what those before it have made of the object, and answers with one patch.
+timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
+
+const MUTATION_IF_NEEDED: &str = "\
+reinvocationPolicy: IfNeeded, as that of a hook. Gatepost asks the hooks in the order of its configuration, each
+  about what those before it have made of the object, asks some of them once more where a later one changes it, and
+  answers with one patch. Where something behind Gatepost changes the object, the apiserver asks again, and Gatepost
+  then asks every hook, those with Never too: nothing in such a review says that it is the second.
+timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
+
+const TIMEOUT: &str = "\
 timeoutSeconds: how long all hooks together may take; they are asked at once, each within its own timeout. 30 is the
   most an apiserver allows.";
 
@@ -216,12 +264,16 @@ Several entries: one for the hooks of each failure policy and each pair of selec
 
 const VERSIONS: &str = "\
 Hooks want different versions of the same resource: each such entry has it converted to its own, and Gatepost asks only
-  the hooks that take that version (the path /validate/one-version). So print this anew and put it in force BEFORE any
+  the hooks that take that version (the path …/one-version). So print this anew and put it in force BEFORE any
   hook's apiVersions change: a hook whose version no entry here sends is not asked.";
 
 const CONDITIONS: &str = "\
 matchConditions: what an entry before sends already, so that no hook is asked twice. Apiservers before 1.28 do not know
   them: remove them there, and hooks that several entries mean are asked by each.";
+
+const MUTATING_CONDITIONS: &str = "\
+matchConditions: what an entry before sends already, so that no hook changes an object twice. Apiservers before 1.28 do
+  not know them: do not use this registration there.";
 
 #[cfg(test)]
 mod tests;

@@ -5,13 +5,13 @@ use std::{fs, net::IpAddr, path::Path};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-/// The path where reviews are taken.
-const VALIDATE: &str = "/validate";
+/// The paths where reviews are taken.
+const PATHS: [&str; 2] = ["/validate", "/mutate"];
 
 /// A URL an apiserver takes for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// With the path.
+    /// Without a path.
     pub(super) url: String,
     /// Is it this machine, as seen by the apiserver?
     pub(super) loopback: bool,
@@ -27,8 +27,8 @@ impl std::str::FromStr for Target {
             return Err("no user, query, fragment or space may stand in it; write https://HOST:PORT".to_owned());
         }
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-        if !["", "/", VALIDATE].contains(&path) {
-            return Err(format!("Gatepost answers at {VALIDATE} only; leave the path out"));
+        if !["", "/"].contains(&path) && !PATHS.contains(&path) {
+            return Err(format!("Gatepost answers at {} only; leave the path out", PATHS.join(" and ")));
         }
         let parsed: http::uri::Authority = authority.parse().map_err(|_| "it has no host; write https://HOST:PORT")?;
         let port = authority.strip_prefix(parsed.host()).and_then(|rest| rest.strip_prefix(':').or(Some("443")));
@@ -38,7 +38,7 @@ impl std::str::FromStr for Target {
         }
         let host = parsed.host().trim_start_matches('[').trim_end_matches(']');
         let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        Ok(Self { url: format!("https://{authority}{VALIDATE}"), loopback })
+        Ok(Self { url: format!("https://{authority}"), loopback })
     }
 }
 
@@ -61,13 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_is_added_and_loopback_known() {
+    fn the_path_is_left_out_and_loopback_known() {
         for (text, url, loopback) in [
-            ("https://127.0.0.1:9440", "https://127.0.0.1:9440/validate", true),
-            ("https://localhost:9440/", "https://localhost:9440/validate", true),
-            ("https://[::1]:9440/validate", "https://[::1]:9440/validate", true),
-            ("https://gate.example.com", "https://gate.example.com/validate", false),
-            ("https://10.0.0.1:1", "https://10.0.0.1:1/validate", false),
+            ("https://127.0.0.1:9440", "https://127.0.0.1:9440", true),
+            ("https://localhost:9440/", "https://localhost:9440", true),
+            ("https://[::1]:9440/validate", "https://[::1]:9440", true),
+            ("https://gate.example.com/mutate", "https://gate.example.com", false),
+            ("https://10.0.0.1:1", "https://10.0.0.1:1", false),
         ] {
             assert_eq!(text.parse(), Ok(Target { url: url.to_owned(), loopback }));
         }

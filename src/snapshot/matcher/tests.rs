@@ -3,8 +3,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::*;
 use crate::{
     model::{
-        Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Rope, Rule, Scope,
-        Selector, Served, SideEffects, Target, Transport, hook::Address,
+        Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Reinvocation, Rope,
+        Rule, Scope, Selector, Served, SideEffects, Target, Transport, hook::Address,
     },
     snapshot::{How, Wanted},
 };
@@ -22,6 +22,7 @@ fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: b
         failure_policy: FailurePolicy::Fail,
         timeout: std::time::Duration::from_secs(1),
         side_effects: SideEffects::None,
+        reinvocation: Reinvocation::Never,
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
     })

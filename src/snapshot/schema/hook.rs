@@ -20,8 +20,8 @@ macro_rules! over_http {
 
 const HOOK: [(&str, &str); 7] = [
     (
-        "!has(self.type) || self.type != 'Mutating'",
-        "type: Mutating hooks are not yet served: remove the hook, or make it Validating",
+        "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
+        "reinvocationPolicy: only a hook of type Mutating is asked once more: remove it, or make the hook Mutating",
     ),
     (
         "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
@@ -97,6 +97,8 @@ pub struct Hook {
     pub timeout_seconds: Option<u8>,
     /// What a call changes in the world. A dry run reaches only hooks that say `None` or `NoneOnDryRun`.
     pub side_effects: Option<SideEffects>,
+    /// Is a mutating hook asked once more where something changes the object after it? `Never` unless said.
+    pub reinvocation_policy: Option<ReinvocationPolicy>,
     /// Which namespaces' objects the hook sees, by the labels of the namespace. All unless said.
     pub namespace_selector: Option<LabelSelector>,
     /// Which objects the hook sees, by the labels of the new or the old object. All unless said.
@@ -123,8 +125,17 @@ pub struct MatchCondition {
 pub enum HookType {
     /// It answers yes or no.
     Validating,
-    /// Known, not yet served, and refused.
+    /// It may return a patch, and is asked before the validating ones.
     Mutating,
+}
+
+/// Is a mutating hook asked once more where something changes the object after it?
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum ReinvocationPolicy {
+    /// Once is enough.
+    Never,
+    /// Once more, about the object as it then is.
+    IfNeeded,
 }
 
 /// What is sent to a hook.

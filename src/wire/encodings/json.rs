@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::{
-    model::{CallFailure, Review, ReviewVersion, Rope},
+    model::{CallFailure, Encoding, Review, ReviewVersion, Rope},
     wire::{
         json::{self, Cursor},
         json_view::KIND,
@@ -56,8 +56,8 @@ pub(super) fn objects_are_fit(review: &Review) -> Result<(), CallFailure> {
     Ok(())
 }
 
-/// Writes what arrived in protobuf; its objects must have been checked.
-pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
+/// Writes what arrived in protobuf; its objects must have been checked. The same review, in JSON.
+pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Review, CallFailure> {
     let mut out = Pieces::default();
     let text = |out: &mut Pieces, key: &str, text: &str| {
         if !text.is_empty() {
@@ -87,22 +87,40 @@ pub(super) fn written(review: &Review, version: ReviewVersion) -> Result<Rope, C
     text(&mut out, ",\"namespace\":", &review.namespace);
     text(&mut out, ",\"operation\":", review.operation.as_str());
     out.own(",\"userInfo\":");
+    let user = out.len();
     user::to_json(&super::user_of(review)?, &mut out);
-    object(&mut out, ",\"object\":", review, &review.object);
-    object(&mut out, ",\"oldObject\":", review, &review.old_object);
+    let user = user..out.len();
+    let object_place = object(&mut out, ",\"object\":", review, &review.object);
+    let old_object = object(&mut out, ",\"oldObject\":", review, &review.old_object);
     out.own(if review.dry_run { ",\"dryRun\":true" } else { ",\"dryRun\":false" });
-    object(&mut out, ",\"options\":", review, &review.options);
+    let options = object(&mut out, ",\"options\":", review, &review.options);
     out.own("}}");
-    Ok(out.rope())
+    Ok(Review {
+        user: Some(user),
+        object: object_place,
+        old_object,
+        options,
+        encoding: Encoding::Json(version),
+        message: 0..out.len(),
+        bytes: out.rope(),
+        ..review.clone()
+    })
 }
 
-/// Writes an object's own bytes, or `null`.
-pub(super) fn object(out: &mut Pieces, key: &str, review: &Review, place: &Option<Range<usize>>) {
+/// Writes an object's own bytes, and says where; or `null`.
+pub(super) fn object(
+    out: &mut Pieces,
+    key: &str,
+    review: &Review,
+    place: &Option<Range<usize>>,
+) -> Option<Range<usize>> {
     out.own(key);
+    let start = out.len();
     match place {
         Some(place) => out.share(&review.bytes, place.clone()),
         None => out.own("null"),
     }
+    place.is_some().then(|| start..out.len())
 }
 
 fn three(out: &mut Pieces, key: &str, third: &str, parts: [&str; 3]) {

@@ -284,3 +284,28 @@ fn broken_envelopes_are_refused() {
         assert!(envelope::view(Rope::new([Bytes::copy_from_slice(&whole[..end])])).is_err(), "{end}");
     }
 }
+
+#[test]
+fn a_review_about_another_object_says_all_else_as_before() {
+    let objects = [r#"{"kind":"Deployment","a":[1,2]}"#, "{}", r#"{"kind":"Deployment","text":"é\\n","b":{"c":null}}"#];
+    for first in FORMS {
+        let mut review = arrived(first, &Encodings::of(&grpc(request(), 70)).get(first).unwrap());
+        for text in objects {
+            let wanted = said(&grpc(AdmissionRequest { object: raw(text), ..request() }, usize::MAX));
+            let object = Rope::new([Bytes::from(&text[..1]), Bytes::from(&text[1..])]);
+            review = with_object(&review, &object).unwrap();
+            assert_eq!(said(&review), wanted, "{first:?}");
+            let shared = review.bytes.shared(review.object.clone().unwrap()).next().unwrap();
+            assert_eq!(shared.as_ptr(), object.chunks()[0].as_ptr(), "not copied");
+            for second in FORMS {
+                let again = arrived(second, &Encodings::of(&review).get(second).unwrap());
+                assert_eq!(said(&again), wanted, "{first:?} to {second:?}");
+            }
+        }
+    }
+    let deleted = grpc(AdmissionRequest { object: None, ..request() }, 0);
+    let object = Rope::new([Bytes::from_static(b"{}")]);
+    assert!(matches!(with_object(&deleted, &object), Err(CallFailure::Unwritable(_))));
+    let binary = grpc(AdmissionRequest { object: raw("k8s\0"), ..request() }, 0);
+    assert!(matches!(with_object(&binary, &object), Err(CallFailure::Unwritable(_))));
+}

@@ -2,7 +2,7 @@ use prost::Message;
 
 use super::*;
 use crate::{
-    model::{StatusCause, StatusInfo, StatusMetadata},
+    model::{HookType, StatusCause, StatusInfo, StatusMetadata},
     wire::{
         outbound,
         pb::k8s::io::{
@@ -16,7 +16,7 @@ const V1: HttpForm = HttpForm::Json(ReviewVersion::V1);
 const V1BETA1: HttpForm = HttpForm::Json(ReviewVersion::V1beta1);
 
 fn of(form: HttpForm, status: u16, body: impl AsRef<[u8]>) -> Result<Answer, CallFailure> {
-    decode(form, "123", status, Bytes::copy_from_slice(body.as_ref()))
+    decode(HookType::Validating, form, "123", status, Bytes::copy_from_slice(body.as_ref()))
 }
 
 fn told(form: HttpForm, status: u16, body: &str) -> String {

@@ -2,7 +2,7 @@ use prost::Message;
 
 use super::*;
 use crate::{
-    model::{HttpForm, StatusCause, StatusMetadata},
+    model::{HookType, HttpForm, StatusCause, StatusMetadata},
     wire::{answer, http_answer},
 };
 
@@ -27,6 +27,7 @@ fn verdict() -> Verdict {
             causes: vec![StatusCause { reason: "R".into(), message: "m".into(), field: "f".into() }],
             retry_after_seconds: 1,
         }),
+        patch: None,
         warnings: vec!["careful".into()],
         audit_annotations: vec![("quota.example.com/team".into(), "a".into())],
     }
@@ -41,15 +42,18 @@ fn a_verdict_is_an_answer() {
             (HttpForm::Protobuf(version), envelope(version, "u", &verdict())),
         ];
         for (form, body) in encoded {
-            let answer = http_answer::decode(form, "u", 200, body).unwrap();
+            let answer = http_answer::decode(HookType::Validating, form, "u", 200, body).unwrap();
             assert_eq!(answer.denial.map(|denial| *denial.0), verdict().refusal);
             assert_eq!(answer.warnings, ["careful"]);
             assert_eq!(answer.audit_annotations, [("quota.example.com_team".into(), "a".into())]);
         }
-        let yes = http_answer::decode(HttpForm::Json(version), "u", 200, json(version, "u", &Verdict::default()));
+        let yes = {
+            let body = json(version, "u", &Verdict::default());
+            http_answer::decode(HookType::Validating, HttpForm::Json(version), "u", 200, body)
+        };
         assert_eq!(yes, Ok(Default::default()));
     }
-    let grpc = answer::decode("u", encode("u", &verdict()).slice(FRAME_HEAD..)).unwrap();
+    let grpc = answer::decode(HookType::Validating, "u", encode("u", &verdict()).slice(FRAME_HEAD..)).unwrap();
     assert_eq!(grpc.audit_annotations, [("quota.example.com/team".into(), "a".into())], "slashes stay in gRPC");
 }
 

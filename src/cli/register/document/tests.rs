@@ -7,8 +7,10 @@ use crate::{
 fn registration(form: Form) -> Registration {
     Registration {
         form,
+        hook_type: HookType::Validating,
+        reinvocation: Reinvocation::Never,
         name: "gatepost".to_owned(),
-        url: "https://127.0.0.1:9440/validate".to_owned(),
+        url: "https://127.0.0.1:9440".to_owned(),
         ca_bundle: Some("aGk=".to_owned()),
         timeout_seconds: 30,
         failure_policy: None,
@@ -18,9 +20,29 @@ fn registration(form: Form) -> Registration {
 }
 
 #[test]
+fn mutating_hooks_have_a_registration_of_their_own() {
+    let registration = |one_version, reinvocation| {
+        let plan = Plan { one_version, ..everything(true, &[]) };
+        Registration { hook_type: HookType::Mutating, reinvocation, plan, ..registration(Form::Static) }
+    };
+    let value = registration(false, Reinvocation::Never).value();
+    assert_eq!(value["kind"], "MutatingWebhookConfiguration");
+    let webhook = &value["webhooks"][0];
+    assert_eq!(webhook["name"], "gatepost.mutate.gatepost.dev");
+    assert_eq!(webhook["clientConfig"]["url"], "https://127.0.0.1:9440/mutate");
+    assert_eq!(webhook["reinvocationPolicy"], "Never");
+    let webhook = registration(true, Reinvocation::IfNeeded).value()["webhooks"][0].clone();
+    assert_eq!(webhook["clientConfig"]["url"], "https://127.0.0.1:9440/mutate/one-version");
+    assert_eq!(webhook["reinvocationPolicy"], "IfNeeded");
+    let text = registration(false, Reinvocation::IfNeeded).text().unwrap();
+    assert!(text.contains("MutatingAdmissionWebhook") && !text.to_lowercase().contains("validating"), "{text}");
+}
+
+#[test]
 fn the_text_is_the_object_below_comments() {
-    for form in [Form::Static, Form::Api] {
-        let registration = registration(form);
+    let types = [HookType::Validating, HookType::Mutating];
+    for (form, hook_type) in [Form::Static, Form::Api].into_iter().flat_map(|form| types.map(|it| (form, it))) {
+        let registration = Registration { hook_type, ..registration(form) };
         let text = registration.text().unwrap();
         let comments = text.lines().take_while(|line| line.starts_with('#')).count();
         assert!(comments > 5 && text.lines().skip(comments).all(|line| !line.starts_with('#')), "{text}");

@@ -1,0 +1,120 @@
+# Hooks that change objects: the same writes with the hooks registered directly and behind Gatepost, and whatever kubectl
+# says and finds afterwards has to be the same.
+
+# patch OPERATIONS: what a hook answers that wants them.
+patch() { printf '{"patchType": "JSONPatch", "patch": "%s"}' "$(printf %s "$1" | base64 -w0)"; }
+
+# quoted TEXT: as a JSON string.
+quoted() { printf '"%s"' "$(sed 's/["\\]/\\&/g' <<<"$1")"; }
+
+# mutant KIND NAME [HOOK=JSON]...: an object that tells each hook what to do.
+mutant() {
+  local kind="$1" name="$2" version=v1 spec script annotations=
+  shift 2
+  case "$kind" in
+    Pod) spec='{"containers": [{"name": "main", "image": "registry.example/app:1"}]}' ;;
+    Deployment)
+      version=apps/v1
+      spec='{"selector": {"matchLabels": {"app": "m"}}, "template": {"metadata": {"labels": {"app": "m"}}, "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}]}}}'
+      ;;
+    Widget) version=e2e.gatepost.dev/v1 spec='{"size": 1}' ;;
+  esac
+  for script in "$@"; do
+    annotations+="${annotations:+, }\"e2e.gatepost.dev/${script%%=*}\": $(quoted "${script#*=}")"
+  done
+  cat <<JSON
+{"apiVersion": "$version", "kind": "$kind", "spec": $spec,
+ "metadata": {"name": "$name", "labels": {"mutate": "yes"}, "annotations": {$annotations}}}
+JSON
+}
+
+# mutation NAME KIND [HOOK=JSON]...: makes the object, and notes what came of it; what refuses is noted by its code alone,
+# as the words around it are Gatepost's.
+mutation() {
+  local name="$1" kind="$2" file="$work/mutated/$mutated/$1"
+  shift 2
+  if mutant "$kind" "$name" "$@" | in_e2e create --filename - >"$work/said" 2>&1; then
+    sed '/ created$/d' "$work/said" >"$file"
+    in_e2e get "$kind/$name" -o jsonpath='{.metadata.labels}{"\n"}{.metadata.annotations}{"\n"}{.spec}{"\n"}' >>"$file" 2>&1
+    in_e2e delete "$kind/$name" --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 || broken "deleting $name"
+  else
+    sed -nE 's/^(Error from server \([A-Za-z]+\)).*/\1/p; s/^(Error from server): (Internal error|error when creating).*/\1/p' "$work/said" >"$file"
+    [[ -s "$file" ]] || cp "$work/said" "$file"
+  fi
+}
+
+# mutations: every case, noted in the folder of this way of asking.
+mutations() {
+  local label_a='[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]' sidecar digest later fight
+  sidecar='[{"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "registry.example/proxy:2"}}, {"op": "add", "path": "/spec/containers/0/env", "value": [{"name": "PROXY", "value": "yes"}]}]'
+  digest='[{"op": "test", "path": "/spec/template/spec/containers/0/image", "value": "registry.example/app:1"}, {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry.example/app@sha256:0000000000000000000000000000000000000000000000000000000000000000"}]'
+  # The first hook writes down what the third, asked about its result, is to do.
+  later="[{\"op\": \"add\", \"path\": \"/metadata/annotations/e2e.gatepost.dev~1m3\", \"value\": $(quoted "$(patch "$label_a")")}]"
+  fight() { patch "[{\"op\": \"replace\", \"path\": \"/metadata/labels/fight\", \"value\": \"$1\"}]"; }
+  mkdir -p "$work/mutated/$mutated"
+  mutation nothing Pod
+  mutation sidecar Pod "m2=$(patch "$sidecar")"
+  mutation digest Deployment "m4=$(patch "$digest")"
+  mutation widget Widget "m3=$(patch '[{"op": "add", "path": "/spec/color", "value": "blue"}]')" \
+    "m4=$(patch '[{"op": "replace", "path": "/spec/shape", "value": "round"}, {"op": "copy", "from": "/spec/color", "path": "/spec/second"}]')"
+  mutation result-seen Pod "m1=$(patch "$later")"
+  mutation all-change Pod "m1=$(patch "$label_a")" "m2=$(patch "$sidecar")" \
+    "m3=$(patch '[{"op": "add", "path": "/metadata/labels/c", "value": "3"}]')" "m4=$(patch '[{"op": "move", "from": "/metadata/labels/a", "path": "/metadata/labels/b"}]')"
+  mutation undone Pod "m1=$(fight true)" "m2=$(fight false)"
+  mutation back Pod "m1=$(patch "$label_a")" "m2=$(patch '[{"op": "remove", "path": "/metadata/labels/a"}]')"
+  mutation warned Pod 'm1={"warnings": ["from the first"]}' "m2={\"warnings\": [\"from the second\"], $(patch "$label_a" | sed 's/^{//')"
+  mutation denied Pod "m1=$(patch "$label_a")" 'm4={"allowed": false, "status": {"code": 409, "reason": "Conflict", "message": "not yet"}}'
+  mutation garbage-ignored Pod 'm3={"patchType": "JSONPatch", "patch": "e30="}'
+  mutation garbage-refused Pod 'm4={"patchType": "JSONPatch", "patch": "e30="}'
+  mutation other-type Pod "m4=$(patch "$label_a" | sed 's/JSONPatch/MergePatch/')"
+  mutation does-not-apply Pod 'm3={"patchType": "JSONPatch", "patch": "'"$(printf '[{"op": "remove", "path": "/spec/nowhere/x"}]' | base64 -w0)"'"}'
+  mutation hangs-ignored Pod 'm3={"do": "hang"}' "m4=$(patch "$label_a")"
+  mutation empty-patch Pod "m2=$(patch '[]')"
+  # A dry run reaches hooks without side effects, is changed, and stored nowhere.
+  mutant Pod dry "m2=$(patch "$label_a")" | in_e2e create --dry-run=server -o 'jsonpath={.metadata.labels}' --filename - \
+    >"$work/mutated/$mutated/dry" 2>&1 || true
+  in_e2e get pod dry >>"$work/mutated/$mutated/dry" 2>&1 || true
+}
+
+changes_labels() {
+  mutant Pod waits "m2=$(patch '[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]')" |
+    in_e2e create --dry-run=server -o 'jsonpath={.metadata.labels.a}' --filename - 2>/dev/null | grep -qx 1
+}
+
+changes_nothing() { ! changes_labels; }
+
+mutating() {
+  echo "======== hooks that change objects, directly and behind Gatepost"
+  sed -e "s|@HOOKS@|$hooks|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" config/mutating.yaml >"$work/mutating.yaml"
+  mutated=direct
+  kubectl apply -f "$work/mutating.yaml" >"$work/said" 2>&1 || broken "registering the hooks"
+  eventually "mutating: asked by kube-apiserver, they change objects" changes_labels
+  mutations
+  kubectl delete -f "$work/mutating.yaml" >"$work/said" 2>&1 || broken "unregistering the hooks"
+  eventually "mutating: asked by nobody, they change nothing" changes_nothing
+
+  mutated=gatepost
+  rm -rf "$work/folder-of-mutating"
+  mkdir "$work/folder-of-mutating"
+  cp "$work/mutating.yaml" "$work/folder-of-mutating/"
+  start gatepost "$gatepost" serve --config "$work/folder-of-mutating" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+    --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
+  told gatepost '(ready generation.*)' >/dev/null
+  front="$(told gatepost 'listening tcp (.*)')"
+  admin="$(told gatepost 'listening admin (.*)')"
+  "$gatepost" register --kind mutating --form api --url "https://$front" --ca-file "$work/ca.crt" \
+    --config "$work/folder-of-mutating" >"$work/gatepost.yaml" || broken "gatepost register --kind mutating"
+  kubectl apply -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
+  eventually "mutating: asked by Gatepost, they change objects" changes_labels
+  mutations
+  kubectl delete -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "unregistering Gatepost"
+  eventually "mutating: unregistered, they change nothing" changes_nothing
+  check "mutating: gatepost ends well when asked to" stop gatepost
+
+  local file
+  for file in "$work"/mutated/direct/*; do
+    check "mutating: ${file##*/} comes to the same" diff "$file" "$work/mutated/gatepost/${file##*/}"
+  done
+  check "mutating: a sidecar is there" grep -q registry.example/proxy:2 "$work/mutated/gatepost/sidecar"
+  check "mutating: a hook sees what one before it made" grep -q '"a":"1"' "$work/mutated/gatepost/result-seen"
+}
