@@ -210,20 +210,16 @@ async fn what_a_patch_may_not_is_refused_in_the_hooks_name_and_never_with_the_ob
 #[tokio::test]
 async fn one_budget_for_all_that_hang() {
     let (mut hooks, mut entries) = (Vec::new(), Vec::new());
-    for n in 0..3 {
+    // Each in its own turn; the second has what is left of the request's time.
+    for (n, timeout) in ["200ms", "20s", "20s"].into_iter().enumerate() {
         let hook = HttpHook::plain(HttpScript::Hang).await;
-        // Each in its own turn.
-        entries.push(entry(
-            &format!("h{n}"),
-            "Mutating",
-            &hook,
-            "sideEffects: Some\nfailurePolicy: Ignore\ntimeout: 200ms",
-        ));
+        let more = format!("sideEffects: Some\nfailurePolicy: Ignore\ntimeout: {timeout}");
+        entries.push(entry(&format!("h{n}"), "Mutating", &hook, &more));
         hooks.push(hook);
     }
     let gate = gate(&document(&entries), Reasons::First);
     let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
-    let caller = Caller { phase: Phase::Mutate, ..caller(Duration::from_millis(300)) };
+    let caller = Caller { phase: Phase::Mutate, ..caller(Duration::from_millis(1500)) };
     let verdict = decide(&gate, &review, &caller).await;
     assert_eq!(verdict.refusal.map(|refusal| refusal.code), Some(504), "as upstream, despite Ignore");
     assert_eq!(

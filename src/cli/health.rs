@@ -120,7 +120,7 @@ fn exchange(mut stream: impl Read + Write, admin: SocketAddr, clock: &Clock) -> 
             }
             Ok(_) => return Err(nonsense()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // TLS that ends without a word; what was heard tells whether it was whole.
+            // TLS that ends without a word; the status line, which is read, is enough.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return understand(&heard),
             Err(error) => return Err(in_time(error)),
         }

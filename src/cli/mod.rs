@@ -89,7 +89,7 @@ Exit codes:
   1  not done; what to do about it is on stderr (check: the problems are on stdout)
   2  the command line is not understood
   3  serve: asked to stop, but reviews were still under way when time was up
-  4  serve: asked to stop a second time, and stopped at once
+  4  serve: asked to stop again, a second later or more, and stopped at once
   5  review: denied";
 
 /// An admission sidecar for Kubernetes apiservers: one review in, the same bytes out to every hook, one verdict back.

@@ -1,4 +1,4 @@
-//! HookState: where a hook stands, in one word for operators: metrics and `status` use the same.
+//! HookState: where a hook stands, in one word, as metrics count it.
 
 use super::{LiveHook, Rotation};
 

@@ -47,14 +47,14 @@ pub const MAX_OPERATIONS: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes that the `copy` operations of one patch may add together, counted as kube-apiserver does
-    /// (`--json-patch-max-copy-bytes`).
+    /// (`JSONPatchMaxCopyBytes`, for which it has no flag).
     pub copied: usize,
     /// Bytes of the patched object.
     pub object: usize,
 }
 
 impl Default for Limits {
-    /// Those of a kube-apiserver: it copies no more, and takes no larger objects.
+    /// Those of a kube-apiserver: it copies no more, and its clients may send no larger objects.
     fn default() -> Self {
         Self { copied: 3 << 20, object: 3 << 20 }
     }
