@@ -26,6 +26,10 @@ impl Annotations {
         pairs: &[(String, String)],
         mut dropped: impl FnMut(DroppedAnnotation, usize),
     ) {
+        // Most answers have none, and then the hook's name need not be looked at.
+        if pairs.is_empty() {
+            return;
+        }
         let (mut left, named) = (MOST_BYTES, is_subdomain(hook));
         for (looked_at, (key, value)) in pairs.iter().enumerate() {
             let size = hook.len() + 1 + key.len() + value.len();
