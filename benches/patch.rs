@@ -1,4 +1,4 @@
-//! What it costs to patch an object.
+//! Cost of patching an object.
 //!
 //! Ours locates the paths in the bytes and makes a rope; the reference parses the object and the patch with serde_json,
 //! patches with the crate `json-patch`, and writes the result. Three operations, as a mutating webhook sends them: a

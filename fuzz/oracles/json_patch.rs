@@ -84,7 +84,7 @@ fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Val
     }
 }
 
-/// What the patches came to is one patch of plain RFC 6902, or none.
+/// Difference of the patched object from the original: one patch of plain RFC 6902, or none.
 fn one_patch_back(original: &Document, before: &Value, document: &Document, model: &Value) {
     let Some(difference) = document.difference() else {
         assert_eq!(before, model, "something differs, and there is no patch");

@@ -79,7 +79,7 @@ struct Line<'a> {
     code: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'a, str>>,
-    /// What was said, unless that is not wanted (`--audit-hook-messages=false`).
+    /// Message of the rejection, but with `--audit-hook-messages=false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     took_us: u64,

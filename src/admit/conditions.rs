@@ -21,7 +21,7 @@ use crate::{
 /// Steps that one request may take on its worker's thread: about two milliseconds.
 const STEPS: u64 = 50_000;
 
-/// What the conditions of a hook say.
+/// Decision of a hook's conditions.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     /// It is asked.
@@ -89,7 +89,7 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// What is said at once, within one look at all hooks: what an expression looks into is located once for all of them.
+/// Decisions made at once, within one look at all hooks: an object is located once for all expressions.
 pub(super) struct Judge<'a> {
     conditions: &'a Conditions<'a>,
     /// The request without its objects, and with them.
@@ -102,7 +102,7 @@ impl<'a> Judge<'a> {
         Self { conditions, request: OnceCell::new(), whole: OnceCell::new() }
     }
 
-    /// What they say of hook number `hook`; `None` where that is to be found out by [`Conditions::evaluate`].
+    /// Decision about hook number `hook`; `None` where [`Conditions::evaluate`] is to make it.
     pub(super) fn say(&self, hook: u32, conditions: &Arc<[Condition]>) -> Option<Said> {
         if conditions.is_empty() {
             return Some(Said::Asked);
@@ -139,7 +139,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// What an expression may look at. As upstream, `resource` is what the client asked for, and `kind` that of the object
+/// Input of an expression. As upstream, `resource` is what the client asked for, and `kind` that of the object
 /// as it is written.
 fn input(review: &Review, objects: bool) -> Input<'_> {
     let made = Target::as_made(review);

@@ -8,11 +8,11 @@ use crate::{
 /// A party that has a say in a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Decider<'a> {
-    /// By which denials, metrics and annotations speak of it.
+    /// Name in denials, metrics and annotations.
     pub name: &'a str,
-    /// What tells it from every other: `<configuration>/<name>/<n>`.
+    /// Identity, unlike every other: `<configuration>/<name>/<n>`.
     pub id: &'a str,
-    /// What becomes of a call that fails.
+    /// Failure policy: passed over, or the request is rejected.
     pub failure_policy: FailurePolicy,
     /// It may itself be a sidecar, whose audit annotations name hooks of its own (`<inner hook>/<key>`).
     pub chained: bool,

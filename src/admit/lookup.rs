@@ -35,7 +35,7 @@ impl From<Refusal> for Held {
     }
 }
 
-/// What the apiserver says of a namespace.
+/// Labels of a namespace as the apiserver gives them, or why it does not.
 pub(super) type Found = Result<Arc<Labels>, Refusal>;
 
 /// The labels of one request's namespace and objects.
@@ -51,7 +51,7 @@ pub(super) struct Lookup<'a> {
     followed: OnceCell<Seen>,
     own_object: OnceCell<Result<Option<Labels>, Refusal>>,
     old_object: OnceCell<Result<Option<Labels>, Refusal>>,
-    /// What hooks' `matchConditions` say.
+    /// Decisions of hooks' `matchConditions`.
     pub(super) conditions: Conditions<'a>,
 }
 

@@ -136,7 +136,7 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     case.answer(mutation, validation)
 }
 
-/// What came of the validating phase.
+/// Result of the validating phase.
 #[derive(Debug, Default)]
 struct Validation<'a> {
     selected: Selected<'a>,

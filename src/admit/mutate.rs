@@ -50,11 +50,11 @@ pub struct Turn<'a> {
     pub round: u8,
     /// The hook's place among all mutating hooks of the configuration.
     pub place: usize,
-    /// What became of the patch that the hook sent.
+    /// Change that came of the patch it sent.
     pub change: Change,
 }
 
-/// What became of the object in one turn.
+/// Change of the object in one turn.
 #[derive(Debug)]
 pub enum Change {
     /// Nothing.
@@ -81,7 +81,7 @@ struct Batch<'a> {
 const MOST_CHANGES_AHEAD: usize = 4;
 const MIB: usize = 1 << 20;
 
-/// What came of the phase.
+/// Result of the phase.
 #[derive(Debug, Default)]
 pub(super) struct Mutation<'a> {
     /// The calls that counted, in order.
