@@ -36,6 +36,9 @@ pub(crate) struct Plan {
     /// The product's binary [default: the release build beside this program]
     #[arg(long, value_name = "PATH")]
     pub(crate) gatepost: Option<PathBuf>,
+    /// Another build of the product, on naive's side: what a change costs or saves
+    #[arg(long, value_name = "PATH")]
+    pub(crate) against: Option<PathBuf>,
     /// One more argument for `gatepost serve`; repeat for more
     #[arg(long = "ours-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) ours_arguments: Vec<String>,

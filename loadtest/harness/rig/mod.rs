@@ -30,6 +30,8 @@ pub(crate) struct Workshop {
     pub(crate) compare: PathBuf,
     pub(crate) counted: PathBuf,
     pub(crate) gatepost: PathBuf,
+    /// Build of the product that stands on naive's side
+    pub(crate) against: Option<PathBuf>,
     pub(crate) pinning: Pinning,
     pub(crate) ours: Ours,
     pub(crate) ours_arguments: Vec<String>,
@@ -40,6 +42,7 @@ impl Workshop {
     pub(crate) fn new(plan: &Plan) -> Fallible<Self> {
         let mut workshop = Self::beside_this_program(plan.ours)?;
         workshop.ours_arguments.clone_from(&plan.ours_arguments);
+        workshop.against.clone_from(&plan.against);
         if let Some(gatepost) = &plan.gatepost {
             workshop.gatepost.clone_from(gatepost);
         }
@@ -54,6 +57,7 @@ impl Workshop {
         Ok(Self {
             counted: examples.join("counted"),
             gatepost: release.join("gatepost"),
+            against: None,
             compare: compare.clone(),
             pinning: Pinning::detect(),
             ours,

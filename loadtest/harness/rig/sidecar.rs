@@ -52,11 +52,13 @@ impl Sidecar {
         hooks: &[SocketAddr],
         folder: &Path,
     ) -> Fallible<Self> {
-        let product = side == Side::Ours && workshop.ours == Ours::Gatepost;
-        let program = match (setting.counted, product) {
-            (true, _) => &workshop.counted,
-            (false, true) => &workshop.gatepost,
-            (false, false) => &workshop.compare,
+        let against = workshop.against.as_ref().filter(|_| side == Side::Naive && !setting.counted);
+        let product = against.is_some() || (side == Side::Ours && workshop.ours == Ours::Gatepost);
+        let program = match (setting.counted, against, product) {
+            (true, ..) => &workshop.counted,
+            (false, Some(against), _) => against,
+            (false, None, true) => &workshop.gatepost,
+            (false, None, false) => &workshop.compare,
         };
         let mut command = pinned(workshop.pinning.sidecar, program);
         let counts = setting.counted.then(|| folder.join(format!("{}.counts", side.as_str())));
@@ -64,7 +66,7 @@ impl Sidecar {
             command.env("GATEPOST_COUNTS_SOCKET", socket);
         }
         if product {
-            product_arguments(&mut command, workshop, folder);
+            product_arguments(&mut command, workshop, side, folder);
         } else {
             naive_arguments(&mut command, setting, hooks, folder);
         }
@@ -91,11 +93,12 @@ impl Sidecar {
 }
 
 /// As shipped: metrics, deadlines, matching and audit on, on one worker as the naive side has one.
-fn product_arguments(command: &mut Command, workshop: &Workshop, folder: &Path) {
+fn product_arguments(command: &mut Command, workshop: &Workshop, side: Side, folder: &Path) {
     command.arg("serve").arg("--plaintext").arg("--config").arg(folder.join("config.yaml"));
     command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1"]);
     if !workshop.ours_arguments.iter().any(|argument| argument.starts_with("--audit-log")) {
-        command.arg("--audit-log").arg(folder.join("audit.jsonl"));
+        let name = if side == Side::Ours { "audit.jsonl" } else { "audit-against.jsonl" };
+        command.arg("--audit-log").arg(folder.join(name));
     }
     command.args(&workshop.ours_arguments);
 }
