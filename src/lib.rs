@@ -1,19 +1,20 @@
 //! Gatepost: an admission sidecar for Kubernetes apiservers.
 //!
-//! The map, in layer order; a layer uses only the layers above it in this list (`tests/layers.rs` keeps that true).
+//! The map, in layer order. A layer uses itself and layers in rows above its own; `tests/layers.rs` has the rows and
+//! keeps that true. Layers under one comment are not always in one row.
 #![forbid(unsafe_code)]
 
 // What is asked and answered: the domain's nouns.
 pub mod model;
-// Bytes to model and back; the language of conditions; what people write to a compiled snapshot. All pure.
+// Bytes to model and back; match conditions; configuration to compiled snapshot; JSON Patch. All pure, in this order:
+// wire, cel, snapshot, patch.
 pub mod cel;
+pub mod patch;
 pub mod snapshot;
 pub mod wire;
-// JSON Patch on the bytes of an object. Pure.
-pub mod patch;
 // How files of this machine are read while reviews are served.
 pub mod files;
-// How long the machine has slept; the memory budget; work too long for a worker; key pairs; metrics and audit.
+// Time, also while the machine sleeps; the memory budget; work too long for a worker; key pairs; metrics and audit.
 pub mod clock;
 pub mod memory;
 pub mod offload;
@@ -31,7 +32,7 @@ pub mod live;
 pub mod admit;
 pub mod replicas;
 pub mod rotate;
-// Sockets in; settings, threads and drain; commands.
+// Sockets in; then settings, threads and drain; then commands.
 pub mod app;
 pub mod cli;
 pub mod front;

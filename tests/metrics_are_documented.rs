@@ -1,8 +1,10 @@
-//! `docs/metrics.md` is what the metrics table says.
+//! `docs/metrics.md` is what the metrics table says, and `docs/when-things-fail.md` describes every failure kind.
 //!
 //! `GATEPOST_REGENERATE=1 cargo test --test metrics_are_documented` writes it anew.
 
 use std::fs;
+
+use gatepost::model::FailureKind;
 
 #[test]
 fn the_page_is_printed_from_the_table() {
@@ -16,4 +18,15 @@ fn the_page_is_printed_from_the_table() {
         committed == page,
         "docs/metrics.md is not what the table prints; run GATEPOST_REGENERATE=1 cargo test --test metrics_are_documented"
     );
+}
+
+#[test]
+fn every_kind_of_call_failure_is_described() {
+    let page = fs::read_to_string("docs/when-things-fail.md").expect("is there");
+    let mut described: Vec<_> =
+        page.lines().filter_map(|line| line.strip_prefix("- **`")?.split_once("`**:")).map(|(kind, _)| kind).collect();
+    let mut kinds: Vec<_> = FailureKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    described.sort_unstable();
+    kinds.sort_unstable();
+    assert_eq!(described, kinds);
 }

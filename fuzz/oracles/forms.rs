@@ -43,7 +43,7 @@ pub(crate) fn check(review: &Review, said: &Said) {
             Err(CallFailure::Unwritable(why)) => {
                 assert!(in_json && !fit_for_json, "{form:?} could not be written: {why}");
             }
-            Err(other) => panic!("{form:?} failed as {}: {other}", other.kind()),
+            Err(other) => panic!("{form:?} failed as {}: {other}", other.kind().as_str()),
         }
     }
 }

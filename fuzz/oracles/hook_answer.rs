@@ -44,7 +44,9 @@ pub(crate) fn check(body: &[u8]) {
                 (Ok(ours), Ok(wanted)) => assert_eq!(ours, wanted, "{form:?} with status {status}"),
                 // The product's limits for YAML are narrower.
                 (Err(CallFailure::Undecodable(_)), _) if yaml => {}
-                (Err(ours), Err(wanted)) => assert_eq!(ours.kind(), wanted, "{form:?} with status {status}: {ours}"),
+                (Err(ours), Err(wanted)) => {
+                    assert_eq!(ours.kind().as_str(), wanted, "{form:?} with status {status}: {ours}")
+                }
                 (Err(CallFailure::Http { .. }), Ok(_)) if yaml && status == 400 => {}
                 (ours, wanted) => panic!("{form:?} with status {status}: {ours:?}, wanted {wanted:?}"),
             }

@@ -136,8 +136,8 @@ impl Serialize for Hooks<'_> {
             let (label, failure) = match outcome.label() {
                 HookOutcome::Allowed => ("allowed", None),
                 HookOutcome::Denied => ("denied", None),
-                HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind)),
-                HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind)),
+                HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind.as_str())),
+                HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind.as_str())),
                 HookOutcome::Cancelled => ("cancelled", None),
             };
             list.serialize_element(&HookLine {

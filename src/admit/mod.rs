@@ -164,7 +164,8 @@ async fn validate<'a>(case: Case<'a>, review: &Review) -> Validation<'a> {
     Validation { selected, outcomes, refusal: None }
 }
 
-/// tokio's clock, so that a test with paused time sees the same clock everywhere.
+/// tokio's clock, which tests can pause. It decides the age of the configuration and the time left; the calls of a round
+/// (`round`) are timed by the system's monotonic clock.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

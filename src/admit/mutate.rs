@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     live::LiveHook,
-    model::{FailurePolicy, HookType, ProposedPatch, Reinvocation, Review, Rope, StatusInfo},
+    model::{FailureKind, FailurePolicy, HookType, ProposedPatch, Reinvocation, Review, Rope, StatusInfo},
     offload::{self, LARGE},
     patch::{Document, IdentityField, Limits, Patch},
     snapshot::{HookSet, Matched},
@@ -333,8 +333,11 @@ impl<'a> Phase<'a> {
         while let Some(unasked) = batch {
             for Asked { live, opened, .. } in &unasked.asked {
                 let opens = *opened || live.hook.failure_policy == FailurePolicy::Ignore;
-                let outcome =
-                    if opens { HookOutcome::FailedOpen("timeout") } else { HookOutcome::FailedClosed("timeout") };
+                let outcome = if opens {
+                    HookOutcome::FailedOpen(FailureKind::Timeout)
+                } else {
+                    HookOutcome::FailedClosed(FailureKind::Timeout)
+                };
                 live.metrics.record(self.case.caller.worker, outcome, Duration::ZERO);
             }
             self.next = unasked.at.last().map_or(self.next, |at| at + 1);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::decider::Decider;
 use crate::{
-    model::{Answer, CallFailure, FailurePolicy, ProposedPatch},
+    model::{Answer, CallFailure, FailureKind, FailurePolicy, ProposedPatch},
     telemetry::HookOutcome,
 };
 
@@ -90,7 +90,7 @@ impl<'a> Outcome<'a> {
             Ending::Answered(_) => HookOutcome::Allowed,
             Ending::FailedOpen(failure) => HookOutcome::FailedOpen(failure.kind()),
             Ending::FailedClosed(failure) => HookOutcome::FailedClosed(failure.kind()),
-            Ending::DryRunRefused => HookOutcome::FailedClosed("dry_run"),
+            Ending::DryRunRefused => HookOutcome::FailedClosed(FailureKind::DryRun),
             Ending::Cancelled => HookOutcome::Cancelled,
         }
     }

@@ -1,8 +1,11 @@
-//! How a hook is called: a warm connection for each worker and endpoint, shared bytes out, answers in. Hooks that
+//! Clients of hooks: a warm HTTP/2 connection for each worker and endpoint, shared bytes out, answers in. Hooks that
 //! speak HTTP/1.1 only get a pool of connections, as each carries one call at a time.
 //!
-//! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`]. Nothing here
-//! times out, retries or judges: that is `admit`'s, who sees the whole request.
+//! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`].
+//!
+//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends calls again that a hook
+//! has certainly not processed, and reports answers that break the protocol as failures. `admit` owns the rest: the
+//! hook's deadline, `Retry-After`, the failure policy and its retry, and what an answer means for the request.
 
 mod answer_room;
 pub mod call;

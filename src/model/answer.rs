@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{FailureClass, StatusInfo, Unreachable};
+use super::{FailureClass, FailureKind, StatusInfo, Unreachable};
 
 /// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it is
 /// rare and large, and every hook's outcome of every request has room for one.
@@ -155,28 +155,28 @@ impl CallFailure {
         FailureClass(self)
     }
 
-    /// A bounded label for metrics.
-    pub fn kind(&self) -> &'static str {
+    /// Label for metrics and the audit log.
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Timeout(_) => "timeout",
-            Self::Connect(_) => "connect",
-            Self::Connection(_) => "connection",
-            Self::Grpc { .. } => "grpc_status",
-            Self::NotGrpc(_) => "not_grpc",
-            Self::Http { .. } => "http_status",
-            Self::NotHttp(_) => "not_http",
-            Self::Unwritable(_) => "unwritable",
-            Self::OtherVersion { .. } => "other_version",
-            Self::Invalid(_) => "invalid",
-            Self::TooLarge { .. } => "too_large",
-            Self::Overloaded => "overloaded",
-            Self::Undecodable(_) => "undecodable",
-            Self::NoResponse => "no_response",
-            Self::WrongUid { .. } => "wrong_uid",
-            Self::PatchFromValidating(_) => "patch_from_validating",
-            Self::UndecodablePatch(_) => "undecodable_patch",
-            Self::PatchType(_) => "patch_type",
-            Self::SideEffectsUndeclared => "side_effects_undeclared",
+            Self::Timeout(_) => FailureKind::Timeout,
+            Self::Connect(_) => FailureKind::Connect,
+            Self::Connection(_) => FailureKind::Connection,
+            Self::Grpc { .. } => FailureKind::GrpcStatus,
+            Self::NotGrpc(_) => FailureKind::NotGrpc,
+            Self::Http { .. } => FailureKind::HttpStatus,
+            Self::NotHttp(_) => FailureKind::NotHttp,
+            Self::Unwritable(_) => FailureKind::Unwritable,
+            Self::OtherVersion { .. } => FailureKind::OtherVersion,
+            Self::Invalid(_) => FailureKind::Invalid,
+            Self::TooLarge { .. } => FailureKind::TooLarge,
+            Self::Overloaded => FailureKind::Overloaded,
+            Self::Undecodable(_) => FailureKind::Undecodable,
+            Self::NoResponse => FailureKind::NoResponse,
+            Self::WrongUid { .. } => FailureKind::WrongUid,
+            Self::PatchFromValidating(_) => FailureKind::PatchFromValidating,
+            Self::UndecodablePatch(_) => FailureKind::UndecodablePatch,
+            Self::PatchType(_) => FailureKind::PatchType,
+            Self::SideEffectsUndeclared => FailureKind::SideEffectsUndeclared,
         }
     }
 

@@ -5,6 +5,7 @@ pub mod break_glass;
 pub mod builtin;
 pub mod bypass;
 pub mod failure_class;
+pub mod failure_kind;
 pub mod hook;
 pub mod hops;
 pub mod initializer;
@@ -26,6 +27,7 @@ pub use break_glass::BreakGlass;
 pub use builtin::{builtin, other_group};
 pub use bypass::{Bypass, BypassEffect};
 pub use failure_class::FailureClass;
+pub use failure_kind::FailureKind;
 pub use hook::{
     Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects, Transport,
 };

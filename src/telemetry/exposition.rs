@@ -20,10 +20,11 @@ use super::{
     HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
     faults,
-    hook::{DroppedAnnotation, FAILURE_KINDS, Repeat},
+    hook::{DroppedAnnotation, Repeat},
     log,
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
+use crate::model::FailureKind;
 
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -188,12 +189,12 @@ impl Scrape {
         })?;
         family(encoder, &table::HOOK_CALL_FAILURES, |out| {
             for (name, _, hook) in &hooks {
-                for (kind, cells) in FAILURE_KINDS.iter().zip(&hook.failures) {
+                for (kind, cells) in FailureKind::ALL.iter().zip(&hook.failures) {
                     for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
                         // Only what has happened: 24 zeros for each of hundreds of hooks would be all there is to see.
                         let count = cell.load(Relaxed);
                         if count > 0 {
-                            counter(out, &[("hook", name), ("kind", kind), ("policy", policy)], count)?;
+                            counter(out, &[("hook", name), ("kind", kind.as_str()), ("policy", policy)], count)?;
                         }
                     }
                 }

@@ -14,6 +14,7 @@ use super::{
     recent::{Counts, LastFailure, Recent, RecentFailures},
     throttle::Throttle,
 };
+use crate::model::FailureKind;
 
 /// How one hook call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +23,10 @@ pub enum HookOutcome {
     Allowed,
     /// The hook said no.
     Denied,
-    /// A CallFailure that the policy ignored; the label is [`crate::model::CallFailure::kind`].
-    FailedOpen(&'static str),
+    /// A CallFailure that the policy ignored.
+    FailedOpen(FailureKind),
     /// A CallFailure that rejected the request.
-    FailedClosed(&'static str),
+    FailedClosed(FailureKind),
     /// The request was decided before this hook answered.
     Cancelled,
 }
@@ -40,31 +41,6 @@ impl HookOutcome {
     /// Index of cancelled.
     pub(super) const CANCELLED: usize = 4;
 }
-
-/// The kinds of CallFailure, as [`crate::model::CallFailure::kind`] names them; anything else is counted as the last.
-pub(super) const FAILURE_KINDS: [&str; 21] = [
-    "dry_run",
-    "timeout",
-    "connect",
-    "connection",
-    "grpc_status",
-    "not_grpc",
-    "too_large",
-    "undecodable",
-    "no_response",
-    "wrong_uid",
-    "patch_from_validating",
-    "side_effects_undeclared",
-    "http_status",
-    "not_http",
-    "unwritable",
-    "other_version",
-    "invalid",
-    "overloaded",
-    "undecodable_patch",
-    "patch_type",
-    "other",
-];
 
 /// Why an audit annotation of a hook is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +94,7 @@ impl Repeat {
 pub struct HookMetrics {
     pub(super) calls: Cells<5>,
     /// By kind; the first of each pair under Ignore, the second under Fail.
-    pub(super) failures: [[AtomicU64; 2]; FAILURE_KINDS.len()],
+    pub(super) failures: [[AtomicU64; 2]; FailureKind::ALL.len()],
     /// By cause.
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
     /// By cause.
@@ -218,9 +194,9 @@ impl HookMetrics {
         }
         let counts = self.counts();
         let (over, grown) = self.recent.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts);
-        let kind = FAILURE_KINDS.get((last & 0xff) as usize).copied();
+        let kind = FailureKind::ALL.get((last & 0xff) as usize);
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(last >> 8);
-        let last = kind.map(|kind| LastFailure { kind, at });
+        let last = kind.map(|kind| LastFailure { kind: kind.as_str(), at });
         (grown.failed > 0).then_some(RecentFailures { failed: grown.failed, calls: grown.calls, over, last })
     }
 
@@ -246,27 +222,24 @@ impl HookMetrics {
         self.dropped.pass()
     }
 
-    fn failed(&self, kind: &str, policy: usize) {
-        let last = FAILURE_KINDS.len() - 1;
-        let index = FAILURE_KINDS.iter().position(|known| *known == kind).unwrap_or(last);
-        self.failures[index][policy].fetch_add(1, Relaxed);
+    fn failed(&self, kind: FailureKind, policy: usize) {
+        self.failures[kind as usize][policy].fetch_add(1, Relaxed);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.last_failure.store(now.as_secs() << 8 | index as u64, Relaxed);
+        self.last_failure.store(now.as_secs() << 8 | kind as u64, Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CallFailure, Step, Unreachable};
 
     #[test]
     fn calls_that_failed_lately_are_told_with_the_last_one() {
         let (metrics, now) = (HookMetrics::new(2), Instant::now());
         metrics.record(0, HookOutcome::Allowed, Duration::ZERO);
         assert_eq!(metrics.recent_failures(now), None);
-        metrics.record(1, HookOutcome::FailedOpen("connect"), Duration::ZERO);
-        metrics.record(0, HookOutcome::FailedClosed("timeout"), Duration::ZERO);
+        metrics.record(1, HookOutcome::FailedOpen(FailureKind::Connect), Duration::ZERO);
+        metrics.record(0, HookOutcome::FailedClosed(FailureKind::Timeout), Duration::ZERO);
         metrics.record(0, HookOutcome::Cancelled, Duration::ZERO);
         let failures = metrics.recent_failures(now).unwrap();
         let last = failures.last.unwrap();
@@ -279,22 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_call_failure_has_its_label() {
-        let failures = [
-            CallFailure::Timeout(Duration::ZERO),
-            CallFailure::Connect(Unreachable::at(Step::Connect, "")),
-            CallFailure::Connection(String::new()),
-            CallFailure::Grpc { code: "", message: String::new() },
-            CallFailure::NotGrpc(String::new()),
-            CallFailure::TooLarge { limit: 0 },
-            CallFailure::Undecodable(String::new()),
-            CallFailure::NoResponse,
-            CallFailure::WrongUid { expected: String::new(), got: String::new() },
-            CallFailure::PatchFromValidating("patch"),
-            CallFailure::SideEffectsUndeclared,
-        ];
-        for failure in failures {
-            assert!(FAILURE_KINDS.contains(&failure.kind()), "{}", failure.kind());
+    fn every_kind_of_call_failure_is_counted_by_itself() {
+        let metrics = HookMetrics::new(1);
+        for kind in FailureKind::ALL {
+            metrics.record(0, HookOutcome::FailedClosed(*kind), Duration::ZERO);
+            let last = metrics.recent_failures(Instant::now()).and_then(|failures| failures.last);
+            assert_eq!(last.map(|last| last.kind), Some(kind.as_str()));
+        }
+        for (kind, [open, closed]) in FailureKind::ALL.iter().zip(&metrics.failures) {
+            assert_eq!((open.load(Relaxed), closed.load(Relaxed)), (0, 1), "{}", kind.as_str());
         }
     }
 }

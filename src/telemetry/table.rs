@@ -59,112 +59,111 @@ macro_rules! families {
 
 families! {
     REQUESTS = Counter "gatepost_requests_total" ["outcome"]
-        "Reviews that reached the gate: allowed, denied by a hook, failed by a closed call failure, refused as stale, internal, or bypassed: allowed without asking a hook, as a bypass rule or break-glass says.";
+        "Reviews decided, by outcome: allowed, denied (a hook said no), failed (a call failure under Fail or Retry, or Gatepost could not match the request), stale (the configuration is too old), internal (a bug), bypassed (allowed without asking a hook, by a bypass rule or break-glass).";
     REQUEST_DURATION = Histogram "gatepost_request_duration_seconds" []
-        "Time from a review's message being complete to its verdict.";
+        "Time from a complete review message to its verdict.";
     REFUSED = Counter "gatepost_refused_total" ["reason"]
-        "Calls and connections that ended at the front, before any hook was asked or because the caller went away.";
+        "Calls and connections that ended without a verdict, before any hook was asked or because the caller went away, by reason.";
     HOOK_CALLS = Counter "gatepost_hook_calls_total" ["hook", "outcome"]
-        "Calls of a hook: allowed, denied, failed_open, failed_closed, or cancelled because the review was decided without it.";
+        "Calls of a hook, by outcome: allowed, denied, failed_open, failed_closed, or cancelled (the review was decided without it).";
     HOOK_CALL_FAILURES = Counter "gatepost_hook_call_failures_total" ["hook", "kind", "policy"]
-        "Calls without a usable answer, by what went wrong and the policy that decided (Ignore lets the write pass, Fail does not).";
+        "Calls without a usable answer, by kind and by the policy that decided: Ignore skips the hook, Fail rejects the request.";
     HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook"]
-        "Reviews that passed although this hook did not answer.";
+        "Reviews that skipped this hook because its call failed.";
     HOOK_UNASKED = Counter "gatepost_hook_unasked_total" ["hook"]
-        "Reviews that meant this hook and were decided without it, as it is still being probed.";
+        "Reviews that matched this hook and were decided without it, because it has not passed its probe yet.";
     HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "cause"]
-        "Calls of a hook that were made anew about the same review: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was made.";
+        "Repeated calls of a hook about one review, by cause: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was repeated.";
     HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "cause"]
-        "Audit annotations of a hook's answers that are left out: key (no qualified name), value (the key has another value already) or limit (beyond 1,000, or 256 KiB, of one answer).";
+        "Audit annotations in a hook's answers that were dropped, by cause: key (not a qualified name), value (the key already has another value) or limit (more than 1,000, or 256 KiB, in one answer).";
     HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
-        "Duration of a hook's calls; cancelled calls are left out.";
+        "Duration of a hook's calls, without cancelled ones.";
     HOOK_TIMEOUT = Gauge "gatepost_hook_timeout_seconds" ["hook"]
-        "The longest that one call of the hook may take, of namesakes the shortest; absent while no hook of that name is in force.";
+        "Timeout of one call of the hook; the shortest where several hooks have this name. Absent while no hook of that name is in force.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
-        "Times that the task which carries a worker's calls to a hook panicked and was started anew; each is a bug in gatepost.";
+        "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
-        "Reviews that a bypass rule applied to, by its name and effect; own-configuration is requests about Gatepost's own configuration, which no hook may hold up.";
+        "Reviews that a bypass rule applied to, by its name and effect. own-configuration counts requests about Gatepost's own configuration, which skip all hooks.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []
-        "Reviews that break-glass let past every hook, or past a hook that meant them.";
+        "Reviews that skipped a hook, or all hooks, because break-glass is open.";
     OBJECT_BYTES_COPIED = Counter "gatepost_object_bytes_copied_total" []
-        "Object bytes copied in user space after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
+        "Object bytes copied after they were read: 0 for protobuf in frames of 4 KiB or more; JSON in several frames is joined once.";
     BREAK_GLASS_OPEN = Gauge "gatepost_break_glass_open" []
-        "Break-glass documents that are open: while it is not 0, requests pass without being checked.";
+        "Break-glass documents that are open. While it is not 0, requests pass without being checked.";
     HOOKS = Gauge "gatepost_hooks" []
-        "Hooks in force, asked or not.";
+        "Hooks in force, whether they are called or not.";
     HOOKS_BY_STATE = Gauge "gatepost_hooks_by_state" ["state"]
-        "Hooks by where they stand in rotation: active (asked), unproven (asked although no probe has passed in time), moving (asked at the former endpoint until the new one passes its probe), probing (not asked before a probe has passed), and draining (no longer in force, and asked by reviews under way only).";
+        "Hooks by state: active (called), unproven (called although no probe has passed in time), moving (called at the former endpoint until the new one passes its probe), probing (not called until a probe passes), draining (no longer in force; reviews in flight may still use it).";
     HOOKS_UNASKED = Gauge "gatepost_hooks_unasked" []
-        "Hooks that are configured and not asked, as their endpoints have passed no probe yet.";
+        "Hooks that are configured and not called, because their endpoint has not passed a probe yet.";
     HOOKS_OVERDUE = Gauge "gatepost_hooks_overdue" []
-        "Hooks that have passed no probe within rollout.probeWithin: not asked; or asked unproven, with onProbeFailure: Enforce; or, where they move, still asked at their former endpoint.";
+        "Hooks that have passed no probe within rollout.probeWithin: not called; or, with onProbeFailure: Enforce, called unproven; or, where they move, still called at the former endpoint.";
     REGISTRATION_UNCOVERED = Gauge "gatepost_registration_uncovered_hooks" []
-        "Hooks of which the registration with the apiserver does not send everything, so that writes pass them unseen; absent without --registration, and where that could not be read for five minutes.";
+        "Hooks for which the registration with the apiserver does not send every request that they want, so that writes pass them unseen. Absent without --registration, and after it could not be read for five minutes.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []
-        "The most bytes that may be held for all purposes of gatepost_inflight_bytes: --max-inflight-bytes, or less where the process was given less memory.";
+        "Memory budget, over all purposes of gatepost_inflight_bytes: --max-inflight-bytes, or less where the process has less memory.";
     OPEN_CONNECTIONS = Gauge "gatepost_open_connections" []
-        "Callers' connections.";
+        "Connections of callers.";
     HOOK_CONNECTIONS = Gauge "gatepost_hook_connections" []
-        "Connections to hooks, those that are being made included.";
+        "Connections to hooks, including those being opened.";
     HOOK_CONNECTIONS_LIMIT = Gauge "gatepost_hook_connections_limit" []
-        "The most connections to hooks that there may be, by the open files that the process may have.";
+        "Most connections to hooks, by the limit of open files.";
     NAMESPACES = Gauge "gatepost_namespaces" []
-        "Namespaces whose labels are known from the apiserver; absent where no cluster is followed.";
+        "Namespaces known from the apiserver; absent without --namespaces-from.";
     NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []
-        "Time since the apiserver last spoke of its namespaces; at 90 s, requests that need them are rejected.";
+        "Time since the apiserver last sent anything about namespaces. At 90 s, requests that need their labels are rejected.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
-        "Time since the start of the last good read of the configuration; absent before the first.";
+        "Time since the start of the last successful read of the configuration; absent before the first. At 5 s every request is rejected.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []
         "Number of the configuration in force.";
     CONFIG_REJECTED = Gauge "gatepost_config_rejected" []
-        "1 while the newest configuration is invalid: all of it, and an older one is in force, or none; or some of its documents, which are held back or left out.";
+        "1 while the newest configuration is not in force as it was written: all of it is invalid, or some of its documents are held back or left out.";
     DOCUMENTS_HELD_BACK = Gauge "gatepost_config_documents_held_back" []
-        "Documents whose newest state cannot be served, and whose last good state is in force.";
+        "Documents whose newest state is invalid; their last good state is in force.";
     DOCUMENTS_LEFT_OUT = Gauge "gatepost_config_documents_left_out" []
-        "Documents that cannot be served and never could, of which nothing is in force.";
+        "Invalid documents that never had a good state; nothing of them is in force.";
     CONFIG_FROM_LAST_GOOD = Gauge "gatepost_config_from_last_good" []
-        "1 while the last good configuration on disk, or a document of it, is in force since the start; absent without --last-good.";
+        "1 while the last good configuration on disk, or a document of it, has been in force since the start; absent without --last-good.";
     LAST_GOOD_UNWRITTEN = Gauge "gatepost_last_good_unwritten" []
-        "1 while the configuration in force cannot be kept on disk; absent without --last-good.";
+        "1 while the configuration in force cannot be written to disk; absent without --last-good.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" ["purpose"]
-        "Bytes held in the memory budget, by what for: reviews being read or decided, hooks' answers, queues towards hooks of calls that nobody waits for any more, and verdicts that their callers have not read yet.";
+        "Bytes held in the memory budget, by purpose: review (being read or decided), answer (of hooks), queue (towards hooks, of calls already given up), verdict (not read by the caller yet).";
     CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]
-        "Reads of the configuration since the start: unchanged, changed, held_back (changed, but for documents that cannot be served), unconfirmed (enforces less, and waits for a second read that lets the same go), rejected as invalid, or failed_ and why.";
+        "Reads of the configuration, by outcome: unchanged, changed, held_back (changed, except documents that are invalid), unconfirmed (enforces less, and waits for a second read to confirm that), rejected (invalid), or failed_ and the reason.";
     CONFIG_READ_DURATION = Histogram "gatepost_config_read_duration_seconds" []
-        "Duration of the reads that did not fail.";
+        "Duration of successful reads of the configuration.";
     TLS_RELOADS = Counter "gatepost_tls_reloads_total" ["outcome"]
-        "Changes of the TLS files: replaced for new connections, or rejected, which leaves the last good ones in force.";
+        "Changes of the TLS files: replaced (new connections use them) or rejected (the last good ones stay).";
     CERTIFICATE_EXPIRY = Gauge "gatepost_certificate_expiry_seconds" ["certificate"]
-        "Time until a certificate ends, negative afterwards: our own (server), the callers' authority (client-ca), and what the configuration holds for a hook (hook:<name>).";
+        "Time until a certificate expires, negative afterwards: server (our own), client-ca (the callers' authority), hook:<name> (what the configuration holds for a hook).";
     AUDIT_LOST = Counter "gatepost_audit_lost_total" []
-        "Audit lines that were not written because the queue was full or the write failed.";
+        "Audit lines that were lost because the queue was full or the write failed.";
     BUILD_INFO = Gauge "gatepost_build_info" ["version", "arch", "os"]
-        "Always 1; the labels say which build of Gatepost this is.";
+        "Always 1; the labels identify the build.";
     PROCESS_CPU = Counter "process_cpu_seconds_total" []
-        "Processor time that the process has used, in user and system mode.";
+        "CPU time of the process, user and system.";
     PROCESS_RESIDENT = Gauge "process_resident_memory_bytes" []
-        "Memory of the process that is in use.";
+        "Resident memory of the process.";
     PROCESS_VIRTUAL = Gauge "process_virtual_memory_bytes" []
-        "Address space of the process.";
+        "Virtual memory of the process.";
     PROCESS_OPEN_FDS = Gauge "process_open_fds" []
-        "Files that the process has open, connections included.";
+        "Open file descriptors, connections included.";
     PROCESS_MAX_FDS = Gauge "process_max_fds" []
-        "The most files that the process may have open.";
+        "Limit of open file descriptors.";
     PROCESS_START = Gauge "process_start_time_seconds" []
-        "When the process was started, in seconds since 1970.";
+        "Start time of the process, in seconds since 1970.";
     LOG_LOST = Counter "gatepost_log_lost_total" []
-        "Log lines that were not written because stderr did not take them.";
+        "Log lines that were lost because stderr did not take them.";
 }
 
-/// The table as a Markdown page.
+/// The table as a Markdown page, no line longer than 100 characters.
 pub fn markdown() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
-         Served as OpenMetrics text at `/metrics` on the admin address. \
-         This page is printed from the table in `src/telemetry/table.rs`.\n\n\
-         | name | kind | labels | meaning |\n| --- | --- | --- | --- |\n",
+         Served as OpenMetrics text at `/metrics` on the admin address. Labels are in braces.\n\
+         This page is printed from the table in `src/telemetry/table.rs`.\n\n",
     );
     for family in ALL {
         let kind = match family.kind {
@@ -172,10 +171,34 @@ pub fn markdown() -> String {
             Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
         };
-        let _ = writeln!(page, "| `{}` | {kind} | {} | {} |", family.name, family.labels.join(", "), family.help);
+        let labels = match family.labels {
+            [] => String::new(),
+            labels => format!("{{{}}}", labels.join(",")),
+        };
+        wrap(&format!("- `{}{labels}`, {kind}: {}", family.name, family.help), &mut page);
     }
-    page.push_str("\nHistograms have these upper bounds, in seconds: ");
     let bounds: Vec<String> = BOUNDS_NANOS.iter().map(|nanos| (*nanos as f64 / 1e9).to_string()).collect();
-    let _ = writeln!(page, "{}.", bounds.join(", "));
+    page.push('\n');
+    wrap(&format!("Histograms have these upper bounds, in seconds: {}.", bounds.join(", ")), &mut page);
     page
+}
+
+/// Appends a paragraph or list item in lines of at most 100 characters.
+fn wrap(text: &str, page: &mut String) {
+    const WIDTH: usize = 100;
+    let indent = if text.starts_with("- ") { "  " } else { "" };
+    let mut width = 0;
+    for word in text.split(' ') {
+        let long = word.chars().count();
+        if width > 0 && width + 1 + long > WIDTH {
+            let _ = write!(page, "\n{indent}");
+            width = indent.len();
+        } else if width > 0 {
+            page.push(' ');
+            width += 1;
+        }
+        page.push_str(word);
+        width += long;
+    }
+    page.push('\n');
 }

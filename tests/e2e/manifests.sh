@@ -22,8 +22,8 @@ as_pod() {
     here | sed "s|/var/log/gatepost|$work/etc|"
 }
 
-# printed TEXT: the README's line after a prompt that has this text, in this trial's folders.
-printed() { grep -F -- "$1" ../../README.md | sed -n 's/^\$ //p' | sed -e "s|/run/gatepost|$work/readme|g" -e "s|/var/log/gatepost|$work/readme|g"; }
+# printed TEXT: the README's command after a prompt that has this text, on one line, in this trial's folders.
+printed() { sed -e :a -e '/\\$/N; s/ *\\\n */ /; ta' ../../README.md | grep -F -- "$1" | sed -n 's/^\$ //p' | sed -e "s|/run/gatepost|$work/readme|g" -e "s|/var/log/gatepost|$work/readme|g"; }
 
 # readme TEXT: serves as printed there, in the folder where that is meant; ends when asked to.
 readme() {

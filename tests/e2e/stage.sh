@@ -76,7 +76,7 @@ begin_hooks() {
   hooks="$(told hooks 'listening (.*)')"
   # One with the certificate that README.md makes: it signs itself, and is an authority.
   mkdir -p "$work/plain"
-  readme="$(sed -n 's/^\$ \(openssl req -x509.*\)/\1/p' ../../README.md)"
+  readme="$(sed -e :a -e '/\\$/N; s/ *\\\n */ /; ta' ../../README.md | sed -n 's/^\$ \(openssl req -x509.*\)/\1/p')"
   (cd "$work/plain" && bash -euc "$readme") >"$work/plain.log" 2>&1 ||
     broken "README.md's openssl command"
   start plain "$work/hook" -cert "$work/plain/tls.crt" -key "$work/plain/tls.key"

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use super::*;
-use crate::telemetry::{HookOutcome, table};
+use crate::{
+    model::FailureKind,
+    telemetry::{HookOutcome, table},
+};
 
 fn value(text: &str, sample: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(sample)?.strip_prefix(' ')?.to_owned()))
@@ -22,9 +25,9 @@ fn what_was_recorded_is_exposed() {
     metrics.config_read(ReadOutcome::Failed("never heard of"), Duration::ZERO);
     metrics.observe(Reading::HeldForReviews, || Some(5.0));
     let hook = metrics.hook(&"a\"b".into());
-    hook.record(1, HookOutcome::FailedOpen("timeout"), Duration::from_millis(100));
+    hook.record(1, HookOutcome::FailedOpen(FailureKind::Timeout), Duration::from_millis(100));
     hook.record(1, HookOutcome::Cancelled, Duration::from_millis(900));
-    metrics.hook(&"a\"b".into()).record(0, HookOutcome::FailedClosed("never heard of"), Duration::ZERO);
+    metrics.hook(&"a\"b".into()).record(0, HookOutcome::FailedClosed(FailureKind::DryRun), Duration::ZERO);
     hook.passed_unasked();
     [3, 2, 4].into_iter().for_each(|seconds| hook.set_timeout(Duration::from_secs(seconds)));
     metrics.hook(&"gone".into()).set_timeout(Duration::from_secs(1));
@@ -55,7 +58,7 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"cancelled\"}", "1"),
         ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"failed_open\"}", "1"),
         ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"timeout\",policy=\"Ignore\"}", "1"),
-        ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"other\",policy=\"Fail\"}", "1"),
+        ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"dry_run\",policy=\"Fail\"}", "1"),
         ("gatepost_hook_fail_open_total{hook=\"a\\\"b\"}", "1"),
         ("gatepost_hook_duration_seconds_count{hook=\"a\\\"b\"}", "2"),
         ("gatepost_hook_unasked_total{hook=\"a\\\"b\"}", "1"),

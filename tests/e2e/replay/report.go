@@ -27,10 +27,11 @@ func cell(text string) string {
 // writeReport is the table: differences that one expectation explains are one row.
 func writeReport(w io.Writer, cases int, modes []string, found []difference) {
 	fmt.Fprintf(w, "# Direct or through Gatepost\n\n")
-	fmt.Fprintf(w, "%d requests to kube-apiserver, each with the same hooks: asked by kube-apiserver itself, and asked by Gatepost, registered in %d ways: %s.\n",
-		cases, len(modes), strings.Join(modes, " and "))
-	fmt.Fprintf(w, "Compared: status code, reason, message, details, Retry-After, warnings, audit annotations, and what the hooks were asked, leaf by leaf.\n")
-	fmt.Fprintf(w, "Everything else was the same in all of them. Written by `tests/e2e/run.sh`; `ADDRESS` stands for a port that changes.\n\n")
+	fmt.Fprintf(w, "%d requests to kube-apiserver, each with the same hooks: called by kube-apiserver itself,\n"+
+		"and by Gatepost, registered in %d ways: %s.\n", cases, len(modes), strings.Join(modes, " and "))
+	fmt.Fprintf(w, "Compared leaf by leaf: status code, reason, message, details, Retry-After, warnings, audit\n"+
+		"annotations, and what the hooks got. Everything else was the same in all of them.\n")
+	fmt.Fprintf(w, "Written by `tests/e2e/run.sh`; `ADDRESS` stands for a port that changes.\n\n")
 
 	type row struct {
 		first        difference

@@ -24,9 +24,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// NamespaceLabels is what the request metadata `gatepost-namespace-labels-bin` carries:
-// the labels of the request's namespace as the caller knows them. Sent empty it says "the namespace has no labels";
-// not sent at all, the sidecar looks the namespace up in its own configuration.
+// NamespaceLabels is what the request metadata `gatepost-namespace-labels-bin` carries: the labels of the request's
+// namespace as the caller knows them. An empty message means that the namespace has no labels. Without the metadata
+// the sidecar takes the labels from the cluster that it follows (`--namespaces-from`), or, where it follows none,
+// from the `Namespace` documents of its configuration.
 type NamespaceLabels struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Labels        map[string]string      `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
