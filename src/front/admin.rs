@@ -1,6 +1,6 @@
 //! The admin address: `/livez`, `/readyz`, `/metrics`, `/configz`. HTTP/1.1, read only.
 
-use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, future::poll_fn, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     configz,
+    linger::linger,
     readiness::{Readiness, degradations},
     stall_limit::StallLimit,
 };
@@ -103,25 +104,32 @@ struct Pages {
 impl Pages {
     async fn connection(&self, stream: TcpStream) {
         let Some(tls) = &self.admin.tls else { return self.pages(stream).await };
-        match timeout(HEAD, TlsAcceptor::from(tls.admin()).accept(stream)).await {
+        match timeout(HEAD, TlsAcceptor::from(tls.admin()).accept(stream).into_fallible()).await {
             Ok(Ok(stream)) => self.pages(stream).await,
-            Ok(Err(error)) => tracing::debug!(%error, "an admin connection's TLS handshake failed"),
+            Ok(Err((error, stream))) => {
+                tracing::debug!(%error, "an admin connection's TLS handshake failed");
+                linger(stream).await;
+            }
             Err(_) => tracing::debug!("an admin connection's TLS handshake was not finished in time"),
         }
     }
 
-    async fn pages<Io: AsyncRead + AsyncWrite + Unpin>(&self, stream: Io) {
+    async fn pages<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: Io) {
         let stream = StallLimit::new(stream, STALL);
-        let service =
-            service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request).await) });
-        let serving = http1::Builder::new()
+        let service = service_fn(|request: Request<Incoming>| {
+            Box::pin(async move { Ok::<_, Infallible>(self.answer(&request).await) })
+        });
+        let mut connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .max_buf_size(16 * 1024)
             .serve_connection(TokioIo::new(stream), service);
-        if let Ok(Err(error)) = timeout(CONNECTION, serving).await {
-            tracing::debug!(%error, "an admin connection broke");
+        match timeout(CONNECTION, poll_fn(|cx| connection.poll_without_shutdown(cx))).await {
+            Ok(Err(error)) if !error.is_parse() => return tracing::debug!(%error, "an admin connection broke"),
+            Ok(Err(error)) => tracing::debug!(%error, "an admin connection did not speak HTTP/1.1"),
+            Ok(Ok(())) | Err(_) => {}
         }
+        linger(connection.into_parts().io.into_inner()).await;
     }
 
     async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {

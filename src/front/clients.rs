@@ -84,6 +84,11 @@ impl Clients {
         Ok(Admitted { clients: Arc::clone(self), session })
     }
 
+    /// Connections with a review that is read, decided or answered. (Not those that had to make room and go on with one.)
+    pub(super) fn busy(&self) -> usize {
+        self.lock().sessions.values().filter(|session| session.is_busy()).count()
+    }
+
     fn count_known(&self, registry: &Registry, second: u64) {
         let known = registry.clients.values().filter(|one| one.connections > 0 && one.client.is_known(second)).count();
         self.known.store(known, Relaxed);

@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Instant};
 use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::{Front, clients::Admitted, grace, identity::Identity, limits, linger::linger, listen::Life};
+use super::{Front, clients::Admitted, grace, identity::Identity, limits, linger::linger_unless_evicted, listen::Life};
 use crate::{
     telemetry::{Refused, Throttle},
     tls::{self, Failure, Fault, ServerConfig},
@@ -45,13 +45,13 @@ pub(super) async fn serve(
         Ok(Ok(Begun::Tls(stream))) => stream,
         Ok(Ok(Begun::Plain(stream))) => {
             front.gate().metrics.refused(Refused::NotTls);
-            return linger(stream).await;
+            return linger_unless_evicted(stream, &session).await;
         }
         Ok(Ok(Begun::Nothing)) => return,
         Ok(Ok(Begun::Failed(error, stream))) => {
             report(&Failure::of(&error), &stream);
             front.gate().metrics.refused(Refused::TlsHandshake);
-            return linger(stream).await;
+            return linger_unless_evicted(stream, &session).await;
         }
         Ok(Err(error)) => return tracing::debug!(%error, "a connection broke before it began"),
         Err(_) => {

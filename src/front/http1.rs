@@ -18,7 +18,7 @@ use super::{
     grace,
     head::{self, Route},
     keepalive, limits,
-    linger::linger,
+    linger::linger_unless_evicted,
     listen::Life,
     outgoing::Outgoing,
     refusal::Refusal,
@@ -73,7 +73,7 @@ impl Front {
                 () = &mut evicted, if !making_room => {
                     making_room = true;
                     self.gate().metrics.refused(Refused::Evicted);
-                    if session.calls() == 0 && session.unsent().is_empty() {
+                    if !session.is_busy() {
                         return;
                     }
                     Pin::new(&mut connection).graceful_shutdown();
@@ -91,7 +91,7 @@ impl Front {
             Err(error) => return tracing::debug!(%error, "a connection broke"),
             Ok(()) => {}
         }
-        linger(connection.into_parts().io.into_inner()).await;
+        linger_unless_evicted(connection.into_parts().io.into_inner(), session).await;
     }
 
     async fn reply(&self, session: &Session, worker: usize, request: Request<Incoming>) -> Response<Outgoing> {

@@ -22,6 +22,7 @@ use super::{
     head::{self, Route},
     keepalive::{self, Beat, Keepalive},
     limits,
+    linger::Lingering,
     listen::Life,
     outgoing::Outgoing,
     partial::Partial,
@@ -55,7 +56,11 @@ impl Front {
             .max_concurrent_streams(self.limits().streams)
             .max_concurrent_reset_streams(limits::REFUSED_REMEMBERED)
             .max_local_error_reset_streams(Some(limits::REFUSED_FORGOTTEN))
-            .handshake(Metered::new(io, Partial::new(Arc::clone(&self), Arc::clone(session))));
+            .handshake(Metered::new(
+                // h2 shuts a connection down once its last answer is written, and then lets go of it.
+                Lingering::new(io),
+                Partial::new(Arc::clone(&self), Arc::clone(session)),
+            ));
         let mut watched = life.clone();
         let mut draining = pin!(async move { watched.wait_for(|life| *life != Life::Serving).await.map(drop) });
         let mut evicted = pin!(session.evicted());
@@ -131,8 +136,7 @@ impl Front {
     /// Is a connection over that has been told for so long to make room? Another has its place already: it must not stay
     /// for the sake of a watch that never ends, nor of calls that go on and on.
     fn has_left(&self, session: &Session, since: Duration) -> bool {
-        let reviews = session.calls() > 0 || !session.unsent().is_empty();
-        since >= if reviews { self.limits().timeout + LEAVE } else { LEAVE }
+        since >= if session.is_busy() { self.limits().timeout + LEAVE } else { LEAVE }
     }
 
     /// Routes one call; each runs as its own task, so that none waits for another.

@@ -88,7 +88,8 @@ pub async fn serve(
     front.cold().refresh_health().await;
     life.send_replace(Life::Draining);
     let _ = timeout(front.limits().drain, ended.recv()).await;
-    let cut = open(&workers);
+    // One that waits for its peer to close it has no call any more.
+    let cut = front.clients().busy();
     life.send_replace(Life::Over);
     let _ = timeout(CUT, ended.recv()).await;
     Drained { cut }

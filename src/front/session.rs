@@ -64,6 +64,11 @@ impl Session {
         self.calls.load(Relaxed)
     }
 
+    /// Has it a review that is read, decided or answered?
+    pub(super) fn is_busy(&self) -> bool {
+        self.calls() > 0 || !self.unsent.is_empty()
+    }
+
     /// A review begins in that second.
     pub(super) fn begin(&self, second: u64) {
         self.calls.fetch_add(1, Relaxed);
