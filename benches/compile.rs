@@ -13,7 +13,7 @@ use std::{hint::black_box, io};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use gatepost::{
     model::Labels,
-    snapshot::{Known, NO_PAUSE, Problem, Snapshot, SourceFile, load},
+    snapshot::{LoadCache, NO_PAUSE, Problem, Snapshot, SourceFile, load},
 };
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ fn compile(c: &mut Criterion) {
     ] {
         let (before, mut after) = (each(written, extension), each(written, extension));
         after[7].bytes = written(&object(7, "2s")).into();
-        let mut known = Known::default();
+        let mut known = LoadCache::default();
         let mut turn = 0;
         group.bench_function(form, |b| {
             b.iter_with_large_drop(|| {
@@ -133,7 +133,7 @@ fn compile(c: &mut Criterion) {
         });
     }
     let files = one(Value::to_string, "json");
-    let mut known = Known::default();
+    let mut known = LoadCache::default();
     group.bench_function("nothing changed", |b| {
         b.iter_with_large_drop(|| checked(known.load(black_box(&files), &no_file, NO_PAUSE)));
     });

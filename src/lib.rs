@@ -6,10 +6,11 @@
 
 // What is asked and answered: the domain's nouns.
 pub mod model;
-// Bytes to model and back; match conditions; configuration to compiled snapshot; JSON Patch. All pure, in this order:
-// wire, cel, snapshot, patch.
+// Bytes to model and back; match conditions; the written form of our kinds; configuration to compiled snapshot; JSON
+// Patch. All pure, in this order: wire, cel and schema, snapshot, patch.
 pub mod cel;
 pub mod patch;
+pub mod schema;
 pub mod snapshot;
 pub mod wire;
 // How files of this machine are read while reviews are served.
@@ -28,10 +29,12 @@ pub mod hooks;
 pub mod source;
 // What is in force now.
 pub mod live;
-// The story of one request; the story of one configuration change; what replicas tell of themselves.
+// The loops that keep it current; the story of one request; the story of one configuration change; the status of
+// replicas.
 pub mod admit;
 pub mod replicas;
 pub mod rotate;
+pub mod watch;
 // Sockets in; then settings, threads and drain; then commands.
 pub mod app;
 pub mod cli;

@@ -11,7 +11,7 @@ use std::{
 const LAYERS: [&[&str]; 15] = [
     &["model"],
     &["wire"],
-    &["cel"],
+    &["cel", "schema"],
     &["snapshot"],
     &["patch"],
     &["files"],
@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 15] = [
     &["kube", "etcd"],
     &["source", "hooks"],
     &["live"],
-    &["admit", "replicas", "rotate"],
+    &["admit", "replicas", "rotate", "watch"],
     &["front"],
     &["app"],
     &["cli"],
@@ -54,16 +54,16 @@ const DOORS: [(&str, &[&str]); 18] = [
         ],
     ),
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and certificate.
-    ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/pem.rs"]),
-    ("schemars", &["snapshot/schema/"]),
-    ("tonic", &["wire/pb/", "etcd/", "front/cold.rs", "front/refusal.rs", "cli/hook", "cli/demo"]),
-    ("tonic_reflection", &["front/cold.rs", "front/connection.rs"]),
+    ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/check/pem.rs"]),
+    ("schemars", &["schema/"]),
+    ("tonic", &["wire/pb/", "etcd/", "front/grpc/health_reflection.rs", "front/refusal.rs", "cli/hook", "cli/demo"]),
+    ("tonic_reflection", &["front/grpc/health_reflection.rs", "front/connection.rs"]),
     ("webpki", &["tls/"]),
     ("x509_parser", &["tls/x509"]),
 ];
 
 /// What the pure layers may not name.
-const PURE: [&str; 5] = ["model/", "wire/", "cel/", "snapshot/", "patch/"];
+const PURE: [&str; 6] = ["model/", "wire/", "cel/", "schema/", "snapshot/", "patch/"];
 const IMPURE: [&str; 8] =
     ["tokio::", "tracing::", "TcpStream", "std::fs", "std::thread", "fs::read", "Instant::now", "SystemTime::now"];
 

@@ -1,6 +1,6 @@
 //! Worst cases: inputs that make each parser of callers' and hooks' bytes work hardest, at any size.
 //!
-//! `benches/worst_cases.rs` measures them, `tests/parsers_take_linear_time.rs` shows that their time is linear. Whether
+//! `benches/worst_cases.rs` measures them, `tests/linear_time/parsers_take_linear_time.rs` shows that their time is linear. Whether
 //! an input is taken or refused does not matter: it is looked through all the same.
 
 use std::{hint::black_box, time::Duration};

@@ -1,6 +1,6 @@
 //! Oracles: what each fuzz target checks, a panic where the product disagrees with a plain decoder.
 //!
-//! The targets of `fuzz/` and the test `tests/fuzz_corpus.rs` both use this module, so every input that fuzzing found is
+//! The targets of `fuzz/` and the test `tests/documents/fuzz_corpus.rs` both use this module, so every input that fuzzing found is
 //! a test on the stable toolchain as well.
 
 mod configuration;

@@ -7,7 +7,7 @@
 mod sidecar;
 mod start;
 
-/// Generated with `Vec<u8>` for `bytes`; `tests/proto_is_current.rs` regenerates and compares.
+/// Generated with `Vec<u8>` for `bytes`; `tests/documents/proto_is_current.rs` regenerates and compares.
 #[allow(missing_docs, dead_code, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 mod pb;

@@ -14,7 +14,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::outcome::Outcome;
+use tracing::Span;
+
+use super::{outcome::Outcome, trace};
 use crate::{
     hooks::HttpReply,
     live::LiveHook,
@@ -31,6 +33,8 @@ pub(super) struct Attempt<'a> {
     pub(super) opened: bool,
     /// By when the hook must have answered: its own timeout, or what is left of the request's.
     pub(super) deadline: Instant,
+    /// Span of the call.
+    pub(super) span: Span,
     /// The hook may still be working on it, whether or not we still wait.
     pub(super) open: bool,
     /// What became of it, once that is known.
@@ -44,7 +48,8 @@ pub(super) struct Attempt<'a> {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(live: &'a LiveHook, opened: bool, deadline: Instant) -> Self {
-        Self { live, opened, deadline, open: false, outcome: None, again_at: None, rests: 0, retried: false }
+        let span = trace::call(live);
+        Self { live, opened, deadline, span, open: false, outcome: None, again_at: None, rests: 0, retried: false }
     }
 
     /// When something is to be done about it unless an answer comes first; `None` once it is settled.

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use super::{mutate::Turn, outcome::Outcome, passage::Passage};
+use super::{bypass_decision::BypassDecision, mutate::Turn, outcome::Outcome};
 use crate::{
     live::Generation,
     model::{BreakGlass, Review, StatusInfo, Verdict},
@@ -177,7 +177,7 @@ fn reason(refusal: &StatusInfo, said: bool) -> Option<Cow<'_, str>> {
 pub(super) fn audit_line(
     review: &Review,
     generation: &Generation,
-    passage: &Passage<'_>,
+    passage: &BypassDecision<'_>,
     age: Option<Duration>,
     hooks: Hooks<'_>,
     verdict: &Verdict,

@@ -3,16 +3,17 @@
 mod annotations;
 mod attempt;
 mod audit_line;
+mod bypass_decision;
 pub mod combine;
 mod conditions;
 pub mod decider;
 mod lookup;
 pub mod mutate;
 pub mod outcome;
-mod passage;
 mod round;
 mod select;
 mod status;
+mod trace;
 mod warnings;
 
 use std::{
@@ -22,6 +23,7 @@ use std::{
 
 use bytes::Bytes;
 use smallvec::SmallVec;
+use tracing::Instrument as _;
 
 use crate::{
     live::{Current, Discovery, Generation, LiveHook, Namespaces, current::STALE_AFTER, discovery::Looked},
@@ -29,13 +31,13 @@ use crate::{
     snapshot::{HookSet, Matched},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
+use bypass_decision::BypassDecision;
 use combine::{Combined, Dropped};
 use conditions::Judge;
 use decider::Decider;
 use lookup::{Found, Held, Lookup};
 use mutate::{Mutation, Turn};
 use outcome::Outcome;
-use passage::Passage;
 use round::Until;
 use select::{Role, Selected, Selection};
 use status::Refusal;
@@ -109,31 +111,9 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     // Asked before the generation is taken, which is then at least as new as what was asked about.
     let age = gate.current.age(began);
     let generation = &*gate.current.enter();
-    let passage = &Passage::of(generation, gate.current.break_glass().open(began), review);
-    let case = Case { gate, review, caller, began, age, generation, passage };
-
-    if passage.asks_nobody() {
-        let how = if passage.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
-        return case.conclude(&[], &[], Verdict::default(), how);
-    }
-    if age.is_none_or(|age| age >= STALE_AFTER) && !passage.opens_everything() {
-        let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
-        return case.refuse(status::stale(age, rejected.as_deref()), RequestOutcome::Stale);
-    }
-    let mutation = match caller.phase {
-        // In a box: most requests have no such phase, and need no room for it.
-        Phase::Mutate | Phase::Review if generation.snapshot.has(HookType::Mutating) => {
-            Box::pin(mutate::mutate(case)).await
-        }
-        _ => Mutation::default(),
-    };
-    let validation = match caller.phase {
-        Phase::Validate | Phase::Review if !mutation.rejects() => {
-            validate(case, mutation.review.as_ref().unwrap_or(review)).await
-        }
-        _ => Validation::default(),
-    };
-    case.answer(mutation, validation)
+    let bypass = &BypassDecision::of(generation, gate.current.break_glass().open(began), review);
+    let case = Case { gate, review, caller, began, age, generation, bypass };
+    case.decide().instrument(trace::review(review, generation)).await
 }
 
 /// Result of the validating phase.
@@ -148,14 +128,14 @@ struct Validation<'a> {
 
 /// Asks the validating hooks that this request is for, all at once.
 async fn validate<'a>(case: Case<'a>, review: &Review) -> Validation<'a> {
-    let Case { gate, caller, passage, .. } = case;
+    let Case { gate, caller, bypass, .. } = case;
     let selected = match case.selected(review).await {
         Ok(selected) => selected,
         Err(refusal) => return Validation { refusal: Some(refusal), ..Validation::default() },
     };
     let outcomes = if selected.asked.is_empty() {
         Vec::new()
-    } else if caller.deadline.left(now()).is_zero() && !passage.opens_everything() {
+    } else if caller.deadline.left(now()).is_zero() && !bypass.opens_everything() {
         let refusal = Some(Box::new(status::out_of_time()));
         return Validation { selected, refusal, ..Validation::default() };
     } else {
@@ -180,10 +160,37 @@ struct Case<'a> {
     /// How old the configuration was when it was asked about.
     age: Option<Duration>,
     generation: &'a Generation,
-    passage: &'a Passage<'a>,
+    bypass: &'a BypassDecision<'a>,
 }
 
 impl<'a> Case<'a> {
+    /// The story of one review: bypass, freshness, mutating phase, validating phase, verdict.
+    async fn decide(self) -> Verdict {
+        let Self { gate, review, caller, age, generation, bypass, .. } = self;
+        if bypass.skips_all() {
+            let how = if bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
+            return self.conclude(&[], &[], Verdict::default(), how);
+        }
+        if age.is_none_or(|age| age >= STALE_AFTER) && !bypass.opens_everything() {
+            let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
+            return self.refuse(status::stale(age, rejected.as_deref()), RequestOutcome::Stale);
+        }
+        let mutation = match caller.phase {
+            // In a box: most requests have no such phase, and need no room for it.
+            Phase::Mutate | Phase::Review if generation.snapshot.has(HookType::Mutating) => {
+                Box::pin(mutate::mutate(self)).await
+            }
+            _ => Mutation::default(),
+        };
+        let validation = match caller.phase {
+            Phase::Validate | Phase::Review if !mutation.rejects() => {
+                validate(self, mutation.review.as_ref().unwrap_or(review)).await
+            }
+            _ => Validation::default(),
+        };
+        self.answer(mutation, validation)
+    }
+
     /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found before.
     fn lookup<'r>(&self, review: &'r Review, found: Option<Found>) -> Lookup<'r>
     where
@@ -195,13 +202,13 @@ impl<'a> Case<'a> {
 
     /// The hooks of that type whose rules mean this request.
     fn matching(&self, hook_type: HookType) -> HookSet {
-        let Self { gate, review, caller, generation, passage, .. } = *self;
+        let Self { gate, review, caller, generation, bypass, .. } = *self;
         if !generation.snapshot.has(hook_type) {
             return HookSet::new();
         }
         let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
         let served = looked.as_ref().and_then(Looked::served);
-        Selection { generation, passage, review, caller, served }.matching(hook_type)
+        Selection { generation, bypass, review, caller, served }.matching(hook_type)
     }
 
     /// The place of one hook in this request. Waits as [`Case::selected`] does; but unless `waits` not for a namespace that
@@ -213,14 +220,14 @@ impl<'a> Case<'a> {
         matched: Matched,
         waits: bool,
     ) -> Result<Option<Role<'a>>, Refusal> {
-        let Self { gate, caller, generation, passage, .. } = self;
+        let Self { gate, caller, generation, bypass, .. } = self;
         let mut found = false;
         loop {
             let role = {
                 let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
                 let served = looked.as_ref().and_then(Looked::served);
                 let judge = Judge::new(&lookup.conditions);
-                Selection { generation, passage, review, caller, served }.role(lookup, &judge, matched)
+                Selection { generation, bypass, review, caller, served }.role(lookup, &judge, matched)
             };
             if lookup.conditions.has_slow() {
                 lookup.conditions.evaluate().await;
@@ -246,12 +253,12 @@ impl<'a> Case<'a> {
     /// The validating hooks this request is for. Waits only for a namespace, or a resource, that is not known
     /// yet, for large objects to be read, and for conditions that take long.
     async fn selected(self, review: &Review) -> Result<Selected<'a>, Refusal> {
-        let Self { gate, caller, generation, passage, .. } = self;
+        let Self { gate, caller, generation, bypass, .. } = self;
         let mut lookup = self.lookup(review, None);
         let select = |lookup: &Lookup<'_>| {
             let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
             let served = looked.as_ref().and_then(Looked::served);
-            Selection { generation, passage, review, caller, served }.validating(lookup)
+            Selection { generation, bypass, review, caller, served }.validating(lookup)
         };
         // Twice at most: for a namespace, and for a resource, that the cluster has just got.
         let (mut found, mut discovered) = (false, false);
@@ -299,7 +306,7 @@ impl<'a> Case<'a> {
         let Mutation { turns, asked, probing, broken, patch, refusal, .. } = mutation;
         let Validation { selected, outcomes, refusal: refused } = validation;
         if broken || selected.broken {
-            self.gate.metrics.let_past_broken_glass();
+            self.gate.metrics.record_break_glass();
         }
         let probing = || probing.iter().chain(&selected.probing);
         probing().for_each(|live| live.metrics.passed_unasked());
@@ -326,8 +333,8 @@ impl<'a> Case<'a> {
         mut verdict: Verdict,
         how: RequestOutcome,
     ) -> Verdict {
-        let Self { gate, review, caller, began, age, generation, passage } = self;
-        passage.tell(&gate.metrics, &mut verdict);
+        let Self { gate, review, caller, began, age, generation, bypass } = self;
+        bypass.annotate(&gate.metrics, &mut verdict);
         if generation.number > 0 {
             // A hook by our own name does not get to say it.
             verdict.audit_annotations.retain(|(key, _)| key != verdict::REVISION);
@@ -338,7 +345,7 @@ impl<'a> Case<'a> {
         if gate.audit.enabled() {
             let said = gate.audit.has_hook_messages();
             let hooks = audit_line::Hooks { turns, outcomes };
-            gate.audit.push(audit_line::audit_line(review, generation, passage, age, hooks, &verdict, took, said));
+            gate.audit.push(audit_line::audit_line(review, generation, bypass, age, hooks, &verdict, took, said));
         }
         verdict
     }

@@ -344,7 +344,7 @@ impl<'a> Phase<'a> {
             self.adopt(unasked);
             batch = self.batch(review, lookup).await;
         }
-        if !self.case.passage.opens_everything() {
+        if !self.case.bypass.opens_everything() {
             self.mutation.refusal = Some(Box::new(status::out_of_time()));
         }
     }

@@ -334,7 +334,7 @@ impl<'a, 'r> Round<'a, 'r> {
     fn settle(&mut self, tag: usize, result: Result<Answer, CallFailure>, took: Duration) {
         let Some(attempt) = self.attempts.get(tag) else { return };
         let outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
-        log(attempt.live, &outcome.ending);
+        attempt.span.in_scope(|| log(attempt.live, &self.review.uid, &outcome.ending));
         self.put(tag, outcome);
     }
 
@@ -344,6 +344,7 @@ impl<'a, 'r> Round<'a, 'r> {
         }
         if let Some(attempt) = self.attempts.get_mut(tag) {
             attempt.live.metrics.record(self.caller.worker, outcome.label(), outcome.took);
+            attempt.span.in_scope(|| tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, "answered"));
             attempt.outcome = Some(outcome);
             self.running -= 1;
         }
@@ -406,7 +407,7 @@ impl Drop for Round<'_, '_> {
 }
 
 /// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
-fn log(live: &LiveHook, ending: &Ending) {
+fn log(live: &LiveHook, uid: &str, ending: &Ending) {
     let (failure, what) = match ending {
         Ending::FailedOpen(failure) => (failure, "failed calling hook, failing open"),
         Ending::FailedClosed(failure) => (failure, "failed calling hook, failing closed"),
@@ -414,7 +415,7 @@ fn log(live: &LiveHook, ending: &Ending) {
     };
     if let Some(held_back) = live.metrics.may_tell() {
         let failure = failure.class();
-        tracing::warn!(hook = %live.hook.name, %failure, held_back, "{what}");
+        tracing::warn!(hook = %live.hook.name, uid, %failure, held_back, "{what}");
     }
 }
 

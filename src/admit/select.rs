@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::{
     Caller, OtherVersions,
+    bypass_decision::BypassDecision,
     conditions::{Judge, Said},
     lookup::{Held, Lookup},
-    passage::Passage,
     status,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) struct Selected<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Selection<'a, 'r> {
     pub(super) generation: &'a Generation,
-    pub(super) passage: &'r Passage<'r>,
+    pub(super) bypass: &'r BypassDecision<'r>,
     pub(super) review: &'r Review,
     pub(super) caller: &'r Caller,
     pub(super) served: Option<&'r Served>,
@@ -82,16 +82,16 @@ impl<'a> Selection<'a, '_> {
     /// One whose conditions are still to be evaluated ([`Conditions::has_slow`](super::conditions::Conditions::has_slow))
     /// has no place yet.
     pub(super) fn role(&self, lookup: &Lookup<'_>, judge: &Judge<'_>, matched: Matched) -> Result<Role<'a>, Held> {
-        let Self { generation, passage, review, caller, served } = *self;
+        let Self { generation, bypass, review, caller, served } = *self;
         let Some(live) = generation.hooks.get(matched.hook as usize) else { return Ok(Role::None) };
         let apart = caller.other_versions == OtherVersions::AskedApart;
-        if apart && is_asked_elsewhere(live, matched.how, review) || passage.skips(&live.hook.name) {
+        if apart && is_asked_elsewhere(live, matched.how, review) || bypass.skips(&live.hook.name) {
             return Ok(Role::None);
         }
-        if passage.breaks(&live.hook.name) {
+        if bypass.break_glass_covers(&live.hook.name) {
             return Ok(Role::Broken);
         }
-        let opened = passage.opens(&live.hook.name);
+        let opened = bypass.fails_open(&live.hook.name);
         match live.rotation {
             Rotation::Active { .. } if selects(lookup, live, opened)? => {
                 let made = Target::as_made(review).resource;

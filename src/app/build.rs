@@ -23,15 +23,13 @@ use crate::{
     clock::{Moment, slept},
     files::BlockingReads,
     kube::{Client, KubeError},
-    live::{
-        Current, RegistrationWatch,
-        break_glass::{Place, keeping::look},
-    },
+    live::{Current, break_glass::Place},
     replicas::Replica,
     snapshot::{self, Problem},
     source::{Contents, LastGood, LastGoodError, LastGoodFile, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
+    watch::{RegistrationWatch, break_glass::look},
 };
 
 /// Why nothing is served.

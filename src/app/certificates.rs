@@ -68,7 +68,7 @@ impl Certificates {
         match looked {
             Ok(looked) => {
                 self.unread = None;
-                self.tell(looked);
+                self.report(looked);
             }
             Err(why) if self.unread != Some(why) => {
                 tracing::warn!(%why, "the TLS files cannot be read; the last good ones stay");
@@ -78,7 +78,7 @@ impl Certificates {
         }
     }
 
-    fn tell(&self, looked: Looked) {
+    fn report(&self, looked: Looked) {
         match looked {
             Looked::Same | Looked::Rejected { news: false, .. } => {}
             Looked::Replaced => {

@@ -15,10 +15,10 @@ use tokio::{
 use super::{Drained, certificates::Certificates, sampling::sample, saving::Saving};
 use crate::{
     front::{self, Bound, Front, Worker, admin::Admin},
-    live::{RegistrationWatch, break_glass::keeping::keep, following::Following},
     replicas::Publishing,
     rotate::Rotator,
     source::{self, Source},
+    watch::{NamespaceWatcher, RegistrationWatch, break_glass::keep},
 };
 
 /// The control plane.
@@ -31,7 +31,7 @@ pub(super) struct Control {
     pub(super) workers: Vec<Arc<Worker>>,
     pub(super) rotator: Rotator,
     pub(super) source: Source,
-    pub(super) following: Option<Following>,
+    pub(super) following: Option<NamespaceWatcher>,
     pub(super) registration: Option<RegistrationWatch>,
     pub(super) publishing: Publishing,
     pub(super) saving: Option<Saving>,
@@ -47,7 +47,7 @@ impl Control {
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
         let (audit, metrics) = (Arc::clone(&self.front.gate().audit), Arc::clone(&self.pages.metrics));
-        let serving = front::listen::serve(self.front, self.sockets, self.workers, told);
+        let serving = front::accept::listen::serve(self.front, self.sockets, self.workers, told);
         let following = async {
             match self.following {
                 Some(following) => following.run().await,

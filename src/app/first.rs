@@ -6,8 +6,8 @@ use super::{Settings, StartError};
 use crate::{
     clock::Moment,
     live::{Current, Rejection, current::STALE_AFTER, last_good::InUse},
-    rotate::{Candidate, OnInvalid, OwnAddresses, candidate::Known},
-    snapshot::{Kept, NO_PAUSE, Part, Problem},
+    rotate::{Candidate, OnInvalid, OwnAddresses, candidate::CandidateCache},
+    snapshot::{CheckedFile, Kept, NO_PAUSE, Problem},
     source::{Contents, LastGood, ReadError},
 };
 
@@ -38,7 +38,7 @@ impl First {
         found: Option<LastGood>,
     ) -> Self {
         let own = OwnAddresses::new([settings.listen, settings.admin], settings.uds.as_deref());
-        let mut known = Known::listening_at(own);
+        let mut known = CandidateCache::listening_at(own);
         let restored = found.and_then(|found| match restored(&mut known, found, settings) {
             Ok(restored) => Some(restored),
             Err(problems) => {
@@ -89,7 +89,7 @@ impl First {
 }
 
 /// Checked and compiled again: this may be another version of the program.
-fn restored(known: &mut Known, found: LastGood, settings: &Settings) -> Result<Restored, Vec<Problem>> {
+fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) -> Result<Restored, Vec<Problem>> {
     let (written, age) = (found.written, found.age);
     let parts: Result<Vec<_>, _> = found
         .documents
@@ -98,7 +98,7 @@ fn restored(known: &mut Known, found: LastGood, settings: &Settings) -> Result<R
             let read = |path: &str| {
                 references.get(path).map(|bytes| bytes.to_vec()).ok_or(std::io::ErrorKind::NotFound.into())
             };
-            Part::checked(file, &read, NO_PAUSE)
+            CheckedFile::checked(file, &read, NO_PAUSE)
         })
         .collect();
     let candidate = known.restored(parts?, (found.digest, &found.revision), settings.on_hazard)?;

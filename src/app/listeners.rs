@@ -16,7 +16,7 @@ use socket2::Socket;
 use crate::{
     front::{
         Bound,
-        shared_port::{self, SharedPort},
+        accept::shared_port::{self, SharedPort},
     },
     tls::ServerTls,
 };

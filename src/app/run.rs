@@ -30,7 +30,7 @@ use crate::{
     front::{Front, Limits, Worker, admin::Admin},
     hooks::{ConnectionBudget, Resources},
     kube::Client,
-    live::{Current, RegistrationWatch, following::Following},
+    live::Current,
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
     rotate::{Candidate, OwnAddresses, Rotator},
@@ -38,6 +38,7 @@ use crate::{
     source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
+    watch::{NamespaceWatcher, RegistrationWatch},
 };
 
 /// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
@@ -73,15 +74,15 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let settings = &parts.settings;
     let addresses = Addresses { tcp: parts.tcp.address()?, uds: settings.uds.clone(), admin: parts.admin.address()? };
     let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
-    let following = parts.cluster.map(Following::new);
+    let following = parts.cluster.map(NamespaceWatcher::new);
     let gate = Arc::new(Gate {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
         patch_annotations: settings.patch_annotations,
-        namespaces: following.as_ref().map(Following::namespaces),
-        discovery: following.as_ref().map(Following::discovery),
+        namespaces: following.as_ref().map(NamespaceWatcher::namespaces),
+        discovery: following.as_ref().map(NamespaceWatcher::discovery),
     });
     // The one budget of everything that callers and hooks can make grow.
     let budget = MemoryBudget::new(sizing::fitting(settings.max_inflight_bytes, settings.max_message_bytes));

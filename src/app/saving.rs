@@ -34,11 +34,11 @@ impl Saving {
                 Err(panic) => Some(format!("writing it failed; this is a bug in gatepost: {panic}")),
             };
             saved = failure.is_none().then_some(digest);
-            self.tell(failure, is_saved);
+            self.report(failure, is_saved);
         }
     }
 
-    fn tell(&self, failure: Option<String>, only_confirmed: bool) {
+    fn report(&self, failure: Option<String>, only_confirmed: bool) {
         let before = self.current.last_good().and_then(|state| state.failure.clone());
         match &failure {
             Some(why) if before.as_ref() != Some(why) => {

@@ -15,7 +15,7 @@ use super::{Ending, complain, hazards, hazards::HazardsArg, register};
 use crate::{
     app::Settings,
     model::{FailurePolicy, Hook, HookType, SideEffects},
-    rotate::{Candidate, OnHazard, OwnAddresses, candidate::Known},
+    rotate::{Candidate, OnHazard, OwnAddresses, candidate::CandidateCache},
     snapshot::{Snapshot, hazards::Severity},
     source::{FileSource, ReadError},
 };
@@ -124,7 +124,7 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, own: OwnAddresses) -> R
     let contents = FileSource::new(path).read(PATIENCE)?;
     // Hazards that are denied are told like those that are not, for their patches; only the end differs.
     let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
-    Ok(match Known::listening_at(own).candidate(&contents, looked, None) {
+    Ok(match CandidateCache::listening_at(own).candidate(&contents, looked, None) {
         Ok(candidate) => {
             let mut findings = candidate.snapshot.findings().to_vec();
             if on_hazard != OnHazard::Off {

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use super::{Ending, complain, yaml::yaml};
-use crate::snapshot::schema::definitions;
+use crate::schema::definitions;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,7 +10,7 @@ mod dial;
 mod error;
 mod login;
 mod member;
-/// Generated from `proto/`; `tests/proto_is_current.rs` regenerates and compares.
+/// Generated from `proto/`; `tests/documents/proto_is_current.rs` regenerates and compares.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 mod pb;

@@ -1,5 +1,8 @@
 //! The admin address: `/livez`, `/readyz`, `/metrics`, `/configz`. HTTP/1.1, read only.
 
+pub(crate) mod configz;
+pub mod readiness;
+
 use std::{collections::VecDeque, convert::Infallible, future::poll_fn, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -16,12 +19,8 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{
-    configz,
-    linger::linger,
-    readiness::{Readiness, degradations},
-    stall_limit::StallLimit,
-};
+use self::readiness::{Readiness, degradations};
+use super::{accept::linger::linger, connection::stall_limit::StallLimit};
 use crate::{
     live::{Current, Namespaces},
     replicas::Replica,

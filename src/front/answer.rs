@@ -7,7 +7,7 @@ use std::fmt::Write;
 use h2::server::SendResponse;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 
-use super::{outgoing::Outgoing, refusal::Refusal, reply};
+use super::{http::reply, outgoing::Outgoing, refusal::Refusal};
 
 pub(super) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

@@ -10,20 +10,22 @@ use tokio::{
     time::timeout,
 };
 
+use self::session::Session;
 use super::{
-    Limits, answer,
-    clients::{Admitted, Clients},
-    cold::Cold,
-    grace,
-    inflight::{Entered, Inflight},
+    Limits,
+    accept::{
+        clients::{Admitted, Clients},
+        life::Life,
+        sniff::{self, Spoken},
+    },
+    admin::readiness,
+    answer,
+    grpc::health_reflection::GrpcAuxServices,
+    http::reply,
+    inflight::{Inflight, InflightGuard},
     limits,
-    listen::Life,
     outgoing::Outgoing,
-    readiness,
     refusal::Refusal,
-    reply,
-    session::Session,
-    sniff::{self, Spoken},
 };
 use crate::{
     admit::Gate,
@@ -38,7 +40,7 @@ pub struct Front {
     limits: Limits,
     inflight: Arc<Inflight>,
     clients: Arc<Clients>,
-    cold: Cold,
+    aux_services: GrpcAuxServices,
 }
 
 /// Why the front cannot be built.
@@ -54,9 +56,9 @@ impl Front {
         gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
         observe_memory(&gate, &budget);
         readiness::observe(&gate);
-        let cold = Cold::new(Arc::clone(&gate.current))?;
+        let aux_services = GrpcAuxServices::new(Arc::clone(&gate.current))?;
         let clients = Clients::new(limits.connections, Instant::now());
-        Ok(Arc::new(Self { gate, limits, inflight, clients, cold }))
+        Ok(Arc::new(Self { gate, limits, inflight, clients, aux_services }))
     }
 
     /// The gate reviews are brought to.
@@ -80,7 +82,7 @@ impl Front {
     }
 
     /// One more review, whose head arrived then on that connection.
-    pub(super) fn enter<'a>(&'a self, session: &'a Session, arrived: Instant) -> Result<Entered<'a>, Refusal> {
+    pub(super) fn enter<'a>(&'a self, session: &'a Session, arrived: Instant) -> Result<InflightGuard<'a>, Refusal> {
         self.inflight.enter(&self.clients, session, arrived)
     }
 
@@ -89,8 +91,8 @@ impl Front {
         limits::Buffers::of(self.inflight.budget().limit())
     }
 
-    pub(super) fn cold(&self) -> &Cold {
-        &self.cold
+    pub(super) fn aux_services(&self) -> &GrpcAuxServices {
+        &self.aux_services
     }
 
     /// Counts and answers a refusal.
@@ -160,6 +162,15 @@ fn observe_memory(gate: &Gate, budget: &Arc<MemoryBudget>) {
     gate.metrics.observe(Reading::MemoryLimit, move || Some(limit as f64));
 }
 
+pub(crate) mod flood;
+pub(crate) mod grace;
+pub(crate) mod http1;
+pub(crate) mod http2;
+pub(crate) mod keepalive;
+pub(crate) mod partial;
+pub(crate) mod session;
+pub(crate) mod stall_limit;
 #[cfg(test)]
 #[path = "connection/tests.rs"]
 mod tests;
+pub(crate) mod unsent;

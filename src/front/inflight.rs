@@ -12,11 +12,13 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    clients::Clients,
+    accept::{
+        clients::Clients,
+        share::{Client, Share},
+    },
+    connection::session::Session,
     outgoing::Outgoing,
     refusal::Refusal,
-    session::Session,
-    share::{Client, Share},
 };
 use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
@@ -51,13 +53,13 @@ impl Inflight {
         clients: &Clients,
         session: &'a Session,
         arrived: Instant,
-    ) -> Result<Entered<'a>, Refusal> {
+    ) -> Result<InflightGuard<'a>, Refusal> {
         self.requests.fetch_add(1, Relaxed);
         let second = clients.second(arrived);
         session.begin(second);
         let share = self.share(clients, session.client(), second);
         let held = self.budget.empty(Purpose::Review);
-        let mut entered = Entered { inflight: self, session, arrived, second, share, held };
+        let mut entered = InflightGuard { inflight: self, session, arrived, second, share, held };
         entered.reserve(0)?;
         Ok(entered)
     }
@@ -114,7 +116,7 @@ impl Inflight {
 
 /// One request in flight with what it has reserved.
 #[derive(Debug)]
-pub struct Entered<'a> {
+pub struct InflightGuard<'a> {
     inflight: &'a Inflight,
     session: &'a Session,
     arrived: Instant,
@@ -123,7 +125,7 @@ pub struct Entered<'a> {
     held: Reservation,
 }
 
-impl Entered<'_> {
+impl InflightGuard<'_> {
     /// Refuses a call of so many bytes for which there can never be room.
     pub(super) fn could_hold(&self, bytes: usize) -> Result<(), Refusal> {
         self.inflight.could_hold(bytes)
@@ -159,7 +161,7 @@ impl Entered<'_> {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for InflightGuard<'_> {
     fn drop(&mut self) {
         self.session.client().give_back(self.held.bytes());
         self.session.end();

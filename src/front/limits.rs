@@ -20,7 +20,7 @@ pub(super) const HEAD_OR_IDLE: Duration = Duration::from_secs(120);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buffers {
     /// Largest HTTP/2 frame: a big object then arrives in few pieces. What has come of one is in the budget
-    /// ([`Partial`](super::partial::Partial)).
+    /// ([`Partial`](super::connection::partial::Partial)).
     pub(super) frame: u32,
     /// Flow-control window of one call.
     pub(super) stream_window: u32,

@@ -4,56 +4,27 @@
 //! reflection) and the codes; the `Admission` service takes DATA frames as they arrive, because tonic's decoder joins them
 //! into one new buffer and its encoder cannot send anything but one (`docs/reference/perf-spike.md` §3).
 
+pub mod accept;
 pub mod admin;
 mod answer;
-mod body;
-mod bound;
-mod call;
-mod caught;
-mod clients;
-mod cold;
-mod configz;
+mod catch_panic;
 mod connection;
-mod duration;
-mod flood;
-mod grace;
-mod handshake;
-mod head;
+mod grpc;
 mod hops;
-mod http1;
-mod http2;
-mod identity;
-mod inbound;
+mod http;
 pub mod inflight;
-mod keepalive;
 pub mod limits;
-mod linger;
-pub mod listen;
-mod message;
 mod outgoing;
 mod parse;
-mod partial;
 mod pieces;
-mod posted;
 mod progress;
-mod quota;
-pub mod readiness;
 mod refusal;
-mod reply;
-mod session;
-mod share;
-pub mod shared_port;
-mod sniff;
-mod stall_limit;
+mod route;
 #[cfg(test)]
 mod testing;
-mod unsent;
-mod webhook;
-pub mod worker;
 
-pub use bound::Bound;
-pub use connection::Front;
-pub use limits::Limits;
-pub use listen::Drained;
-pub use shared_port::SharedPort;
-pub use worker::Worker;
+pub use self::{
+    accept::{bound::Bound, listen::Drained, shared_port::SharedPort, worker::Worker},
+    connection::Front,
+    limits::Limits,
+};

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
-use super::unsent::Expiring;
+use super::connection::unsent::Expiring;
 use crate::memory::Reservation;
 
 /// The body of an answer. What it holds is given back when it is dropped: once it is written, or its stream is reset,

@@ -12,7 +12,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{Front, Limits, identity::Identity, listen::Life};
+use super::{
+    Front, Limits,
+    accept::{identity::Identity, life::Life},
+};
 use crate::{
     admit::{Gate, Reasons},
     live::Current,

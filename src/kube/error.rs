@@ -171,7 +171,7 @@ fn data_cause(field: &str, error: &LoadDataError) -> String {
 fn auth_cause(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecStart(cause) => format!("the exec plugin cannot be started: {cause}"),
-        AuthError::AuthExecRun { out, .. } => format!("the exec plugin {}", Broken::told(out.status)),
+        AuthError::AuthExecRun { out, .. } => format!("the exec plugin {}", Broken::exit_reason(out.status)),
         AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
             "the exec plugin did not print an ExecCredential with a status".to_owned()
         }
@@ -192,7 +192,7 @@ fn innermost(error: &Error) -> String {
         told = inner.to_string();
         cause = inner.source();
     }
-    tls::told::told(&told).to_owned()
+    tls::error_text::normalize_error(&told).to_owned()
 }
 
 #[cfg(test)]

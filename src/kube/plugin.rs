@@ -75,7 +75,7 @@ impl Broken {
     }
 
     /// What that status says of the plugin, in words.
-    pub(super) fn told(status: ExitStatus) -> String {
+    pub(super) fn exit_reason(status: ExitStatus) -> String {
         let kept = |broken: Self| KEEPER.get().is_some() && status.code() == Some(broken.code().into());
         match () {
             () if kept(Self::Unstarted) => "cannot be started; see that it is there and may be run".to_owned(),

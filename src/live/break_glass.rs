@@ -5,7 +5,6 @@
 //! ever moves back, so that a wall clock set forward closes early and one set back extends nothing; nor does a document
 //! that is taken away and comes back.
 
-pub mod keeping;
 pub mod reread;
 
 use std::{
@@ -154,7 +153,7 @@ impl BreakGlasses {
             }
         }
         let before = self.open.load_full();
-        book.tell(&before, &open, now);
+        book.report(&before, &open, now);
         self.any.store(!open.is_empty(), Ordering::Release);
         self.open.store(Arc::new(open));
     }
@@ -182,7 +181,7 @@ impl Book {
     }
 
     /// Errors, so that nobody overlooks them: what was opened, what has closed, and once a minute what still is.
-    fn tell(&mut self, before: &[Open], after: &[Open], now: Instant) {
+    fn report(&mut self, before: &[Open], after: &[Open], now: Instant) {
         let holds = |list: &[Open], one: &Open| list.iter().any(|other| key(&other.document) == key(&one.document));
         for new in after.iter().filter(|open| !holds(before, open)) {
             log(new, "break-glass is open: requests pass without being checked");

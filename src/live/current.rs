@@ -10,7 +10,10 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
-use super::{BreakGlasses, Departed, Entered, Generation, LastGoodState, Rejection, Unconfirmed, entered::Newest};
+use super::{
+    BreakGlasses, Generation, GenerationGuard, LastGoodState, Rejection, RetiredHook, Unconfirmed,
+    generation_guard::Newest,
+};
 use crate::clock::{Moment, Slept, slept};
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -43,7 +46,7 @@ pub struct Current {
     draining: AtomicBool,
     /// The store's revision at the last good read, plus one; 0 where there is none.
     observed: AtomicU64,
-    departed: ArcSwap<Vec<Departed>>,
+    retired: ArcSwap<Vec<RetiredHook>>,
     break_glass: BreakGlasses,
     last_good: ArcSwapOption<LastGoodState>,
 }
@@ -67,7 +70,7 @@ impl Current {
             unconfirmed: ArcSwapOption::empty(),
             draining: AtomicBool::new(false),
             observed: AtomicU64::new(0),
-            departed: ArcSwap::default(),
+            retired: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
             last_good: ArcSwapOption::empty(),
         }
@@ -75,7 +78,7 @@ impl Current {
 
     /// The generation in force, for a request: one call, at its beginning. Takes no lock, and writes nothing that
     /// another thread reads or writes.
-    pub fn enter(&self) -> Entered {
+    pub fn enter(&self) -> GenerationGuard {
         self.newest.enter(|| self.load())
     }
 
@@ -203,18 +206,18 @@ impl Current {
 
     /// The hooks that are Draining, and those that are Gone and not forgotten yet. To see where every hook stands, load
     /// the generation first.
-    pub fn departed(&self) -> Arc<Vec<Departed>> {
-        self.departed.load_full()
+    pub fn retired(&self) -> Arc<Vec<RetiredHook>> {
+        self.retired.load_full()
     }
 
     /// These hooks, and no others, are Draining or Gone.
-    pub fn set_departed(&self, departed: Vec<Departed>) {
-        self.departed.store(Arc::new(departed));
+    pub fn set_retired(&self, retired: Vec<RetiredHook>) {
+        self.retired.store(Arc::new(retired));
     }
 
     /// The hooks that are no longer in force and still hold requests.
-    pub fn leaving(&self) -> Vec<Departed> {
-        self.departed().iter().filter(|departed| departed.drains()).cloned().collect()
+    pub fn leaving(&self) -> Vec<RetiredHook> {
+        self.retired().iter().filter(|retired| retired.drains()).cloned().collect()
     }
 }
 

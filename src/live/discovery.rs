@@ -6,25 +6,15 @@ use std::{
 };
 
 use arc_swap::{ArcSwapOption, Guard};
-use tokio::{
-    sync::{Notify, watch},
-    time::{sleep, timeout},
-};
+use tokio::sync::{Notify, watch};
 
 use crate::{
     clock::{Moment, Slept, slept},
-    kube::{Client, Discoverer, KubeError},
     model::Served,
 };
 
-/// What is known is asked for so often; while nothing has changed that is two answers without a body.
-const EVERY: Duration = Duration::from_secs(30);
-/// And no oftener than this, whoever wants it.
-const LEAST: Duration = Duration::from_secs(1);
 /// What is not known right after a reading is not waited for: whoever asks means another cluster.
 const JUST_READ: Duration = Duration::from_secs(2);
-/// One reading takes no longer: an older apiserver is asked many questions.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// What was read longer ago counts as not known.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 
@@ -84,7 +74,7 @@ impl Discovery {
     }
 
     /// What is known was still so when a reading began.
-    fn stamp(&self, at: Moment) {
+    pub fn stamp(&self, at: Moment) {
         if let Some(known) = &*self.known.load() {
             self.known.store(Some(Arc::new(Known { served: Arc::clone(&known.served), at })));
         }
@@ -100,35 +90,14 @@ impl Discovery {
         let _ = readings.changed().await;
     }
 
-    /// Follows what a cluster serves until dropped.
-    pub(super) async fn follow(self: Arc<Self>, client: Client) {
-        let (mut discoverer, mut told) = (Discoverer::default(), None::<KubeError>);
-        loop {
-            let at = Moment::now(slept);
-            match timeout(PATIENCE, discoverer.read(&client)).await {
-                Ok(Ok(changed)) => {
-                    match changed {
-                        Some(served) => self.set(served, at),
-                        None => self.stamp(at),
-                    }
-                    if told.take().is_some() {
-                        tracing::info!("what the cluster serves can be read again");
-                    }
-                }
-                Ok(Err(failure)) if told.as_ref() != Some(&failure) => {
-                    tracing::warn!(
-                        %failure,
-                        fix = failure.fix(),
-                        "cannot read what the cluster serves; rules for other versions of a resource count as matching"
-                    );
-                    told = Some(failure);
-                }
-                Ok(Err(_)) | Err(_) => {}
-            }
-            self.readings.send_modify(|readings| *readings += 1);
-            sleep(LEAST).await;
-            let _ = timeout(EVERY, self.wanted.notified()).await;
-        }
+    /// A reading has ended, well or not: whoever waits for one goes on.
+    pub fn reading_ended(&self) {
+        self.readings.send_modify(|readings| *readings += 1);
+    }
+
+    /// Waits until somebody wants a new reading.
+    pub async fn wanted(&self) {
+        self.wanted.notified().await;
     }
 }
 

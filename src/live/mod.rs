@@ -2,29 +2,26 @@
 
 pub mod break_glass;
 pub mod current;
-pub mod departed;
 pub mod discovery;
-pub mod entered;
-pub mod following;
 pub mod generation;
+pub mod generation_guard;
 pub mod hook_state;
 pub mod last_good;
 pub mod namespaces;
-pub mod registration;
 pub mod rejection;
+pub mod retired_hook;
 pub mod rotation;
 pub mod target;
 
 pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead};
-pub use departed::Departed;
 pub use discovery::Discovery;
-pub use entered::Entered;
 pub use generation::{Generation, LiveHook, Overdue, Replacement};
+pub use generation_guard::GenerationGuard;
 pub use hook_state::HookState;
 pub use last_good::LastGoodState;
 pub use namespaces::Namespaces;
-pub use registration::{Drift, RegistrationWatch};
 pub use rejection::{HeldBack, Rejection, Unconfirmed};
-pub use rotation::{Departure, Event, Rotation};
+pub use retired_hook::RetiredHook;
+pub use rotation::{Event, RetireReason, Rotation};
 pub use target::Target;

@@ -20,7 +20,7 @@ use crate::hooks::ProbeFailure;
 /// ```
 ///
 /// Only an Active hook is asked. Hooks of the generation in force are Probing or Active; the others stand in
-/// [`Current::departed`](super::Current::departed). A hook that comes back begins anew, unless its endpoint was proven a
+/// [`Current::retired`](super::Current::retired). A hook that comes back begins anew, unless its endpoint was proven a
 /// moment ago. One that is to be enforced although no probe has passed in time is Active too, and overdue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rotation {
@@ -46,13 +46,13 @@ pub enum Rotation {
         /// Since when.
         since: SystemTime,
         /// In what way it went.
-        how: Departure,
+        how: RetireReason,
     },
 }
 
 /// In what way a hook went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
+pub enum RetireReason {
     /// Every request that could ask it has ended.
     Drained,
     /// A request outlived the bound on draining. It was past its own deadline by then, so it waits for no hook.
@@ -61,7 +61,7 @@ pub enum Departure {
     NeverAsked,
 }
 
-impl Departure {
+impl RetireReason {
     /// As operators read it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -95,10 +95,10 @@ impl Rotation {
                 Self::Probing { since: *since, last_failure: Some(failure) }
             }
             (Self::Probing { .. }, Event::ProbePassed) => Self::Active { since: at },
-            (Self::Probing { .. }, Event::Removed) => Self::Gone { since: at, how: Departure::NeverAsked },
+            (Self::Probing { .. }, Event::Removed) => Self::Gone { since: at, how: RetireReason::NeverAsked },
             (Self::Active { .. }, Event::Removed) => Self::Draining { since: at },
-            (Self::Draining { .. }, Event::Drained) => Self::Gone { since: at, how: Departure::Drained },
-            (Self::Draining { .. }, Event::GivenUp) => Self::Gone { since: at, how: Departure::GivenUp },
+            (Self::Draining { .. }, Event::Drained) => Self::Gone { since: at, how: RetireReason::Drained },
+            (Self::Draining { .. }, Event::GivenUp) => Self::Gone { since: at, how: RetireReason::GivenUp },
             _ => return None,
         })
     }
@@ -164,11 +164,11 @@ mod tests {
             [Event::ProbeFailed(refused()), Event::ProbePassed, Event::Removed, Event::Drained, Event::GivenUp];
         let now_active = || Some(Rotation::Active { since: at(2) });
         let table = [
-            (&probing, [Some(failing.clone()), now_active(), Some(gone(Departure::NeverAsked)), None, None]),
-            (&failing, [Some(failing.clone()), now_active(), Some(gone(Departure::NeverAsked)), None, None]),
+            (&probing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverAsked)), None, None]),
+            (&failing, [Some(failing.clone()), now_active(), Some(gone(RetireReason::NeverAsked)), None, None]),
             (&active, [None, None, Some(Rotation::Draining { since: at(2) }), None, None]),
-            (&draining, [None, None, None, Some(gone(Departure::Drained)), Some(gone(Departure::GivenUp))]),
-            (&gone(Departure::Drained), [None, None, None, None, None]),
+            (&draining, [None, None, None, Some(gone(RetireReason::Drained)), Some(gone(RetireReason::GivenUp))]),
+            (&gone(RetireReason::Drained), [None, None, None, None, None]),
         ];
         for (from, row) in table {
             for (event, to) in events.iter().zip(row) {

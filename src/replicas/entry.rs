@@ -12,7 +12,7 @@ use super::{
     report::{HeldReport, Rejected},
 };
 use crate::{
-    snapshot::schema::status::{HeldDocument, HookState, HookStatus, Replica, Stays},
+    schema::status::{HeldDocument, HookState, HookStatus, Replica, Stays},
     source::kubernetes::configuration_file,
 };
 

@@ -6,10 +6,8 @@ use super::report::{short, time};
 use crate::{
     live::BreakGlasses,
     model::Bypass,
-    snapshot::{
-        Snapshot,
-        schema::status::{BypassInForce, OpenGlass},
-    },
+    schema::status::{BypassInForce, OpenGlass},
+    snapshot::Snapshot,
 };
 
 /// Bypass rules told in one report; `/configz` has all of them.

@@ -1,9 +1,9 @@
 //! Objects: the status of configuration objects, where a replica tells of itself, and the finalizer that keeps an object
 //! until its hooks have drained.
 
-mod heard;
+pub(crate) mod liveness;
 mod object;
-mod said;
+pub(crate) mod replica_status;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout};
 
 pub use self::object::FINALIZER;
 use self::{
-    heard::Heard,
+    liveness::Liveness,
     object::{Head, apply, hold, manager, release},
-    said::Said,
+    replica_status::ReplicaStatus,
 };
 use super::{
     Report,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     kube::{Client, Connection, KubeError},
-    snapshot::schema::status::Replica,
+    schema::status::Replica,
     source::kubernetes::configurations,
 };
 
@@ -40,7 +40,7 @@ pub struct Objects {
     finalizer: bool,
     /// By uid.
     known: HashMap<String, Known>,
-    heard: Heard,
+    heard: Liveness,
     /// Something is under way.
     busy: bool,
 }
@@ -60,7 +60,7 @@ struct Known {
 impl Objects {
     /// Nothing is told yet.
     pub fn new(connection: Connection, replica: &str, finalizer: bool) -> Self {
-        let (known, heard) = (HashMap::new(), Heard::default());
+        let (known, heard) = (HashMap::new(), Liveness::default());
         Self { connection, replica: replica.to_owned(), finalizer, known, heard, busy: false }
     }
 
@@ -78,7 +78,7 @@ impl Objects {
     }
 
     async fn turn(&mut self, report: &Report) -> Result<(), String> {
-        let client = self.connection.client().await.map_err(|error| told(&error))?;
+        let client = self.connection.client().await.map_err(|error| error_chain(&error))?;
         let listed = client.list(&configurations()).await;
         let objects = listed.map_err(|error| self.failed(&error))?.items;
         self.heard.hear(&objects);
@@ -116,7 +116,7 @@ impl Objects {
         };
         let own = self.entry(head, shares, report);
         let wrote = self.write(client, object, head, &own).await.map_err(|error| self.failed(&error))?;
-        let said = Said::of(self.heard.live(), object, &own);
+        let said = ReplicaStatus::of(self.heard.live(), object, &own);
         if !head.deleted {
             // Whoever sees it first writes it.
             if let Some(condition) = said.accepted(object, head.generation, &report.published) {
@@ -192,9 +192,11 @@ impl Objects {
     /// # Errors
     /// Why we will seem alive for a while.
     pub async fn leave(&mut self) -> Result<(), String> {
-        let client = self.connection.client().await.map_err(|error| told(&error))?;
+        let client = self.connection.client().await.map_err(|error| error_chain(&error))?;
         for known in self.known.values().filter(|known| known.written.is_some()) {
-            apply(&client, &manager(&self.replica), &known.name, &json!({})).await.map_err(|error| told(&error))?;
+            apply(&client, &manager(&self.replica), &known.name, &json!({}))
+                .await
+                .map_err(|error| error_chain(&error))?;
         }
         Ok(())
     }
@@ -211,7 +213,7 @@ impl Objects {
 
     fn failed(&mut self, error: &KubeError) -> String {
         self.connection.failed(error);
-        told(error)
+        error_chain(error)
     }
 }
 
@@ -224,12 +226,12 @@ fn says_the_same(one: &Replica, other: &Replica) -> bool {
 fn unfinalized(error: &KubeError) -> String {
     format!(
         "the finalizer {FINALIZER}: {}; or serve with --no-drain-finalizer, and objects go as soon as they are deleted",
-        told(error)
+        error_chain(error)
     )
 }
 
 /// What failed, and what to do. That nobody knows the resource is no wrong address here.
-pub(super) fn told(error: &KubeError) -> String {
+pub(super) fn error_chain(error: &KubeError) -> String {
     match error {
         KubeError::Refused { code: 404, .. } => {
             format!("{error}; install our kinds: gatepost crd | kubectl apply -f -")

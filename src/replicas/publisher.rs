@@ -80,7 +80,7 @@ impl Publisher {
     pub async fn keep_alive(&mut self) -> Result<(), String> {
         match self {
             Self::Nowhere | Self::Kubernetes(_) => Ok(()),
-            Self::Etcd(etcd) => etcd.keep_alive().await.map_err(|error| told(&error)),
+            Self::Etcd(etcd) => etcd.keep_alive().await.map_err(|error| error_chain(&error)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Publisher {
     pub async fn leave(&mut self) -> Result<(), String> {
         match self {
             Self::Nowhere => Ok(()),
-            Self::Etcd(etcd) => etcd.leave().await.map_err(|error| told(&error)),
+            Self::Etcd(etcd) => etcd.leave().await.map_err(|error| error_chain(&error)),
             Self::Kubernetes(objects) => objects.leave().await,
         }
     }
@@ -117,10 +117,10 @@ impl LeaseKey {
     }
 
     async fn publish(&mut self, mut report: Report) -> Result<(), String> {
-        self.contested = self.is_contested(&report).await.map_err(|error| told(&error))?;
+        self.contested = self.is_contested(&report).await.map_err(|error| error_chain(&error))?;
         report.contested = self.contested;
         let value = serde_json::to_vec(&report).map_err(|error| error.to_string())?;
-        self.put(value).await.map_err(|error| told(&error))?;
+        self.put(value).await.map_err(|error| error_chain(&error))?;
         self.ours = true;
         match self.contested {
             false => Ok(()),
@@ -168,6 +168,6 @@ impl LeaseKey {
     }
 }
 
-fn told(error: &EtcdError) -> String {
+fn error_chain(error: &EtcdError) -> String {
     format!("{error}; {}", error.fix())
 }

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{Publisher, Replica};
-use crate::live::{Current, Departed, Rejection};
+use crate::live::{Current, Rejection, RetiredHook};
 
 /// How soon a change is seen.
 const LOOK: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ impl Publishing {
                 (false, true) => told = Some((mark, Instant::now())),
                 (true, true) => {}
             }
-            self.tell(outcome);
+            self.report(outcome);
         }
     }
 
@@ -81,9 +81,9 @@ impl Publishing {
         }
     }
 
-    fn tell(&self, outcome: Result<(), String>) {
+    fn report(&self, outcome: Result<(), String>) {
         let (place, why) = (self.publisher.place().unwrap_or_default(), outcome.clone().err());
-        if self.replica.told(outcome, SystemTime::now()) {
+        if self.replica.record(outcome, SystemTime::now()) {
             match why {
                 Some(why) => tracing::warn!(place, why, "others cannot be told of this replica; reviews go on"),
                 None => tracing::info!(place, "others are told of this replica"),
@@ -98,7 +98,7 @@ struct Mark {
     generation: u64,
     rejected: Option<Arc<Rejection>>,
     cannot_read: Option<String>,
-    departed: Arc<Vec<Departed>>,
+    retired: Arc<Vec<RetiredHook>>,
     stale: bool,
     stopping: bool,
     /// Documents that are open.
@@ -112,7 +112,7 @@ impl Mark {
             generation: current.load().number,
             rejected: current.rejected(),
             cannot_read: current.failed_read().map(|failed| failed.error.clone()),
-            departed: current.departed(),
+            retired: current.retired(),
             stale: !current.is_fresh(now),
             stopping: current.is_draining(),
             open: current.break_glass().open(now).iter().map(|open| Arc::clone(&open.document.name)).collect(),
@@ -126,7 +126,7 @@ impl PartialEq for Mark {
         rest(self) == rest(other)
             && self.cannot_read == other.cannot_read
             && same(self.rejected.as_ref(), other.rejected.as_ref())
-            && Arc::ptr_eq(&self.departed, &other.departed)
+            && Arc::ptr_eq(&self.retired, &other.retired)
             && self.open == other.open
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Report, Seen, Silent, entry, objects::told};
+use super::{Report, Seen, Silent, entry, objects::error_chain};
 use crate::{
     etcd::{Client, EtcdError},
     kube,
@@ -33,7 +33,7 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
 /// # Errors
 /// Why that cannot be known, and what to do.
 pub async fn objects(client: &kube::Client, now: SystemTime) -> Result<Seen, String> {
-    let objects = client.list(&configurations()).await.map_err(|error| told(&error))?.items;
+    let objects = client.list(&configurations()).await.map_err(|error| error_chain(&error))?.items;
     match objects.is_empty() {
         true => {
             Err("the cluster has no AdmissionControlConfiguration, in whose status replicas tell of themselves: ask \

@@ -71,7 +71,7 @@ impl Replica {
     }
 
     /// They were told, or could not be; true where that is news.
-    pub(super) fn told(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
+    pub(super) fn record(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
         let mut telling = self.lock();
         if outcome.is_ok() {
             telling.told = Some(now);
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn causes_that_take_turns_are_news_once_until_it_succeeds() {
         let replica = Replica::new("cp-1");
-        let told = |outcome: Result<(), &str>| replica.told(outcome.map_err(str::to_owned), SystemTime::now());
+        let told = |outcome: Result<(), &str>| replica.record(outcome.map_err(str::to_owned), SystemTime::now());
         let news =
             [Ok(()), Err("reset"), Err("closed"), Err("reset"), Err("closed"), Ok(()), Ok(()), Err("reset")].map(told);
         assert_eq!(news, [false, true, true, false, false, true, false, true]);

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Replica, exceptions};
 use crate::{
-    live::{Current, Departed, Generation, LiveHook, Rejection, Rotation},
+    live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation},
     model::Revision,
-    snapshot::schema::status::{BypassInForce, CallFailures, OpenGlass},
+    schema::status::{BypassInForce, CallFailures, OpenGlass},
     telemetry::RecentFailures,
 };
 
@@ -182,13 +182,13 @@ impl Report {
     /// What there is to tell at this time, of at most so many hooks.
     pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
         // In this order: what is loaded later is as new as what was told before it, and a hook that has left the
-        // generation is among the departed already.
+        // generation is among the retired already.
         let (observed, age, stale) = (current.observed(), current.age(now), !current.is_fresh(now));
         let rejection = current.rejected();
         let generation = current.load();
-        let departed = current.departed();
+        let retired = current.retired();
         let live = (0..).zip(&generation.hooks).map(|(index, live)| in_force(&generation, index, live, now));
-        let mut hooks: Vec<_> = live.chain(departed.iter().map(gone)).collect();
+        let mut hooks: Vec<_> = live.chain(retired.iter().map(gone)).collect();
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
         hooks.truncate(most_hooks);
         let (bypasses, bypasses_left_out) = exceptions::bypasses(&generation.snapshot);
@@ -263,16 +263,16 @@ fn call_failures(failures: &RecentFailures) -> CallFailures {
     }
 }
 
-fn gone(departed: &Departed) -> HookReport {
+fn gone(retired: &RetiredHook) -> HookReport {
     HookReport {
-        name: departed.hook.name.to_string(),
-        id: departed.hook.id.to_string(),
-        configuration: departed.configuration.to_string(),
-        endpoint: departed.endpoint.to_string(),
+        name: retired.hook.name.to_string(),
+        id: retired.hook.id.to_string(),
+        configuration: retired.configuration.to_string(),
+        endpoint: retired.endpoint.to_string(),
         moves_to: None,
-        state: standing(&departed.rotation),
-        since: time(departed.rotation.since()),
-        reason: departed.rotation.reason(),
+        state: standing(&retired.rotation),
+        since: time(retired.rotation.since()),
+        reason: retired.rotation.reason(),
         overdue: None,
         unproven_since: None,
         failures: None,

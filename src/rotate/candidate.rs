@@ -11,7 +11,7 @@ use crate::{
         BreakGlass, Endpoint, Revision,
         hook::{EndpointTls, Transport},
     },
-    snapshot::{self, Held, Kept, Loaded, NO_PAUSE, Part, Pause, Problem, RefusedFiles, Snapshot},
+    snapshot::{self, CheckedFile, Held, Kept, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot},
     source::Contents,
     tls,
 };
@@ -47,8 +47,8 @@ impl Candidate {
 
 /// What was checked last, so that what has not changed since is not made again.
 #[derive(Debug, Default)]
-pub struct Known {
-    documents: snapshot::Known,
+pub struct CandidateCache {
+    documents: snapshot::LoadCache,
     /// How TLS is done with endpoints that bring their own authorities. The system's may change without a word.
     tls: TlsConfigs,
     /// Where no hook is to be.
@@ -66,10 +66,10 @@ type TlsConfigs = HashMap<(EndpointTls, Transport), Arc<ClientConfig>>;
 /// # Errors
 /// Every problem there is, not just the first.
 pub fn candidate(contents: &Contents, on_hazard: OnHazard) -> Result<Candidate, Vec<Problem>> {
-    Known::default().candidate(contents, on_hazard, None)
+    CandidateCache::default().candidate(contents, on_hazard, None)
 }
 
-impl Known {
+impl CandidateCache {
     /// Nothing yet, by a sidecar that listens at these addresses.
     pub fn listening_at(own: OwnAddresses) -> Self {
         Self { own, ..Self::default() }
@@ -134,7 +134,7 @@ impl Known {
     /// Every problem there is.
     pub fn restored(
         &mut self,
-        parts: Vec<Part>,
+        parts: Vec<CheckedFile>,
         (digest, revision): (String, &str),
         on_hazard: OnHazard,
     ) -> Result<Candidate, Vec<Problem>> {

@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use crate::{
     hooks::Channel,
-    live::{Departed, Event, Generation, LiveHook, Rotation},
+    live::{Event, Generation, LiveHook, RetiredHook, Rotation},
     model::Endpoint,
     snapshot::Snapshot,
 };
@@ -27,7 +27,7 @@ pub(super) struct Drain {
     former: Vec<Former>,
     leaving: Vec<Leaving>,
     /// The oldest first, each with the instant at which it is forgotten.
-    gone: VecDeque<(Departed, Instant)>,
+    gone: VecDeque<(RetiredHook, Instant)>,
     /// Endpoints that proven hooks have left, and the connections to them, as long as requests hold those.
     left: FxHashMap<Endpoint, Left>,
     /// Has anything changed since it was last asked for?
@@ -54,7 +54,7 @@ struct Left {
 
 #[derive(Debug)]
 struct Leaving {
-    departed: Departed,
+    retired: RetiredHook,
     /// The last generation that asked it.
     last: u64,
     until: Instant,
@@ -78,9 +78,9 @@ impl Drain {
         self.former.push(Former { generation, number, _snapshot: Arc::clone(&old.snapshot) });
         let places: FxHashMap<_, _> = new.hooks.iter().map(|live| (&*live.hook.id, live.target.endpoint())).collect();
         let is_there = |id: &str, endpoint: &Endpoint| places.get(id).is_some_and(|place| *place == endpoint);
-        let is_back = |departed: &Departed| is_there(&departed.hook.id, &departed.endpoint);
+        let is_back = |retired: &RetiredHook| is_there(&retired.hook.id, &retired.endpoint);
         let before = self.leaving.len() + self.gone.len();
-        self.leaving.retain(|leaving| !is_back(&leaving.departed));
+        self.leaving.retain(|leaving| !is_back(&leaving.retired));
         self.gone.retain(|(gone, _)| !is_back(gone));
         self.changed |= before != self.leaving.len() + self.gone.len();
         let (now, until) = (SystemTime::now(), Instant::now() + self.bound);
@@ -94,7 +94,7 @@ impl Drain {
                 continue;
             }
             if let Some(rotation) = live.rotation.after(Event::Removed, now) {
-                self.leaves(departed(old, index, live, rotation), old.number, new.number);
+                self.leaves(retired(old, index, live, rotation), old.number, new.number);
             }
         }
     }
@@ -107,27 +107,27 @@ impl Drain {
         self.left.iter().map(|(endpoint, left)| (endpoint.clone(), left.channel.upgrade())).collect()
     }
 
-    fn leaves(&mut self, departed: Departed, last: u64, generation: u64) {
+    fn leaves(&mut self, retired: RetiredHook, last: u64, generation: u64) {
         self.changed = true;
-        if departed.drains() {
-            let endpoint = &departed.endpoint;
-            tracing::info!(hook = %departed.hook.name, %endpoint, generation, "hook leaves rotation and drains");
-            self.leaving.push(Leaving { departed, last, until: Instant::now() + self.bound });
+        if retired.drains() {
+            let endpoint = &retired.endpoint;
+            tracing::info!(hook = %retired.hook.name, %endpoint, generation, "hook leaves rotation and drains");
+            self.leaving.push(Leaving { retired, last, until: Instant::now() + self.bound });
         } else {
-            self.remember(departed);
+            self.remember(retired);
         }
     }
 
-    fn remember(&mut self, departed: Departed) {
+    fn remember(&mut self, retired: RetiredHook) {
         if self.gone.len() == MOST_REMEMBERED {
             self.gone.pop_front();
         }
-        self.gone.push_back((departed, Instant::now() + REMEMBERED));
+        self.gone.push_back((retired, Instant::now() + REMEMBERED));
     }
 
     /// Sees what has drained meanwhile, and tells the log. Gives every hook that is Draining or Gone where that has
     /// changed since the last time.
-    pub(super) fn sweep(&mut self) -> Option<Vec<Departed>> {
+    pub(super) fn sweep(&mut self) -> Option<Vec<RetiredHook>> {
         let ended = self.former.extract_if(.., |former| former.generation.strong_count() == 0).collect::<Vec<_>>();
         if let Ok(runtime) = Handle::try_current()
             && !ended.is_empty()
@@ -137,16 +137,16 @@ impl Drain {
         let oldest = self.former.iter().map(|former| former.number).min().unwrap_or(u64::MAX);
         let now = Instant::now();
         let ended = self.leaving.extract_if(.., |leaving| oldest > leaving.last || leaving.until <= now);
-        for Leaving { departed, last, .. } in ended.collect::<Vec<_>>() {
+        for Leaving { retired, last, .. } in ended.collect::<Vec<_>>() {
             let event = if oldest > last { Event::Drained } else { Event::GivenUp };
             match event {
-                Event::Drained => tracing::info!(hook = %departed.hook.name, "hook drained"),
+                Event::Drained => tracing::info!(hook = %retired.hook.name, "hook drained"),
                 _ => {
-                    tracing::warn!(hook = %departed.hook.name, after = ?self.bound, "hook has not drained in time; not waited for");
+                    tracing::warn!(hook = %retired.hook.name, after = ?self.bound, "hook has not drained in time; not waited for");
                 }
             }
-            let Some(rotation) = departed.rotation.after(event, SystemTime::now()) else { continue };
-            self.remember(Departed { rotation, ..departed });
+            let Some(rotation) = retired.rotation.after(event, SystemTime::now()) else { continue };
+            self.remember(RetiredHook { rotation, ..retired });
             self.changed = true;
         }
         self.left.retain(|_, left| left.until > now);
@@ -155,13 +155,13 @@ impl Drain {
             self.changed = true;
         }
         std::mem::take(&mut self.changed).then(|| {
-            let leaving = self.leaving.iter().map(|leaving| &leaving.departed);
+            let leaving = self.leaving.iter().map(|leaving| &leaving.retired);
             leaving.chain(self.gone.iter().map(|(gone, _)| gone)).cloned().collect()
         })
     }
 }
 
-fn departed(old: &Generation, index: u32, live: &LiveHook, rotation: Rotation) -> Departed {
+fn retired(old: &Generation, index: u32, live: &LiveHook, rotation: Rotation) -> RetiredHook {
     let configuration = old.snapshot.origin(index).map_or_else(|| "".into(), |origin| origin.configuration.clone());
-    Departed { hook: Arc::clone(&live.hook), configuration, endpoint: live.target.endpoint().clone(), rotation }
+    RetiredHook { hook: Arc::clone(&live.hook), configuration, endpoint: live.target.endpoint().clone(), rotation }
 }

@@ -9,13 +9,13 @@
 
 pub mod candidate;
 pub mod draining;
+pub mod hook_placement;
 mod mixture;
 pub mod on_hazard;
 pub mod on_invalid;
 pub mod own_addresses;
 pub mod probing;
 pub mod rotator;
-pub mod seating;
 pub mod trial;
 mod waiting;
 

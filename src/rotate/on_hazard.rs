@@ -56,7 +56,7 @@ fn problems(finding: &Finding) -> impl Iterator<Item = Problem> {
 const MOST: usize = 100;
 
 /// What is found is told once, when it is new, the worst loudest.
-pub(super) fn tell(findings: &[Finding], before: &[Finding]) {
+pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
     let news = news(findings, before);
     for finding in news.iter().take(MOST) {
         match finding.severity {

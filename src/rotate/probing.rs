@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::seating::Seat;
+use super::hook_placement::Placement;
 use crate::{
     hooks::{Channel, ProbeFailure, ProbePost},
     live::{Rotation, generation::Replacement},
@@ -102,10 +102,10 @@ impl Drop for Probing {
 
 /// What is posted to each endpoint that has to pass a probe: the first of its hooks in the configuration that may be sent
 /// a canned review says it.
-pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], seats: &[Seat]) -> HashMap<&'a Endpoint, ProbePost> {
+pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], seats: &[Placement]) -> HashMap<&'a Endpoint, ProbePost> {
     let mut posts = HashMap::new();
     for (hook, seat) in hooks.iter().zip(seats) {
-        if let Seat::Unproven | Seat::Moving(_) = seat
+        if let Placement::ProbeFirst | Placement::Migrate(_) = seat
             && let Some(post) = ProbePost::to(hook)
         {
             posts.entry(&hook.endpoint).or_insert(post);

@@ -1,7 +1,7 @@
 //! Rotator: takes readings and puts what is good into force.
 
 mod placement;
-mod telling;
+pub(crate) mod reporting;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Candidate, OnHazard, OnInvalid, OwnAddresses,
-    candidate::Known,
+    candidate::CandidateCache,
     draining::Drain,
     on_hazard,
     probing::{ProbeNews, Probing},
@@ -62,7 +62,7 @@ pub struct Rotator {
     resources: Resources,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
-    known: Known,
+    known: CandidateCache,
     /// The states of documents that are in force, and the digest of the contents that hold all of them.
     kept: Kept,
     kept_of: String,
@@ -99,7 +99,7 @@ impl Rotator {
             on_invalid: OnInvalid::default(),
             resources: Resources::unlimited(),
             judged: String::new(),
-            known: Known::default(),
+            known: CandidateCache::default(),
             kept: Kept::default(),
             kept_of: String::new(),
             in_force: None,
@@ -139,7 +139,7 @@ impl Rotator {
 
     /// Tells of hooks that lead to these addresses.
     pub fn listening_at(self, own: OwnAddresses) -> Self {
-        Self { known: Known::listening_at(own), ..self }
+        Self { known: CandidateCache::listening_at(own), ..self }
     }
 
     /// The connections to all hooks share this.
@@ -167,7 +167,7 @@ impl Rotator {
         let outcome = match reading.outcome {
             Ok(contents) => {
                 let as_of = contents.as_of;
-                self.tell_recovery();
+                self.report_recovery();
                 let outcome = self.judge(contents).await;
                 // Not before: until then what is in force is what an earlier read has found.
                 self.stamp(reading.started);
@@ -176,12 +176,12 @@ impl Rotator {
             }
             Err(error) => {
                 let kind = error.kind();
-                self.tell_failed_read(error);
+                self.report_failed_read(error);
                 ReadOutcome::Failed(kind)
             }
         };
         self.metrics.config_read(outcome, reading.took);
-        self.tell_departed();
+        self.report_retired();
     }
 
     /// A good read dates what is in force. Where nothing is yet, as the first configuration was not sound, there is
@@ -273,7 +273,7 @@ impl Rotator {
             count,
             "the configuration enforces less than before; a second read that lets the same go puts it in force"
         );
-        self.tell_held(&candidate);
+        self.report_held(&candidate);
         self.open(candidate.break_glass.clone());
         let since = self.current.unconfirmed().map_or_else(SystemTime::now, |before| before.since);
         let revision = candidate.read.1.clone();
@@ -310,8 +310,8 @@ impl Rotator {
         self.judged.clone_from(&candidate.read.0);
         if !candidate.restored {
             self.open(candidate.break_glass.clone());
-            self.tell_held(&candidate);
-            self.tell_source(&candidate);
+            self.report_held(&candidate);
+            self.report_source(&candidate);
         }
         self.unconfirmed = None;
         self.current.set_unconfirmed(None);
@@ -328,7 +328,7 @@ impl Rotator {
             self.rename(&candidate.digest, candidate.revision);
             return outcome;
         }
-        on_hazard::tell(candidate.snapshot.findings(), in_force.snapshot.findings());
+        on_hazard::log_findings(candidate.snapshot.findings(), in_force.snapshot.findings());
         let hooks = self.seated(&in_force, &candidate);
         let wait: HashSet<_> =
             hooks.iter().filter(|live| !live.is_in_place()).map(|live| &live.hook.endpoint).collect();
@@ -359,24 +359,24 @@ impl Rotator {
         let bypassed = snapshot.bypasses().iter().map(|bypass| self.metrics.bypass(&bypass.name)).collect();
         let published = SystemTime::now();
         let new = Arc::new(Generation { number, digest, revision, published, snapshot, hooks, bypassed });
-        // Departures first: whoever looks finds a hook in force, or among the departed, and never in neither.
+        // Departures first: whoever looks finds a hook in force, or among the retired, and never in neither.
         self.drain.replaced(old, &new);
-        self.tell_departed();
+        self.report_retired();
         self.current.publish(Arc::clone(&new));
-        self.tell_workers();
-        self.tell_missing_connections(new.hooks.len());
+        self.report_workers();
+        self.report_missing_connections(new.hooks.len());
         let probing = new.hooks.iter().filter(|live| !live.is_in_place()).count();
         tracing::info!(generation = number, revision = %new.revision, hooks = new.hooks.len(), probing, "in force");
     }
 
-    fn tell_departed(&mut self) {
-        if let Some(departed) = self.drain.sweep() {
-            self.current.set_departed(departed);
+    fn report_retired(&mut self) {
+        if let Some(retired) = self.drain.sweep() {
+            self.current.set_retired(retired);
         }
     }
 
     /// Has each worker let go of the generation it entered last: an idle one would keep it from draining.
-    fn tell_workers(&self) {
+    fn report_workers(&self) {
         for worker in &self.workers {
             let current = Arc::clone(&self.current);
             worker.spawn(async move { current.refresh() });

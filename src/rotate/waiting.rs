@@ -82,7 +82,7 @@ impl Waiting {
             }
             live.overdue = Some(Overdue { since: since.clock, within: rollout.probe_within, last_failure });
             if !std::mem::replace(&mut since.told, true) {
-                tell(live);
+                log_waiting(live);
             }
         }
         for (_, since) in self.since.iter_mut().filter(|(id, _)| !waiting.contains(*id)) {
@@ -94,7 +94,7 @@ impl Waiting {
     }
 }
 
-fn tell(live: &LiveHook) {
+fn log_waiting(live: &LiveHook) {
     let Some(overdue) = &live.overdue else { return };
     let (hook, within) = (&*live.hook.name, humantime::format_duration(overdue.within));
     let failure = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);

@@ -1,25 +1,52 @@
 //! Check: documents to what they mean, and every problem on the way.
 
+pub(crate) mod break_glass;
+pub mod bundle;
+pub(crate) mod bypass;
+pub(crate) mod clean_path;
+pub(crate) mod client_config;
+pub(crate) mod configuration;
+pub(crate) mod credentials;
+pub(crate) mod dry_runs;
+pub(crate) mod hook;
+pub(crate) mod http_url;
+pub(crate) mod identity;
+pub(crate) mod initializers;
+pub(crate) mod match_conditions;
+pub(crate) mod metadata;
+pub(crate) mod names;
+pub(crate) mod namespace;
+pub(crate) mod never_matches;
+pub(crate) mod pem;
+pub(crate) mod protocol;
+pub(crate) mod rollout;
+pub(crate) mod rules;
+pub(crate) mod selector;
+pub(crate) mod service;
+pub(crate) mod unknown_versions;
+pub(crate) mod url;
+pub(crate) mod webhook;
+pub(crate) mod webhooks;
+
 use std::{collections::HashSet, sync::Arc};
 
+use self::configuration::Configuration;
 use super::{
     NO_PAUSE, Note, Pause, ReadFile,
-    at::{At, Report},
-    break_glass,
-    configuration::{self, Configuration},
-    document::Documents,
-    kind::Kind,
-    namespace,
-    problem::{Problem, quoted},
-    used::{Used, first_use},
-    value::Value,
-    webhooks,
+    document::{
+        Documents,
+        kind::Kind,
+        node::{Node, Report},
+        problem::{Problem, quoted},
+        unique_names::{UniqueNames, first_use},
+        value::Value,
+    },
 };
 use crate::model::BreakGlass;
 
 /// Everything that some files say.
 #[derive(Debug, Default)]
-pub(super) struct Checked {
+pub(crate) struct Checked {
     /// Those of validating hooks, in the order written.
     pub(super) configurations: Vec<Arc<Configuration>>,
     pub(super) namespaces: Vec<namespace::Named>,
@@ -31,7 +58,7 @@ pub(super) struct Checked {
 /// Everything that is wrong with these files, and between them.
 pub(super) fn problems<'a>(files: impl Iterator<Item = (&'a str, &'a Documents)>, read: ReadFile<'_>) -> Vec<Problem> {
     let report = Report::default();
-    let (mut checked, mut used) = (Checked::default(), Used::default());
+    let (mut checked, mut used) = (Checked::default(), UniqueNames::default());
     files.for_each(|(name, documents)| checked.add(name, documents, read, &report, &mut used, NO_PAUSE));
     report.into_problems()
 }
@@ -44,7 +71,7 @@ impl Checked {
         documents: &Documents,
         read: ReadFile<'_>,
         report: &Report,
-        used: &mut Used,
+        used: &mut UniqueNames,
         pause: Pause<'_>,
     ) {
         documents.report(file, report);
@@ -117,7 +144,7 @@ fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
 }
 
 /// What a document is: an item of a typed list may leave that to the list, and may not say otherwise.
-fn kind_of(document: &At<'_>, listed: Option<Kind>) -> Option<Kind> {
+fn kind_of(document: &Node<'_>, listed: Option<Kind>) -> Option<Kind> {
     let Some(kind) = listed else { return Kind::of(document) };
     let says = document.key("apiVersion").present() || document.key("kind").present();
     if says && Kind::of(document)? != kind {
@@ -130,7 +157,7 @@ fn kind_of(document: &At<'_>, listed: Option<Kind>) -> Option<Kind> {
 /// Checks one document that must be one of Kubernetes' two webhook configurations.
 pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Configuration, Vec<Problem>> {
     let report = Report::default();
-    let at = At::document(document, name, None, &report);
+    let at = Node::document(document, name, None, &report);
     let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
     let configuration = match Kind::of(&at) {
         Some(Kind::Webhooks(hook_type)) => webhooks::check(&at, hook_type, no_file),

@@ -1,14 +1,23 @@
 //! Document: the bytes of the source's files as values, each in its place.
 
+pub(crate) mod form;
+pub(crate) mod kind;
+pub(crate) mod node;
+pub(crate) mod note;
+pub(crate) mod problem;
+pub(crate) mod spelling;
+pub(crate) mod unique_names;
+pub(crate) mod value;
+
 use std::{collections::BTreeSet, io};
 
-use super::{
-    Pause, SourceFile,
-    at::{At, Report},
+use self::{
     kind::Kind,
+    node::{Node, Report},
     problem::Problem,
     value::Value,
 };
+use super::{Pause, SourceFile};
 
 /// The largest file that is read, in bytes.
 const LARGEST: usize = 64 << 20;
@@ -17,7 +26,7 @@ const STEP: usize = 2 << 10;
 
 /// What one file holds.
 #[derive(Debug)]
-pub(super) struct Documents {
+pub(crate) struct Documents {
     /// In the order written; empty ones are left out. Null stands for one that could not be read.
     values: Vec<Value>,
     unreadable: Vec<Unreadable>,
@@ -123,10 +132,10 @@ impl Documents {
 
     /// Each document at its place, the items of a list each as a document of its own: of a `v1` List, as kubectl
     /// prints several objects, or of a typed one, whose kind the items then need not repeat.
-    pub(super) fn each(&self, file: &str, report: &Report, mut visit: impl FnMut(&At<'_>, Option<Kind>)) {
+    pub(super) fn each(&self, file: &str, report: &Report, mut visit: impl FnMut(&Node<'_>, Option<Kind>)) {
         let several = self.values.len() > 1;
         for (index, document) in self.values.iter().enumerate() {
-            let root = At::document(document, file, several.then_some(index), report);
+            let root = Node::document(document, file, several.then_some(index), report);
             if self.doubled {
                 no_key_twice(&root);
             }
@@ -174,7 +183,7 @@ fn is_list(document: &Value) -> bool {
 }
 
 /// Reports every key that a map holds twice, anywhere below.
-pub(super) fn no_key_twice(at: &At<'_>) {
+pub(super) fn no_key_twice(at: &Node<'_>) {
     let mut seen = BTreeSet::new();
     for (key, entry) in at.entries() {
         if !seen.insert(key) {

@@ -3,13 +3,14 @@
 //! The [`Index`] only nominates. [`Request::seen_by`] decides, so neither a hash collision nor a rule filed under "any"
 //! to save room can make a wrong match.
 
+pub(crate) mod exempt;
 mod index;
+pub(crate) mod matched;
 
 use std::sync::Arc;
 
-use self::index::Index;
-use super::{
-    exempt,
+use self::{
+    index::Index,
     matched::{HookSet, Matched, Request},
 };
 use crate::model::{Hook, Review, Served};
@@ -27,7 +28,7 @@ impl Matcher {
     }
 
     /// The same, made from the one of the hooks before where that is sooner done.
-    pub(super) fn after(former: &Former, hooks: &[Arc<Hook>]) -> Self {
+    pub(super) fn after(former: &PreviousIndex, hooks: &[Arc<Hook>]) -> Self {
         match former.matcher.index.carried_over(&former.hooks, hooks) {
             Some(index) => Self { index: Arc::new(index) },
             None => Self::new(hooks),
@@ -73,12 +74,12 @@ fn consider(hooks: &[Arc<Hook>], request: &Request<'_>, hook: u32, rule: u32, ou
 
 /// The hooks of a former snapshot, and how their rules were filed.
 #[derive(Debug)]
-pub(super) struct Former {
+pub(super) struct PreviousIndex {
     pub(super) hooks: Vec<Arc<Hook>>,
     pub(super) matcher: Matcher,
 }
 
-impl Default for Former {
+impl Default for PreviousIndex {
     fn default() -> Self {
         Self { hooks: Vec::new(), matcher: Matcher::new(&[]) }
     }

@@ -11,55 +11,13 @@
 //! Hooks are numbered as upstream orders them (`docs/reference/webhook-semantics.md` §3): those of static
 //! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
 
-mod arbitration;
-mod at;
-mod break_glass;
-pub mod bundle;
-mod bypass;
-mod check;
-mod clean_path;
-mod client_config;
-mod configuration;
+pub(crate) mod check;
 pub mod coverage;
-mod credentials;
 mod describe;
 mod document;
-mod dry_runs;
-mod exempt;
-mod form;
 pub mod hazards;
-mod hook;
-mod http_url;
-mod identity;
-mod initializers;
-mod kept;
-mod kind;
-mod known;
-mod match_conditions;
-mod matched;
 mod matcher;
-mod metadata;
-mod names;
-mod namespace;
-mod never_matches;
-mod note;
-mod part;
-mod pem;
-mod problem;
-mod protocol;
-mod relaxation;
-mod rollout;
-mod rules;
-pub mod schema;
-mod selector;
-mod service;
-mod spelling;
-mod unknown_versions;
-mod url;
-mod used;
-mod value;
-mod webhook;
-mod webhooks;
+mod reload;
 
 use std::sync::Arc;
 
@@ -67,28 +25,35 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use self::{
-    at::{At, Report},
-    check::Checked,
-    form::Form,
-    identity::Identities,
-    matcher::{Former, Matcher},
+    check::{Checked, identity::Identities},
+    document::{
+        form::Form,
+        node::{Node, Report},
+        value::Value,
+    },
+    matcher::{Matcher, PreviousIndex},
 };
 pub use self::{
-    break_glass::break_glass,
+    check::{
+        break_glass::break_glass,
+        bundle,
+        names::is_dns_label,
+        namespace::NAME_LABEL,
+        url::{UrlProblem, parse_url},
+        webhooks::{NOT_STATIC, STATIC},
+    },
     describe::describe_protocol,
-    exempt::Say,
-    kept::{Held, Kept},
-    known::{Known, Loaded, RefusedFiles},
-    matched::{HookSet, How, Matched, Wanted},
-    names::is_dns_label,
-    namespace::NAME_LABEL,
-    note::Note,
-    part::Part,
-    problem::Problem,
-    relaxation::Relaxation,
-    spelling::nearest_words,
-    url::{UrlProblem, parse_url},
-    webhooks::{NOT_STATIC, STATIC},
+    document::{note::Note, problem::Problem, spelling::nearest_words},
+    matcher::{
+        exempt::Eligibility,
+        matched::{HookSet, How, Matched, Wanted},
+    },
+    reload::{
+        checked_file::CheckedFile,
+        kept::{Held, Kept},
+        load_cache::{LoadCache, Loaded, RefusedFiles},
+        relaxation::Relaxation,
+    },
 };
 use crate::{
     cel::Condition,
@@ -156,7 +121,7 @@ pub struct Snapshot {
 /// # Errors
 /// Every problem that there is, in the order of the files and of what is written in them.
 pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Problem>> {
-    Known::default().load(files, read, NO_PAUSE)
+    LoadCache::default().load(files, read, NO_PAUSE)
 }
 
 /// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
@@ -164,8 +129,8 @@ pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Pr
 /// # Errors
 /// Every problem that there is.
 pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Selector, Vec<Problem>> {
-    let (value, report) = (value::Value::from(selector), Report::default());
-    let compiled = selector::check(&At::document(&value, name, None, &report), Form::Kubernetes);
+    let (value, report) = (Value::from(selector), Report::default());
+    let compiled = check::selector::check(&Node::document(&value, name, None, &report), Form::Kubernetes);
     match report.into_problems() {
         none if none.is_empty() => Ok(compiled),
         problems => Err(problems),
@@ -178,18 +143,18 @@ pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Sele
 /// # Errors
 /// Every problem that there is.
 pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -> Result<Vec<Hook>, Vec<Problem>> {
-    let configuration = check::webhook_configuration(name, &value::Value::from(document))?;
+    let configuration = check::webhook_configuration(name, &Value::from(document))?;
     Ok(configuration.hooks.into_iter().map(|(hook, _)| Arc::unwrap_or_clone(hook)).collect())
 }
 
 impl Snapshot {
     /// A configuration without hooks.
     pub fn empty() -> Self {
-        Self::compile(Checked::default(), &Former::default(), NO_PAUSE)
+        Self::compile(Checked::default(), &PreviousIndex::default(), NO_PAUSE)
     }
 
     /// Rules are filed sooner where they were among the former ones.
-    fn compile(checked: Checked, former: &Former, pause: Pause<'_>) -> Self {
+    fn compile(checked: Checked, former: &PreviousIndex, pause: Pause<'_>) -> Self {
         let checked = checked.finished();
         let (mut hooks, mut origins, mut initializers, mut bypasses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // Configurations of two kinds may share a name; their hooks are then counted together.
@@ -214,8 +179,8 @@ impl Snapshot {
         let matcher = Matcher::after(former, &hooks);
         pause();
         let mut notes = checked.notes;
-        notes.extend(unknown_versions::notes(&hooks, &origins));
-        notes.extend(dry_runs::notes(&hooks, &origins));
+        notes.extend(check::unknown_versions::notes(&hooks, &origins));
+        notes.extend(check::dry_runs::notes(&hooks, &origins));
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
@@ -259,8 +224,8 @@ impl Snapshot {
     }
 
     /// Whether a hook may have a say in this request at all, whatever the rules are, and if not, why.
-    pub fn say(&self, review: &Review) -> Say {
-        exempt::say(review, self.static_hooks)
+    pub fn eligibility(&self, review: &Review) -> Eligibility {
+        matcher::exempt::eligibility(review, self.static_hooks)
     }
 
     /// Where hook number `index` comes from.

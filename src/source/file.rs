@@ -52,7 +52,7 @@ struct Turns {
 struct Last {
     digest: String,
     references: BTreeSet<String>,
-    known: snapshot::Known,
+    known: snapshot::LoadCache,
 }
 
 /// What tells one version of a file from another without reading it.

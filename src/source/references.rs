@@ -35,7 +35,7 @@ pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
 /// in the folder, and without a folder none is. What cannot be had is no failed read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
-    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::Known::default(), NO_PAUSE)
+    with_references(contents, &known, &|written| within(folder, written), &mut snapshot::LoadCache::default(), NO_PAUSE)
 }
 
 /// Are the files that were followed below `folder` as they were? Reads every one of them.
@@ -49,7 +49,7 @@ pub(super) fn with_references(
     contents: Contents,
     known: &BTreeMap<String, Reference>,
     read: &dyn Fn(&str) -> Reference,
-    documents: &mut snapshot::Known,
+    documents: &mut snapshot::LoadCache,
     pause: Pause<'_>,
 ) -> Contents {
     if contents.references.is_empty() && !contents.files.iter().any(may_refer) {

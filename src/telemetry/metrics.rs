@@ -80,7 +80,7 @@ impl Metrics {
     }
 
     /// Break-glass has let a request past every hook, or past one that meant it.
-    pub fn let_past_broken_glass(&self) {
+    pub fn record_break_glass(&self) {
         self.break_glass.fetch_add(1, Relaxed);
     }
 

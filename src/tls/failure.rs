@@ -4,7 +4,7 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::told::reason;
+use super::error_text::reason;
 
 /// Whose fault a failed handshake of a caller is, as far as it can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Bytes to model and back. Pure: no sockets, no clock.
 
-/// Generated from `proto/`; `tests/proto_is_current.rs` regenerates and compares.
+/// Generated from `proto/`; `tests/documents/proto_is_current.rs` regenerates and compares.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::unwrap_used)]
 #[rustfmt::skip]
 pub mod pb;

@@ -17,7 +17,7 @@ use std::{
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
     admit::{Gate, Reasons},
-    front::{Bound, Drained, Front, Limits, Worker, listen},
+    front::{Bound, Drained, Front, Limits, Worker, accept::listen},
     live::Current,
     memory::MemoryBudget,
     telemetry::{Audit, Metrics},

@@ -133,7 +133,7 @@ mod tests {
     use crate::{
         live::Current,
         replicas::Replica,
-        snapshot::schema::status::{BypassInForce, CallFailures, OpenGlass},
+        schema::status::{BypassInForce, CallFailures, OpenGlass},
     };
 
     fn hook(name: &str, state: Standing) -> HookReport {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     replicas::{HookReport, Report, Standing},
-    snapshot::schema::status::{BypassInForce, CallFailures, OpenGlass},
+    schema::status::{BypassInForce, CallFailures, OpenGlass},
 };
 
 /// Replicas that are named in one line.

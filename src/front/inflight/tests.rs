@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::front::{clients::Admitted, identity::Identity};
+use crate::front::accept::{clients::Admitted, identity::Identity};
 
 struct Scene {
     clients: Arc<Clients>,
@@ -24,7 +24,7 @@ impl Scene {
         self.clients.admit(identity, self.now).expect("room")
     }
 
-    fn enter<'a>(&'a self, admitted: &'a Admitted) -> Entered<'a> {
+    fn enter<'a>(&'a self, admitted: &'a Admitted) -> InflightGuard<'a> {
         self.inflight.enter(&self.clients, admitted.session(), self.now).expect("room")
     }
 }

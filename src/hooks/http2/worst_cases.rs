@@ -1,5 +1,5 @@
 //! Reading what a hook sends in headers takes time that grows with its bytes and not with their square. As
-//! `tests/parsers_take_linear_time.rs`, for parsers that only this folder can call.
+//! `tests/linear_time/parsers_take_linear_time.rs`, for parsers that only this folder can call.
 
 #[path = "../../../benches/common/cpu.rs"]
 mod cpu;

@@ -2,18 +2,16 @@
 
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
-use super::{
-    super::{
-        Candidate,
-        probing::{ProbeNews, Probing, posts},
-        seating::{Seat, Seated, seat},
-    },
-    Rotator,
-};
+use super::Rotator;
 use crate::{
     hooks::{Channel, ProbePost},
     live::{Event, Generation, LiveHook, Rotation, Target},
     model::{Endpoint, Hook},
+    rotate::{
+        Candidate,
+        hook_placement::{HookInForce, Placement, place_hooks},
+        probing::{ProbeNews, Probing, posts},
+    },
 };
 
 impl Rotator {
@@ -23,9 +21,9 @@ impl Rotator {
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
         let left = self.drain.left();
         let proven: Vec<_> = left.iter().map(|(endpoint, _)| endpoint).collect();
-        let mut seats = seat((in_force.number > 0).then_some(&seated), &proven, new);
+        let mut seats = place_hooks((in_force.number > 0).then_some(&seated), &proven, new);
         if !self.settled {
-            seats.iter_mut().for_each(Seat::begin);
+            seats.iter_mut().for_each(Placement::begin);
         }
         let posts = posts(&candidate.snapshot.hooks, &seats);
         let mut opened = HashMap::new();
@@ -38,13 +36,13 @@ impl Rotator {
             };
             // One entry's endpoint, path, form and versions, or another's: never a mixture.
             let (target, rotation, replacing, metrics) = match seat {
-                Seat::First | Seat::Returning(_) => {
+                Placement::Bootstrap | Placement::Rejoin(_) => {
                     let open = || {
                         let (endpoint, tls) = (hook.endpoint.clone(), candidate.tls(&hook.endpoint));
                         Channel::open_within(&self.resources, endpoint, tls, &self.workers)
                     };
                     let held = match seat {
-                        Seat::Returning(place) => left[place].1.clone(),
+                        Placement::Rejoin(place) => left[place].1.clone(),
                         _ => None,
                     };
                     let channel = opened.entry(&hook.endpoint).or_insert_with(|| held.unwrap_or_else(open));
@@ -52,18 +50,18 @@ impl Rotator {
                     let rotation = Rotation::Active { since: SystemTime::now() };
                     (target, rotation, None, self.metrics.hook(&hook.name))
                 }
-                Seat::Proven(place) => {
+                Placement::Reuse(place) => {
                     let old = &in_force.hooks[place];
                     let target = Target::new(Arc::clone(hook), Arc::clone(old.target.channel()));
                     (target, old.rotation.clone(), None, metrics(old))
                 }
-                Seat::Unproven => {
+                Placement::ProbeFirst => {
                     let metrics = self.metrics.hook(&hook.name);
                     let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
                     let target = Target::new(Arc::clone(hook), Arc::clone(&probing.channel));
                     (target, probing.rotation(), None, metrics)
                 }
-                Seat::Moving(place) => {
+                Placement::Migrate(place) => {
                     let old = &in_force.hooks[place];
                     let metrics = metrics(old);
                     let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
@@ -112,8 +110,8 @@ impl Rotator {
     }
 }
 
-fn seated(live: &LiveHook) -> Seated<'_> {
-    Seated { id: &live.hook.id, endpoint: live.target.endpoint(), proven: live.is_proven() }
+fn seated(live: &LiveHook) -> HookInForce<'_> {
+    HookInForce { id: &live.hook.id, endpoint: live.target.endpoint(), proven: live.is_proven() }
 }
 
 /// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::namespace::NAME_LABEL,
     requests::Request,
     runlevel::{LABEL, levels_up_to},
 };
-use crate::model::{Hook, Operation, Rule, Scope, selector::Requirement};
+use crate::{
+    model::{Hook, Operation, Rule, Scope, selector::Requirement},
+    snapshot::check::namespace::NAME_LABEL,
+};
 
 /// What to change in a hook's entry. Several are joined into one, as a merge patch replaces lists as a whole.
 #[derive(Default)]

@@ -1,11 +1,11 @@
 //! A rule that names what no request has, so that the hook is not asked about what its author means.
 
 use super::{
-    super::never_matches::dead,
     finding::{Found, Severity},
     mend::Mend,
     view::View,
 };
+use crate::snapshot::check::never_matches::dead;
 
 /// So many entries of one hook are told of.
 const MOST: usize = 8;

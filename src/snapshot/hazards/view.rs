@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::{
-    super::{Origin, Pause, Snapshot, namespace::NAME_LABEL},
     finding::Severity,
     requests::{POD, Request},
 };
-use crate::model::{
-    Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Rule, Selector, hook::Address, selector::Requirement,
+use crate::{
+    model::{Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Rule, Selector, hook::Address, selector::Requirement},
+    snapshot::{Origin, Pause, Snapshot, check::namespace::NAME_LABEL},
 };
 
 /// Is a hook asked? A later one is surer.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use super::*;
 use crate::{
     clock::{Moment, slept},
-    snapshot::{Known, NO_PAUSE},
+    snapshot::{LoadCache, NO_PAUSE},
 };
 
 const SECRET: &str = "-----BEGIN PRIVATE KEY-----";
@@ -18,7 +18,7 @@ fn kept(name: &str) -> Kept {
     let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
     let authority = rcgen::generate_simple_self_signed(["one".to_owned()]).unwrap().cert.pem();
     let read = |_: &str| Ok(authority.clone().into_bytes());
-    Known::default().load_whole(&files, &read, NO_PAUSE).unwrap().kept
+    LoadCache::default().load_whole(&files, &read, NO_PAUSE).unwrap().kept
 }
 
 fn now() -> BootMoment {

@@ -1,7 +1,7 @@
 //! What becomes of hooks that are no longer asked.
 
 use super::*;
-use crate::live::Departure;
+use crate::live::RetireReason;
 
 #[tokio::test(start_paused = true)]
 async fn a_removed_hook_drains_until_the_last_request_that_asked_it_ends() {
@@ -55,14 +55,14 @@ async fn draining_has_a_bound_and_coming_back_ends_it() {
 /// The workers let go of what is no longer in force, and the rotator sees what has drained.
 async fn sweep(rotator: &mut Rotator) {
     tokio::task::yield_now().await;
-    rotator.tell_departed();
+    rotator.report_retired();
 }
 
-/// How each hook that has departed stands, in the order in which they went.
-fn gone(rotator: &Rotator) -> Vec<(String, Departure)> {
-    let departed = rotator.current.departed();
-    let gone = departed.iter().filter_map(|departed| match departed.rotation {
-        Rotation::Gone { how, .. } => Some((departed.hook.name.to_string(), how)),
+/// How each hook that has retired stands, in the order in which they went.
+fn gone(rotator: &Rotator) -> Vec<(String, RetireReason)> {
+    let retired = rotator.current.retired();
+    let gone = retired.iter().filter_map(|retired| match retired.rotation {
+        Rotation::Gone { how, .. } => Some((retired.hook.name.to_string(), how)),
         _ => None,
     });
     gone.collect()
@@ -74,15 +74,15 @@ async fn what_is_gone_is_remembered_for_an_hour_with_the_way_it_went() {
     read(&mut rotator, contents(&[("a", 1), ("c", 3)])).await;
     sweep(&mut rotator).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
-    let drained = ("b.example.com".to_owned(), Departure::Drained);
-    let never = ("c.example.com".to_owned(), Departure::NeverAsked);
+    let drained = ("b.example.com".to_owned(), RetireReason::Drained);
+    let never = ("c.example.com".to_owned(), RetireReason::NeverAsked);
     assert_eq!(gone(&rotator), [drained.clone(), never.clone()]);
 
     let request = rotator.current.load();
     read(&mut rotator, contents(&[])).await;
     tokio::time::advance(Duration::from_secs(31)).await;
     read(&mut rotator, contents(&[])).await;
-    let given_up = ("a.example.com".to_owned(), Departure::GivenUp);
+    let given_up = ("a.example.com".to_owned(), RetireReason::GivenUp);
     assert_eq!(gone(&rotator), [drained, never, given_up.clone()]);
     drop(request);
 
@@ -111,12 +111,12 @@ async fn a_hook_that_has_moved_drains_at_its_old_endpoint() {
     let mut rotator = started(&[("a", 1)]).await;
     let request = rotator.current.load();
     read(&mut rotator, contents(&[("a", 2)])).await;
-    assert!(rotator.current.departed().is_empty(), "it is still asked there");
+    assert!(rotator.current.retired().is_empty(), "it is still asked there");
     let channel = probed(&rotator);
     rotator.hear(news(channel, Ok(())));
     let leaving = rotator.current.leaving();
     assert_eq!(leaving.iter().map(|old| old.endpoint.to_string()).collect::<Vec<_>>(), ["grpc://127.0.0.1:1"]);
     drop(request);
     sweep(&mut rotator).await;
-    assert_eq!(gone(&rotator), [("a.example.com".to_owned(), Departure::Drained)]);
+    assert_eq!(gone(&rotator), [("a.example.com".to_owned(), RetireReason::Drained)]);
 }

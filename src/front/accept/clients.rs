@@ -1,0 +1,207 @@
+//! Clients: who is connected, and with how many connections.
+//!
+//! A connection beyond what its client may have, or all may have together, takes the place of an idle one: the one that
+//! never had a verdict and has been idle longest, before one that had. So connections that are merely held keep nobody
+//! out. Where none is idle, the new one is closed.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use super::{
+    identity::Identity,
+    share::{Client, Share},
+};
+use crate::front::connection::session::Session;
+
+/// Clients without a connection that are remembered, as a multiple of the connections there may be.
+const REMEMBERED: usize = 4;
+
+/// Everybody who is connected.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    began: Instant,
+    limit: usize,
+    /// Known clients with a connection.
+    known: AtomicUsize,
+    registry: Mutex<Registry>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    next: u64,
+    clients: HashMap<Identity, Connected>,
+    sessions: HashMap<u64, Arc<Session>>,
+}
+
+/// A client with the number of its connections.
+#[derive(Debug)]
+struct Connected {
+    client: Arc<Client>,
+    connections: usize,
+}
+
+/// A connection for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// All together have too many.
+    Full,
+    /// Its client has its share.
+    Share,
+}
+
+impl Clients {
+    /// Nobody; at most `limit` connections later.
+    pub(crate) fn new(limit: usize, now: Instant) -> Arc<Self> {
+        Arc::new(Self { began: now, limit, known: AtomicUsize::new(0), registry: Mutex::default() })
+    }
+
+    /// The number of that moment's second.
+    pub(crate) fn second(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.began).as_secs()
+    }
+
+    /// What that client may take of `limit` at that second.
+    pub(crate) fn share(&self, client: &Client, limit: usize, second: u64) -> Share {
+        Share::of(limit, client.is_known(second), self.known.load(Relaxed) > 1)
+    }
+
+    /// Makes room for a connection of that client.
+    pub(crate) fn admit(self: &Arc<Self>, identity: Identity, now: Instant) -> Result<Admitted, NoRoom> {
+        let second = self.second(now);
+        let mut registry = self.lock();
+        let client = registry.client(identity);
+        registry.make_room(self.limit, &client, second)?;
+        registry.next += 1;
+        let session = Session::new(registry.next, client, now, second);
+        registry.insert(Arc::clone(&session));
+        self.count_known(&registry, second);
+        Ok(Admitted { clients: Arc::clone(self), session })
+    }
+
+    /// Connections with a review that is read, decided or answered. (Not those that had to make room and go on with one.)
+    pub(crate) fn busy(&self) -> usize {
+        self.lock().sessions.values().filter(|session| session.is_busy()).count()
+    }
+
+    fn count_known(&self, registry: &Registry, second: u64) {
+        let known = registry.clients.values().filter(|one| one.connections > 0 && one.client.is_known(second)).count();
+        self.known.store(known, Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registry {
+    fn client(&mut self, identity: Identity) -> Arc<Client> {
+        let entry = self.clients.entry(identity);
+        let new = Arc::new(Client::new(entry.key().clone()));
+        Arc::clone(&entry.or_insert(Connected { client: new, connections: 0 }).client)
+    }
+
+    fn connections(&self, client: &Client) -> usize {
+        self.clients.get(client.identity()).map_or(0, |connected| connected.connections)
+    }
+
+    /// Room for one more connection of that client, by ending idle ones where that is needed.
+    fn make_room(&mut self, limit: usize, client: &Arc<Client>, second: u64) -> Result<(), NoRoom> {
+        let known = client.is_known(second);
+        let beside_others = self.clients.values().any(|other| {
+            other.connections > 0 && other.client.is_known(second) && other.client.identity() != client.identity()
+        });
+        let share = Share::of(limit, known, beside_others);
+        if self.connections(client) >= share.own
+            && !self.evict(|session| session.client().identity() == client.identity())
+        {
+            return Err(NoRoom::Share);
+        }
+        let is_unknown = |session: &Session| !session.client().is_known(second);
+        let unknown = self.sessions.values().filter(|session| is_unknown(session)).count();
+        if !known && unknown >= share.of_all && !self.evict(is_unknown) {
+            return Err(NoRoom::Full);
+        }
+        if self.sessions.len() >= limit && !self.evict(|session| known || is_unknown(session)) {
+            return Err(NoRoom::Full);
+        }
+        Ok(())
+    }
+
+    /// Ends the idle connection among these that is missed least.
+    fn evict(&mut self, among: impl Fn(&Session) -> bool) -> bool {
+        let idle = self.sessions.values().filter(|session| among(session));
+        let least = idle.filter_map(|session| Some((session.idle()?, session.number()))).min();
+        let Some((_, number)) = least else { return false };
+        self.remove(number).inspect(|session| session.evict()).is_some()
+    }
+
+    fn insert(&mut self, session: Arc<Session>) {
+        if let Some(connected) = self.clients.get_mut(session.client().identity()) {
+            connected.connections += 1;
+        }
+        self.sessions.insert(session.number(), session);
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Session>> {
+        let session = self.sessions.remove(&number)?;
+        if let Some(connected) = self.clients.get_mut(session.client().identity()) {
+            connected.connections -= 1;
+        }
+        Some(session)
+    }
+
+    /// Forgets clients without a connection that are not known, and when there are many, all without one.
+    fn forget(&mut self, limit: usize, second: u64) {
+        let many = self.clients.len() > limit.saturating_mul(REMEMBERED);
+        self.clients.retain(|_, one| one.connections > 0 || (!many && one.client.is_known(second)));
+    }
+}
+
+/// One connection that has its place; it is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    clients: Arc<Clients>,
+    session: Arc<Session>,
+}
+
+impl Admitted {
+    /// What its calls share.
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Its client has shown who it is; to be called before the first call. The address it came from is known by that.
+    pub(crate) fn identify(&mut self, identity: Identity, now: Instant) -> Result<(), NoRoom> {
+        let second = self.clients.second(now);
+        let mut registry = self.clients.lock();
+        // It may have been evicted meanwhile, and ends then.
+        let Some(before) = registry.remove(self.session.number()) else { return Err(NoRoom::Full) };
+        before.client().had_verdict(second);
+        let client = registry.client(identity);
+        registry.make_room(self.clients.limit, &client, second)?;
+        self.session = Session::new(before.number(), client, now, second);
+        registry.insert(Arc::clone(&self.session));
+        self.clients.count_known(&registry, second);
+        Ok(())
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let second = self.clients.second(Instant::now());
+        let mut registry = self.clients.lock();
+        registry.remove(self.session.number());
+        registry.forget(self.clients.limit, second);
+        self.clients.count_known(&registry, second);
+    }
+}
+
+#[cfg(test)]
+#[path = "clients/tests.rs"]
+mod tests;

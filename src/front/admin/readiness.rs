@@ -1,0 +1,145 @@
+//! Readiness: may callers be sent here? One answer for `/readyz` and for the gRPC health service.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Instant,
+};
+
+use crate::{
+    admit::Gate,
+    live::{Current, HookState, LastGoodState, LiveHook, Namespaces},
+    telemetry::{Audit, Reading},
+};
+
+/// May callers be sent here?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Yes.
+    Ready,
+    /// Not yet: the configuration has never been read.
+    NeverRead,
+    /// Not yet: what was read is not sound.
+    Rejected,
+    /// Not any longer: the process is about to end.
+    Draining,
+}
+
+impl Readiness {
+    /// What holds now. A configuration that has gone stale does not make us unready: being sent elsewhere would not
+    /// help the caller, and the refusals say what is wrong.
+    pub fn of(current: &Current) -> Self {
+        if current.is_draining() {
+            Self::Draining
+        } else if current.age(Instant::now()).is_none() {
+            if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
+        } else {
+            Self::Ready
+        }
+    }
+}
+
+/// Documents that are held back, a line each.
+const MOST_HELD: usize = 20;
+
+/// What is amiss without making us unready, a line each: what `/readyz?verbose` adds.
+pub(crate) fn degradations(current: &Current) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !current.is_fresh(Instant::now()) {
+        let why = current.failed_read().map_or_else(|| "no read has ended".to_owned(), |failed| failed.error.clone());
+        lines.push(format!("configuration: stale, and requests are refused: {why}"));
+    }
+    if let Some(rejected) = current.rejected() {
+        let count = rejected.problems.len();
+        if rejected.is_whole() {
+            let instead = if current.load().number > 0 { "an older one is in force" } else { "there is none in force" };
+            lines.push(format!("configuration: the newest is rejected ({count} problems), {instead}"));
+            lines.extend(rejected.problems.first().map(|problem| format!("configuration: {problem}")));
+        }
+        for held in rejected.held.iter().take(MOST_HELD) {
+            let (document, since) = (&held.document, humantime::format_rfc3339_seconds(held.since));
+            lines.push(format!("document {document}: held back since {since}, {}: {}", held.means(), held.problem));
+        }
+        if let Some(more) = rejected.held.len().checked_sub(MOST_HELD).filter(|more| *more > 0) {
+            lines.push(format!("configuration: {more} more documents are held back, see /configz"));
+        }
+    }
+    if let Some(state) = current.last_good() {
+        if let Some(in_use) = &state.in_use {
+            let written = humantime::format_rfc3339_seconds(in_use.written);
+            lines.push(format!("configuration: from the last good one on disk, of {written}, as {}", in_use.why));
+        }
+        lines.extend(state.failure.iter().map(|why| format!("last good configuration: not kept: {why}")));
+        lines.extend(state.refused.iter().map(|why| format!("last good configuration: not used at the start: {why}")));
+    }
+    for live in &current.load().hooks {
+        let (Some(overdue), Some(what)) = (&live.overdue, live.overdue_means()) else { continue };
+        let within = humantime::format_duration(overdue.within);
+        let why = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
+        lines.push(format!("hook {}: has passed no probe within {within}; {what}: {why}", live.hook.name));
+    }
+    lines
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "ok",
+            Self::NeverRead => "not ready: the configuration has not been read yet",
+            Self::Rejected => "not ready: the configuration is rejected, see /configz",
+            Self::Draining => "not ready: shutting down",
+        })
+    }
+}
+
+/// Tells the metrics where to read what the gate knows. Weakly: counters must not keep a configuration in force.
+pub(crate) fn observe(gate: &Gate) {
+    fn reading<T: Send + Sync + 'static>(
+        of: &Arc<T>,
+        read: impl Fn(&T) -> Option<f64> + Send + Sync + 'static,
+    ) -> impl Fn() -> Option<f64> + Send + Sync + 'static {
+        let of: Weak<T> = Arc::downgrade(of);
+        move || of.upgrade().and_then(|of| read(&of))
+    }
+    let (metrics, current) = (&gate.metrics, &gate.current);
+    let age = |current: &Current| current.age(Instant::now()).map(|age| age.as_secs_f64());
+    metrics.observe(Reading::ConfigAge, reading(current, age));
+    metrics.observe(Reading::ConfigGeneration, reading(current, |current| Some(current.load().number as f64)));
+    metrics.observe(
+        Reading::ConfigRejected,
+        reading(current, |current| Some(f64::from(u8::from(current.rejected().is_some())))),
+    );
+    let held = |count: fn((usize, usize)) -> usize| {
+        move |current: &Current| {
+            let counts = current.rejected().map(|rejected| rejected.counts()).unwrap_or_default();
+            Some(count(counts) as f64)
+        }
+    };
+    metrics.observe(Reading::DocumentsHeldBack, reading(current, held(|(kept, _)| kept)));
+    metrics.observe(Reading::DocumentsLeftOut, reading(current, held(|(_, left_out)| left_out)));
+    let kept = |which: fn(&LastGoodState) -> bool| {
+        move |current: &Current| current.last_good().map(|state| f64::from(u8::from(which(&state))))
+    };
+    metrics.observe(Reading::ConfigFromLastGood, reading(current, kept(|state| state.in_use.is_some())));
+    metrics.observe(Reading::LastGoodUnwritten, reading(current, kept(|state| state.failure.is_some())));
+    let hooks = |which: fn(&LiveHook) -> bool| {
+        move |current: &Current| Some(current.load().hooks.iter().filter(|live| which(live)).count() as f64)
+    };
+    metrics.observe(Reading::Hooks, reading(current, hooks(|_| true)));
+    metrics.observe(Reading::HooksActive, reading(current, hooks(|live| HookState::of(live) == HookState::Active)));
+    metrics.observe(Reading::HooksUnproven, reading(current, hooks(|live| HookState::of(live) == HookState::Unproven)));
+    metrics.observe(Reading::HooksMoving, reading(current, hooks(|live| HookState::of(live) == HookState::Moving)));
+    metrics.observe(Reading::HooksProbing, reading(current, hooks(|live| HookState::of(live) == HookState::Probing)));
+    let draining = |current: &Current| Some(current.retired().iter().filter(|hook| hook.drains()).count() as f64);
+    metrics.observe(Reading::HooksDraining, reading(current, draining));
+    metrics.observe(Reading::HooksUnasked, reading(current, hooks(|live| !live.rotation.asks())));
+    metrics.observe(Reading::HooksOverdue, reading(current, hooks(|live| live.overdue.is_some())));
+    let open = |current: &Current| Some(current.break_glass().open(Instant::now()).len() as f64);
+    metrics.observe(Reading::BreakGlassOpen, reading(current, open));
+    if let Some(namespaces) = &gate.namespaces {
+        let age = |known: &Namespaces| known.age(Instant::now()).map(|age| age.as_secs_f64());
+        metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
+        metrics.observe(Reading::Namespaces, reading(namespaces, |known| Some(known.len() as f64)));
+    }
+    metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+}

@@ -1,0 +1,105 @@
+//! Session: what the calls of one connection share.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use tokio::sync::{Notify, futures::Notified};
+
+use super::unsent::Unsent;
+use crate::front::accept::share::Client;
+
+/// State shared by the calls of one connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    number: u64,
+    client: Arc<Client>,
+    unsent: Arc<Unsent>,
+    /// Reviews being read or decided.
+    calls: AtomicUsize,
+    /// Calls of health and reflection.
+    pub(crate) aux_calls: AtomicUsize,
+    /// Has it had a verdict?
+    served: AtomicBool,
+    /// The second in which it came, or its last review.
+    last_used: AtomicU64,
+    evicted: Notify,
+}
+
+impl Session {
+    /// The connection of that number and client, which came at that second.
+    pub(crate) fn new(number: u64, client: Arc<Client>, now: Instant, second: u64) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            client,
+            unsent: Unsent::new(now),
+            calls: AtomicUsize::new(0),
+            aux_calls: AtomicUsize::new(0),
+            served: AtomicBool::new(false),
+            last_used: AtomicU64::new(second),
+            evicted: Notify::new(),
+        })
+    }
+
+    /// Its number, which no other connection ever has.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whose connection it is.
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// Its verdicts that are not written yet.
+    pub(crate) fn unsent(&self) -> &Arc<Unsent> {
+        &self.unsent
+    }
+
+    /// Reviews being read or decided.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Relaxed)
+    }
+
+    /// Has it a review that is read, decided or answered?
+    pub(crate) fn is_busy(&self) -> bool {
+        self.calls() > 0 || !self.unsent.is_empty()
+    }
+
+    /// A review begins in that second.
+    pub(crate) fn begin(&self, second: u64) {
+        self.calls.fetch_add(1, Relaxed);
+        self.last_used.store(second, Relaxed);
+    }
+
+    /// A review ends.
+    pub(crate) fn end(&self) {
+        self.calls.fetch_sub(1, Relaxed);
+    }
+
+    /// It had a verdict.
+    pub(crate) fn had_verdict(&self) {
+        if !self.served.load(Relaxed) {
+            self.served.store(true, Relaxed);
+        }
+    }
+
+    /// How much it is missed, where it is idle: less if it never had a verdict, and the longer it has been idle.
+    pub(crate) fn idle(&self) -> Option<(bool, u64)> {
+        (self.calls() == 0).then(|| (self.served.load(Relaxed), self.last_used.load(Relaxed)))
+    }
+
+    /// Tells the connection to make room.
+    pub(crate) fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    /// Done once it has been told.
+    pub(crate) fn evicted(&self) -> Notified<'_> {
+        self.evicted.notified()
+    }
+}

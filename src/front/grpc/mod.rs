@@ -1,0 +1,8 @@
+//! Reviews over gRPC, and the health and reflection services beside them. [`call`] is the road of one.
+
+pub(crate) mod call;
+pub(crate) mod head;
+pub(crate) mod health_reflection;
+pub(crate) mod inbound;
+pub(crate) mod message;
+pub(crate) mod quota;

@@ -1,0 +1,134 @@
+//! Route: where a call leads, by its path, method and content type.
+
+use http::{HeaderValue, Method, header, request::Parts};
+
+use super::refusal::{Refusal, shortened};
+use crate::{admit::OtherVersions, model::Phase};
+
+const ADMISSION: &str = "/gatepost.v1.Admission/";
+
+/// Destination of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// A review over plain HTTP.
+    Webhook(WebhookRoute),
+    /// A review over gRPC.
+    Admission(Phase),
+    Health,
+    ReflectionV1,
+    ReflectionV1Alpha,
+}
+
+/// Review over plain HTTP: its phase, and what hooks of other versions mean for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WebhookRoute {
+    pub(super) phase: Phase,
+    pub(super) other_versions: OtherVersions,
+}
+
+impl WebhookRoute {
+    /// Reviews of a kube-apiserver to which different hooks of one resource are different webhooks, one a version;
+    /// in the path because a webhook's URL may have no query. `gatepost register` prints it.
+    const VALIDATE_ONE_VERSION: &str = "/validate/one-version";
+    /// The same of mutating hooks.
+    const MUTATE_ONE_VERSION: &str = "/mutate/one-version";
+
+    /// Route of this path, where reviews are taken at it.
+    pub(super) fn at(path: &str) -> Option<Self> {
+        let (phase, other_versions) = match path {
+            "/validate" => (Phase::Validate, OtherVersions::Fail),
+            Self::VALIDATE_ONE_VERSION => (Phase::Validate, OtherVersions::AskedApart),
+            "/mutate" => (Phase::Mutate, OtherVersions::Fail),
+            Self::MUTATE_ONE_VERSION => (Phase::Mutate, OtherVersions::AskedApart),
+            _ => return None,
+        };
+        Some(Self { phase, other_versions })
+    }
+}
+
+/// Destination of the call with this head.
+pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
+    let path = parts.uri.path();
+    if let Some(webhook) = WebhookRoute::at(path) {
+        return Ok(Route::Webhook(webhook));
+    }
+    let method = path.strip_prefix(ADMISSION);
+    if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
+        // Whoever knows our service's name is told what is wrong with the call, anybody else what is to be found here.
+        return Err(match method {
+            Some(_) if parts.method != Method::POST => Refusal::Method,
+            Some(_) => Refusal::NotGrpc,
+            None => Refusal::UnknownPath { path: shortened(path) },
+        });
+    }
+    if parts.method != Method::POST {
+        return Err(Refusal::Method);
+    }
+    if let Some(method) = method {
+        return match method {
+            "Review" => Ok(Route::Admission(Phase::Review)),
+            "Mutate" => Ok(Route::Admission(Phase::Mutate)),
+            "Validate" => Ok(Route::Admission(Phase::Validate)),
+            _ => Err(Refusal::UnknownMethod { method: shortened(method) }),
+        };
+    }
+    match path.get(1..).and_then(|rest| rest.split_once('/')).map(|(service, _)| service) {
+        Some("grpc.health.v1.Health") => Ok(Route::Health),
+        Some("grpc.reflection.v1.ServerReflection") => Ok(Route::ReflectionV1),
+        Some("grpc.reflection.v1alpha.ServerReflection") => Ok(Route::ReflectionV1Alpha),
+        _ => Err(Refusal::UnknownService { path: shortened(path) }),
+    }
+}
+
+fn is_grpc(value: &HeaderValue) -> bool {
+    let kind = media_type(value);
+    kind.eq_ignore_ascii_case(b"application/grpc") || kind.eq_ignore_ascii_case(b"application/grpc+proto")
+}
+
+/// A content type without its parameters.
+pub(super) fn media_type(value: &HeaderValue) -> &[u8] {
+    value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn calls_find_their_way() {
+        let routed = |method: &str, kind: &str, path: &str| {
+            let request =
+                Request::builder().method(method).uri(path).header("content-type", kind).body(()).expect("request");
+            route(&request.into_parts().0)
+        };
+        let webhook = |phase, other_versions| Ok(Route::Webhook(WebhookRoute { phase, other_versions }));
+        let review = "/gatepost.v1.Admission/Review";
+        for kind in ["application/grpc", "application/grpc+proto", "application/grpc; charset=utf-8"] {
+            assert_eq!(routed("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
+        }
+        for kind in ["application/json", "application/grpc+json", "application/grpc-web", ""] {
+            assert_eq!(routed("POST", kind, review), Err(Refusal::NotGrpc), "{kind}");
+            assert_eq!(routed("GET", kind, review), Err(Refusal::Method), "{kind}");
+            // What is wrong with these is told where their road begins.
+            assert_eq!(
+                routed("GET", kind, "/validate?timeout=1s"),
+                webhook(Phase::Validate, OtherVersions::Fail),
+                "{kind}"
+            );
+            assert_eq!(routed("POST", kind, "/mutate"), webhook(Phase::Mutate, OtherVersions::Fail), "{kind}");
+            let apart = webhook(Phase::Validate, OtherVersions::AskedApart);
+            assert_eq!(routed("POST", kind, "/validate/one-version?timeout=1s"), apart, "{kind}");
+            let elsewhere = Refusal::UnknownPath { path: "/validate/".into() };
+            assert_eq!(routed("POST", kind, "/validate/"), Err(elsewhere), "{kind}");
+        }
+        assert_eq!(routed("GET", "application/grpc", review), Err(Refusal::Method));
+        let grpc = |path| routed("POST", "application/grpc", path);
+        assert_eq!(grpc("/gatepost.v1.Admission/Validate"), Ok(Route::Admission(Phase::Validate)));
+        assert_eq!(grpc("/grpc.health.v1.Health/Check"), Ok(Route::Health));
+        assert_eq!(grpc("/gatepost.v1.Admission/Destroy"), Err(Refusal::UnknownMethod { method: "Destroy".into() }));
+        let long = format!("/{}", "x".repeat(200));
+        assert_eq!(grpc(&long), Err(Refusal::UnknownService { path: format!("/{}...", "x".repeat(99)) }));
+    }
+}

@@ -1,0 +1,147 @@
+//! Telling: what is said, in the log and to whoever asks, of readings that failed and of documents that are not in force.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::SystemTime,
+};
+
+use tokio::time::Instant;
+
+use super::Rotator;
+use crate::{
+    live::{FailedRead, HeldBack, Rejection, current::STALE_AFTER},
+    model::Revision,
+    rotate::Candidate,
+    snapshot::{Held, Problem},
+    source::ReadError,
+};
+
+/// Problems of one rejected configuration that are logged.
+const MOST_PROBLEMS: usize = 100;
+/// So many causes of failed reads are told until one is good again.
+const MOST_CAUSES: usize = 16;
+
+impl Rotator {
+    /// The newest configuration is sound.
+    fn accept(&self) {
+        if self.current.rejected().is_some() {
+            tracing::info!("configuration is good again");
+            self.current.set_rejected(None);
+        }
+    }
+
+    /// Once all that is in force is what the source holds, nothing on disk is in use any more.
+    pub(super) fn report_source(&self, candidate: &Candidate) {
+        let in_use = self.current.last_good().is_some_and(|state| state.in_use.is_some());
+        if in_use && candidate.held.iter().all(|held| !held.keeps) {
+            tracing::info!("the last good configuration on disk is no longer in use");
+            self.current.with_last_good(|state| state.in_use = None);
+        }
+    }
+
+    /// Which documents of the newest configuration are held back; where none is, it is sound.
+    pub(super) fn report_held(&self, candidate: &Candidate) {
+        if candidate.held.is_empty() {
+            return self.accept();
+        }
+        let (before, revision) = (self.current.rejected(), candidate.read.1.clone());
+        let told: HashMap<_, _> =
+            before.iter().flat_map(|before| &before.held).map(|held| (&*held.document, held)).collect();
+        let held_back = |held: &Held| {
+            let problem = held.problems.first()?.clone();
+            let since = told.get(&*held.file).map_or_else(SystemTime::now, |told| told.since);
+            let (document, problems) = (held.file.clone(), held.problems.len());
+            Some(HeldBack { document, keeps: held.keeps, since, problem, problems })
+        };
+        let held: Vec<_> = candidate.held.iter().filter_map(held_back).collect();
+        let news = held.iter().filter(|held| {
+            told.get(&*held.document).is_none_or(|told| told.problem != held.problem || told.keeps != held.keeps)
+        });
+        for held in news.take(MOST_PROBLEMS) {
+            let (document, problems, problem) = (&held.document, held.problems, &held.problem);
+            tracing::error!(document, problems, %problem, "document held back: {}", held.means());
+        }
+        let documents: HashSet<_> = held.iter().map(|held| &*held.document).collect();
+        for gone in told.keys().filter(|told| !documents.contains(**told)).take(MOST_PROBLEMS) {
+            tracing::info!(document = gone, "document is no longer held back");
+        }
+        let problems: Vec<_> = candidate.held.iter().flat_map(|held| held.problems.iter().cloned()).collect();
+        if before.as_ref().is_some_and(|before| before.problems == problems && before.held == held) {
+            return self.rename_rejected(revision);
+        }
+        let since = before.as_ref().map_or_else(SystemTime::now, |before| before.since);
+        self.current.set_rejected(Some(Rejection { problems, revision, since, held }));
+    }
+
+    /// The same for what was rejected.
+    pub(super) fn rename_rejected(&self, revision: Revision) {
+        if let Some(rejected) = self.current.rejected().filter(|rejected| rejected.revision != revision) {
+            self.current.set_rejected(Some(Rejection { revision, ..Rejection::clone(&rejected) }));
+        }
+    }
+
+    pub(super) fn reject(&self, problems: Vec<Problem>, revision: Revision) {
+        let before = self.current.rejected();
+        if before.as_ref().is_some_and(|before| before.problems == problems && before.is_whole()) {
+            return self.rename_rejected(revision);
+        }
+        tracing::error!(problems = problems.len(), "configuration rejected; the last good one stays in force");
+        for problem in problems.iter().take(MOST_PROBLEMS) {
+            tracing::error!("{problem}");
+        }
+        if let Some(more) = problems.len().checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
+            tracing::error!(more, "more problems are shown on /configz and by `gatepost check`");
+        }
+        let since = before.map_or_else(SystemTime::now, |before| before.since);
+        self.current.set_rejected(Some(Rejection { problems, revision, since, held: Vec::new() }));
+    }
+
+    /// Where hooks are guaranteed more connections than this process may have. It serves all the same: one that does not
+    /// start lets no write pass.
+    pub(super) fn report_missing_connections(&mut self, hooks: usize) {
+        /// Of so many files more, hooks get one at least (`app::descriptors`).
+        const OF_FILES: usize = 4;
+        let connections = &self.resources.connections;
+        let (missing, limit) = (connections.missing(), connections.limit());
+        if std::mem::replace(&mut self.told_missing, missing) == missing || missing == 0 {
+            return;
+        }
+        let effect =
+            if hooks > limit { "some can never be asked, and their calls fail" } else { "calls fail under load" };
+        tracing::error!(
+            hooks,
+            connections = limit,
+            missing,
+            "too few open files for the connections to so many hooks: {effect}; raise the hard limit of RLIMIT_NOFILE \
+             (LimitNOFILE=, ulimit -Hn) by {} or more",
+            OF_FILES * missing
+        );
+    }
+
+    pub(super) fn report_failed_read(&mut self, error: ReadError) {
+        // A peer that is no store of ours fails in several ways, in turn.
+        if !self.failed_reads.contains(&error) && self.failed_reads.len() < MOST_CAUSES {
+            tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
+            self.failed_reads.push(error.clone());
+        }
+        let before = self.current.failed_read();
+        self.current.set_failed_read(Some(FailedRead {
+            error: error.to_string(),
+            since: before.as_ref().map_or_else(SystemTime::now, |before| before.since),
+            count: before.map_or(0, |before| before.count) + 1,
+        }));
+        let stale = !self.current.is_fresh(Instant::now().into_std());
+        if stale && !self.told_stale {
+            tracing::error!(after = ?STALE_AFTER, "no good read for too long: requests are refused");
+            self.told_stale = true;
+        }
+    }
+
+    pub(super) fn report_recovery(&mut self) {
+        if !std::mem::take(&mut self.failed_reads).is_empty() {
+            tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+            self.current.set_failed_read(None);
+        }
+        self.told_stale = false;
+    }
+}

@@ -1,0 +1,93 @@
+//! `clientConfig`: how a hook is reached, checked, with the certificates read.
+
+use super::{
+    credentials::{authorities, client_pair},
+    http_url, service,
+    url::{certified, is_host, parse_any},
+};
+use crate::{
+    model::{Endpoint, Transport, hook::EndpointTls},
+    snapshot::{
+        ReadFile,
+        document::{form::Form, node::Node, problem::quoted},
+    },
+};
+
+pub(crate) const KEYS: [&str; 7] =
+    ["url", "service", "caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
+const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
+
+/// Keys that mean something only where the connection is TLS.
+const TLS_KEYS: [&str; 5] = ["caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
+
+/// How a hook is reached.
+pub(crate) struct Client {
+    /// Where it listens. Its transport is what the URL says; a service says none.
+    pub(crate) endpoint: Endpoint,
+    /// Path at which it is asked, where over HTTP.
+    pub(crate) path: String,
+}
+
+/// Checks a hook's `clientConfig` and reads the files it names; what is wrong is reported.
+pub(crate) fn check(at: &Node<'_>, form: Form, read: ReadFile<'_>) -> Option<Client> {
+    let (keys, fix): (&[&str], _) = match form {
+        Form::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
+        Form::Kubernetes => (&KUBERNETES_KEYS, "say how the hook is reached: {url: https://host:port/path}"),
+    };
+    if !at.required(fix) || !at.is_map_of(keys) {
+        return None;
+    }
+    let before = at.problems();
+    let client = place(at, form);
+    let ca_pem = authorities(at, form, read);
+    let client_pem = client_pair(at, read);
+    let server_name = server_name(at);
+    let (mut endpoint, path) = client?;
+    match &mut endpoint.tls {
+        Some(tls) => {
+            *tls = EndpointTls { server_name: server_name.unwrap_or(tls.server_name.clone()), ca_pem, client_pem };
+        }
+        None => TLS_KEYS.iter().map(|key| at.key(key)).filter(Node::present).for_each(|key| {
+            let fix = match endpoint.transport {
+                Transport::Grpc => "use grpcs://, or remove it",
+                Transport::Http => "use https://, or remove it",
+            };
+            key.problem("has no meaning on a plaintext connection", fix);
+        }),
+    }
+    (at.problems() == before).then_some(Client { endpoint, path })
+}
+
+/// Where the hook listens: exactly one of `url` and `service`.
+fn place(at: &Node<'_>, form: Form) -> Option<(Endpoint, String)> {
+    let (url, service) = (at.key("url"), at.key("service"));
+    match (url.present(), service.present()) {
+        (true, true) => {
+            at.problem("holds both url and service", "keep exactly one of the two");
+            None
+        }
+        (false, false) => {
+            at.problem("holds neither url nor service", "add exactly one: url: https://host:port/path, or service");
+            None
+        }
+        (true, false) => {
+            let text = url.text()?;
+            let over_http = form == Form::Kubernetes || text.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("http"));
+            let parsed = match over_http {
+                true => http_url::parse(text, form),
+                false => parse_any(text).map(|endpoint| (endpoint, "/".into())),
+            };
+            parsed.map_err(|problem| url.problem(problem.what, problem.fix)).ok()
+        }
+        (false, true) => service::check(&service, form),
+    }
+}
+
+fn server_name(at: &Node<'_>) -> Option<Box<str>> {
+    let name = Some(at.key("serverName")).filter(Node::present)?;
+    let text = name.text()?;
+    if !is_host(text) {
+        name.problem(format!("{} is not a host name", quoted(text)), "write the name that the certificate carries");
+    }
+    Some(certified(text).into())
+}

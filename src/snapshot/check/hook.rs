@@ -1,0 +1,190 @@
+//! One entry of `externalAdmissionHooks`, checked and compiled.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{client_config, match_conditions, names, protocol, rollout, rules, selector};
+use crate::{
+    cel::Condition,
+    model::{FailurePolicy, Hook, HookType, MatchPolicy, Reinvocation, Rollout, SideEffects},
+    snapshot::{
+        ReadFile,
+        document::{form::Form, node::Node, problem::quoted, value::Value},
+    },
+};
+
+pub(crate) const KEYS: [&str; 16] = [
+    "name",
+    "type",
+    "clientConfig",
+    "protocol",
+    "admissionReviewVersions",
+    "rules",
+    "matchPolicy",
+    "failurePolicy",
+    "timeout",
+    "timeoutSeconds",
+    "sideEffects",
+    "reinvocationPolicy",
+    "namespaceSelector",
+    "objectSelector",
+    "matchConditions",
+    "rollout",
+];
+
+pub(crate) const TYPES: [(&str, HookType); 2] =
+    [("Validating", HookType::Validating), ("Mutating", HookType::Mutating)];
+
+pub(crate) const POLICIES: [(&str, FailurePolicy); 3] =
+    [("Fail", FailurePolicy::Fail), ("Ignore", FailurePolicy::Ignore), ("Retry", FailurePolicy::Retry)];
+
+pub(crate) const MATCH_POLICIES: [(&str, MatchPolicy); 2] =
+    [("Exact", MatchPolicy::Exact), ("Equivalent", MatchPolicy::Equivalent)];
+
+pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
+    ("None", SideEffects::None),
+    ("NoneOnDryRun", SideEffects::NoneOnDryRun),
+    ("Some", SideEffects::Some),
+    ("Unknown", SideEffects::Unknown),
+];
+
+/// Whether a mutating hook is asked once more.
+pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
+    [("Never", Reinvocation::Never), ("IfNeeded", Reinvocation::IfNeeded)];
+
+/// How long a hook may take where nothing is said. As upstream.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The shortest and longest time that may be said.
+const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
+
+/// A hook, and what its entry says beyond it.
+pub(crate) struct Entry {
+    pub(crate) hook: Hook,
+    /// The policy as written; the hook's own is `Ignore` while `rollout.createAs: Ignore` stands beside it.
+    pub(crate) declared_policy: FailurePolicy,
+    /// True where it does.
+    pub(crate) rolling_out: bool,
+    pub(crate) rollout: Rollout,
+    /// What else is asked of a request, before the hook is.
+    pub(crate) conditions: Arc<[Condition]>,
+    /// The file it stands in, and its place there.
+    pub(crate) place: (String, String),
+}
+
+/// Checks one entry; what is wrong is reported.
+pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
+    if !at.is_map_of(&KEYS) {
+        return None;
+    }
+    let before = at.problems();
+    let name = name(&at.key("name"));
+    let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
+    let client = client_config::check(&at.key("clientConfig"), Form::Gatepost, read);
+    let asked = client.and_then(|client| protocol::check(at, client));
+    let rules = rule_list(&at.key("rules"));
+    let match_policy = match_policy(&at.key("matchPolicy"));
+    let side_effects =
+        given(at.key("sideEffects")).map_or(Some(SideEffects::Undeclared), |at| at.choice(&SIDE_EFFECTS));
+    let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
+    if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.free()) {
+        at.key("failurePolicy").problem(
+            "Retry may ask twice, and the hook is not declared free of side effects",
+            "declare sideEffects: None or NoneOnDryRun if that is true, or use Fail or Ignore",
+        );
+    }
+    let timeout = timeout(at);
+    let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem("only a hook of type Mutating is asked once more", "remove it, or make the hook Mutating");
+        }
+        at.choice(&REINVOCATIONS)
+    });
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
+    let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
+    let conditions = match_conditions::check(&at.key("matchConditions"));
+    let (create_as, rollout) = rollout::check(&at.key("rollout"));
+    if at.problems() > before {
+        return None;
+    }
+    let (declared_policy, (endpoint, protocol)) = (declared_policy?, asked?);
+    let hook = Hook {
+        name: name?.into(),
+        hook_type: hook_type?,
+        id: "".into(),
+        rules,
+        match_policy: match_policy?,
+        sees_admission_config: false,
+        endpoint,
+        protocol,
+        failure_policy: create_as.unwrap_or(declared_policy),
+        timeout: timeout?,
+        side_effects: side_effects?,
+        reinvocation: reinvocation?,
+        namespace_selector,
+        object_selector,
+    };
+    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), rollout, conditions, place: at.place() })
+}
+
+/// The value, where one was written.
+pub(crate) fn given(at: Node<'_>) -> Option<Node<'_>> {
+    Some(at).filter(Node::present)
+}
+
+/// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.
+pub(crate) fn match_policy(at: &Node<'_>) -> Option<MatchPolicy> {
+    if at.present() { at.choice(&MATCH_POLICIES) } else { Some(MatchPolicy::Equivalent) }
+}
+
+fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
+    let text =
+        if at.required("every hook has a name, unique in the whole configuration") { at.text()? } else { return None };
+    if !names::is_dns_subdomain(text) {
+        at.problem(format!("{} is not a name", quoted(text)), names::SUBDOMAIN);
+    }
+    Some(text)
+}
+
+fn rule_list(at: &Node<'_>) -> Vec<crate::model::Rule> {
+    if !at.required("list the rules; an empty list, [], is a hook that is never asked") {
+        return Vec::new();
+    }
+    rules::list(at, Form::Gatepost)
+}
+
+/// `timeout` in any unit, or `timeoutSeconds`.
+fn timeout(at: &Node<'_>) -> Option<Duration> {
+    let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
+    if timeout.present() && seconds.present() {
+        seconds.problem("stands beside timeout, which says the same", "keep one of the two");
+    }
+    if !timeout.present() {
+        return match given(seconds) {
+            None => Some(DEFAULT_TIMEOUT),
+            Some(seconds) => whole_seconds(&seconds),
+        };
+    }
+    const FIX: &str = "write a time from 1ms to 30s, such as 250ms";
+    let Some(text) = Some(timeout.value).and_then(|value| match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }) else {
+        timeout.problem(format!("is {}, not a time with its unit", timeout.value.kind()), FIX);
+        return None;
+    };
+    match humantime::parse_duration(text) {
+        Ok(time) if TIMEOUTS.contains(&time) => Some(time),
+        Ok(_) => {
+            timeout.problem(format!("{} is out of range", quoted(text)), FIX);
+            None
+        }
+        Err(_) => {
+            timeout.problem(format!("{} is not a time with its unit", quoted(text)), FIX);
+            None
+        }
+    }
+}
+
+/// `timeoutSeconds`, as upstream has it.
+pub(crate) fn whole_seconds(at: &Node<'_>) -> Option<Duration> {
+    Some(Duration::from_secs(at.integer(1..=30)?.try_into().ok()?))
+}

@@ -1,0 +1,162 @@
+//! Selectors as people write them: `matchLabels` and `matchExpressions`, checked and compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::names::{KEY, VALUE, is_label_value, is_qualified_name};
+use crate::{
+    model::{Selector, selector::Requirement},
+    snapshot::document::{form::Form, node::Node, problem::quoted, value::Value},
+};
+
+/// The keys of a selector, and of one of its requirements.
+pub(crate) const KEYS: [&str; 2] = ["matchLabels", "matchExpressions"];
+pub(crate) const REQUIREMENT_KEYS: [&str; 3] = ["key", "operator", "values"];
+
+#[derive(Clone, Copy)]
+pub(crate) enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+pub(crate) const OPERATORS: [(&str, Operator); 4] = [
+    ("In", Operator::In),
+    ("NotIn", Operator::NotIn),
+    ("Exists", Operator::Exists),
+    ("DoesNotExist", Operator::DoesNotExist),
+];
+
+/// Checks and compiles a selector. Nothing, or null, is the empty selector, which matches everything: upstream's API
+/// defaulting, `docs/reference/webhook-semantics.md` §4.3. Kubernetes allows a selector that nothing can meet; in our
+/// own form that is a slip.
+pub(crate) fn check(at: &Node<'_>, form: Form) -> Selector {
+    let mut requirements = Vec::new();
+    if !at.present() || !at.is_map_of(&KEYS) {
+        return Selector(requirements);
+    }
+    let before = at.problems();
+    let labels = at.key("matchLabels");
+    if labels.present() {
+        requirements
+            .extend(labelled(&labels).into_iter().map(|(key, value)| Requirement::Is(key.into(), value.into())));
+    }
+    let expressions = at.key("matchExpressions");
+    if expressions.present() && expressions.is_list() {
+        requirements.extend(expressions.items().filter_map(|item| expression(&item)));
+    }
+    if at.problems() == before && form == Form::Gatepost {
+        can_hold(at, &requirements);
+    }
+    Selector(requirements)
+}
+
+/// Keys and values of a map of labels, checked; what has a problem is left out.
+pub(crate) fn labelled<'a>(at: &Node<'a>) -> Vec<(&'a str, &'a str)> {
+    let Value::Map(written) = at.value else {
+        at.wrong_type("a map");
+        return Vec::new();
+    };
+    let mut labels = Vec::new();
+    for ((key, entry), (_, value)) in at.entries().zip(written) {
+        let key_is_good = check_key(&entry, key);
+        match value {
+            Value::Text(value) if check_value(&entry, value) && key_is_good => labels.push((key, &**value)),
+            Value::Text(_) => {}
+            _ => entry.wrong_type("a text"),
+        }
+    }
+    labels
+}
+
+fn check_key(at: &Node<'_>, key: &str) -> bool {
+    let good = is_qualified_name(key);
+    if !good {
+        at.problem(format!("{} is not a label key", quoted(key)), KEY);
+    }
+    good
+}
+
+fn check_value(at: &Node<'_>, value: &str) -> bool {
+    let good = is_label_value(value);
+    if !good {
+        at.problem(format!("{} is not a label value", quoted(value)), VALUE);
+    }
+    good
+}
+
+fn expression(at: &Node<'_>) -> Option<Requirement> {
+    if !at.is_map_of(&REQUIREMENT_KEYS) {
+        return None;
+    }
+    let before = at.problems();
+    let (key, operator, values) = (at.key("key"), at.key("operator"), at.key("values"));
+    let name = if key.required("name a label key") { key.text() } else { None };
+    name.map(|name| check_key(&key, name));
+    let listed = if values.present() { values.texts()? } else { Vec::new() };
+    values.items().zip(&listed).for_each(|(item, value)| _ = check_value(&item, value));
+    let meaning =
+        if operator.required("write In, NotIn, Exists or DoesNotExist") { operator.choice(&OPERATORS) } else { None };
+    match meaning {
+        Some(Operator::In | Operator::NotIn) if listed.is_empty() => {
+            values.problem("is empty", "In and NotIn need at least one value; list it");
+        }
+        Some(Operator::Exists | Operator::DoesNotExist) if !listed.is_empty() => {
+            values.problem("is not empty", "Exists and DoesNotExist take no values; remove them");
+        }
+        _ => {}
+    }
+    let (name, operator) = (name?, meaning?);
+    let list = || listed.iter().map(|value| Box::from(*value)).collect();
+    (at.problems() == before).then(|| match operator {
+        Operator::In => Requirement::In(name.into(), list()),
+        Operator::NotIn => Requirement::NotIn(name.into(), list()),
+        Operator::Exists => Requirement::Exists(name.into()),
+        Operator::DoesNotExist => Requirement::DoesNotExist(name.into()),
+    })
+}
+
+/// What the requirements on one key leave possible.
+#[derive(Default)]
+struct Room<'a> {
+    /// The values it may have; `None` while any will do.
+    allowed: Option<BTreeSet<&'a str>>,
+    forbidden: BTreeSet<&'a str>,
+    must_exist: bool,
+    must_not_exist: bool,
+}
+
+impl<'a> Room<'a> {
+    /// One of these values, and no other.
+    fn keep(&mut self, values: BTreeSet<&'a str>) {
+        self.must_exist = true;
+        self.allowed = Some(match self.allowed.take() {
+            Some(allowed) => allowed.intersection(&values).copied().collect(),
+            None => values,
+        });
+    }
+}
+
+/// Reports every key on which no label at all could meet the requirements.
+fn can_hold(at: &Node<'_>, requirements: &[Requirement]) {
+    let mut rooms: BTreeMap<&str, Room<'_>> = BTreeMap::new();
+    for requirement in requirements {
+        let room = rooms.entry(requirement.key()).or_default();
+        match requirement {
+            Requirement::Is(_, value) => room.keep(BTreeSet::from([&**value])),
+            Requirement::In(_, values) => room.keep(values.iter().map(AsRef::as_ref).collect()),
+            Requirement::NotIn(_, values) => room.forbidden.extend(values.iter().map(|value| &**value)),
+            Requirement::Exists(_) => room.must_exist = true,
+            Requirement::DoesNotExist(_) => room.must_not_exist = true,
+        }
+    }
+    for (key, room) in rooms {
+        let left = room.allowed.is_none_or(|allowed| allowed.difference(&room.forbidden).next().is_some());
+        if !left || (room.must_exist && room.must_not_exist) {
+            at.problem(
+                format!("can never hold: what it asks of {} contradicts itself", quoted(key)),
+                "all requirements must hold together; remove one, or leave the hook out",
+            );
+        }
+    }
+}

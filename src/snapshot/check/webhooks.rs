@@ -1,0 +1,86 @@
+//! Kubernetes' own `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`, unchanged.
+
+use std::collections::HashMap;
+
+use super::{configuration::Configuration, metadata::metadata_name, names, webhook};
+use crate::{
+    model::{
+        HookType,
+        registration::{MANAGED_BY, is_our_webhook},
+    },
+    snapshot::{
+        ReadFile,
+        document::{node::Node, unique_names::first_use, value::Value},
+    },
+};
+
+/// What the name of a configuration ends with that stands beside the apiserver and not in its store:
+/// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
+pub const STATIC: &str = ".static.k8s.io";
+/// Annotation, and its value, of a configuration that is not static, whatever its name ends with: it comes from an
+/// apiserver's store, which takes such names where it knows of no static ones. As good is a `uid`, which only a store
+/// gives.
+pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
+
+/// The kind of configuration that holds hooks of this type.
+pub(crate) const fn kind(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "ValidatingWebhookConfiguration",
+        HookType::Mutating => "MutatingWebhookConfiguration",
+    }
+}
+
+/// Checks a configuration; what is wrong is reported.
+pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<Configuration> {
+    at.is_map_of(&["apiVersion", "kind", "metadata", "webhooks"]);
+    let metadata = at.key("metadata");
+    let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
+    let (key, value) = NOT_STATIC;
+    let annotation = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(key));
+    let stored = annotation == Some(value) || metadata.value.text_of("uid").is_some();
+    let is_static = name.is_some_and(|name| name.ends_with(STATIC)) && !stored;
+    let mut hooks = Vec::new();
+    let mut names = HashMap::new();
+    let list = at.key("webhooks");
+    // Nothing behind the key is a file that is still being written, more likely than no hooks.
+    if list.is_written() && list.is_list() {
+        for item in list.items() {
+            let place = item.key("name");
+            if let Value::Text(name) = place.value
+                && !name.is_empty()
+            {
+                first_use(&mut names, name.clone(), &place, "the webhook", name);
+            }
+            let (client, service) = (item.key("clientConfig"), "service");
+            if is_static && client.key(service).present() {
+                client.key(service).problem(
+                    format!("a configuration whose name ends with {STATIC} names no service"),
+                    "write the url: a static webhook must be reachable before the cluster's network is",
+                );
+            }
+            hooks.extend(webhook::check(&item, hook_type, read));
+        }
+    }
+    for entry in &mut hooks {
+        entry.hook.sees_admission_config = is_static;
+    }
+    let prefix = if is_static { "manifest/" } else { "" };
+    Some(Configuration::of(name?, prefix, hooks))
+}
+
+/// Is it how an apiserver was told of a Gatepost? By its label, or by the names of all its webhooks.
+pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
+    let labels = at.value.get("metadata").and_then(|metadata| metadata.get("labels"));
+    let webhooks = at.key("webhooks");
+    let is_ours = |hook: Node<'_>| hook.value.text_of("name").is_some_and(is_our_webhook);
+    labels.and_then(|labels| labels.text_of(MANAGED_BY.0)) == Some(MANAGED_BY.1)
+        || webhooks.items().count() > 0 && webhooks.items().all(is_ours)
+}
+
+/// Tells that our own registration is no configuration. Left out in silence, it might have been meant as a hook.
+pub(crate) fn refuse_our_own(at: &Node<'_>) {
+    at.problem(
+        "is Gatepost's own registration with an apiserver, and no configuration: Gatepost would ask itself",
+        "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
+    );
+}

@@ -1,0 +1,91 @@
+//! Kind: what a document is.
+
+use super::{node::Node, problem::quoted, value::Value};
+use crate::{model::HookType, snapshot::check::webhooks};
+
+/// What a document is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Our own configuration.
+    Configuration,
+    /// One of Kubernetes' two webhook configurations.
+    Webhooks(HookType),
+    /// A namespace with its labels.
+    Namespace,
+    /// Something opened for a while.
+    BreakGlass,
+}
+
+const KINDS: [Kind; 5] = [
+    Kind::Configuration,
+    Kind::Webhooks(HookType::Validating),
+    Kind::Webhooks(HookType::Mutating),
+    Kind::Namespace,
+    Kind::BreakGlass,
+];
+
+const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionControlConfiguration or BreakGlass; \
+     ValidatingWebhookConfiguration or MutatingWebhookConfiguration of admissionregistration.k8s.io/v1; \
+     or Namespace of v1";
+
+impl Kind {
+    /// `apiVersion` and `kind`.
+    fn written(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Configuration => ("gatepost.dev/v1alpha1", "AdmissionControlConfiguration"),
+            Self::Webhooks(hook_type) => ("admissionregistration.k8s.io/v1", webhooks::kind(hook_type)),
+            Self::Namespace => ("v1", "Namespace"),
+            Self::BreakGlass => ("gatepost.dev/v1alpha1", "BreakGlass"),
+        }
+    }
+
+    /// What problems call it.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Configuration | Self::Webhooks(_) => "the configuration",
+            Self::Namespace => "the namespace",
+            Self::BreakGlass => "the break-glass",
+        }
+    }
+
+    /// What a document says that it is, where it is one of ours; nothing is reported.
+    pub(crate) fn written_in(document: &Value) -> Option<Self> {
+        let written = (document.text_of("apiVersion")?, document.text_of("kind")?);
+        KINDS.into_iter().find(|kind| kind.written() == written)
+    }
+
+    /// What a document says that it is; what is wrong with that is reported.
+    pub(crate) fn of(at: &Node<'_>) -> Option<Self> {
+        if !matches!(at.value, Value::Map(_)) {
+            at.problem(format!("the document is {}, not a map", at.value.kind()), FIX);
+            return None;
+        }
+        let (version, kind) = (at.key("apiVersion"), at.key("kind"));
+        let both = version.required(FIX) & kind.required(FIX);
+        let (version_text, kind_text) = if both { (version.text()?, kind.text()?) } else { return None };
+        if let Some(found) = KINDS.into_iter().find(|kind| kind.written() == (version_text, kind_text)) {
+            return Some(found);
+        }
+        if let Some(meant) = KINDS.into_iter().find(|kind| kind.written().1 == kind_text) {
+            version.problem(
+                format!("{} is not a version of {kind_text}", quoted(version_text)),
+                format!("write {}", meant.written().0),
+            );
+        } else if version_text == Self::Configuration.written().0 {
+            let ours = Self::Configuration.written();
+            kind.problem(
+                format!("{} is not a kind of {}", quoted(kind_text), ours.0),
+                format!("write {} or {}", ours.1, Self::BreakGlass.written().1),
+            );
+        } else {
+            at.problem(format!("{} of {} is not read here", quoted(kind_text), quoted(version_text)), FIX);
+        }
+        None
+    }
+
+    /// What the items of a typed list are, which need not say so themselves.
+    pub(crate) fn listed(document: &Value) -> Option<Self> {
+        let (version, kind) = (document.text_of("apiVersion")?, document.text_of("kind")?.strip_suffix("List")?);
+        KINDS.into_iter().find(|known| *known != Self::Configuration && known.written() == (version, kind))
+    }
+}

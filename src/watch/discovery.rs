@@ -1,0 +1,49 @@
+//! Discovery loop: asks the followed cluster what it serves, regularly and when somebody wants to know.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    clock::{Moment, slept},
+    kube::{Client, Discoverer, KubeError},
+    live::Discovery,
+};
+
+/// Time between two readings; while nothing has changed a reading is two answers without a body.
+const EVERY: Duration = Duration::from_secs(30);
+/// Least time between two readings, however often one is wanted.
+const LEAST: Duration = Duration::from_secs(1);
+/// Longest time of one reading: an older apiserver is asked many questions.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Follows what a cluster serves until dropped.
+pub(super) async fn follow(discovery: Arc<Discovery>, client: Client) {
+    let (mut discoverer, mut told) = (Discoverer::default(), None::<KubeError>);
+    loop {
+        let at = Moment::now(slept);
+        match timeout(PATIENCE, discoverer.read(&client)).await {
+            Ok(Ok(changed)) => {
+                match changed {
+                    Some(served) => discovery.set(served, at),
+                    None => discovery.stamp(at),
+                }
+                if told.take().is_some() {
+                    tracing::info!("what the cluster serves can be read again");
+                }
+            }
+            Ok(Err(failure)) if told.as_ref() != Some(&failure) => {
+                tracing::warn!(
+                    %failure,
+                    fix = failure.fix(),
+                    "cannot read what the cluster serves; rules for other versions of a resource count as matching"
+                );
+                told = Some(failure);
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+        discovery.reading_ended();
+        sleep(LEAST).await;
+        let _ = timeout(EVERY, discovery.wanted()).await;
+    }
+}

@@ -1,0 +1,186 @@
+//! NamespaceWatcher: the cluster's namespaces, one list, then its changes; a new list when those cannot be had.
+//!
+//! | what happens | what we do |
+//! | --- | --- |
+//! | the apiserver ends the watch, as it does after [`WATCH`] | watch on from the last revision |
+//! | the revision is forgotten (410), the machine has slept, or [`RELIST`] has passed | list anew, and replace everything |
+//! | the apiserver cannot be reached, says no, or says nonsense | log it once, wait a little longer each time, list anew |
+//!
+//! Meanwhile what is known stays and grows old; requests that need it are refused once it is too old
+//! ([`crate::live::namespaces::TOO_OLD_AFTER`]).
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::{sync::mpsc, time::sleep};
+
+use super::discovery::follow;
+use crate::{
+    clock::{Moment, slept},
+    kube::{Client, Event, KubeError, Watch},
+    live::{Discovery, Namespaces, namespaces::Question},
+    model::Labels,
+};
+
+const PATH: &str = "/api/v1/namespaces";
+/// How long one watch is asked to last: when an apiserver is gone without a word, there is time to find that out, to wait
+/// in vain for one more answer, and to ask again before what is known is too old.
+const WATCH: Duration = Duration::from_secs(30);
+/// Everything is listed anew so often, whatever the watch says.
+const RELIST: Duration = Duration::from_secs(600);
+/// Pauses after failures: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// One cluster's namespaces, about to be followed.
+#[derive(Debug)]
+pub struct NamespaceWatcher {
+    client: Client,
+    namespaces: Arc<Namespaces>,
+    discovery: Arc<Discovery>,
+    questions: mpsc::Receiver<Question>,
+}
+
+impl NamespaceWatcher {
+    /// Nothing is known yet, and nothing asked before [`NamespaceWatcher::run`].
+    pub fn new(client: Client) -> Self {
+        let (namespaces, questions) = Namespaces::new(Instant::now());
+        Self { client, namespaces, discovery: Arc::default(), questions }
+    }
+
+    /// What is known, for those who read it.
+    pub fn namespaces(&self) -> Arc<Namespaces> {
+        Arc::clone(&self.namespaces)
+    }
+
+    /// What the cluster serves, for those who read it.
+    pub fn discovery(&self) -> Arc<Discovery> {
+        Arc::clone(&self.discovery)
+    }
+
+    /// Follows them until dropped. Answers questions about unknown ones beside it.
+    pub async fn run(self) {
+        tokio::join!(
+            keep(&self.client, &self.namespaces),
+            answer(&self.client, self.questions),
+            follow(Arc::clone(&self.discovery), self.client.clone())
+        );
+    }
+}
+
+/// Takes up one whole list; its revision.
+async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeError> {
+    let began = Moment::now(slept);
+    let list = client.list(PATH).await?;
+    namespaces.replace(list.items.iter().filter_map(labelled));
+    namespaces.stamp_at(began);
+    Ok(list.revision)
+}
+
+async fn keep(client: &Client, namespaces: &Namespaces) {
+    let (mut pause, mut told) = (PAUSES.0, None);
+    loop {
+        let began = Instant::now();
+        let ended = match list(client, namespaces).await {
+            Ok(revision) => watch(client, namespaces, revision, &mut told).await,
+            Err(failure) => Err(failure),
+        };
+        if ended.is_ok() || began.elapsed() > PAUSES.1 {
+            pause = PAUSES.0;
+        }
+        if let Err(failure) = ended
+            && told.as_ref() != Some(&failure)
+        {
+            tracing::warn!(%failure, fix = failure.fix(), "namespaces cannot be followed; what is known grows old");
+            told = Some(failure);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Takes up changes from `revision` on, until everything has to be listed anew; an error where that is not ordinary.
+async fn watch(
+    client: &Client,
+    namespaces: &Namespaces,
+    mut revision: String,
+    told: &mut Option<KubeError>,
+) -> Result<(), KubeError> {
+    let listed = Instant::now();
+    while listed.elapsed() < RELIST {
+        let mut changes: Watch = match client.watch(PATH, &revision, WATCH).await {
+            Ok(changes) => changes,
+            Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
+        if told.take().is_some() {
+            tracing::info!("namespaces can be followed again");
+        }
+        let opened = Moment::now(slept);
+        namespaces.stamp_at(opened);
+        loop {
+            // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
+            let Ok(change) = tokio::time::timeout(WATCH + PAUSES.1, changes.next()).await else { break };
+            // What comes after the machine has slept may have been sent before it did.
+            if slept() > opened.slept + PAUSES.0 {
+                return Ok(());
+            }
+            let object = match change {
+                Ok(Some(Event::Changed(object))) => {
+                    if let Some((name, labels)) = labelled(&object) {
+                        namespaces.set(&name, labels);
+                    }
+                    object
+                }
+                Ok(Some(Event::Gone(object))) => {
+                    if let Some((name, _)) = labelled(&object) {
+                        namespaces.remove(&name);
+                    }
+                    object
+                }
+                Ok(Some(Event::Bookmark(at))) => {
+                    revision = at;
+                    namespaces.stamp(Instant::now());
+                    continue;
+                }
+                Ok(Some(Event::Expired)) => return Ok(()),
+                Ok(None) => break,
+                Err(failure) => return Err(failure),
+            };
+            if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+                at.clone_into(&mut revision);
+            }
+            namespaces.stamp(Instant::now());
+        }
+        // Whoever hangs up at once must not be called without pause.
+        sleep(PAUSES.0.saturating_sub(opened.instant.elapsed())).await;
+    }
+    Ok(())
+}
+
+/// Each question is one request of its own: none waits behind another.
+async fn answer(client: &Client, mut questions: mpsc::Receiver<Question>) {
+    while let Some(Question { namespace, mut answer }) = questions.recv().await {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let found = tokio::select! {
+                found = client.find(PATH, &namespace) => found,
+                // Whoever asked has run out of time, and an apiserver that is slow is not asked for nothing.
+                () = answer.closed() => return,
+            };
+            let found = found.map(|object| Some(labelled(&object?)?.1)).map_err(|failure| failure.to_string());
+            let _ = answer.send(found);
+        });
+    }
+}
+
+/// The name and the labels of a Namespace; `None` where it has no name, which no apiserver sends.
+fn labelled(namespace: &Value) -> Option<(Box<str>, Labels)> {
+    let metadata = namespace.get("metadata")?;
+    let name = metadata.get("name")?.as_str()?;
+    let labels = metadata.get("labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    Some((name.into(), pairs.collect()))
+}

@@ -1,0 +1,251 @@
+//! Registration drift: hooks in force of which the registration with the apiserver does not send everything. What is not
+//! sent is never asked about, and nothing else would tell.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::{
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    kube::{Access, Connection, KubeError},
+    live::Current,
+    snapshot::{
+        Snapshot,
+        coverage::{Registration, compared},
+    },
+};
+
+const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+/// Time between two looks: a registration changes by hand, and an alert waits longer than this.
+const EVERY: Duration = Duration::from_secs(30);
+/// How long one look may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What was found longer ago is not known any more.
+const TOO_OLD_AFTER: Duration = Duration::from_secs(5 * 60);
+
+/// How many hooks are not covered, for those who read it.
+#[derive(Debug, Default)]
+pub struct Drift(Mutex<Option<(usize, Instant)>>);
+
+impl Drift {
+    /// Hooks of which something is not sent; `None` where that is not known.
+    pub fn uncovered(&self, now: Instant) -> Option<usize> {
+        let (hooks, at) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        (now.saturating_duration_since(at) < TOO_OLD_AFTER).then_some(hooks)
+    }
+
+    fn set(&self, hooks: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((hooks, Instant::now()));
+    }
+}
+
+/// Follows one registration by its name.
+#[derive(Debug)]
+pub struct RegistrationWatch {
+    connection: Connection,
+    name: Arc<str>,
+    current: Arc<Current>,
+    drift: Arc<Drift>,
+    every: Duration,
+    /// The states of the registration and of the configuration that were compared last.
+    compared: Option<(String, String)>,
+    /// What was told to be missing.
+    told: BTreeSet<String>,
+    /// Why it could not be read, as it was told.
+    failed: Option<String>,
+}
+
+impl RegistrationWatch {
+    /// The registration of that name in the cluster. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// Address or credentials that cannot be read.
+    pub async fn new(access: Access, name: &str, current: Arc<Current>) -> Result<Self, KubeError> {
+        Ok(Self {
+            connection: Connection::new(access).await?,
+            name: name.into(),
+            current,
+            drift: Arc::default(),
+            every: EVERY,
+            compared: None,
+            told: BTreeSet::new(),
+            failed: None,
+        })
+    }
+
+    /// The same, looking as often as that.
+    #[must_use]
+    pub fn every(self, every: Duration) -> Self {
+        Self { every, ..self }
+    }
+
+    /// What it finds.
+    pub fn drift(&self) -> Arc<Drift> {
+        Arc::clone(&self.drift)
+    }
+
+    /// Follows it until dropped.
+    pub async fn run(mut self) {
+        loop {
+            let read = match timeout(PATIENCE, self.read()).await {
+                Ok(Ok(object)) => self.compare(object).await,
+                Ok(Err(error)) => {
+                    self.connection.failed(&error);
+                    Err(format!("{error}; {}", error.fix()))
+                }
+                Err(_) => Err(format!("no answer from {}", self.connection.server())),
+            };
+            self.report_read(read.err());
+            sleep(self.every).await;
+        }
+    }
+
+    async fn read(&mut self) -> Result<Option<Value>, KubeError> {
+        let client = self.connection.client().await?;
+        client.find(PATH, &self.name).await
+    }
+
+    /// Compares what is in force with the registration; nothing, where neither has changed.
+    async fn compare(&mut self, object: Option<Value>) -> Result<(), String> {
+        let generation = self.current.load();
+        if generation.number == 0 {
+            return Ok(());
+        }
+        let version = object.as_ref().and_then(|object| object.pointer("/metadata/resourceVersion"));
+        let version = version.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let state = Some((version, generation.digest.clone()));
+        if object.is_some() && state == self.compared {
+            self.drift.set(self.told.len());
+            return Ok(());
+        }
+        let snapshot = Arc::clone(&generation.snapshot);
+        drop(generation);
+        // Many hooks and many rules take a while.
+        let found = spawn_blocking(move || uncovered(object, &snapshot)).await;
+        let uncovered = found.map_err(|error| format!("comparing failed: {error}; report this bug"))??;
+        self.drift.set(uncovered.len());
+        self.report(uncovered);
+        self.compared = state;
+        Ok(())
+    }
+
+    /// One line a change.
+    fn report(&mut self, uncovered: BTreeSet<String>) {
+        const SOME: usize = 5;
+        if uncovered == self.told {
+            return;
+        }
+        let (registration, hooks) = (&*self.name, uncovered.len());
+        match hooks {
+            0 => tracing::info!(registration, "the registration sends what every hook means"),
+            _ => {
+                let some = uncovered.iter().take(SOME).map(String::as_str).collect::<Vec<_>>().join("; ");
+                tracing::warn!(
+                    registration,
+                    hooks,
+                    some,
+                    "the registration does not send what hooks mean, so that they are never asked about it; print it anew \
+                     (gatepost register --config PATH) and put it in force"
+                );
+            }
+        }
+        self.told = uncovered;
+    }
+
+    fn report_read(&mut self, failed: Option<String>) {
+        if self.failed != failed {
+            let registration = &*self.name;
+            match &failed {
+                Some(why) => tracing::warn!(registration, why, "the registration cannot be read"),
+                None => tracing::info!(registration, "the registration can be read again"),
+            }
+            self.failed = failed;
+        }
+    }
+}
+
+/// A line for each hook of which the registration does not send everything. One that is not there sends nothing.
+fn uncovered(object: Option<Value>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
+    let there = object.is_some();
+    let object = object.map(|mut object| {
+        // An apiserver leaves the kind out where it was asked for by its path; and what it adds is not of the check.
+        object["kind"] = "ValidatingWebhookConfiguration".into();
+        object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+        object
+    });
+    let registration = Registration::read(object)?;
+    let id = |index: u32| snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned();
+    if registration.is_empty() {
+        let why = if there { "none of its webhooks leads to Gatepost" } else { "there is no such registration" };
+        return Ok(compared(snapshot).map(|(index, _)| format!("{}: {why}", id(index))).collect());
+    }
+    // Of one hook the first is enough.
+    let mut lines: Vec<(u32, String)> = Vec::new();
+    for gap in registration.gaps(snapshot).into_iter().filter(|gap| gap.missed) {
+        if lines.last().is_none_or(|(hook, _)| *hook != gap.hook) {
+            lines.push((gap.hook, format!("{}: {}", id(gap.hook), gap.what)));
+        }
+    }
+    Ok(lines.into_iter().map(|(_, line)| line).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    #[test]
+    fn a_hook_is_told_of_once_and_by_its_first_gap() {
+        let rule = "{operations: [CREATE, DELETE], apiGroups: [''], apiVersions: [v1], resources: [pods]}";
+        let hook = |name: &str, rules: &str| {
+            format!("- {{name: {name}, rules: [{rules}], clientConfig: {{url: 'grpc://127.0.0.1:1'}}}}\n")
+        };
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: c}\n\
+                    externalAdmissionHooks:\n"
+            .to_owned()
+            + &hook("a.x", rule)
+            + &hook("b.x", &rule.replace(", DELETE", ""))
+            + &hook("no-rules.x", "");
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        // As an apiserver answers: without a kind, and with what it has added.
+        let registration = |path: &str, operations: &[&str]| {
+            json!({"metadata": {"name": "gatepost", "uid": "u", "resourceVersion": "7", "managedFields": []}, "webhooks": [{
+                "name": "gatepost.validate.gatepost.dev", "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
+                "failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 30,
+                "namespaceSelector": {}, "objectSelector": {},
+                "clientConfig": {"url": format!("https://127.0.0.1:9440{path}")},
+                "rules": [{"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}],
+            }]})
+        };
+        let lines = |object| uncovered(object, &snapshot).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(lines(Some(registration("/validate", &["*"]))), [""; 0]);
+        assert_eq!(
+            lines(Some(registration("/validate", &["CREATE"]))),
+            ["c/a.x/0: DELETE of pods is sent by no entry"]
+        );
+        let two = |why: &str| ["a", "b"].map(|name| format!("c/{name}.x/0: {why}"));
+        assert_eq!(lines(Some(registration("/validate", &["UPDATE"]))).len(), 2);
+        assert_eq!(lines(Some(registration("/other", &["*"]))), two("none of its webhooks leads to Gatepost"));
+        assert_eq!(lines(None), two("there is no such registration"));
+        assert!(uncovered(Some(json!({"webhooks": [{}]})), &snapshot).is_err());
+    }
+
+    #[test]
+    fn what_was_found_too_long_ago_is_not_known() {
+        let (drift, now) = (Drift::default(), Instant::now());
+        assert_eq!(drift.uncovered(now), None);
+        drift.set(2);
+        assert_eq!(drift.uncovered(now), Some(2));
+        assert_eq!(drift.uncovered(now + TOO_OLD_AFTER * 2), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! A sidecar that reads its configuration from a cluster starts before the apiserver does: it refuses until it has a
+//! configuration, and catches up by itself.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+
+use std::time::Duration;
+
+use crate::cluster::{CONFIGURATIONS, Cluster, configuration};
+use crate::front::{REVIEW, caller, grpc, until};
+use crate::support::{
+    reviews::{create_pod, message},
+    scripted_hook::{Script, ScriptedHook},
+};
+use gatepost::{
+    app::{Settings, Sidecar},
+    kube::Access,
+    source::{KubernetesPlace, Place, kubernetes::Objects},
+    wire::pb::k8s::io::api::admission::v1::AdmissionReview,
+};
+use prost::Message;
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
+    let hook = ScriptedHook::start(Script::Deny("not today")).await;
+    let (listener, cluster) = Cluster::listening().await;
+    let mut object = configuration("main", "a.example.com");
+    object["externalAdmissionHooks"][0]["clientConfig"]["url"] = json!(hook.url());
+    cluster.has(CONFIGURATIONS, object);
+    let folder = tempfile::tempdir().unwrap();
+    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
+    let access = Access::Kubeconfig { path: Some(path), context: None };
+    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None });
+    let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
+    let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
+
+    let caller = caller(running.addresses.tcp).await;
+    let verdict = async |uid: &str| {
+        let ended = caller.call(grpc(REVIEW), [message(create_pod(uid, 1000))]).await;
+        AdmissionReview::decode(&ended.body[5..]).unwrap().response.unwrap()
+    };
+    let status = verdict("1").await.status.expect("refused");
+    assert_eq!((status.code(), status.reason()), (503, "LoadingConfiguration"), "{status:?}");
+    assert_eq!(running.current.load().number, 0);
+
+    cluster.serve(listener);
+    until("the configuration is in force", || running.current.load().number == 1).await;
+    let status = verdict("2").await.status.expect("denied");
+    assert!(status.message().contains("not today"), "{status:?}");
+    assert_eq!(running.current.load().revision.to_string(), "11");
+    tokio::task::spawn_blocking(|| drop(running)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothing_was_read() {
+    let cluster = Cluster::start().await;
+    let mut bad = configuration("bad", "a.example.com");
+    bad["externalAdmissionHooks"][0]["clientConfig"]["url"] = json!("https://me:secret@");
+    cluster.has(CONFIGURATIONS, bad);
+    let folder = tempfile::tempdir().unwrap();
+    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
+    let access = Access::Kubeconfig { path: Some(path), context: None };
+    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None });
+    let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
+    let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
+
+    let caller = caller(running.addresses.tcp).await;
+    let ended = caller.call(grpc(REVIEW), [message(create_pod("1", 1000))]).await;
+    let status = AdmissionReview::decode(&ended.body[5..]).unwrap().response.unwrap().status.expect("refused");
+    assert_eq!(status.code(), 503);
+    let said = status.message();
+    assert!(said.contains("was rejected: admissioncontrolconfigurations/bad: externalAdmissionHooks[0]"), "{said}");
+    assert!(!said.contains("secret") && !said.contains("not been read"), "{said}");
+    tokio::task::spawn_blocking(|| drop(running)).await.unwrap();
+}

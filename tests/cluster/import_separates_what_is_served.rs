@@ -1,0 +1,85 @@
+//! `gatepost import`: what cannot be served lies apart, its original is not to be deleted, and it stops no other.
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
+
+use std::{fs, path::Path};
+
+use crate::cluster::{Cluster, MUTATING, VALIDATING};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+fn webhooks(name: &str, more: &Value) -> Value {
+    let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
+    let mut webhook = json!({"name": format!("{name}.example.com"), "clientConfig": {"url": "https://127.0.0.1:1/v"},
+        "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [rule], "failurePolicy": "Ignore"});
+    if let (Some(webhook), Some(more)) = (webhook.as_object_mut(), more.as_object()) {
+        webhook.extend(more.clone());
+    }
+    json!({"metadata": {"name": name}, "webhooks": [webhook]})
+}
+
+async fn import(kubeconfig: &Path, out: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatepost"));
+    command.args(["import", "--kubeconfig"]).arg(kubeconfig).args(more).arg(out).env_remove("GATEPOST_LOG");
+    let output = command.output().await.expect("runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn named(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry"));
+    let files = files.filter(|entry| entry.file_type().expect("a type").is_file());
+    let mut names: Vec<_> = files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Nobody is asked here what a user may do.
+const NEEDS_AUTHORIZER: &str = "authorizer.path('/x').check('get').allowed()";
+
+#[tokio::test]
+async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
+    let cluster = Cluster::start().await;
+    let conditions = json!({"matchConditions": [{"name": "c", "expression": NEEDS_AUTHORIZER}]});
+    cluster.has(VALIDATING, webhooks("good", &json!({})));
+    cluster.has(VALIDATING, webhooks("conditional", &conditions));
+    cluster.has(MUTATING, webhooks("mutating", &json!({})));
+    let folder = tempfile::tempdir().expect("folder");
+    let kubeconfig = cluster.kubeconfig(folder.path(), json!({}), None);
+    let out = folder.path().join("hooks");
+
+    let (code, told, stderr) = import(&kubeconfig, &out, &["--kind", "all"]).await;
+    assert_eq!(code, Some(0), "{told}{stderr}");
+    assert_eq!(named(&out), ["mutating-mutating.yaml", "validating-good.yaml"]);
+    assert_eq!(named(&out.join("not-served")), ["validating-conditional.yaml"]);
+    assert!(told.contains("not served: ValidatingWebhookConfiguration conditional; leave it"), "{told}");
+    assert!(told.contains("webhooks[0].matchConditions[0].expression: cannot be evaluated: authorizer"), "{told}");
+    assert!(told.contains("no problem in 2 files") && told.contains("in force would be: 2 hooks"), "{told}");
+    assert!(told.contains("kubectl delete validatingwebhookconfigurations good\n"), "{told}");
+    assert!(told.contains("1. see that every hook answers") && told.contains("gatepost check --connect"), "{told}");
+
+    // It can be served now, and the other no longer.
+    cluster.has(VALIDATING, webhooks("conditional", &json!({})));
+    cluster.has(VALIDATING, webhooks("good", &conditions));
+    let (code, _, stderr) = import(&kubeconfig, &out, &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("nothing was written") && named(&out) == ["mutating-mutating.yaml", "validating-good.yaml"],
+        "{stderr}"
+    );
+    let (code, told, _) = import(&kubeconfig, &out, &["--force"]).await;
+    assert_eq!(code, Some(0), "{told}");
+    assert!(named(&out).contains(&"validating-conditional.yaml".to_owned()), "{told}");
+    assert!(told.contains("kubectl delete validatingwebhookconfigurations conditional\n"), "{told}");
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_served_nothing_is_to_be_deleted() {
+    let cluster = Cluster::start().await;
+    cluster
+        .has(VALIDATING, webhooks("c", &json!({"matchConditions": [{"name": "c", "expression": NEEDS_AUTHORIZER}]})));
+    let folder = tempfile::tempdir().expect("folder");
+    let kubeconfig = cluster.kubeconfig(folder.path(), json!({}), None);
+    let (code, told, stderr) = import(&kubeconfig, &folder.path().join("hooks"), &[]).await;
+    assert_eq!(code, Some(0), "{told}{stderr}");
+    assert!(told.contains("Delete nothing from the cluster") && !told.contains("kubectl delete"), "{told}");
+}

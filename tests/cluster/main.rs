@@ -1,0 +1,22 @@
+//! A sidecar beside a cluster: its objects, namespaces, replicas and credentials.
+
+#[path = "../support/apiserver.rs"]
+mod apiserver;
+#[path = "../support/cluster.rs"]
+mod cluster;
+#[path = "../support/front.rs"]
+mod front;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tls.rs"]
+mod tls;
+
+mod a_cluster_is_read_as_one_state;
+mod a_sidecar_may_start_before_its_apiserver;
+mod credentials_for_a_cluster_are_followed;
+mod import_separates_what_is_served;
+mod namespaces_are_followed;
+mod registration_drift_is_told;
+mod replicas_in_a_cluster;
+mod runlevels_are_labelled;
+mod what_a_cluster_serves_is_followed;

@@ -1,0 +1,13 @@
+//! Commands: their output and exit codes.
+
+#[path = "../support/front.rs"]
+mod front;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod check_connects_to_hooks;
+mod check_finds_mistakes;
+mod commands_end_with_their_exit_code;
+mod commands_know_tls_from_plaintext;
+mod demo_tells_its_story;
+mod hazards_are_found;

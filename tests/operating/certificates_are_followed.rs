@@ -1,0 +1,141 @@
+//! A whole sidecar over TLS: it follows its files by itself, and tells operators what ends when.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+
+use std::{net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
+
+use crate::front::{LONG, until};
+use crate::support::gate::{document, hook};
+use crate::tls::{Authority, BOTH, client, connect, files, put, put_pair, shown};
+use crate::webhook::{Connection, assert_allowed, post, review};
+use gatepost::{
+    app::{Running, Settings, Sidecar, StartError},
+    front::admin::Admin,
+    live::Current,
+    replicas::{AdminUrl, Replica},
+    telemetry::Metrics,
+    tls::{ServerFiles, ServerTls},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    time::timeout,
+};
+
+fn settings(folder: &Path, files: ServerFiles) -> Settings {
+    let config = folder.join("gatepost.yaml");
+    if !config.exists() {
+        std::fs::write(&config, document(&[])).expect("written");
+    }
+    Settings { tls: Some(files), plaintext: false, read_every: Duration::from_millis(20), ..Settings::local(config) }
+}
+
+fn start(folder: &Path) -> Running {
+    Sidecar::start(settings(folder, files(folder))).expect("starts")
+}
+
+fn metric(running: &Running, sample: &str) -> Option<f64> {
+    let text = running.metrics.render().expect("metrics");
+    text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_files_are_in_force_without_being_told() {
+    let authority = Authority::new("cluster");
+    let folder = tempfile::tempdir().expect("folder");
+    let [first, second] = [authority.server(), authority.server()];
+    put_pair(folder.path(), &first);
+    let running = start(folder.path());
+    let config = client(&authority, None, &["http/1.1"], BOTH);
+    let stream = connect(running.addresses.tcp, &config).await.expect("shakes hands");
+    assert_eq!(shown(&stream), first.der());
+    let mut old = Connection::Http1(stream);
+    assert_allowed(&old.call(post("/validate"), review("1", 10)).await, "1");
+
+    put(folder.path(), "tls.key", "broken");
+    let rejected = "gatepost_tls_reloads_total{outcome=\"rejected\"}";
+    until("the broken pair is rejected", || metric(&running, rejected) == Some(1.0)).await;
+    put_pair(folder.path(), &second);
+    let replaced = "gatepost_tls_reloads_total{outcome=\"replaced\"}";
+    until("the new pair is in force", || metric(&running, replaced) == Some(1.0)).await;
+    let stream = connect(running.addresses.tcp, &config).await.expect("shakes hands");
+    assert_eq!(shown(&stream), second.der());
+    assert_allowed(&old.call(post("/validate"), review("2", 10)).await, "2");
+    drop((stream, old));
+    tokio::task::spawn_blocking(|| drop(running)).await.expect("stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_see_what_ends_when() {
+    let authority = Authority::new("cluster");
+    let folder = tempfile::tempdir().expect("folder");
+    put_pair(folder.path(), &authority.ending(2000));
+    let for_hook = authority.ending(2001);
+    put(folder.path(), "hook.crt", &for_hook.chain);
+    put(folder.path(), "hook.key", &for_hook.key);
+    put(folder.path(), "ca.crt", &authority.pem());
+    let hook = hook(
+        "a.example.com",
+        "grpcs://127.0.0.1:1",
+        "",
+    )
+    .replace(
+        "clientConfig: {url: \"grpcs://127.0.0.1:1\"}",
+        &format!(
+            "clientConfig: {{url: \"grpcs://127.0.0.1:1\", caFile: {0}/ca.crt, clientCertificateFile: {0}/hook.crt, clientKeyFile: {0}/hook.key}}",
+            folder.path().display()
+        ),
+    );
+    std::fs::write(folder.path().join("gatepost.yaml"), document(&[hook])).expect("written");
+    let client_ca = Some(folder.path().join("ca.crt"));
+    let running =
+        Sidecar::start(settings(folder.path(), ServerFiles { client_ca, ..files(folder.path()) })).expect("starts");
+    let left = |certificate: &str| {
+        metric(&running, &format!("gatepost_certificate_expiry_seconds{{certificate=\"{certificate}\"}}"))
+    };
+    until("the ends are known", || left("server").is_some()).await;
+    assert!(left("server").is_some_and(|left| left < 0.0));
+    assert!(left("hook:a.example.com").is_some_and(|left| left < 0.0));
+    assert!(left("client-ca").is_some_and(|left| left > 0.0));
+    tokio::task::spawn_blocking(|| drop(running)).await.expect("stops");
+}
+
+#[test]
+fn nothing_is_served_without_tls_unless_plaintext_is_asked_for() {
+    let authority = Authority::new("cluster");
+    let folder = tempfile::tempdir().expect("folder");
+    put_pair(folder.path(), &authority.server());
+    let with = settings(folder.path(), files(folder.path()));
+    let error = Sidecar::start(Settings { tls: None, ..with.clone() }).expect_err("refused");
+    assert!(matches!(error, StartError::NoTls(_)), "{error}");
+    put(folder.path(), "tls.key", &authority.server().key);
+    let error = Sidecar::start(with).expect_err("refused").to_string();
+    assert!(error.contains("do not belong together") && error.contains("a rotation must replace both"), "{error}");
+}
+
+#[tokio::test]
+async fn the_admin_pages_are_served_with_the_same_pair_and_without_a_client_certificate() {
+    let authority = Authority::new("cluster");
+    let folder = tempfile::tempdir().expect("folder");
+    put_pair(folder.path(), &authority.server());
+    let client_ca = Some(put(folder.path(), "ca.crt", &authority.pem()));
+    let tls = ServerTls::load(ServerFiles { client_ca, ..files(folder.path()) }).expect("sound files");
+    let current = Arc::new(Current::new(std::time::Instant::now()));
+    let (replica, metrics) = (Arc::new(Replica::new("a")), Arc::new(Metrics::new(1)));
+    let admin = Admin { current, replica, metrics, namespaces: None, tls: Some(Arc::new(tls)) };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("binds");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(admin.serve(listener, std::future::pending()));
+    let mut stream = connect(address, &client(&authority, None, &["http/1.1"], BOTH)).await.expect("shakes hands");
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.expect("sent");
+    let mut page = String::new();
+    timeout(LONG, stream.read_to_string(&mut page)).await.expect("in time").expect("an end");
+    assert!(page.starts_with("HTTP/1.1 200 OK") && page.ends_with("ok\n"), "{page}");
+
+    // `gatepost status` asks there, too, and only whom it trusts.
+    let place: AdminUrl = format!("https://localhost:{}", address.port()).parse().expect("an address");
+    let trusting = |authority: &Authority| Arc::<[u8]>::from(authority.pem().into_bytes());
+    let report = place.report(Some(&trusting(&authority)), LONG).await.expect("a report");
+    assert_eq!(report.replica, "a");
+    let stranger = place.report(Some(&trusting(&Authority::new("another"))), LONG).await.expect_err("not trusted");
+    assert!(stranger.starts_with("TLS: invalid peer certificate"), "{stranger}");
+}

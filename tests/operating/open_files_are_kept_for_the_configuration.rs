@@ -1,0 +1,167 @@
+//! A process that may open few files: a hook that hangs takes none of those that the configuration, the admin pages and
+//! the other hooks need.
+#![cfg(target_os = "linux")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use crate::front;
+use crate::front::{LONG, REVIEW, grpc};
+use crate::support::{
+    gate::{document, hook},
+    http_hook::{HttpHook, HttpScript},
+    reviews::{create_pod, message},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+/// All files that the process may open.
+const OPEN_FILES: usize = 300;
+/// The most connections to one hook.
+const MOST: usize = 64;
+
+/// A `gatepost serve` process, killed with its handle.
+struct Serve {
+    child: Child,
+    tcp: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Serve {
+    fn start(folder: &Path, log: &Path) -> Self {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("ulimit -n {OPEN_FILES}; exec \"$0\" \"$@\"")])
+            .arg(env!("CARGO_BIN_EXE_gatepost"))
+            .args(["serve", "--plaintext", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "2"])
+            .arg("--config")
+            .arg(folder)
+            .env_remove("GATEPOST_LOG")
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut address = |role: &str| -> SocketAddr {
+            let line = lines.next().expect("it says where it listens").unwrap();
+            line.strip_prefix(&format!("listening {role} ")).expect(role).parse().unwrap()
+        };
+        let (tcp, admin) = (address("tcp"), address("admin"));
+        Self { child, tcp, admin }
+    }
+
+    async fn metric(&self, name: &str) -> f64 {
+        let mut stream = TcpStream::connect(self.admin).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.expect(name).parse().unwrap()
+    }
+
+    async fn until(&self, what: &str, name: &str, holds: impl Fn(f64) -> bool) {
+        let waiting = async {
+            while !holds(self.metric(name).await) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+    }
+
+    fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hung_hook_takes_no_file_that_others_need() {
+    let (hung, good) = (HttpHook::plain(HttpScript::Hang).await, HttpHook::plain(HttpScript::Allow).await);
+    let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let configure = |hooks: &[String]| {
+        let (new, file) = (folder.path().join("new"), folder.path().join("a.yaml"));
+        fs::write(&new, document(hooks)).unwrap();
+        fs::rename(new, file).unwrap();
+    };
+    configure(&[hook("hung.example.com", &hung.url(), "timeout: 30s")]);
+    let log = logs.path().join("log");
+    let serve = Serve::start(folder.path(), &log);
+    let told = || fs::read_to_string(&log).unwrap();
+    // The log is written beside what it tells of.
+    front::until("it tells of too few files", || told().contains("raise the hard limit of RLIMIT_NOFILE")).await;
+
+    let mut asked = Vec::new();
+    for connection in 0..4 {
+        let caller = front::caller(serve.tcp).await;
+        for call in 0..100 {
+            let (response, mut stream) = caller.begin(grpc(REVIEW)).await;
+            let uid = format!("{connection}-{call}");
+            stream.send_data(message(create_pod(&uid, 200)), true).unwrap();
+            asked.push((response, stream));
+        }
+    }
+    front::until("it has all connections it may have", || hung.seen().len() == MOST).await;
+    serve.until("all reviews are there", "gatepost_inflight_requests", |reviews| reviews >= 400.0).await;
+    assert_eq!(serve.metric("gatepost_hook_connections").await, MOST as f64);
+    assert!(serve.open_files() < OPEN_FILES / 2, "{}", serve.open_files());
+
+    // It is replaced by another while all of its calls hang.
+    let generation = serve.metric("gatepost_config_generation").await;
+    configure(&[hook("good.example.com", &good.url(), "")]);
+    serve.until("the change is read", "gatepost_config_generation", |now| now > generation).await;
+    let caller = front::caller(serve.tcp).await;
+    let asked_anew = async {
+        // The new one is asked once it has passed its probe.
+        while good.seen().len() < 2 {
+            let ended = caller.call(grpc(REVIEW), [message(create_pod("anew", 200))]).await;
+            assert_eq!(ended.status, Some(0), "{ended:?}");
+        }
+    };
+    timeout(LONG, asked_anew).await.expect("the other hook is asked");
+    assert!(serve.metric("gatepost_config_age_seconds").await < 5.0);
+    assert_eq!(hung.seen().len(), MOST);
+}
+
+#[test]
+fn programs_of_a_kubeconfig_are_started_with_the_usual_limit() {
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -Sn \"$(ulimit -Hn)\"; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_gatepost")])
+        .args(["exec-plugin", "30", "sh", "-c", "ulimit -n"])
+        .output()
+        .unwrap();
+    let limit: usize = String::from_utf8(output.stdout).unwrap().trim().parse().expect("a number");
+    assert!(limit <= 1024, "{limit}");
+}
+
+/// Of 300 files hooks get 75, and each of 80 hooks is guaranteed four with two workers.
+#[tokio::test]
+async fn more_hooks_than_connections_are_told_at_the_start_with_what_to_raise() {
+    let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let hooks: Vec<_> =
+        (0..80).map(|n| hook(&format!("h{n}.example.com"), &format!("grpc://127.0.0.1:{}", n + 1), "")).collect();
+    fs::write(folder.path().join("a.yaml"), document(&hooks)).unwrap();
+    let log = logs.path().join("log");
+    let _serve = Serve::start(folder.path(), &log);
+    let told = || fs::read_to_string(&log).unwrap();
+    front::until("it tells of too few connections", || told().contains("by 980 or more")).await;
+    let told = told();
+    let line = told.lines().find(|line| line.contains("by 980 or more")).unwrap();
+    for part in ["ERROR", "hooks=80", "connections=75", "missing=245", "some can never be asked"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}

@@ -1,0 +1,37 @@
+//! Reviews served: what callers send, what hooks answer, and the verdict.
+
+#[path = "../support/front.rs"]
+mod front;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tls.rs"]
+mod tls;
+#[path = "../support/webhook.rs"]
+mod webhook;
+
+mod a_caller_that_leaves_cancels_its_hook_calls;
+mod answers_are_read_as_by_kube_apiserver;
+mod bad_input_is_refused_precisely;
+mod bypass_lets_through;
+mod certificates_of_hooks_are_judged_as_go_does;
+mod connections_to_hooks_are_bounded;
+mod failure_policies;
+mod faults_around_us_are_survived;
+mod health_and_reflection_answer_stock_clients;
+mod hooks_are_asked_at_once;
+mod hooks_may_ask_for_time;
+mod hooks_over_tls_and_unix_sockets;
+mod hooks_that_serve_one_connection_at_a_time;
+mod http1_answers_are_bounded;
+mod http_hooks;
+mod https_front;
+mod match_conditions_decide_who_is_asked;
+mod mutating_hooks_change_the_object;
+mod reviews_that_go_in_circles_end;
+mod selectors_decide_who_is_asked;
+mod sidecars_chain;
+mod the_audit_log_answers_why;
+mod unusable_answers_are_call_failures;
+mod verdicts_name_their_revision;
+mod versions_are_asked_apart;
+mod webhooks_are_answered_over_plain_http;

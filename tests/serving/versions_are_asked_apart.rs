@@ -1,0 +1,82 @@
+//! Two hooks that want two versions of one resource: what a review in one of them comes to, and what it comes to where
+//! the caller asks about each version in a review of its own (`/validate/one-version`).
+#![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
+
+use std::time::Duration;
+
+use crate::support::{
+    gate::{caller, document, gate, revision},
+    reviews::{create_pod, message},
+    scripted_hook::{Script, ScriptedHook},
+};
+use gatepost::{
+    admit::{Caller, Gate, OtherVersions, Reasons, decide},
+    model::{Rope, Verdict},
+    wire::{
+        inbound::view,
+        pb::k8s::io::{api::admission::v1::AdmissionRequest, apimachinery::pkg::apis::meta::v1::GroupVersionResource},
+    },
+};
+
+fn hook_for(version: &str, hook: &ScriptedHook, more: &str) -> String {
+    format!(
+        "- name: {version}.example.com\n  clientConfig: {{url: \"{}\"}}\n  rules: [{{operations: [CREATE], apiGroups: \
+         [x.io], apiVersions: [{version}], resources: [things]}}]\n{more}",
+        hook.url()
+    )
+}
+
+/// A review in this version of a request that was made in that.
+async fn ask(gate: &Gate, sent: &str, made: &str, other_versions: OtherVersions) -> Verdict {
+    let resource = |version: &str| {
+        let text = |text: &str| Some(text.to_owned());
+        Some(GroupVersionResource { group: text("x.io"), version: text(version), resource: text("things") })
+    };
+    let request = AdmissionRequest { resource: resource(sent), request_resource: resource(made), ..create_pod("u", 0) };
+    let review = view(Rope::new([message(request)])).expect("a review");
+    decide(gate, &review, &Caller { other_versions, ..caller(Duration::from_secs(5)) }).await
+}
+
+#[tokio::test]
+async fn a_hook_that_wants_another_version_fails_or_is_asked_apart() {
+    let (one, two) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
+    let gate = gate(&document(&[hook_for("v1", &one, ""), hook_for("v2", &two, "")]), Reasons::First);
+    for made in ["v1", "v2"] {
+        for sent in ["v1", "v2"] {
+            let verdict = ask(&gate, sent, made, OtherVersions::Fail).await;
+            let refusal = verdict.refusal.expect("one of both cannot be asked");
+            assert_eq!(refusal.code, 500, "{sent} {made}");
+            assert!(refusal.message.contains("only the caller can convert"), "{}", refusal.message);
+
+            let (before_one, before_two) = (one.seen().len(), two.seen().len());
+            assert!(ask(&gate, sent, made, OtherVersions::AskedApart).await.allowed(), "{sent} {made}");
+            let asked = (one.seen().len() - before_one, two.seen().len() - before_two);
+            assert_eq!(asked, if sent == "v1" { (1, 0) } else { (0, 1) }, "{sent} {made}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn asked_apart_nothing_is_noted_and_other_failures_count() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let gate = gate(&document(&[hook_for("v1", &no, "  failurePolicy: Ignore\n")]), Reasons::First);
+    let noted = ask(&gate, "v2", "v2", OtherVersions::Fail).await;
+    assert!(noted.allowed() && noted.audit_annotations.len() == 2, "{noted:?}");
+    let apart = ask(&gate, "v2", "v2", OtherVersions::AskedApart).await;
+    assert!(apart.allowed() && apart.audit_annotations == [revision()], "{apart:?}");
+    assert!(!ask(&gate, "v1", "v2", OtherVersions::AskedApart).await.allowed());
+}
+
+/// Beside a hook of one version stands one that takes any: the entry that sends the request as its client made it asks the
+/// second, and the one that sends it converted must not ask it again.
+#[tokio::test]
+async fn a_hook_that_takes_the_request_as_it_was_made_is_asked_once() {
+    let (one, any) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);
+    let all = hook_for("v9", &any, "").replace("apiVersions: [v9]", "apiVersions: ['*']");
+    let gate = gate(&document(&[hook_for("v1", &one, ""), all]), Reasons::First);
+    for (made, sent, asked) in [("v1", "v1", (1, 1)), ("v2", "v2", (0, 1)), ("v2", "v1", (1, 0))] {
+        let before = (one.seen().len(), any.seen().len());
+        assert!(ask(&gate, sent, made, OtherVersions::AskedApart).await.allowed(), "{sent} {made}");
+        assert_eq!((one.seen().len() - before.0, any.seen().len() - before.1), asked, "made in {made}, sent in {sent}");
+    }
+}
