@@ -6,11 +6,10 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::{
-    cluster::Cluster, connection::Connection, object, registration, rig::Rig, variant::Variant, writers::Writers,
+    cluster::Cluster, connection::Connection, object, registration, rig::Rig, task::Kind, variant::Variant,
+    writers::Writers,
 };
 use crate::{Fallible, size::Size};
-
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /// How long the apiserver may take to follow a changed configuration.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,8 +44,8 @@ impl<'a> Api<'a> {
     /// Has writes ask the hooks of `variant`, and returns once they do.
     pub(super) async fn switch(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
         self.unregister().await?;
-        if let Some(document) = rig.registered(variant)? {
-            let (status, body) = self.ask(Method::POST, CONFIGURATIONS, document.into()).await?;
+        if let Some(document) = rig.registered(variant) {
+            let (status, body) = self.ask(Method::POST, &rig.task.kind.configurations(), document.into()).await?;
             if status != StatusCode::CREATED {
                 return Err(format!("the configuration was refused: {status} {}", text(&body)).into());
             }
@@ -56,12 +55,14 @@ impl<'a> Api<'a> {
 
     /// Writes ask nobody any more, sooner or later.
     pub(super) async fn unregister(&mut self) -> Fallible<()> {
-        let path = format!("{CONFIGURATIONS}/{}", registration::NAME);
-        let (status, body) = self.ask(Method::DELETE, &path, Bytes::new()).await?;
-        match status {
-            StatusCode::OK | StatusCode::NOT_FOUND => Ok(()),
-            _ => Err(format!("the configuration cannot be deleted: {status} {}", text(&body)).into()),
+        for kind in [Kind::Validating, Kind::Mutating] {
+            let path = format!("{}/{}", kind.configurations(), registration::NAME);
+            let (status, body) = self.ask(Method::DELETE, &path, Bytes::new()).await?;
+            if ![StatusCode::OK, StatusCode::NOT_FOUND].contains(&status) {
+                return Err(format!("the configuration cannot be deleted: {status} {}", text(&body)).into());
+            }
         }
+        Ok(())
     }
 
     async fn settle(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
@@ -73,12 +74,12 @@ impl<'a> Api<'a> {
             let outcome = written.and_then(|_| rig.check(variant, &before, 1));
             right = if outcome.is_ok() { right + 1 } else { 0 };
             match outcome {
-                Ok(()) if right == IN_A_ROW => return Ok(()),
+                Ok(_) if right == IN_A_ROW => return Ok(()),
                 Err(error) if start.elapsed() > PATIENCE => {
                     return Err(format!("the apiserver never came to {}: {error}", variant.label()).into());
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-                Ok(()) => {}
+                Ok(_) => {}
             }
         }
     }

@@ -18,6 +18,7 @@ pub(super) struct Course {
 /// What was measured.
 #[derive(Debug)]
 pub(super) struct Cell {
+    pub(super) course: &'static str,
     pub(super) size: Size,
     pub(super) hooks: usize,
     pub(super) repetitions: Vec<Repetition>,
@@ -26,7 +27,7 @@ pub(super) struct Cell {
 impl Cell {
     /// Measures every variant `reps` times; each repetition begins with another one.
     pub(super) async fn measure(api: &mut Api<'_>, rig: &Rig, course: &Course, results: &Results) -> Fallible<Self> {
-        let mut cell = Self { size: course.size, hooks: rig.count, repetitions: Vec::new() };
+        let mut cell = Self { course: course.name, size: course.size, hooks: rig.count, repetitions: Vec::new() };
         let Course { name, size, .. } = course;
         for number in 0..course.reps {
             let mut variants = course.variants.clone();
@@ -46,7 +47,7 @@ impl Cell {
     }
 }
 
-/// Warms up, measures, and checks that every hook was asked exactly once a write. Nothing is under way at either end.
+/// Warms up, measures, and checks that every hook was asked as often as it should be. Nothing is under way at either end.
 async fn measure(
     api: &mut Api<'_>,
     rig: &Rig,
@@ -60,6 +61,7 @@ async fn measure(
     let used = rig.cpu(variant)?;
     let written = api.writers.write(&object, course.writers, course.writes).await?;
     let used = rig.cpu(variant)?.since(&used);
-    rig.check(variant, &before, (warm_up + course.writes) as u64)?;
-    Repetition::new(variant, number, written, used)
+    let writes = (warm_up + course.writes) as u64;
+    let calls = rig.check(variant, &before, writes)? as f64 / writes as f64;
+    Repetition::new(variant, number, written, used, calls)
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::variant::Variant;
+use super::{task::Task, variant::Variant};
 use crate::{Fallible, process::Process};
 
 /// Running hooks, and where they tell how often each was asked.
@@ -21,9 +21,15 @@ pub(super) struct Hooks {
 
 impl Hooks {
     /// Starts `count` hooks of the kind that `variant` needs; `folder` has their certificate.
-    pub(super) fn start(program: &Path, variant: Variant, count: usize, folder: &Path) -> Fallible<Self> {
+    pub(super) fn start(program: &Path, variant: Variant, task: &Task, count: usize, folder: &Path) -> Fallible<Self> {
         let mut command = Command::new(program);
         command.arg("-protocol").arg(variant.protocol()).arg("-count").arg(count.to_string());
+        if !task.wait.is_zero() {
+            command.arg("-wait").arg(format!("{}us", task.wait.as_micros()));
+        }
+        if let Some(patching) = task.patching {
+            command.arg("-patching").arg(patching.to_string());
+        }
         if variant.has_tls() {
             command.arg("-tls-cert").arg(folder.join("server.pem")).arg("-tls-key").arg(folder.join("server.key"));
         }

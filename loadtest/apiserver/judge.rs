@@ -2,6 +2,7 @@
 
 use super::{
     cell::Cell,
+    mutating,
     plan::{LARGE, MEDIUM, SMALL},
     variant::Variant,
 };
@@ -58,6 +59,34 @@ pub(super) fn cell(cell: &Cell) -> Vec<Judged> {
     if both(Variant::Grpc, Variant::Json) {
         add("added CPU, (c) ÷ (b)", cell.added_ratio(Variant::Grpc, Variant::Json), 1.0, None);
         add("p99, (c) ÷ (b)", cell.p99_ratio(Variant::Grpc, Variant::Json), 1.0, writes);
+    }
+    judged
+}
+
+/// Targets of a cell with 8 mutating hooks. Where the hooks wait, the median alone is judged.
+pub(super) fn mutating(cell: &Cell) -> Vec<Judged> {
+    if cell.tally(Variant::Direct).is_none() || cell.tally(Variant::Json).is_none() {
+        return Vec::new();
+    }
+    let mut judged = Vec::new();
+    let mut add = |what: &str, value: f64, at_most: f64, writes: Option<u64>| {
+        let what = format!("{}, {}: {what}, (b) ÷ (a)", cell.course, cell.size);
+        judged.push(Judged { what, value, at_most, is_ratio: true, writes });
+    };
+    let p50 = cell.p50_ratio(Variant::Json, Variant::Direct);
+    match cell.course {
+        mutating::NONE_PATCHES => {
+            let cpu = [(SMALL, 0.35), (MEDIUM, 0.25), (LARGE, 0.20)];
+            if let Some((_, bound)) = cpu.iter().find(|(known, _)| *known == cell.size) {
+                add("added CPU", cell.added_ratio(Variant::Json, Variant::Direct), *bound, None);
+            }
+            let writes = cell.tallies().iter().map(|tally| tally.writes).min();
+            add("p50", p50, 0.7, None);
+            add("p99", cell.p99_ratio(Variant::Json, Variant::Direct), 0.7, writes);
+        }
+        mutating::NONE_PATCHES_ALL_WAIT => add("p50", p50, 0.25, None),
+        mutating::FOURTH_PATCHES_ALL_WAIT => add("p50", p50, 0.45, None),
+        _ => {}
     }
     judged
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod connection;
 mod hooks;
 mod judge;
+mod mutating;
 mod object;
 mod plan;
 mod plot;
@@ -18,6 +19,7 @@ mod rig;
 mod sidecar;
 mod summary;
 mod tally;
+mod task;
 mod variant;
 mod writers;
 
@@ -28,6 +30,7 @@ use cell::Cell;
 use cluster::Cluster;
 use plan::Plan;
 use rig::{Programs, Rig};
+use task::Task;
 use variant::Variant;
 
 use crate::{Fallible, machine, results::Results, size::Size};
@@ -50,6 +53,9 @@ pub(crate) struct Settings {
     /// Some minutes: 1 and 16 hooks, a few hundred writes; p99 indicative, targets not judged
     #[arg(long)]
     quick: bool,
+    /// Eight hooks that may change the object, instead of hooks that judge it
+    #[arg(long, conflicts_with = "hooks")]
+    mutating: bool,
     /// Only these object sizes, such as 2K,50K
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     sizes: Vec<Size>,
@@ -78,18 +84,26 @@ pub(crate) fn run(settings: &Settings) -> Fallible<()> {
 async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) -> Fallible<()> {
     let start = Instant::now();
     let plan = Plan::new(settings);
+    let (what, option) = if settings.mutating { ("-mutating", " --mutating") } else { ("", "") };
     let (label, command) = match settings.quick {
-        true => ("apiserver-quick", "loadtest/apiserver/run --quick"),
-        false => ("apiserver", "loadtest/apiserver/run"),
+        true => (format!("apiserver{what}-quick"), format!("loadtest/apiserver/run{option} --quick")),
+        false => (format!("apiserver{what}"), format!("loadtest/apiserver/run{option}")),
     };
     let mut api = Api::of(cluster);
-    let results = Results::folder(&settings.results, label, command, "nothing pinned: all processes share all cores")?;
+    let results =
+        Results::folder(&settings.results, &label, &command, "nothing pinned: all processes share all cores")?;
     let go = machine::output("go", &["version"]);
     results.append("README.md", &format!("\n- kube-apiserver {}\n- {go}\n", api.version().await?))?;
     results.write("repetitions.csv", repetition::HEADER)?;
+    if settings.mutating {
+        let cells = mutating::measure(&plan, programs, &mut api, cluster, &results).await?;
+        let summary = mutating::markdown(&cells, &plan);
+        results.write("summary.csv", &summary::csv(&cells))?;
+        return conclude(&results, &summary, start);
+    }
     let (mut cells, mut hop, mut idle) = (Vec::new(), None, Vec::new());
     for hooks in plan.hooks() {
-        let rig = Rig::start(programs, &plan.variants(), hooks, cluster.pid)?;
+        let rig = Rig::start(programs, &plan.variants(), (Task::ALLOW, hooks), cluster.pid)?;
         idle.push(rig.idle()?);
         for size in plan.sizes() {
             let cell = Cell::measure(&mut api, &rig, &plan.course(size), &results).await?;
@@ -103,9 +117,14 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
     }
     let summary = summary::markdown(&cells, hop.as_ref(), &idle, &plan);
     results.write("summary.csv", &summary::csv(&cells))?;
-    results.write("summary.md", &summary)?;
     results.write("cost.svg", &plot::svg(&cells))?;
-    results.append("README.md", &summary::readme(&summary, start.elapsed(), &machine::load_average()))?;
+    conclude(&results, &format!("{summary}\n![what hooks cost a write](cost.svg)\n"), start)
+}
+
+/// Writes the summary, in a file of its own and at the end of the folder's README.
+fn conclude(results: &Results, summary: &str, start: Instant) -> Fallible<()> {
+    results.write("summary.md", summary)?;
+    results.append("README.md", &summary::readme(summary, start.elapsed(), &machine::load_average()))?;
     println!("\n{summary}\n{}", results.path().display());
     Ok(())
 }

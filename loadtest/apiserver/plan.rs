@@ -49,6 +49,21 @@ impl<'a> Plan<'a> {
 
     /// A cell of the table. Large objects take so long that fewer have to do.
     pub(super) fn course(&self, size: Size) -> Course {
+        let (writes, reps) = self.many(size);
+        Course { name: "table", size, writers: WRITERS, reps, writes: writes / reps.max(1), variants: self.variants() }
+    }
+
+    /// A cell of mutating hooks. A single writer, whose hooks wait, takes long and is judged by its median alone.
+    pub(super) fn mutating(&self, name: &'static str, size: Size, alone: bool) -> Course {
+        let (writes, reps) = self.many(size);
+        let (writers, writes) = if alone { (1, writes.min(2_000) / 2) } else { (WRITERS, writes) };
+        let mut variants = self.variants();
+        variants.retain(|variant| matches!(variant, Variant::None | Variant::Direct | Variant::Json));
+        Course { name, size, writers, reps, writes: writes / reps.max(1), variants }
+    }
+
+    /// Writes of a way in a cell of the table, and repetitions.
+    fn many(&self, size: Size) -> (usize, usize) {
         let writes = match (size > MEDIUM, size > SMALL, self.0.quick) {
             (false, _, false) => 10_000,
             (true, _, false) => 2_000,
@@ -56,8 +71,7 @@ impl<'a> Plan<'a> {
             (false, true, true) => 600,
             (true, _, true) => 120,
         };
-        let reps = self.0.reps.unwrap_or(if self.0.quick { 3 } else { 5 });
-        Course { name: "table", size, writers: WRITERS, reps, writes: writes / reps.max(1), variants: self.variants() }
+        (writes, self.0.reps.unwrap_or(if self.0.quick { 3 } else { 5 }))
     }
 
     /// One writer, one hook: what the extra hop takes when nothing queues.

@@ -1,25 +1,25 @@
-//! Who is asked: the ValidatingWebhookConfiguration that the apiserver gets, and the one that a sidecar gets.
+//! Who is asked: the webhook configuration that the apiserver gets, and the one that a sidecar gets.
 //!
 //! For JSON hooks it is the same document: what stood in the apiserver stands in the sidecar's folder, word by word.
 
-use std::{fs, net::SocketAddr, path::Path};
+use std::{fs, net::SocketAddr, path::Path, process::Command};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::variant::Variant;
+use super::{rig::Programs, sidecar::Sidecar, task::Kind, variant::Variant};
 use crate::Fallible;
 
 /// The configuration's name, in the apiserver and in a sidecar's folder.
 pub(super) const NAME: &str = "side-by-side";
 
 /// A stock document with a hook at each address; `folder` has the authority of their certificate.
-pub(super) fn stock(addresses: &[SocketAddr], folder: &Path) -> Fallible<String> {
+pub(super) fn stock(kind: Kind, addresses: &[SocketAddr], folder: &Path) -> Fallible<String> {
     let authority = STANDARD.encode(fs::read(folder.join("ca.pem"))?);
     let webhooks = addresses.iter().enumerate().map(|(index, address)| {
         json!({
             "name": name(index),
-            "clientConfig": {"url": format!("https://{address}/validate"), "caBundle": authority},
+            "clientConfig": {"url": format!("https://{address}/{}", path(kind)), "caBundle": authority},
             "rules": rules(),
             "failurePolicy": "Fail",
             "sideEffects": "None",
@@ -29,7 +29,7 @@ pub(super) fn stock(addresses: &[SocketAddr], folder: &Path) -> Fallible<String>
     });
     let document = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
+        "kind": kind.configuration(),
         "metadata": {"name": NAME},
         "webhooks": webhooks.collect::<Vec<_>>(),
     });
@@ -37,9 +37,13 @@ pub(super) fn stock(addresses: &[SocketAddr], folder: &Path) -> Fallible<String>
 }
 
 /// What a sidecar is given: the stock document for JSON hooks, our own kind for gRPC ones.
-pub(super) fn for_gatepost(variant: Variant, addresses: &[SocketAddr], folder: &Path) -> Fallible<String> {
+pub(super) fn for_gatepost(
+    (variant, kind): (Variant, Kind),
+    addresses: &[SocketAddr],
+    folder: &Path,
+) -> Fallible<String> {
     if variant.protocol() == "json" {
-        return stock(addresses, folder);
+        return stock(kind, addresses, folder);
     }
     let hooks = addresses.iter().enumerate().map(|(index, address)| {
         let client = match variant.has_tls() {
@@ -62,6 +66,28 @@ pub(super) fn for_gatepost(variant: Variant, addresses: &[SocketAddr], folder: &
         "externalAdmissionHooks": hooks.collect::<Vec<_>>(),
     });
     Ok(format!("{document:#}\n"))
+}
+
+/// What `gatepost register` prints for a sidecar, as JSON.
+pub(super) fn of_gatepost(programs: &Programs, kind: Kind, sidecar: &Sidecar, folder: &Path) -> Fallible<String> {
+    let mut command = Command::new(&programs.gatepost);
+    command.args(["register", "--form", "api", "--name", NAME, "--kind", kind.as_str()]);
+    command.arg("--url").arg(format!("https://{}", sidecar.address));
+    command.arg("--ca-file").arg(folder.join("ca.pem")).arg("--config").arg(&sidecar.config);
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(format!("gatepost register: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    let document: Value = serde_saphyr::from_slice(&output.stdout)?;
+    Ok(document.to_string())
+}
+
+/// Path of a hook.
+fn path(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Validating => "validate",
+        Kind::Mutating => "mutate",
+    }
 }
 
 fn name(index: usize) -> String {

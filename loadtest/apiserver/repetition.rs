@@ -8,7 +8,7 @@ use crate::{Fallible, size::Size};
 
 /// The first line of `repetitions.csv`.
 pub(super) const HEADER: &str = "cell,size,hooks,variant,repetition,writes,seconds,writes_per_s,p50_us,p99_us,p999_us,\
-                                 apiserver_cpu_us_per_write,sidecar_cpu_us_per_write,hooks_cpu_us_per_write\n";
+                                 apiserver_cpu_us_per_write,sidecar_cpu_us_per_write,hooks_cpu_us_per_write,calls_per_write\n";
 
 /// User and system time; in seconds, or in microseconds a write.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -39,13 +39,15 @@ impl Cpu {
     }
 }
 
-/// So many writes, all let through, after every right hook was asked once for each.
+/// So many writes, all let through, after every right hook was asked as often as it should be.
 #[derive(Debug, Serialize)]
 pub(super) struct Repetition {
     pub(super) variant: Variant,
     number: usize,
     pub(super) seconds: f64,
     cpu_us_per_write: Cpu,
+    /// Calls of hooks a write
+    pub(super) calls: f64,
     /// `[nanoseconds, writes]`, two significant digits
     histogram: Vec<(u64, u64)>,
     #[serde(skip)]
@@ -53,7 +55,7 @@ pub(super) struct Repetition {
 }
 
 impl Repetition {
-    pub(super) fn new(variant: Variant, number: usize, written: Written, cpu: Cpu) -> Fallible<Self> {
+    pub(super) fn new(variant: Variant, number: usize, written: Written, cpu: Cpu, calls: f64) -> Fallible<Self> {
         let mut coarse: Histogram<u64> = Histogram::new_with_bounds(1, 120_000_000_000, 2)?;
         coarse.add(&written.latencies)?;
         Ok(Self {
@@ -61,6 +63,7 @@ impl Repetition {
             number,
             seconds: written.elapsed.as_secs_f64(),
             cpu_us_per_write: cpu.per(written.latencies.len().max(1) as f64 / 1e6),
+            calls,
             histogram: coarse.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect(),
             latencies: written.latencies,
         })
@@ -78,13 +81,13 @@ impl Repetition {
 
     /// As a line of `repetitions.csv`.
     pub(super) fn csv(&self, name: &str, (size, hooks): (Size, usize)) -> String {
-        let Self { number, seconds, .. } = self;
+        let Self { number, seconds, calls, .. } = self;
         let (variant, writes) = (self.variant.as_str(), self.latencies.len());
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| self.at(quantile) * 1e3);
         let Cpu { apiserver, sidecar, hooks: by_hooks } = self.cpu();
         format!(
             "{name},{size},{hooks},{variant},{number},{writes},{seconds:.3},{:.1},{p50:.0},{p99:.0},{p999:.0},\
-             {apiserver:.1},{sidecar:.1},{by_hooks:.1}\n",
+             {apiserver:.1},{sidecar:.1},{by_hooks:.1},{calls:.2}\n",
             writes as f64 / seconds
         )
     }

@@ -6,7 +6,15 @@ use std::{env, path::PathBuf, thread, time::Duration};
 
 use tempfile::TempDir;
 
-use super::{Settings, hooks::Hooks, registration, repetition::Cpu, sidecar::Sidecar, variant::Variant};
+use super::{
+    Settings,
+    hooks::Hooks,
+    registration,
+    repetition::Cpu,
+    sidecar::Sidecar,
+    task::{Kind, Task},
+    variant::Variant,
+};
 use crate::{Fallible, certificates, process::cpu_time};
 
 /// How long everything is watched while nobody writes.
@@ -36,9 +44,10 @@ impl Programs {
 #[derive(Debug)]
 pub(super) struct Rig {
     pub(super) count: usize,
+    pub(super) task: Task,
     stands: Vec<Stand>,
     apiserver: u32,
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 /// What one variant needs.
@@ -47,33 +56,43 @@ struct Stand {
     variant: Variant,
     hooks: Hooks,
     sidecar: Option<Sidecar>,
+    /// What the apiserver is to be told of it
+    registered: String,
 }
 
 impl Rig {
     /// Starts `count` hooks for each of `variants` that has any, and the sidecars.
-    pub(super) fn start(programs: &Programs, variants: &[Variant], count: usize, apiserver: u32) -> Fallible<Self> {
+    pub(super) fn start(
+        programs: &Programs,
+        variants: &[Variant],
+        (task, count): (Task, usize),
+        apiserver: u32,
+    ) -> Fallible<Self> {
         let folder = tempfile::tempdir()?;
         certificates::write(folder.path())?;
         let mut stands = Vec::new();
         for variant in variants.iter().copied().filter(|variant| *variant != Variant::None) {
-            let hooks = Hooks::start(&programs.hook, variant, count, folder.path())?;
+            let hooks = Hooks::start(&programs.hook, variant, &task, count, folder.path())?;
             let sidecar = match variant.has_sidecar() {
-                true => Some(Sidecar::start(programs, variant, &hooks, folder.path())?),
+                true => Some(Sidecar::start(programs, (variant, task.kind), &hooks, folder.path())?),
                 false => None,
             };
-            stands.push(Stand { variant, hooks, sidecar });
+            let registered = match &sidecar {
+                // Everything that is asked in one way is registered by hand; mutating hooks as an operator would.
+                Some(sidecar) if task.kind == Kind::Mutating => {
+                    registration::of_gatepost(programs, task.kind, sidecar, folder.path())?
+                }
+                Some(sidecar) => registration::stock(task.kind, &[sidecar.address], folder.path())?,
+                None => registration::stock(task.kind, &hooks.addresses, folder.path())?,
+            };
+            stands.push(Stand { variant, hooks, sidecar, registered });
         }
-        Ok(Self { count, stands, apiserver, folder })
+        Ok(Self { count, task, stands, apiserver, _folder: folder })
     }
 
     /// What the apiserver is to be told for `variant`: each hook, the one sidecar, or nothing.
-    pub(super) fn registered(&self, variant: Variant) -> Fallible<Option<String>> {
-        let Some(stand) = self.stand(variant) else { return Ok(None) };
-        let document = match &stand.sidecar {
-            Some(sidecar) => registration::stock(&[sidecar.address], self.folder.path()),
-            None => registration::stock(&stand.hooks.addresses, self.folder.path()),
-        };
-        document.map(Some)
+    pub(super) fn registered(&self, variant: Variant) -> Option<String> {
+        self.stand(variant).map(|stand| stand.registered.clone())
     }
 
     /// How often each hook of each variant was asked so far.
@@ -81,17 +100,22 @@ impl Rig {
         self.stands.iter().map(|stand| stand.hooks.counts()).collect()
     }
 
-    /// An error unless, since `before`, each hook of `variant` was asked `writes` times, and no other hook at all.
-    pub(super) fn check(&self, variant: Variant, before: &[Vec<u64>], writes: u64) -> Fallible<()> {
+    /// Calls of all hooks since `before`. An error unless each hook of `variant` was asked as often as it should be in
+    /// `writes` writes, and no other hook at all.
+    pub(super) fn check(&self, variant: Variant, before: &[Vec<u64>], writes: u64) -> Fallible<u64> {
+        let mut calls = 0;
         for ((stand, before), after) in self.stands.iter().zip(before).zip(self.asked()?) {
-            let wanted = if stand.variant == variant { writes } else { 0 };
+            let writes_of_it = if stand.variant == variant { writes } else { 0 };
             let asked: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-            if asked.iter().any(|asked| *asked != wanted) {
+            let as_it_should =
+                |(number, asked): (usize, &u64)| self.task.calls(stand.variant, number, writes_of_it).contains(asked);
+            if !(1..).zip(&asked).all(as_it_should) {
                 let name = stand.variant.label();
                 return Err(format!("VOID: after {writes} writes, hooks of {name} were asked {asked:?} times").into());
             }
+            calls += asked.iter().sum::<u64>();
         }
-        Ok(())
+        Ok(calls)
     }
 
     /// CPU so far of those that have a part in `variant`.

@@ -1,8 +1,13 @@
 //! Sidecar: `gatepost serve` as shipped, its HTTPS front before the hooks of one variant.
 
-use std::{fs, net::SocketAddr, path::Path, process::Command};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use super::{hooks::Hooks, registration, rig::Programs, variant::Variant};
+use super::{hooks::Hooks, registration, rig::Programs, task::Kind, variant::Variant};
 use crate::{Fallible, process::Process, rig::wait_until_ready};
 
 /// A running sidecar.
@@ -10,15 +15,22 @@ use crate::{Fallible, process::Process, rig::wait_until_ready};
 pub(super) struct Sidecar {
     /// Where it serves gRPC and `POST /validate`, on one port
     pub(super) address: SocketAddr,
+    /// Folder with its configuration
+    pub(super) config: PathBuf,
     process: Process,
 }
 
 impl Sidecar {
     /// Starts one before `hooks` and waits until it serves.
-    pub(super) fn start(programs: &Programs, variant: Variant, hooks: &Hooks, folder: &Path) -> Fallible<Self> {
+    pub(super) fn start(
+        programs: &Programs,
+        (variant, kind): (Variant, Kind),
+        hooks: &Hooks,
+        folder: &Path,
+    ) -> Fallible<Self> {
         let config = folder.join(format!("config-{}", variant.as_str()));
         fs::create_dir(&config)?;
-        fs::write(config.join("hooks.yaml"), registration::for_gatepost(variant, &hooks.addresses, folder)?)?;
+        fs::write(config.join("hooks.yaml"), registration::for_gatepost((variant, kind), &hooks.addresses, folder)?)?;
         let mut command = Command::new(&programs.gatepost);
         command.arg("serve").arg("--config").arg(&config);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
@@ -27,7 +39,7 @@ impl Sidecar {
         let process = Process::start(&format!("gatepost-{}", variant.as_str()), command, folder)?;
         let address = process.address("tcp")?;
         wait_until_ready(process.address("admin")?)?;
-        Ok(Self { address, process })
+        Ok(Self { address, config, process })
     }
 
     /// Its process id.

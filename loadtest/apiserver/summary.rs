@@ -15,15 +15,17 @@ use crate::figures::ENOUGH;
 /// `summary.csv`.
 pub(super) fn csv(cells: &[Cell]) -> String {
     let mut text = String::from(
-        "size,hooks,variant,writes,writes_per_s,p50_ms,p99_ms,p999_ms,apiserver_cpu_us_per_write,\
-         sidecar_cpu_us_per_write,hooks_cpu_us_per_write,added_cpu_us_per_write\n",
+        "cell,size,hooks,variant,writes,writes_per_s,p50_ms,p99_ms,p999_ms,apiserver_cpu_us_per_write,\
+         sidecar_cpu_us_per_write,hooks_cpu_us_per_write,added_cpu_us_per_write,calls_per_write\n",
     );
     for (cell, tally) in rows(cells) {
-        let Tally { variant, writes, rate, p50, p99, p999, cpu, added } = tally;
+        let Tally { variant, writes, rate, p50, p99, p999, cpu, added, calls } = tally;
         let Cpu { apiserver, sidecar, hooks } = cpu;
         let _ = writeln!(
             text,
-            "{},{},{},{writes},{rate:.1},{p50:.3},{p99:.3},{p999:.3},{apiserver:.1},{sidecar:.1},{hooks:.1},{added:.1}",
+            "{},{},{},{},{writes},{rate:.1},{p50:.3},{p99:.3},{p999:.3},{apiserver:.1},{sidecar:.1},{hooks:.1},{added:.1},\
+             {calls:.2}",
+            cell.course,
             cell.size,
             cell.hooks,
             variant.as_str()
@@ -57,11 +59,7 @@ pub(super) fn markdown(cells: &[Cell], hop: Option<&Cell>, idle: &[Cpu], plan: &
 
 /// The end of the folder's README.
 pub(super) fn readme(summary: &str, took: Duration, load_average: &str) -> String {
-    format!(
-        "- the whole run took {} s\n- load average when it ended: {load_average}\n\n{summary}\n\
-         ![what hooks cost a write](cost.svg)\n",
-        took.as_secs()
-    )
+    format!("- the whole run took {} s\n- load average when it ended: {load_average}\n\n{summary}", took.as_secs())
 }
 
 /// A cell for the terminal.
@@ -96,7 +94,7 @@ fn table(text: &mut String, cells: &[&Cell]) {
     );
     for cell in cells {
         for tally in cell.tallies() {
-            let Tally { variant, rate, p50, p99, p999, cpu, added, writes } = tally;
+            let Tally { variant, rate, p50, p99, p999, cpu, added, writes, .. } = tally;
             let few = if writes < ENOUGH { "\\*" } else { "" };
             let (added, ratios) = match variant {
                 Variant::None => ("".to_owned(), " | ".to_owned()),
@@ -132,7 +130,7 @@ fn extra_hop(text: &mut String, hop: &Cell) {
     }
 }
 
-fn targets(text: &mut String, judged: impl Iterator<Item = Judged>) {
+pub(super) fn targets(text: &mut String, judged: impl Iterator<Item = Judged>) {
     text.push_str("\n## Targets\n\n| target | measured | at most | |\n| --- | --- | --- | --- |\n");
     for judged in judged {
         let _ =

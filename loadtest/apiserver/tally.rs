@@ -22,6 +22,8 @@ pub(super) struct Tally {
     pub(super) cpu: Cpu,
     /// What the hooks add to apiserver and sidecar; not a number where no run without hooks stands beside it.
     pub(super) added: f64,
+    /// Calls of hooks a write.
+    pub(super) calls: f64,
 }
 
 impl Cell {
@@ -56,6 +58,7 @@ impl Cell {
                 hooks: over(|cpu| cpu.hooks),
             },
             added: median(self.added(variant)),
+            calls: median(self.of(variant).map(|repetition| repetition.calls).collect()),
         })
     }
 
@@ -67,8 +70,17 @@ impl Cell {
 
     /// The p99 of all writes of one variant as a part of another's.
     pub(super) fn p99_ratio(&self, variant: Variant, over: Variant) -> f64 {
-        let p99 = |variant| self.tally(variant).map_or(f64::NAN, |tally: Tally| tally.p99);
-        p99(variant) / p99(over)
+        self.ratio(variant, over, |tally| tally.p99)
+    }
+
+    /// The median of all writes of one variant as a part of another's.
+    pub(super) fn p50_ratio(&self, variant: Variant, over: Variant) -> f64 {
+        self.ratio(variant, over, |tally| tally.p50)
+    }
+
+    fn ratio(&self, variant: Variant, over: Variant, figure: fn(&Tally) -> f64) -> f64 {
+        let figure = |variant| self.tally(variant).map_or(f64::NAN, |tally| figure(&tally));
+        figure(variant) / figure(over)
     }
 
     /// In each repetition, in the order of their numbers.

@@ -1,6 +1,7 @@
 // Hooks to measure with: many listeners in one process that allow everything, count, and do no more than a hook must.
 //
 //	go run . -protocol json -count 16 -tls-cert server.pem -tls-key server.key
+//	go run . -protocol json -count 8 -wait 5ms -patching 4 -tls-cert server.pem -tls-key server.key
 //
 // Each hook has a listener of its own, as different webhooks have, so that its caller keeps connections for it alone.
 // On stdout: one line `listening hook ADDRESS` each, then `listening counts ADDRESS`, where every connection is told
@@ -28,16 +29,25 @@ func main() {
 func run() error {
 	protocol := flag.String("protocol", "json", "what the hooks speak: json or grpc")
 	count := flag.Int("count", 1, "how many hooks")
+	wait := flag.Duration("wait", 0, "how long each waits before it answers (json)")
+	patching := flag.Int("patching", 0, "which hook patches every object, counted from 1; 0: none does (json)")
 	tlsCert := flag.String("tls-cert", "", "certificate chain (PEM); with -tls-key the hooks speak TLS")
 	tlsKey := flag.String("tls-key", "", "private key (PEM)")
 	flag.Parse()
 
-	var serve func(net.Listener, *tls.Config, *atomic.Uint64) error
+	var serve func(listener net.Listener, config *tls.Config, asked *atomic.Uint64, index int) error
 	switch *protocol {
 	case "json":
-		serve = serveJSON
+		serve = func(listener net.Listener, config *tls.Config, asked *atomic.Uint64, index int) error {
+			return serveJSON(listener, config, asked, task{wait: *wait, patches: index+1 == *patching})
+		}
 	case "grpc":
-		serve = serveGRPC
+		if *wait != 0 || *patching != 0 {
+			return errors.New("-wait and -patching are for -protocol json")
+		}
+		serve = func(listener net.Listener, config *tls.Config, asked *atomic.Uint64, _ int) error {
+			return serveGRPC(listener, config, asked)
+		}
 	default:
 		return fmt.Errorf("-protocol %q is neither json nor grpc", *protocol)
 	}
@@ -54,7 +64,7 @@ func run() error {
 			return err
 		}
 		fmt.Printf("listening hook %s\n", listener.Addr())
-		go func() { failed <- serve(listener, config.Clone(), &asked[index]) }()
+		go func() { failed <- serve(listener, config.Clone(), &asked[index], index) }()
 	}
 	counts, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

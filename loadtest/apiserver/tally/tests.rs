@@ -8,7 +8,7 @@ fn repetition(variant: Variant, number: usize, (writes, milliseconds): (u64, u64
     let mut latencies = histogram().unwrap();
     latencies.record_n(milliseconds * 1_000_000, writes).unwrap();
     let elapsed = Duration::from_millis(writes * milliseconds);
-    Repetition::new(variant, number, Written { latencies, elapsed }, cpu).unwrap()
+    Repetition::new(variant, number, Written { latencies, elapsed }, cpu, 16.0).unwrap()
 }
 
 fn cpu(apiserver: f64, sidecar: f64) -> Cpu {
@@ -28,7 +28,7 @@ fn cell() -> Cell {
         repetition(Variant::Direct, 2, (100, 8), cpu(0.9, 0.0)),
         repetition(Variant::Json, 2, (100, 4), cpu(0.2, 0.1)),
     ];
-    Cell { size: Size(50 << 10), hooks: 16, repetitions }
+    Cell { course: "table", size: Size(50 << 10), hooks: 16, repetitions }
 }
 
 #[test]
