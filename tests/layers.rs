@@ -42,8 +42,8 @@ const DOORS: [(&str, &[&str]); 18] = [
     (
         "rustix",
         &[
-            "app/build.rs",
             "app/descriptors.rs",
+            "app/priority.rs",
             "app/process.rs",
             "app/sizing.rs",
             "clock/",

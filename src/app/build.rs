@@ -15,6 +15,7 @@ use super::{
     Running, Settings,
     first::First,
     listeners::{BindError, Port, UnixPort},
+    priority::give_way,
     run::{self, Parts},
     settings::AuditLog,
     unwaited::UnwaitedRuntime,
@@ -193,17 +194,6 @@ fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) 
 /// all, gives way to reviews: a large configuration keeps a core busy for longer than a review takes.
 fn control_runtime() -> io::Result<UnwaitedRuntime> {
     UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))
-}
-
-/// Lets reviews go before the calling thread.
-pub(crate) fn give_way() {
-    /// A quarter of a core's time while a worker wants all of it: enough for a read to keep its deadline.
-    const NICENESS: i32 = 5;
-    // On Linux this is about the calling thread. Best effort: without it, reviews wait a little longer. Where all of us is
-    // nicer already, root would be let put these threads before the reviews.
-    if rustix::process::getpriority_process(None).is_ok_and(|now| now < NICENESS) {
-        let _ = rustix::process::setpriority_process(None, NICENESS);
-    }
 }
 
 /// Waits for the future. On a thread of its own, as whoever starts us may be a runtime's thread.

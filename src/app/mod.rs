@@ -6,6 +6,7 @@ mod control;
 pub mod descriptors;
 mod first;
 pub mod listeners;
+pub mod priority;
 mod process;
 mod run;
 mod running;

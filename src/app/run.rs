@@ -16,11 +16,11 @@ use tokio::{
 
 use super::{
     Addresses, Running, Settings, UnwaitedRuntime,
-    build::give_way,
     certificates::Certificates,
     control::Control,
     descriptors::Descriptors,
     listeners::{self, Port, UnixPort},
+    priority::give_way,
     process,
     saving::Saving,
     sizing,

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Ending, complain, hazards, hazards::HazardsArg, register};
+use super::{Ending, complain, hazards, hazards::HazardsArg, plural::counted, register};
 use crate::{
     app::Settings,
     model::{FailurePolicy, Hook, HookType, SideEffects},
@@ -179,9 +179,4 @@ fn line(hook: &Hook) -> String {
     let timeout = humantime::format_duration(hook.timeout);
     let rules = counted(hook.rules.len(), "rule");
     format!("{} at {}: {hook_type}, {policy}, {timeout}, {rules}{dry_run}", hook.name, hook.endpoint)
-}
-
-/// `1 hook`, `2 hooks`.
-pub(super) fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use clap::ValueEnum;
 
-use super::{check::counted, yaml::yaml};
+use super::{plural::counted, yaml::yaml};
 use crate::{
     rotate::OnHazard,
     snapshot::hazards::{Concerned, Finding, Severity},

@@ -18,7 +18,7 @@ use self::{
     object::{Object, Phase},
     servable::Fate,
 };
-use super::{Ending, check, complain};
+use super::{Ending, check, complain, plural::counted};
 use crate::{
     app::{Settings, UnwaitedRuntime},
     kube::{Access, Client, KubeError, List},
@@ -108,7 +108,7 @@ impl Import {
         let mut told = String::new();
         let mut objects = Vec::new();
         for (phase, list) in lists {
-            let number = check::counted(list.items.len(), phase.kind());
+            let number = counted(list.items.len(), phase.kind());
             let _ = writeln!(told, "{server} has {number} at revision {}", list.revision);
             for item in list.items {
                 match Object::new(phase, item) {

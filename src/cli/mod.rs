@@ -13,6 +13,7 @@ pub mod health;
 pub mod hook;
 pub mod import;
 pub mod logging;
+mod plural;
 pub mod register;
 pub mod replicas;
 pub mod review;

@@ -4,6 +4,7 @@ use std::{fmt::Write as _, io, time::Duration};
 
 use crate::{
     app::UnwaitedRuntime,
+    cli::plural::counted,
     hooks::ProbeFailure,
     model::{Hook, Protocol, Step, Transport, hook::Address},
     rotate::{
@@ -46,7 +47,7 @@ pub(super) fn told(candidate: &Candidate) -> io::Result<(String, bool)> {
         };
     }
     let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
-    let _ = writeln!(told, "{passed} of {} would enter rotation", super::counted(hooks.len(), "hook"));
+    let _ = writeln!(told, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
     Ok((told, passed == hooks.len()))
 }
 
