@@ -98,3 +98,36 @@ async fn where_it_is_wanted_the_beginning_is_recorded_on_one_line() {
     let (_, record) = kept(Script::Status(13, SECRET), true).await;
     assert!(!record["hooks"].to_string().contains(SECRET), "why a call failed is told in our words: {record}");
 }
+
+/// What is logged at that level while one review is decided that one hook allows, and another fails.
+async fn logged(level: tracing::Level) -> String {
+    let (a, b) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Status(13, SECRET)).await);
+    let ignored = hook("b.example.com", &b.url(), "failurePolicy: Ignore");
+    let gate = gate(&document(&[hook("a.example.com", &a.url(), ""), ignored]), Reasons::First);
+    let log = Kept::default();
+    let writer = log.clone();
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(level).with_writer(move || writer.clone());
+    let listening = tracing::subscriber::set_default(lines.finish());
+    assert!(ask(&gate, create_pod("4711", 100)).await.allowed());
+    drop(listening);
+    log.text()
+}
+
+#[tokio::test]
+async fn at_debug_each_call_is_logged_within_its_review_and_hook() {
+    let log = logged(tracing::Level::DEBUG).await;
+    let review = "review{uid=4711 kind=Pod namespace=shop operation=\"CREATE\" revision=1}";
+    for hook in ["hook{name=a.example.com}", "hook{name=b.example.com}"] {
+        let whole = format!("{review}:{hook}");
+        assert!(log.lines().any(|line| line.contains(&whole) && line.contains("answered")), "{hook}:\n{log}");
+    }
+    assert!(!log.contains(SECRET), "{log}");
+}
+
+#[tokio::test]
+async fn above_debug_a_failed_call_names_hook_and_review_and_nothing_else_is_said() {
+    let log = logged(tracing::Level::INFO).await;
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("hook=b.example.com") && lines[0].contains("uid=\"4711\""), "{log}");
+}
