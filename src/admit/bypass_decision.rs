@@ -19,7 +19,8 @@ const BYPASSED: &str = "bypass.gatepost.dev";
 const BROKEN: &str = "break-glass.gatepost.dev";
 /// What requests about our own configuration are counted as.
 const OWN: &str = "own-configuration";
-const OWN_REASON: &str = "no hook, and no stale configuration, may hold up a change of Gatepost's own configuration";
+const OWN_REASON: &str = "changes of Gatepost's own configuration skip all hooks, also while the configuration is \
+                          stale";
 /// The longest warning, in characters: a longer one is cut by kube-apiserver once there are several.
 const LONGEST_WARNING: usize = 256;
 

@@ -65,7 +65,7 @@ pub fn combine(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], probing: &[Decider<
         parts.outcome(outcome, FAILED_OPEN, || format!("round_0_index_{index}"));
     }
     for (index, Decider { name, .. }) in probing.iter().enumerate() {
-        let warning = format!("admission hook \"{name}\" was not asked: it has not yet passed its probe");
+        let warning = format!("admission hook \"{name}\" was not called: it has not yet passed its probe");
         parts.warnings.add(warning);
         parts.annotations.add(PROBING, &format!("round_0_index_{index}"), name);
     }

@@ -88,7 +88,7 @@ impl<'a> Lookup<'a> {
         self.found = Some(match asked {
             Ok(Ok(Some(labels))) => Ok(Arc::new(labels)),
             Ok(Ok(None)) => Err(Box::new(status::namespace_not_found(namespace))),
-            Ok(Err(why)) => Err(Box::new(status::internal(&format!("looking for namespace \"{namespace}\": {why}")))),
+            Ok(Err(why)) => Err(Box::new(status::internal(&format!("looking up namespace \"{namespace}\": {why}")))),
             Err(_) => Err(Box::new(status::out_of_time())),
         });
     }

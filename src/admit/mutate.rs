@@ -409,7 +409,7 @@ fn patched(review: &Review, before: Option<&Arc<Patched>>, patch: Bytes) -> Resu
         return Ok(None);
     }
     let Some(place) = review.object.clone() else {
-        return Err("it changes the object, and there is none".to_owned());
+        return Err("it patches the object, and there is none".to_owned());
     };
     let default = Limits::default();
     // An object that arrived larger may be patched as well, and not grow.
@@ -428,7 +428,7 @@ fn patched(review: &Review, before: Option<&Arc<Patched>>, patch: Bytes) -> Resu
         IdentityField::Namespace => false,
     };
     if let Some(field) = document.changed_identity().into_iter().find(known_by) {
-        return Err(format!("it changes {field}, by which the object is known"));
+        return Err(format!("it changes {field}, which identifies the object"));
     }
     let difference = document.difference().map(|rope| rope.copy_of(0..rope.len()));
     if difference == before.and_then(|before| before.difference.clone()) {

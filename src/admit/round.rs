@@ -134,7 +134,7 @@ fn decode_answer(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: 
         (Reply::Http(reply), Some(form)) => {
             // The seeds' contract is three statuses; in Kubernetes' the type comes before all else.
             if !reply.readable_type && form != HttpForm::Legacy {
-                return Err(CallFailure::Undecodable("its Content-Type is no media type".into()));
+                return Err(CallFailure::Undecodable("its Content-Type is not a media type".into()));
             }
             http_answer::decode(hook_type, form, uid, reply.status, reply.body()?)
         }

@@ -76,7 +76,7 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
 
 /// Nobody knows whether the labels we hold are still those of the cluster. Upstream: any error but NotFound is a 500.
 pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
-    internal(&format!("the namespaces were last known to be current {} s ago", age.as_secs()))
+    internal(&format!("there has been no news of namespaces from the apiserver for {} s", age.as_secs()))
 }
 
 /// A hook's conditions cannot be evaluated, under Fail. Upstream: `apierrors.NewForbidden` around what went wrong.
@@ -115,7 +115,11 @@ pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> Stat
     };
     StatusInfo {
         retry_after_seconds: 1,
-        ..failure(503, "LoadingConfiguration", format!("gatepost's configuration {how}; no request is decided on it"))
+        ..failure(
+            503,
+            "LoadingConfiguration",
+            format!("gatepost's configuration {how}; every request is refused until a valid one can be read"),
+        )
     }
 }
 
@@ -168,7 +172,7 @@ mod tests {
         assert_eq!(
             told(vec![problem(r#""https://me:se\"cret@h" is not a URL"#)]),
             "gatepost's configuration was rejected: a.yaml: externalAdmissionHooks[0].clientConfig.url: … is not a URL; \
-             no request is decided on it"
+             every request is refused until a valid one can be read"
         );
         let long = told(vec![problem(&"x".repeat(9999)), problem("y")]);
         assert!(long.contains("x… (2 problems in all)") && long.chars().count() < 400, "{long}");

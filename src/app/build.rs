@@ -38,8 +38,7 @@ use crate::{
 pub enum StartError {
     /// Nobody has said whether callers come with TLS.
     #[error(
-        "nothing says how callers are served on {0}: give --tls-cert FILE and --tls-key FILE, or, where only this machine \
-         can reach the address, --plaintext"
+        "no TLS certificate for {0}: give --tls-cert FILE and --tls-key FILE, or, on a loopback address, --plaintext"
     )]
     NoTls(SocketAddr),
     /// The key pair or the clients' authority cannot be used.
@@ -80,7 +79,7 @@ struct Listed<'a>(&'a [Problem]);
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "the configuration has problems ({}); nothing is served without a sound one", self.0.len())?;
+        writeln!(f, "the configuration has problems ({}); nothing is served until they are corrected", self.0.len())?;
         for (index, problem) in self.0.iter().enumerate() {
             let end = if index + 1 < self.0.len() { "\n" } else { "" };
             write!(f, "{problem}{end}")?;

@@ -71,7 +71,7 @@ impl Certificates {
                 self.report(looked);
             }
             Err(why) if self.unread != Some(why) => {
-                tracing::warn!(%why, "the TLS files cannot be read; the last good ones stay");
+                tracing::warn!(%why, "cannot read the TLS files; the last good ones stay in use");
                 self.unread = Some(why);
             }
             Err(_) => {}
@@ -82,12 +82,12 @@ impl Certificates {
         match looked {
             Looked::Same | Looked::Rejected { news: false, .. } => {}
             Looked::Replaced => {
-                tracing::info!("the TLS files have changed: new connections get the new certificate and authorities");
+                tracing::info!("the TLS files have changed; new connections use them");
                 self.metrics.tls_reload(TlsReload::Replaced);
             }
             Looked::Rejected { error, news: true } => {
                 let fix = error.fix();
-                tracing::warn!(%error, fix, "the TLS files have changed and cannot be used; the last good ones stay");
+                tracing::warn!(%error, fix, "the changed TLS files are not valid; the last good ones stay in use");
                 self.metrics.tls_reload(TlsReload::Rejected);
             }
         }
@@ -110,9 +110,10 @@ impl Certificates {
         for expiry in self.reminder.due(&all, now) {
             let end = humantime::format_rfc3339_seconds(expiry.end);
             if expiry.left(now) > 0.0 {
-                tracing::warn!(certificate = expiry.certificate, %end, "a certificate ends within 14 days; renew it");
+                tracing::warn!(certificate = expiry.certificate, %end, "a certificate expires within 14 days; \
+                                                                        renew it");
             } else {
-                tracing::error!(certificate = expiry.certificate, %end, "a certificate has ended; renew it");
+                tracing::error!(certificate = expiry.certificate, %end, "a certificate has expired; renew it");
             }
         }
         self.metrics.set_ends(all.into_iter().map(|expiry| (expiry.certificate, expiry.end)).collect());

@@ -51,7 +51,13 @@ impl Descriptors {
                  (LimitNOFILE=, ulimit -Hn) to {needed} or more"
             );
         } else {
-            tracing::info!(limit, reserved, callers, hooks, "divided the files that may be open");
+            tracing::info!(
+                limit,
+                reserved,
+                callers,
+                hooks,
+                "open files divided between callers, hooks and gatepost itself"
+            );
         }
         descriptors
     }

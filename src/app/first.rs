@@ -107,7 +107,7 @@ fn restored(known: &mut CandidateCache, found: LastGood, settings: &Settings) ->
 
 fn refused(current: &Current, problems: &[Problem]) {
     let why = problems.first().map_or_else(|| "its documents contradict each other".to_owned(), ToString::to_string);
-    tracing::warn!(why, problems = problems.len(), "the last good configuration on disk is not sound, and not used");
+    tracing::warn!(why, problems = problems.len(), "the last good configuration on disk is not valid, and not used");
     current.with_last_good(|state| state.refused = Some(why));
 }
 

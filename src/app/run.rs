@@ -190,7 +190,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         drop(runtime);
         over.send_replace(true);
         if !gate.audit.close_within(LAST_RECORDS) {
-            tracing::warn!("the audit log does not take its last lines; they are lost");
+            tracing::warn!("cannot write the last lines of the audit log; they are lost");
         }
         let _ = end.send(drained);
     })?);

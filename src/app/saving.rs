@@ -44,10 +44,10 @@ impl Saving {
             Some(why) if before.as_ref() != Some(why) => {
                 tracing::warn!(
                     why,
-                    "the last good configuration cannot be kept on disk; a start would find an older one"
+                    "cannot write the last good configuration to disk; a restart would find an older one"
                 );
             }
-            None if before.is_some() => tracing::info!("the last good configuration is kept on disk again"),
+            None if before.is_some() => tracing::info!("the last good configuration is written to disk again"),
             _ => {}
         }
         if failure != before || !only_confirmed {

@@ -63,7 +63,7 @@ impl Signals {
                 _ = interrupt.recv() => {}
                 _ = &mut running.ended => return Err(io::Error::other("the control plane ended by itself; see the log")),
             }
-            tracing::info!("told to stop: draining; a signal that comes a second later stops at once");
+            tracing::info!("shutting down: draining; another signal, a second later or more, stops at once");
             running.begin_to_stop();
             let told = tokio::select! {
                 biased;
@@ -73,7 +73,7 @@ impl Signals {
                     _ = interrupt.recv() => {}
                 }) => Ok(Told::Twice),
                 () = sleep(running.ends_within) => {
-                    tracing::error!("something blocks the end, and is not waited for");
+                    tracing::error!("something blocks the shutdown; ending without it");
                     Ok(Told::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
                 }
             };
@@ -81,7 +81,7 @@ impl Signals {
             told
         });
         if told.as_ref().is_ok_and(|told| *told == Told::Twice) {
-            tracing::warn!("told to stop twice: reviews under way are cut");
+            tracing::warn!("second signal: stopping at once, reviews in flight are cut");
         }
         // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing to do.
         std::mem::forget(running);
@@ -97,7 +97,7 @@ async fn once_more(mut signal: impl AsyncFnMut()) {
         if first.elapsed() >= SAME_WISH {
             return;
         }
-        tracing::info!("told to stop again within a second: taken for the same signal");
+        tracing::info!("another signal within a second: taken for the same one");
     }
 }
 
@@ -109,12 +109,12 @@ async fn reopen(mut hangup: Signal, audit: Arc<Audit>) {
     while hangup.recv().await.is_some() {
         let audit = Arc::clone(&audit);
         match reads.run(WITHIN, move || audit.reopen()).await {
-            Ok(Ok(true)) => tracing::info!("SIGHUP: the audit log is opened anew"),
-            Ok(Ok(false)) => tracing::info!("SIGHUP: there is no audit file to open anew, and nothing else to do"),
+            Ok(Ok(true)) => tracing::info!("SIGHUP: reopened the audit log"),
+            Ok(Ok(false)) => tracing::info!("SIGHUP: there is no audit log file to reopen; nothing to do"),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "SIGHUP: the audit log cannot be opened anew; the former file is kept")
+                tracing::warn!(%error, "SIGHUP: cannot reopen the audit log; still writing to the former file")
             }
-            Err(why) => tracing::warn!(%why, "SIGHUP: the audit log is not opened anew yet"),
+            Err(why) => tracing::warn!(%why, "SIGHUP: the audit log is not reopened yet; still trying"),
         }
     }
 }

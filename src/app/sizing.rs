@@ -68,7 +68,7 @@ pub(super) fn fitting(wanted: usize, largest: usize) -> usize {
     if budget < needed {
         tracing::warn!(
             "a review of --max-message-bytes, {largest} bytes, does not fit into the {budget} bytes of \
-             --max-inflight-bytes and is refused each time: raise the one to {needed} or more, or lower the other"
+             --max-inflight-bytes and is refused each time: raise that to {needed} or more, or lower --max-message-bytes"
         );
     }
     budget

@@ -33,8 +33,8 @@ Examples:
 
 Files:
   Each FILE is read with the files beside it that were rotated: FILE.1, FILE.2.gz, FILE-20260101 and the like, plain or
-  gzip. Lines that are no record (half a line after a full disk, lines of something else) are passed over and counted.
-  The records of each log are taken to be in order of time, to the minute.
+  gzip. Lines that are not records (half a line after a full disk, other text) are skipped and counted.
+  The records of each log must be in order of time, to the minute.
 
 With --hook:
   --denied, --failed and --allowed then say how that hook's call ended, not the review.
@@ -51,8 +51,8 @@ const HELD: usize = 256 << 20;
 
 /// Find reviews in the audit log: why was this denied an hour ago?
 ///
-/// Shows one paragraph for each review that all the words given mean, oldest first: when, what, by whom, the message that its
-/// caller was told, and each hook that denied it or failed.
+/// Shows one paragraph for each review that matches all filters, oldest first: when, what, by whom, the message that the
+/// caller got, and each hook that denied it or failed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct AuditCommand {
@@ -64,7 +64,7 @@ pub struct AuditCommand {
     #[arg(long)]
     denied: bool,
 
-    /// Reviews in which a call failed, let through or not, and those that Gatepost itself rejected
+    /// Reviews in which a call failed, open or closed, and reviews that Gatepost itself rejected
     #[arg(long)]
     failed: bool,
 
@@ -98,7 +98,7 @@ pub struct AuditCommand {
     #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
     resource: Option<ResourceName>,
 
-    /// With this uid, which hooks are told as well
+    /// With this uid, which hooks get as well
     #[arg(long, value_name = "UID")]
     uid: Option<String>,
 
@@ -144,7 +144,7 @@ impl AuditCommand {
                     Ok(())
                 });
                 if last.dropped && last.lines.len() < last.limit {
-                    complain(&format_args!("--limit {limit} of such long lines are too many: fewer are shown"));
+                    complain(&format_args!("--limit {limit} is too much for lines this long: fewer are shown"));
                 }
                 read.and_then(|()| last.lines.iter().try_for_each(|line| shown.show(line)))
             }
@@ -159,7 +159,7 @@ impl AuditCommand {
             complain(&format_args!("nothing found; {}", met.told()));
         }
         if met.rubbish > 0 {
-            complain(&format_args!("{} lines are no audit records; they were passed over", met.rubbish));
+            complain(&format_args!("{} lines are not audit records; they were skipped", met.rubbish));
         }
         met.faults.iter().fold(Ending::Good, |_, fault| complain(fault))
     }

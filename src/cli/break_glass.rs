@@ -32,28 +32,28 @@ Examples:
   gatepost break-glass --for 15m --reason INC-4711 --everything --source etcd --etcd-endpoint https://etcd.example:2379
 
 What it does:
-  Writes a BreakGlass document, of which every sidecar that reads it takes heed within a second or two, whatever else
-  is wrong with the configuration, and however old it is. It closes by itself. While it is open, every response carries
-  a warning, every audit record names it, and the log says so once a minute.
+  Writes a BreakGlass document. Every sidecar that reads it opens within a second or two, whatever else is wrong with the
+  configuration, and however old that is. It closes by itself. While it is open, every response has a warning, every
+  audit record names it, and the log says so once a minute.
 
 Who may:
-  Whoever may write the configuration: the permissions of the folder, the role in etcd (readwrite on the prefix), or
-  RBAC (create, patch and delete on breakglasses.gatepost.dev). --file is heeded only where
+  Anybody who may write the configuration: by the permissions of the folder, the role in etcd (readwrite on the prefix),
+  or RBAC (create, patch and delete on breakglasses.gatepost.dev). --file counts only where
   `gatepost serve --break-glass-file` names it, and it belongs to root or to the user that serves.
 
 Exit codes:
   0  open, or closed
   1  not: why is on stderr
-  2  the command line is not understood, asks for what no sidecar would heed, or names a hook that is not there
+  2  the command line is not understood, no sidecar would accept the document, or there is no hook of that name
 
 Names of hooks:
-  They are looked up in the source, or with --file in the sidecar at --admin. Where not all of them can be known, as the
-  source does not answer or a document of it cannot be served, a name is taken as it is, with a warning.";
+  They are looked up in the source, or with --file in the sidecar at --admin. If not all hooks are known, since the source
+  does not answer or a document of it cannot be served, a name is accepted as it is, with a warning.";
 
 /// Open everything, or hooks by name, for a bounded time
 ///
-/// For emergencies: requests are let past hooks without being checked, also while the configuration is stale. What
-/// should always be let past is a bypass rule of the configuration.
+/// For emergencies: requests skip hooks without being checked, also while the configuration is stale. For requests that
+/// should always skip hooks, write a bypass rule into the configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct BreakGlassCommand {
@@ -61,15 +61,15 @@ pub struct BreakGlassCommand {
     #[arg(long = "for", value_name = "DURATION", value_parser = bounded, required_unless_present = "end")]
     lasts: Option<Duration>,
 
-    /// Why: stands in every warning and audit record
+    /// Why; it is in every warning and audit record
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
 
-    /// A hook that is not asked; repeat for more. A name that no hook has is refused
+    /// A hook that is not called; repeat for more. A name that no hook has is refused
     #[arg(long, value_name = "NAME", required_unless_present_any = ["everything", "end"])]
     hook: Vec<String>,
 
-    /// Ask no hook at all
+    /// Call no hook at all
     #[arg(long, conflicts_with = "hook")]
     everything: bool,
 
@@ -182,10 +182,10 @@ impl BreakGlassCommand {
 
     fn told(&self, glass: &BreakGlass, place: &Place, doubtful: bool) -> String {
         let what = match &*glass.hooks {
-            [] => "EVERYTHING is open: no hook is asked".to_owned(),
+            [] => "EVERYTHING is open: no hook is called".to_owned(),
             hooks => {
                 let look = "\n  look     at `notes` on /configz: a name that no hook has opens nothing";
-                format!("open: no longer asked are {}{}", hooks.join(", "), if doubtful { look } else { "" })
+                format!("open: no longer called are {}{}", hooks.join(", "), if doubtful { look } else { "" })
             }
         };
         format!(

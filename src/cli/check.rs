@@ -32,16 +32,15 @@ Examples:
   gatepost check --against register.yaml /etc/gatepost
 
 Hazards:
-  What is sound and can take a cluster down all the same is printed after the summary, the worst first, each with an
-  outage that it has caused, and for each hook with the patch that mends its entry.
-    deadlock  once the hook is down, nothing brings it back but a person
-    danger    while the hook is down, so is a part of the cluster that others rest on
-    gap       something passes unseen that the hook surely means, or it cannot be told from the configuration
+  What is valid and can still take a cluster down is printed after the summary, the worst first, each with an outage
+  that it has caused, and for each hook with a patch that repairs its entry.
+    deadlock  once the hook is down, only a person can bring it back
+    danger    while the hook is down, so is a part of the cluster that others need
+    gap       requests that the hook surely wants pass unseen, or the configuration does not show whether they do
 
 Connect:
-  Each hook is dialled and asked once as serve asks a hook that is added to it: by name, socket, TLS and a probe (its
-  health service, or a dry-run review where it declares sideEffects: None or NoneOnDryRun). Sixteen at once, two seconds
-  each, a minute together.
+  Each hook is dialled and probed once, as serve probes a new hook: name, socket, TLS, then its health service, or a
+  dry-run review where it declares sideEffects: None or NoneOnDryRun. Sixteen at once, two seconds each, a minute together.
 
 Exit codes:
   0  no problem: a summary of what would be in force is printed
@@ -52,26 +51,26 @@ Exit codes:
 /// Check a configuration: print every problem at once, or what would be in force
 ///
 /// Reads what `serve --config PATH` would read, including the certificates and keys it refers to, and checks all of
-/// it the way `serve` does. Asks no hook, except with --connect.
+/// it the way `serve` does. Calls no hook, except with --connect.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Check {
     /// A YAML or JSON file, or a folder of them
     path: PathBuf,
 
-    /// What becomes of a configuration that is sound and can take the cluster down
+    /// What to do about a valid configuration that can take the cluster down
     #[arg(long, value_enum, default_value = "warn")]
     hazards: HazardsArg,
 
-    /// Dial and probe every hook from this machine, as serve would, and tell which would enter rotation
+    /// Dial and probe every hook from this machine, as serve would, and print which would enter rotation
     #[arg(long)]
     connect: bool,
 
-    /// A registration with an apiserver, as `gatepost register` prints it: tell what the hooks mean and it does not send
+    /// Compare with a registration, as `gatepost register` prints it: print what hooks want and it does not send
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 
-    /// Where serve takes callers: a hook that leads there would ask Gatepost itself
+    /// The address of serve: a hook that leads there would call Gatepost itself
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
 }

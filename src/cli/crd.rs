@@ -13,7 +13,7 @@ Examples:
 
 Exit codes:
   0  printed
-  1  not: why is on stderr";
+  1  not; stderr says why";
 
 /// Print the CustomResourceDefinitions of Gatepost's own kinds
 ///

@@ -38,8 +38,8 @@ Examples:
   NO_COLOR=1 gatepost demo | less
 
 Exit codes:
-  0  everything went as told
-  1  something did not; what, is on stderr";
+  0  everything went as described
+  1  something did not; stderr says what";
 
 /// See it work: a sidecar, hooks and reviews, all in this process
 ///
@@ -259,6 +259,6 @@ async fn sum_up(stage: &mut Stage, began: Instant) -> Result<(), String> {
     screen.field("copied", &format!("{} of {bytes} object bytes in user space, by the sidecar", grouped(copied)));
     let swaps = stage.generation() - 1;
     screen.field("swaps", &format!("{swaps} while serving, and one invalid configuration that changed nothing"));
-    screen.field("took", &format!("{:.1} s; everything went as told", began.elapsed().as_secs_f64()));
+    screen.field("took", &format!("{:.1} s; everything went as described", began.elapsed().as_secs_f64()));
     Ok(())
 }

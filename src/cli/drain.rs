@@ -18,7 +18,7 @@ Examples:
   gatepost drain images.example.com --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
   gatepost drain images.example.com --source kubernetes --kubeconfig kubeconfig --expect 3
   gatepost drain grpcs://10.1.0.7:9001
-      After a hook has moved: does any replica still ask the old endpoint?
+      After a hook has moved: does any replica still call the old endpoint?
 
 To remove a hook:
   1. Take its entry out of the configuration.
@@ -26,13 +26,13 @@ To remove a hook:
   3. When that has ended with 0, switch the endpoint off.
 
 Exit codes:
-  0  no replica asks the hook, nor will one: its endpoint may be switched off
-  1  it is still configured or draining when time is up, nobody knows it, or another hook is asked there; see stderr";
+  0  no replica calls the hook, nor will one: its endpoint may be switched off
+  1  it is still configured or draining when time is up, no replica knows it, or another hook is called there; see stderr";
 
-/// Wait until a hook that was removed is asked by no replica
+/// Wait until no replica calls a hook that was removed
 ///
-/// A hook that is taken out of the configuration is asked no more, but reviews that began before may still ask it. This
-/// waits until every live replica, with a fresh configuration, has neither it nor such a review.
+/// A hook that was removed from the configuration gets no new reviews, but reviews that began before may still call it.
+/// This waits until every live replica, with a fresh configuration, has neither it nor such a review.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Drain {

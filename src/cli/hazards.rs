@@ -17,9 +17,9 @@ const DROPS: &str = "# with this it sees nothing outside of namespaces any more:
 /// `--hazards`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HazardsArg {
-    /// Tell them.
+    /// Print them.
     Warn,
-    /// Take deadlocks and dangers for problems; tell gaps.
+    /// Treat deadlocks and dangers as problems; print gaps.
     Deny,
     /// Do not look for them.
     Off,
@@ -59,7 +59,7 @@ pub(super) fn told(findings: &[Finding]) -> String {
     }
     for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
         let Concerned { hook, file, path, patch, drops_cluster_scoped, .. } = concerned;
-        let _ = writeln!(told, "\nto mend hook {hook:?}, merge into its entry ({file}: {path}):");
+        let _ = writeln!(told, "\nto repair hook {hook:?}, merge this into its entry ({file}: {path}):");
         if *drops_cluster_scoped {
             let _ = writeln!(told, "  {DROPS}");
         }

@@ -24,7 +24,7 @@ In a Dockerfile:
 
 Exit codes:
   0  ready
-  1  not ready, or nobody answers: what was heard is on stderr";
+  1  not ready, or no answer; stderr says why";
 
 /// Ask a running sidecar whether it is ready
 ///
@@ -40,7 +40,7 @@ pub struct Health {
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// The name that the certificate must bear [default: the admin address]
+    /// The name that the certificate must have [default: the admin address]
     #[arg(long, value_name = "NAME", requires = "ca")]
     server_name: Option<String>,
 

@@ -28,7 +28,7 @@ Examples:
   gatepost hook --listen 127.0.0.1:9002 --delay 200ms
   gatepost hook --uds /run/hook.sock --fail-rate 0.1";
 
-/// Run a gRPC hook for trials: says yes, unless told otherwise
+/// Run a gRPC hook for trials: it allows everything by default
 ///
 /// Serves gatepost.v1.Admission and the standard health service. Prints its address on stdout, and one line for each
 /// review on stderr; never an object's content. Ends on Ctrl-C.
@@ -50,10 +50,10 @@ pub struct Hook {
     /// Certificate authorities (PEM) that must have signed the caller's certificate
     #[arg(long, value_name = "PATH", requires = "tls_certificate")]
     client_ca: Option<PathBuf>,
-    /// Say no to reviews that meet this condition; repeat for more, any suffices
+    /// Deny reviews that meet this condition; repeat for more, any suffices
     #[arg(long, value_name = "CONDITION")]
     deny_if: Vec<DenyIf>,
-    /// Take so long over each answer
+    /// Delay each answer by this time
     #[arg(long, value_name = "DURATION", default_value = "0ms", value_parser = duration)]
     delay: Duration,
     /// Fail this share of the calls with status UNAVAILABLE, evenly spread

@@ -34,19 +34,20 @@ Examples:
 Files:
   One for each object, named after it: validating-NAME.yaml, mutating-NAME.yaml, as a client would apply it: without
   managedFields, resourceVersion, uid, creationTimestamp and generation. The same cluster gives the same bytes.
-  What Gatepost cannot serve (some matchConditions) is written into the folder not-served below it,
-  which serve does not read, and why is printed: leave those in the cluster.
-  A file that exists and differs is kept, and nothing is written, unless --force says otherwise. Gatepost's own
-  registration (label app.kubernetes.io/managed-by: gatepost) is passed over. Nothing in the cluster is changed.
+  What Gatepost cannot serve (some matchConditions) goes into the folder not-served below it, which serve does not read,
+  and the reason is printed: leave those in the cluster. If a file exists and differs, nothing is written without
+  --force. Gatepost's own registration (label app.kubernetes.io/managed-by: gatepost) is left out. Nothing in the
+  cluster is changed.
 
 Exit codes:
   0  written: what would be in force is printed, what is not served and why, and what to do next
-  1  not written: why is on stderr; or the folder has problems, which are on stdout as `gatepost check` prints them";
+  1  not written: stderr says why; or the folder has problems, which are on stdout as `gatepost check` prints them";
 
 /// Copy the webhooks of a cluster into a folder, as a configuration
 ///
 /// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each (what cannot
-/// be served into a folder of its own), checks the folder as `gatepost check` does, and says what to do next. The user needs the verb list on them.
+/// be served into a folder of its own), checks the folder as `gatepost check` does, and says what to do next. The user
+/// needs the verb list on them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Import {

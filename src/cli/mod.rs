@@ -33,8 +33,7 @@ use crate::{
     telemetry::{Throttle, log},
 };
 
-/// What the process says to whoever started it.
-///
+/// Exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Everything asked for was done.
@@ -72,7 +71,7 @@ Try it:
   gatepost demo
       A sidecar, hooks and reviews in one process: what it does, in ten seconds.
   gatepost check examples/config/minimal
-      Is this configuration sound? Every problem, with its place and its fix.
+      Is this configuration valid? Every problem, with its place and its fix.
   gatepost serve --config examples/config/minimal --plaintext
       Serve gRPC on 127.0.0.1:9440, and the admin pages on 127.0.0.1:9441.
   gatepost status
@@ -86,19 +85,18 @@ Environment:
   GATEPOST_LOG  what is logged where --log-level is not given: error, warn, info, debug or trace
 
 Exit codes:
-  0  done; for serve: asked to stop, and every review under way was finished
+  0  done; for serve: asked to stop, and every review in flight was finished
   1  not done; what to do about it is on stderr (check: the problems are on stdout)
   2  the command line is not understood
-  3  serve: asked to stop, but reviews were still under way when time was up
+  3  serve: asked to stop, but reviews were still in flight when time was up
   4  serve: asked to stop again, a second later or more, and stopped at once
   5  review: denied";
 
 /// An admission sidecar for Kubernetes apiservers: one review in, the same bytes out to every hook, one verdict back.
 ///
-/// Gatepost stands beside an apiserver the way a gatepost stands beside a gate. The apiserver asks it once about each
-/// write; it asks every external hook that wants a say, all at the same time, from one shared copy of the bytes, and
-/// gives back one verdict. Its configuration is read every second and swapped as one; when it cannot be read for five
-/// seconds, writes are refused rather than judged by rules that may be outdated.
+/// The apiserver calls Gatepost once for each write. Gatepost calls every hook that matches, all at the same time, from one
+/// shared copy of the bytes, and returns one verdict. The configuration is read every second and swapped atomically. If it
+/// cannot be read for five seconds, every request is refused rather than decided by outdated rules.
 #[derive(Debug, Parser)]
 #[command(name = "gatepost", version, after_long_help = MANUAL, max_term_width = 100)]
 struct CommandLine {

@@ -39,27 +39,26 @@ Examples:
 
 Forms:
   static  a manifest on the disk of each apiserver, 1.36 or newer: in force before the first request, out of reach of
-          the API, and it sees changes of the admission configuration itself. The comments say how it is put in force
-  api     an object in the cluster, for any version; every apiserver asks at the same URL, each its own sidecar where
-          that is a loopback one
+          the API, and it sees changes of the admission configuration itself. The comments say how to put it in force
+  api     an object in the cluster, for any version; every apiserver calls the same URL, and so its own sidecar if that
+          is a loopback URL
 
 Exit codes:
   0  printed, or written
-  1  not: why is on stderr";
+  1  not; stderr says why";
 
-/// Print what makes a kube-apiserver ask Gatepost
+/// Print the registration that makes a kube-apiserver call Gatepost
 ///
-/// Prints a ValidatingWebhookConfiguration (or with --kind a MutatingWebhookConfiguration) whose only webhook is Gatepost,
-/// with comments that say why it is as it is
-/// and how it is put in force. Touches no cluster.
+/// Prints a ValidatingWebhookConfiguration (or with --kind a MutatingWebhookConfiguration) whose webhooks all lead to
+/// Gatepost, with comments that explain it and how to put it in force. Touches no cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Register {
-    /// How the apiserver is told: by a file of its own, or by an object in the cluster
+    /// Form of the registration: a file of the apiserver, or an object in the cluster
     #[arg(long, value_enum)]
     form: Form,
 
-    /// Where the apiserver finds Gatepost; the path /validate or /mutate is added
+    /// URL of Gatepost as the apiserver reaches it; the path /validate or /mutate is added
     #[arg(long, value_name = "URL", value_parser = str::parse::<Target>)]
     url: Target,
 
@@ -67,7 +66,7 @@ pub struct Register {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
-    /// What the registration is called
+    /// Name of the registration
     #[arg(long, value_name = "NAME", value_parser = document::name, default_value = "gatepost")]
     name: String,
 
@@ -75,7 +74,7 @@ pub struct Register {
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
 
-    /// Which hooks: each type is registered apart
+    /// The type of hooks; each type has a registration of its own
     #[arg(long, value_enum, default_value = "validating")]
     kind: KindArg,
 
@@ -83,16 +82,16 @@ pub struct Register {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u8).range(1..=30), default_value = "30")]
     timeout_seconds: u8,
 
-    /// What becomes of a write while Gatepost itself does not answer [default: with --config that of the hooks that want
+    /// The failure policy while Gatepost itself does not answer [default: with --config that of the hooks that want
     /// to see it; else Fail]
     #[arg(long, value_enum)]
     failure_policy: Option<OurFailure>,
 
-    /// Send nothing that is in this namespace, beside what the hooks leave out; repeat for more
+    /// Send nothing of this namespace, besides what the hooks exclude; repeat for more
     #[arg(long, value_name = "NAME", value_parser = namespace)]
     exclude_namespace: Vec<String>,
 
-    /// Where it is written; "-" is stdout
+    /// Write it to this file; "-" is stdout
     #[arg(long, value_name = "FILE|-", default_value = "-")]
     out: PathBuf,
 }
@@ -202,7 +201,7 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan
         false => {
             let noun = hook_type.as_str().to_lowercase();
             Err(format!(
-                "{shown} has no hook with a rule that is {noun}: there is nothing to be asked about; leave --config out"
+                "{shown} has no hook with a rule that is {noun}: there is nothing to register; leave --config out"
             ))
         }
     }

@@ -26,7 +26,7 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Where in etcd replicas tell of themselves.
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusPrefix {
-    /// etcd: what the keys begin with in which replicas tell of themselves; apart from --etcd-prefix
+    /// etcd: prefix of the keys in which replicas report; apart from --etcd-prefix
     #[arg(long, value_name = "PREFIX", default_value = StatusPlace::ETCD_PREFIX)]
     pub(super) etcd_status_prefix: String,
 }
@@ -37,8 +37,8 @@ pub(super) struct ReplicaArgs {
     /// A replica's admin address: host:port, http://host:port or https://host:port; repeat for more [default:
     /// 127.0.0.1:9441]
     ///
-    /// Each is asked for /configz, and each has to answer: an address that does not may be a replica that still decides.
-    /// Or say by --source etcd or kubernetes, and the flags of that source, where replicas tell of themselves.
+    /// Each must answer with /configz: an address that does not may be a replica that still decides. Or use --source etcd
+    /// or kubernetes, with the flags of that source, to read the reports that replicas publish there.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     admin: Vec<AdminUrl>,
 
@@ -46,7 +46,7 @@ pub(super) struct ReplicaArgs {
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Wait for at least so many live replicas; none is never enough
+    /// Wait for at least this many live replicas; zero are never enough
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) expect: usize,
 

@@ -26,11 +26,11 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   gatepost review examples/reviews/pod-create.json
-  gatepost review pod.yaml --to grpc://127.0.0.1:9001 --phase validate    asks a hook directly
+  gatepost review pod.yaml --to grpc://127.0.0.1:9001 --phase validate    calls a hook directly
 
 Exit codes:
   0  allowed
-  1  no verdict: what to do about it is on stderr
+  1  no verdict; stderr says what to do
   5  denied";
 
 /// Send a review to a sidecar (or to a hook) and print its verdict
@@ -41,7 +41,7 @@ Exit codes:
 pub struct Review {
     /// The review: a JSON or YAML file, or - for stdin
     file: PathBuf,
-    /// Where to ask: grpc://host:port, grpcs://host:port or unix:///path
+    /// Address of the sidecar or hook: grpc://host:port, grpcs://host:port or unix:///path
     #[arg(long, value_name = "URL", default_value = "grpc://127.0.0.1:9440")]
     to: String,
     /// Which call to make
@@ -53,13 +53,13 @@ pub struct Review {
     /// Certificate authorities (PEM) for a grpcs URL [default: the system's]
     #[arg(long, value_name = "PATH")]
     ca: Option<PathBuf>,
-    /// Our certificate chain (PEM), where the other side wants to know who asks
+    /// Our certificate chain (PEM), where the server demands a client certificate
     #[arg(long, value_name = "PATH", requires = "client_key")]
     client_certificate: Option<PathBuf>,
     /// Its private key (PEM)
     #[arg(long, value_name = "PATH", requires = "client_certificate")]
     client_key: Option<PathBuf>,
-    /// Name that the server's certificate must carry [default: the URL's host]
+    /// Name that the server's certificate must have [default: the URL's host]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
 }
@@ -149,7 +149,7 @@ fn told(
     let asked = review.request.as_ref();
     let uid = asked.and_then(|request| request.uid.as_deref()).unwrap_or_default();
     if response.uid.as_deref() != Some(uid) {
-        return Err("the answer belongs to another review: its uid is not the one asked".into());
+        return Err("the answer belongs to another review: its uid is not the request's".into());
     }
     let allowed = response.allowed.unwrap_or_default();
     let mut text = String::new();

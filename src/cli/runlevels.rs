@@ -24,29 +24,29 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
-  gatepost runlevels --print --config /etc/gatepost            # asks no cluster
+  gatepost runlevels --print --config /etc/gatepost            # needs no cluster
   gatepost runlevels --print --config /etc/gatepost --kubeconfig admin.conf --add-on calico-system
   gatepost runlevels --apply --config /etc/gatepost --add-on calico-system --dry-run
   gatepost runlevels --apply --config /etc/gatepost --add-on calico-system
 
 Runlevels, in the label gatepost.dev/runlevel:
   0   kube-system, kube-public, kube-node-lease
-  1   add-ons that hooks rest on (the network, DNS): name each one's namespace with --add-on. What runs in kube-system,
+  1   add-ons that hooks need (the network, DNS): name each one's namespace with --add-on. What runs in kube-system,
       as the cluster's DNS mostly does, has level 0 and needs none
   2   the namespaces of hooks, as far as clientConfig names a Service
   3+  the namespaces of hooks whose pods other hooks must approve: one more than the highest of these
-  Every hook should leave alone its own level and all below it; what it should carry for that is printed.
+  Every hook should exclude its own level and all below it; the selector for that is printed.
   A namespace keeps the level that its label says, unless --force.
 
 Rights:
-  Reading needs the verb list on namespaces, --apply also patch. Whoever may change this label can take a namespace out
-  of every hook's sight: see docs/runlevels.md for how to guard it.
+  Reading needs the verb list on namespaces, --apply also patch. Anybody who may change this label can hide a namespace
+  from every hook: docs/runlevels.md says how to guard it.
 
 Exit codes:
   0  printed, or labelled
-  1  not, or not all: why is on stderr, what was done before on stdout";
+  1  not, or not all; stderr says why, stdout what was done before";
 
-/// Label the namespaces of a cluster by what has to run before what
+/// Label the namespaces of a cluster by what must run before what
 ///
 /// Computes the runlevel of each namespace from the hooks of a configuration, and prints the labels or writes them, one
 /// merge patch a namespace that changes only this label. Doing it again changes nothing.
@@ -66,12 +66,12 @@ pub struct Runlevels {
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
 
-    /// The namespace of an add-on that hooks rest on, such as the network's; repeat for more. Not for DNS in kube-system
+    /// The namespace of an add-on that hooks need, such as the network's; repeat for more. Not for DNS in kube-system
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     add_on: Vec<String>,
 
     /// The kubeconfig, or "in-cluster" for the Pod's service account [default: as kubectl has it; --print with --config
-    /// asks no cluster unless one is named]
+    /// reads no cluster unless one is named]
     #[arg(long, value_name = "FILE|in-cluster")]
     kubeconfig: Option<PathBuf>,
 

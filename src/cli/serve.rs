@@ -39,7 +39,7 @@ Examples:
 
 Callers:
   gatepost.v1.Admission by gRPC, and AdmissionReviews by POST to /validate and /mutate, on the same port.
-  The TLS files are read again every second; new connections get what they hold, once it is sound.
+  The TLS files are read again every second; new connections use the new ones, if they are valid.
 
 On stdout, one line for each address once it is bound, then one when the first configuration is in force:
   listening tcp 127.0.0.1:9440
@@ -48,27 +48,28 @@ On stdout, one line for each address once it is bound, then one when the first c
   ready generation 1 hooks 3
 
 Signals:
-  SIGHUP: the audit log is opened anew, as after a rotation; nothing else happens.
-  SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews under way are finished, for at most
-  --max-deadline and a second. A signal a second later, or more, stops at once. See `gatepost --help` for the exit codes.";
+  SIGHUP: reopen the audit log, as after a rotation; nothing else happens.
+  SIGTERM or SIGINT: /readyz turns red, nothing new is accepted, and reviews in flight are finished, for at most
+  --max-deadline and a second. A second signal, a second later or more, stops at once.
+  `gatepost --help` has the exit codes.";
 
-/// Serve reviews, until told to stop
+/// Serve reviews until stopped
 ///
-/// Reads the configuration every second and puts a changed one in force in one step, after checking it and probing the
-/// hooks it adds. A document (a file, a key, an object) that cannot be served is logged, shown on /configz, and stays in its
-/// last good state; the others go on. The very first configuration has to be good (but see --on-invalid): otherwise its
-/// problems are printed and nothing is served.
+/// Reads the configuration every second. Checks a changed one, probes the hooks it adds, and swaps it in atomically. A
+/// document (a file, a key, an object) that cannot be served is logged and shown on /configz; its last good state stays in
+/// force, and the others go on. The first configuration must be valid (but see --on-invalid): otherwise its problems are
+/// printed and nothing is served.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Serve {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// Where callers are served over TCP; port 0 takes a free one
+    /// TCP address for callers; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
 
-    /// The certificate to serve TLS with, and those between it and its authority (PEM)
+    /// The server certificate and its intermediates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -76,34 +77,34 @@ pub struct Serve {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Let in only clients whose certificate one of these authorities has signed (PEM)
+    /// Accept only clients with a certificate of these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     client_ca: Option<PathBuf>,
 
-    /// Of those, only clients whose certificate has this common name, or DNS or URI alternative name; repeat for more
+    /// Accept only clients with this common name, or DNS or URI alternative name; repeat for more
     #[arg(long, value_name = "NAME", requires = "client_ca")]
     client_name: Vec<String>,
 
-    /// The oldest version of TLS that is spoken
+    /// The oldest TLS version that is accepted
     #[arg(long, value_enum, value_name = "VERSION", default_value = "1.3")]
     tls_min: TlsMin,
 
-    /// Serve TCP without TLS: on loopback addresses only
+    /// Serve TCP without TLS, on loopback addresses only
     #[arg(long, conflicts_with = "tls_cert")]
     plaintext: bool,
 
-    /// A unix socket where callers are served as well, in plaintext (mode 0660)
+    /// Also serve callers on this unix socket, in plaintext (mode 0660)
     #[arg(long, value_name = "PATH")]
     uds: Option<PathBuf>,
 
-    /// Share the ports, and take over the unix socket, with another instance started so by the same user: a handover
+    /// Share the ports with another instance of the same user that also has this flag, for a handover
     ///
-    /// The second instance takes connections once its first configuration is in force. When it says "ready", end the
-    /// first one with SIGTERM: it drains, and no connection is refused.
+    /// The second instance accepts connections, and takes over the unix socket, once its first configuration is in force.
+    /// When it prints "ready", end the first one with SIGTERM: it drains, and no connection is refused.
     #[arg(long)]
     reuse_port: bool,
 
-    /// Where /livez, /readyz, /metrics and /configz are served: in plaintext on loopback, elsewhere over TLS
+    /// Address of /livez, /readyz, /metrics and /configz: plaintext on loopback, TLS elsewhere
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::ADMIN)]
     admin: SocketAddr,
 
@@ -111,11 +112,11 @@ pub struct Serve {
     #[arg(long, value_name = "NUMBER", value_parser = workers, default_value_t = Settings::cores())]
     workers: NonZeroUsize,
 
-    /// The largest review taken
+    /// The largest review that is accepted
     #[arg(long, value_name = "SIZE", default_value_t = Size(Settings::MAX_MESSAGE_BYTES))]
     max_message_bytes: Size,
 
-    /// The most memory that reviews, hooks' answers, queues and verdicts hold together; more is refused as overload
+    /// The memory budget of reviews, hooks' answers, queues and verdicts together; beyond it calls are refused
     ///
     /// The process takes at most twice that and 64 MiB. Where its cgroup's memory limit (or RLIMIT_AS) is lower, the
     /// budget is made smaller at the start, with a warning. Reviews have three quarters of it.
@@ -126,55 +127,54 @@ pub struct Serve {
     #[arg(long, value_name = "DURATION", value_parser = positive, default_value = "30s")]
     max_deadline: Duration,
 
-    /// The cluster whose namespaces' labels hooks select by: a kubeconfig, or "in-cluster" for the Pod's service account
+    /// Follow the namespace labels of this cluster: a kubeconfig, or "in-cluster" for the Pod's service account
     ///
-    /// Kube-apiserver does not send them with its reviews. Lists and watches namespaces (the user needs the verbs get,
-    /// list and watch on them), and asks in which versions the cluster serves what, for matchPolicy Equivalent. Without it, the labels are those of the Namespace documents in the
-    /// configuration.
+    /// Hooks with a namespaceSelector need them, and kube-apiserver does not send them. Lists and watches namespaces (the
+    /// user needs the verbs get, list and watch on them), and reads which versions the cluster serves, for matchPolicy
+    /// Equivalent. Without this flag the labels are those of the Namespace documents in the configuration.
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
 
-    /// The ValidatingWebhookConfiguration by which the cluster asks this sidecar: hooks of which it does not send
-    /// everything are logged and counted
+    /// Compare the hooks with this ValidatingWebhookConfiguration of the cluster; log and count hooks that it does not cover
     ///
     /// It is read every 30 s from the cluster of --namespaces-from, or of --source kubernetes (the user needs the verb get
-    /// on it), and compared with the hooks in force, as `gatepost check --against` does. A static registration is in no
-    /// cluster: compare that by `gatepost check`.
+    /// on it), and compared as by `gatepost check --against`. A static registration is not in the cluster: compare that by
+    /// `gatepost check`.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Option<String>,
 
-    /// By what name this replica is told of: in `gatepost status`, and where replicas tell of themselves [default: the
-    /// name of this machine]
+    /// This replica's name in `gatepost status` and in the status that it publishes [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = replica)]
     replica: Option<String>,
 
     #[command(flatten)]
     status: StatusPrefix,
 
-    /// kubernetes: let configurations that are deleted go at once, not when their hooks have drained on all replicas
+    /// kubernetes: let deleted configurations go at once, not once their hooks have drained on all replicas
     ///
     /// Otherwise objects that hold hooks get the finalizer gatepost.dev/drain, for which the user needs the verb patch.
     #[arg(long)]
     no_drain_finalizer: bool,
 
-    /// Where one JSON line a review is written: a file, "-" for stdout, or "none"
+    /// Write one JSON line for each review to a file, to stdout ("-"), or nowhere ("none")
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
 
-    /// Let the audit log hold the first 1024 bytes of what a rejection says, and reasons that a hook made up [default: true]
+    /// Write the first 1024 bytes of a rejection's message, and reasons that hooks made up, to the audit log [default: true]
     ///
-    /// What a hook says may repeat the object it was asked about. With --audit-hook-messages=false the audit log holds no
-    /// word of a hook; why a call failed is told all the same, in our words.
+    /// A hook's text may repeat the object. With --audit-hook-messages=false the audit log has no text of hooks; why a call
+    /// failed is there all the same, in Gatepost's words.
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     audit_hook_messages: Option<bool>,
 
-    /// A local file whose break-glass documents count whatever --config does; it must belong to root or to our user
+    /// A local file with break-glass documents, which count even if the source cannot be read
     ///
-    /// Read every second, and refused where somebody else may write it. `gatepost break-glass --file` writes it.
+    /// Read every second. It must belong to root or to the user of this process, and nobody else may write it.
+    /// `gatepost break-glass --file` writes it.
     #[arg(long, value_name = "PATH")]
     break_glass_file: Option<PathBuf>,
 
-    /// A file where the configuration in force is kept (mode 0600, with the keys that it refers to), for the next start
+    /// Keep the configuration in force in this file (mode 0600, with the keys that it refers to) for the next start
     ///
     /// A start uses it while documents of the newest configuration cannot be served, and, within 5 s of the last good read,
     /// while the source cannot be read. Log, /readyz?verbose, /configz, `gatepost status` and
@@ -182,14 +182,14 @@ pub struct Serve {
     #[arg(long, value_name = "PATH")]
     last_good: Option<PathBuf>,
 
-    /// How many reasons a rejection gives: the first, at once, or all, once every hook has answered
+    /// Reject at the first reason, or wait for every hook and give all reasons
     #[arg(long, value_enum, default_value = "first")]
     reasons: ReasonsArg,
 
-    /// With --reasons first: how long hooks may still answer after the first reason, so that their warnings are kept
+    /// With --reasons first: how long to wait for further answers after the first reason, to keep their warnings
     ///
-    /// Their denials are given as well. Every rejection takes so much longer while a hook has not answered, up to the time
-    /// that its caller allows.
+    /// Their denials are given as well. A rejection takes that much longer while a hook has not answered, at most the time
+    /// that the caller allows.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s")]
     reasons_grace: Duration,
 
@@ -200,16 +200,16 @@ pub struct Serve {
     #[arg(long)]
     audit_patches: bool,
 
-    /// What becomes of a configuration that is sound and can take the cluster down: told, refused, or not looked for
+    /// What to do about a valid configuration that can take the cluster down: warn, reject it, or do not look
     ///
-    /// See `gatepost check --help`. What is told stands in the log once for each change, and on /configz.
+    /// See `gatepost check --help`. Warnings are in the log, once for each change, and on /configz.
     #[arg(long, value_enum, default_value = "warn")]
     hazards: HazardsArg,
 
-    /// What a start makes of documents that cannot be served: it refuses all of them, or leaves out those alone
+    /// What to do at the start about documents that cannot be served: refuse to start, or leave them out
     ///
-    /// While it serves, a document that cannot be served stays in its last good state, and stops no other. "skip" is loud:
-    /// log, /readyz?verbose, /configz, `gatepost status`, gatepost_config_documents_left_out.
+    /// With "skip", log, /readyz?verbose, /configz, `gatepost status` and gatepost_config_documents_left_out name them. Later,
+    /// such a document keeps its last good state and stops no other.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "refuse")]
     on_invalid: OnInvalidArg,
 
@@ -239,7 +239,7 @@ enum TlsMin {
 
 fn positive(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        Duration::ZERO => Err("a deadline of nothing refuses everything".to_owned()),
+        Duration::ZERO => Err("a deadline of zero refuses everything; write a duration like 30s".to_owned()),
         duration => Ok(duration),
     }
 }
@@ -343,9 +343,7 @@ impl Serve {
             }
         };
         if self.audit_hook_messages.is_some() && self.audit_log == AuditLog::None {
-            tracing::warn!(
-                "--audit-hook-messages says what the audit log holds, and there is none: give --audit-log PATH as well"
-            );
+            tracing::warn!("--audit-hook-messages has no effect without an audit log: give --audit-log PATH as well");
         }
         Ok(Settings {
             listen: self.listen,
@@ -396,7 +394,7 @@ fn announce(running: &Running) {
         let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());
     };
     if let Err(error) = thread::Builder::new().name("announce".to_owned()).spawn(write) {
-        tracing::warn!(%error, "cannot tell on stdout where we listen");
+        tracing::warn!(%error, "cannot print the addresses to stdout");
     }
 }
 

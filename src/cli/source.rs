@@ -32,7 +32,7 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
-    /// kubernetes: which objects hold hooks; "webhooks" are those that a kube-apiserver asks by itself, too
+    /// kubernetes: which objects hold hooks; a kube-apiserver also calls "webhooks" by itself
     #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',', default_value = "configurations")]
     kube_objects: Vec<KubeObjects>,
 
@@ -56,7 +56,7 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_cert")]
     etcd_key: Option<PathBuf>,
 
-    /// etcd: the user, where one is wanted by password
+    /// etcd: the user, where etcd demands a password
     #[arg(long, value_name = "NAME", requires = "etcd_password_file", value_parser = NonEmptyStringValueParser::new())]
     etcd_user: Option<String>,
 
@@ -64,7 +64,7 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
 
-    /// etcd: take http:// endpoints on other machines, where nobody between can change what is said
+    /// etcd: accept http:// endpoints on other machines, over a network that you trust
     #[arg(long)]
     etcd_plaintext: bool,
 
@@ -155,7 +155,7 @@ impl SourceArgs {
     fn etcd(self) -> Result<EtcdPlace, String> {
         if !self.etcd_prefix.ends_with('/') {
             return Err(format!(
-                "--etcd-prefix {0:?} has to end in a slash: {0}/ means what lies below it, and not the keys of {0}-old, too",
+                "--etcd-prefix {0:?} must end in a slash, so that it does not include the keys of {0}-old",
                 self.etcd_prefix
             ));
         }

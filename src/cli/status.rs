@@ -22,23 +22,23 @@ Examples:
   gatepost status --wait 4711 --source etcd --etcd-endpoint https://etcd.example:2379 --etcd-ca ca.crt --expect 3
       Ends when all live replicas, three at least, have the revision at which something was put.
   gatepost status --source kubernetes --kubeconfig kubeconfig --expect 3
-      Those that tell of themselves in the status of the cluster's configuration objects.
+      Replicas that publish their status in the cluster's configuration objects.
   gatepost status --wait sha256:0f3a --admin 10.0.0.1:9441 --admin 10.0.0.2:9441
       Ends when both have it in force. A digest may be cut short.
 
 Revisions:
-  A number is the store's: etcd's revision, an apiserver's resourceVersion. A replica has it when what it has in force
-  is as late, or when it has read the store as of then and rejected nothing. Digests are the same over every source.
+  A number is the store's: etcd's revision, an apiserver's resourceVersion. A replica has it when it has that revision or
+  a later one in force, or has read the store at it and rejected nothing. Digests are the same over every source.
 
 Exit codes:
   0  shown; with --wait: every live replica has the revision
   1  with --wait: a replica has rejected it, or time is up; who and why is on stderr
-     without: somebody did not answer, or no replica is alive";
+     without: a replica did not answer, or none is live";
 
 /// Show what each replica has in force, or wait until all have a revision
 ///
-/// Above the table stands what matters in an incident, the worst first: break-glass that is open and until when, reads
-/// that fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
+/// What matters in an incident comes above the table, the worst first: open break-glass and its end, reads that fail, hooks
+/// that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
 /// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the table.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]

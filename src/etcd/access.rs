@@ -69,7 +69,7 @@ impl Access {
 
     fn place(&self, written: &str) -> Result<Place, EtcdError> {
         let wrong = |cause: &str| EtcdError::access(&format!("the endpoint {:?}", without_user(written)), cause);
-        let uri: Uri = written.parse().map_err(|_| wrong("is no URL; write one like https://etcd.example:2379"))?;
+        let uri: Uri = written.parse().map_err(|_| wrong("is not a URL; write one like https://etcd.example:2379"))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -80,7 +80,7 @@ impl Access {
             return Err(wrong("names a user; give it apart, with its password in a file"));
         }
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-            return Err(wrong("has a path; etcd is asked at host and port, and the prefix is given apart"));
+            return Err(wrong("has a path; give host and port only, and the prefix as --etcd-prefix"));
         }
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {
@@ -88,8 +88,8 @@ impl Access {
         }
         if !tls && !self.plaintext && !is_loopback(&host) {
             return Err(wrong(
-                "is plaintext to another machine: whoever is between can put any configuration in force; use https://, or \
-                 say --etcd-plaintext",
+                "is plaintext to another machine: anybody on the network path can put any configuration in force; \
+                 use https://, or --etcd-plaintext",
             ));
         }
         Ok(Place { written: written.to_owned(), host, port: uri.port_u16().unwrap_or(PORT), tls })
@@ -145,12 +145,12 @@ mod tests {
     fn what_no_endpoint_is_and_what_is_not_safe_is_refused() {
         for (written, words) in [
             ("etcd.example:2379", "does not begin with https://"),
-            ("unix:///run/etcd", "is no URL"),
+            ("unix:///run/etcd", "is not a URL"),
             ("https://etcd.example/v3", "has a path"),
             ("https://me:hunter2@etcd.example", "names a user"),
             ("http://etcd.example", "is plaintext"),
             ("http://192.0.2.1", "is plaintext"),
-            ("https://a b", "is no URL"),
+            ("https://a b", "is not a URL"),
         ] {
             let told = place(written, false).unwrap_err();
             assert!(told.contains(words) && !told.contains("hunter2"), "{written}: {told}");

@@ -208,7 +208,7 @@ impl Failure {
         let cause = shortened(status.message());
         let says = |words: &str| cause.contains(words);
         let user =
-            || user.map_or("whoever our certificate names, or nobody,".to_owned(), |user| format!("the user {user:?}"));
+            || user.map_or("the user of our certificate, or no user,".to_owned(), |user| format!("the user {user:?}"));
         match status.code() {
             Code::Unavailable if says("no leader") => {
                 Self { error: EtcdError::NoLeader { endpoint, cause }, done: Done::No }

@@ -140,7 +140,11 @@ async fn authenticate(
         }
         // Etcd that knows no users takes everybody as they come.
         Err(status) if status.message().contains("authentication is not enabled") => {
-            tracing::warn!(endpoint, user = login.user, "etcd checks no users: whoever reaches it may write anything");
+            tracing::warn!(
+                endpoint,
+                user = login.user,
+                "etcd has no authentication: anybody who reaches it may write the configuration"
+            );
             Ok(None)
         }
         Err(status) => Err(failed(&status, login, endpoint)),

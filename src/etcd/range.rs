@@ -140,7 +140,7 @@ impl Head {
         let sound =
             |pair: &KeyValue| pair.key.starts_with(prefix) && (1..=header.revision).contains(&pair.mod_revision);
         if !answer.kvs.iter().all(sound) {
-            return Err(wrong("it holds a key that was not asked for, or from the future"));
+            return Err(wrong("it holds a key outside of the requested range, or of a later revision"));
         }
         Ok(Self { cluster_id: header.cluster_id, raft_term: header.raft_term, revision, count })
     }

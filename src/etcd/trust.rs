@@ -115,7 +115,7 @@ impl Trust {
             Ok(changed) => {
                 state.wrong = None;
                 if let Some((material, configs)) = changed {
-                    tracing::info!("the TLS files for etcd have changed: etcd is asked over new connections");
+                    tracing::info!("the TLS files for etcd have changed; reconnecting");
                     state.material = material;
                     state.version = Version { number: state.version.number + 1, configs };
                 }
@@ -123,7 +123,8 @@ impl Trust {
             Err(error) => {
                 if state.wrong.as_ref() != Some(&error) {
                     let fix = error.fix();
-                    tracing::warn!(%error, fix, "the TLS files for etcd cannot be used; the last good ones stay");
+                    tracing::warn!(%error, fix, "the TLS files for etcd are not valid; the last good ones stay in \
+                                                 use");
                 }
                 state.wrong = Some(error);
             }

@@ -210,10 +210,10 @@ impl Channel {
 /// statuses say that nobody is there.
 fn answered(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
-        404 => "there is no hook at this path: correct the path in its clientConfig, or have it served",
+        404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
         301..=303 | 307 | 308 => "it redirects, which is not followed: write where to into its clientConfig",
-        405 => "what is at this path takes no POST: correct the path in its clientConfig",
-        502..=504 => "no hook is ready behind this path: start it, or look at what stands before it",
+        405 => "this path does not accept POST: correct the path in its clientConfig",
+        502..=504 => "no hook is ready behind this path: start it, or check the proxy before it",
         _ => return Ok(()),
     };
     Err(CallFailure::Http { status, message: fix.to_owned() })

@@ -82,7 +82,7 @@ impl Client {
         let list = self.pages(path, PAGE, &exactly).await?;
         match list.revision == revision {
             true => Ok(list),
-            false => Err(self.nonsense(path, "it is of another revision than was asked for".to_owned())),
+            false => Err(self.nonsense(path, "it is of another revision than was requested".to_owned())),
         }
     }
 

@@ -145,7 +145,7 @@ impl Connection {
             Ok(changed) => {
                 if let Some((client, made_of)) = changed {
                     if self.client.is_some() && self.made_of != Some(made_of) {
-                        tracing::info!(server = client.server(), "new credentials for the apiserver are used");
+                        tracing::info!(server = client.server(), "using new credentials for the apiserver");
                     }
                     (self.client, self.made_of) = (Some(client), Some(made_of));
                 }
@@ -153,7 +153,8 @@ impl Connection {
             }
             Err(error) => {
                 if self.client.is_some() && self.told.as_ref() != Some(&error) {
-                    tracing::warn!(%error, fix = error.fix(), "changed credentials cannot be used; the old ones are");
+                    tracing::warn!(%error, fix = error.fix(), "the changed credentials are not valid; the old ones \
+                                                               stay in use");
                 }
                 self.told = Some(error);
             }

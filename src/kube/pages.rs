@@ -37,10 +37,10 @@ impl Pages {
         let items = match page.remove("items") {
             Some(Value::Array(items)) => items,
             None | Some(Value::Null) => Vec::new(),
-            Some(_) => return Err("its items are no list".to_owned()),
+            Some(_) => return Err("its items are not a list".to_owned()),
         };
         for item in items {
-            let Value::Object(mut item) = item else { return Err("an item is no JSON object".to_owned()) };
+            let Value::Object(mut item) = item else { return Err("an item is not a JSON object".to_owned()) };
             item.insert("apiVersion".to_owned(), api_version.clone().into());
             item.insert("kind".to_owned(), kind.clone().into());
             self.list.items.push(item.into());

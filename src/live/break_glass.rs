@@ -117,8 +117,8 @@ impl BreakGlasses {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         if book.file_problem != problem {
             match &problem {
-                Some(problem) => tracing::error!("the break-glass file is not heeded: {problem}"),
-                None => tracing::info!("the break-glass file is heeded again"),
+                Some(problem) => tracing::error!("the break-glass file is ignored: {problem}"),
+                None => tracing::info!("the break-glass file is valid again"),
             }
             book.file_problem = problem;
         }

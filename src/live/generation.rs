@@ -67,9 +67,9 @@ impl LiveHook {
     pub fn overdue_means(&self) -> Option<&'static str> {
         self.overdue.as_ref()?;
         Some(match (&self.replacing, self.rotation.asks()) {
-            (Some(_), _) => "it is still asked at its former endpoint",
-            (None, true) => "it is asked unproven, and its failure policy decides",
-            (None, false) => "it is not asked, and what it would refuse passes",
+            (Some(_), _) => "it is still called at its former endpoint",
+            (None, true) => "it is called unproven, and its failure policy decides",
+            (None, false) => "it is not called, and what it would refuse passes",
         })
     }
 

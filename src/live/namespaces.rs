@@ -121,7 +121,7 @@ impl Namespaces {
     pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
         let question = Question { namespace: namespace.into(), answer };
-        self.questions.try_send(question).map_err(|_| "too many unknown namespaces are asked about".to_owned())?;
+        self.questions.try_send(question).map_err(|_| "too many lookups of unknown namespaces at once".to_owned())?;
         answered.await.unwrap_or_else(|_| Err("the follower of namespaces has ended".to_owned()))
     }
 

@@ -173,7 +173,7 @@ pub(super) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, St
     let entries = object.pointer("/status/replicas").and_then(Value::as_array);
     entries.into_iter().flatten().map(|entry| {
         let read = serde_json::from_value(entry.clone());
-        read.map_err(|error| format!("an entry of its status is no report of a replica: {error}"))
+        read.map_err(|error| format!("an entry of its status is not a report of a replica: {error}"))
     })
 }
 

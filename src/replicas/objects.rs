@@ -129,7 +129,7 @@ impl Objects {
             self.busy = true;
             if !wrote && said.has_drained() {
                 release(client, head).await.map_err(|error| unfinalized(&error))?;
-                tracing::info!(object = head.name, "its hooks have drained everywhere: the object may go");
+                tracing::info!(object = head.name, "its hooks have drained on every replica: removed the finalizer");
             }
         }
         self.forget_the_dead(client, object, head).await.map_err(|error| self.failed(&error))?;

@@ -45,8 +45,8 @@ impl StatusPlace {
         // Below the configuration, every report would be a document of it; around it, every document a report.
         if prefix.starts_with(&**configured) || configured.starts_with(prefix) {
             return Err(format!(
-                "--etcd-status-prefix {prefix} and --etcd-prefix {configured} have to lie apart: what replicas tell of \
-                 themselves is no configuration"
+                "--etcd-status-prefix {prefix} and --etcd-prefix {configured} must not contain each other: reports \
+                 of replicas are not configuration"
             ));
         }
         Ok(Self::Etcd { access: configuration.access, prefix: prefix.to_owned() })

@@ -77,7 +77,7 @@ impl Publishing {
         match timeout(FAREWELL, self.publisher.leave()).await {
             Ok(Ok(())) => {}
             Ok(Err(why)) => tracing::warn!(why, "this replica will seem alive for a while"),
-            Err(_) => tracing::warn!("taking leave took too long; this replica will seem alive for a while"),
+            Err(_) => tracing::warn!("withdrawing this replica's status took too long; it will be listed for a while"),
         }
     }
 
@@ -85,8 +85,8 @@ impl Publishing {
         let (place, why) = (self.publisher.place().unwrap_or_default(), outcome.clone().err());
         if self.replica.record(outcome, SystemTime::now()) {
             match why {
-                Some(why) => tracing::warn!(place, why, "others cannot be told of this replica; reviews go on"),
-                None => tracing::info!(place, "others are told of this replica"),
+                Some(why) => tracing::warn!(place, why, "cannot publish the status of this replica; reviews go on"),
+                None => tracing::info!(place, "publishing the status of this replica again"),
             }
         }
     }

@@ -20,7 +20,7 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
             Ok(report) => seen.reports.push(report),
             Err(error) => seen.silent.push(Silent {
                 place: String::from_utf8_lossy(&pair.key).into_owned(),
-                why: format!("its value is no report of a replica: {error}"),
+                why: format!("its value is not a report of a replica: {error}"),
             }),
         }
     }
@@ -36,8 +36,8 @@ pub async fn objects(client: &kube::Client, now: SystemTime) -> Result<Seen, Str
     let objects = client.list(&configurations()).await.map_err(|error| error_chain(&error))?.items;
     match objects.is_empty() {
         true => {
-            Err("the cluster has no AdmissionControlConfiguration, in whose status replicas tell of themselves: ask \
-                     them, with --admin URL"
+            Err("the cluster has no AdmissionControlConfiguration whose status could hold reports of replicas: use \
+                 --admin URL"
                 .to_owned())
         }
         false => Ok(entry::seen(&objects, now)),

@@ -98,10 +98,10 @@ pub fn drained(seen: &Seen, hook: &str, expect: usize) -> Progress {
     for report in &seen.reports {
         let name = &report.replica;
         if report.stale || report.generation == 0 {
-            missing.push(format!("{name} has no fresh configuration, so what it tells may be outdated"));
+            missing.push(format!("{name} has no fresh configuration, so its report may be outdated"));
         } else if report.hooks_left_out > 0 {
             let left_out = report.hooks_left_out;
-            missing.push(format!("{name} has {left_out} hooks more than it tells of here: ask its admin address"));
+            missing.push(format!("{name} has {left_out} hooks more than its report holds: use its admin address"));
         }
         for one in report.hooks.iter().filter(|one| is(one, hook)) {
             known.push(one);

@@ -111,7 +111,7 @@ impl Drain {
         self.changed = true;
         if retired.drains() {
             let endpoint = &retired.endpoint;
-            tracing::info!(hook = %retired.hook.name, %endpoint, generation, "hook leaves rotation and drains");
+            tracing::info!(hook = %retired.hook.name, %endpoint, generation, "hook leaves rotation; draining");
             self.leaving.push(Leaving { retired, last, until: Instant::now() + self.bound });
         } else {
             self.remember(retired);
@@ -142,7 +142,8 @@ impl Drain {
             match event {
                 Event::Drained => tracing::info!(hook = %retired.hook.name, "hook drained"),
                 _ => {
-                    tracing::warn!(hook = %retired.hook.name, after = ?self.bound, "hook has not drained in time; not waited for");
+                    tracing::warn!(hook = %retired.hook.name, after = ?self.bound, "hook has not drained in time; \
+                                                                                    given up");
                 }
             }
             let Some(rotation) = retired.rotation.after(event, SystemTime::now()) else { continue };

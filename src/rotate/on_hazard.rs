@@ -65,7 +65,7 @@ pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
         }
     }
     if let Some(more) = news.len().checked_sub(MOST).filter(|more| *more > 0) {
-        tracing::warn!(more, "more hazards are shown on /configz and by `gatepost check`");
+        tracing::warn!(more, "more hazards: see /configz or `gatepost check`");
     }
 }
 

@@ -254,9 +254,10 @@ impl Rotator {
             }
             // The checker itself broke. That is our fault; what is in force stays, and nobody must take it for this.
             Err(panic) => {
-                tracing::error!(%panic, "checking the configuration failed; the last good one stays");
+                tracing::error!(%panic, "gatepost panicked while checking the configuration; the last good one \
+                                         stays in force");
                 let (file, path) = ("configuration".to_owned(), String::new());
-                let (what, fix) = ("gatepost broke while checking it".to_owned(), "report this bug".to_owned());
+                let (what, fix) = ("gatepost panicked while checking it".to_owned(), "report this bug".to_owned());
                 self.reject(vec![Problem { file, path, what, fix }], revision);
             }
         }
@@ -271,7 +272,7 @@ impl Rotator {
         tracing::info!(
             first,
             count,
-            "the configuration enforces less than before; a second read that lets the same go puts it in force"
+            "the configuration enforces less than before; it is in force once a second read confirms that"
         );
         self.report_held(&candidate);
         self.open(candidate.break_glass.clone());

@@ -99,5 +99,5 @@ fn log_waiting(live: &LiveHook) {
     let (hook, within) = (&*live.hook.name, humantime::format_duration(overdue.within));
     let failure = overdue.last_failure.as_ref().map_or_else(|| "no probe has ended".to_owned(), ToString::to_string);
     let what = live.overdue_means().unwrap_or_default();
-    tracing::error!(hook, %within, failure, "hook has passed no probe in time: {what}");
+    tracing::error!(hook, %within, failure, "hook is overdue, it has passed no probe in time: {what}");
 }

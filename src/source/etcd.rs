@@ -152,7 +152,7 @@ impl EtcdSource {
         let note = Note {
             file: "etcd".to_owned(),
             path: self.place.prefix.clone(),
-            text: "there is no key with this prefix: no hook is asked, and everything is allowed".to_owned(),
+            text: "there is no key with this prefix: there are no hooks, and every write is allowed".to_owned(),
         };
         tracing::warn!(endpoints = %self.client, "{note}");
         contents.noted(vec![note]).at(ranged.revision)

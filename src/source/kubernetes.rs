@@ -120,7 +120,7 @@ impl KubernetesSource {
             return Err(ReadError::OtherStore { store, known: known.clone(), found: lists.cluster });
         }
         let Ok(now) = lists.revision.parse::<u64>() else {
-            return Err(ReadError::Garbled { store, cause: "the list's resourceVersion is no number".to_owned() });
+            return Err(ReadError::Garbled { store, cause: "the list's resourceVersion is not a number".to_owned() });
         };
         if now < self.newest {
             return Err(ReadError::WentBack { store, before: self.newest, now });
@@ -215,6 +215,6 @@ fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
     Some(Note {
         file: "the cluster".to_owned(),
         path: kinds.join(", "),
-        text: "there is no such object: no hook is asked, and everything is allowed".to_owned(),
+        text: "there is no such object: there are no hooks, and every write is allowed".to_owned(),
     })
 }

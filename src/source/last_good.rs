@@ -82,7 +82,7 @@ pub enum LastGoodError {
         found: u64,
     },
     /// It was cut, or changed.
-    #[error("{path} is cut or damaged: {what}; remove it")]
+    #[error("{path} is truncated or damaged: {what}; remove it")]
     Damaged {
         /// The file.
         path: String,
@@ -218,7 +218,7 @@ impl LastGoodFile {
         match version.parse() {
             Ok(VERSION) => {}
             Ok(found) if found > VERSION => return Err(LastGoodError::Newer { path, found }),
-            _ => return Err(damaged("its version is no number")),
+            _ => return Err(damaged("its version is not a number")),
         }
         let (check, rest) = line(rest).ok_or_else(|| damaged("it ends too soon"))?;
         let (confirmed, body) = rest.split_at_checked(CONFIRMED).ok_or_else(|| damaged("it ends too soon"))?;

@@ -100,7 +100,7 @@ impl Audit {
             tracing::warn!(
                 lost,
                 held_back,
-                "the audit log takes no more lines; they are lost, and counted as {COUNTED}"
+                "the queue of the audit log is full; lines are lost, and counted as {COUNTED}"
             );
         }
     }
@@ -148,11 +148,11 @@ impl Failing {
     fn observe(&mut self, written: &Written) {
         match &written.ended {
             Ok(()) if self.now && std::mem::take(&mut self.told) => {
-                tracing::info!("the audit log can be written again");
+                tracing::info!("writing the audit log again");
             }
             Err(error) if !self.now && self.lines.pass().is_some() => {
                 self.told = true;
-                tracing::warn!(%error, "the audit log cannot be written; lines are lost, and counted as {COUNTED}");
+                tracing::warn!(%error, "cannot write the audit log; lines are lost, and counted as {COUNTED}");
             }
             _ => {}
         }

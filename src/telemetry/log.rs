@@ -75,7 +75,7 @@ fn missing() -> Option<Vec<u8>> {
     }
     OWN.set(Some(Vec::new()));
     let more = lost - told;
-    tracing::warn!(lost = more, "log lines were lost: stderr did not take them; counted as gatepost_log_lost_total");
+    tracing::warn!(lost = more, "log lines were lost, since stderr was not read; counted as gatepost_log_lost_total");
     OWN.take().filter(|line| !line.is_empty())
 }
 

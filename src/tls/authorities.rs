@@ -99,5 +99,5 @@ impl Authority {
 }
 
 fn unusable(what: &'static str, number: usize) -> TlsError {
-    TlsError::BadAuthority { what, number, cause: "it is no X.509 certificate".to_owned() }
+    TlsError::BadAuthority { what, number, cause: "it is not an X.509 certificate".to_owned() }
 }

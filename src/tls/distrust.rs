@@ -48,11 +48,11 @@ impl fmt::Display for Distrust {
             Unfit::Expired(_) => ("has expired", "renew it, and put the new one into the bundle"),
             Unfit::Critical => ("has a critical extension that is not understood", "make one without it"),
             Unfit::NoAuthority => {
-                ("is no authority (basicConstraints without CA:TRUE)", "make one with CA:TRUE, and sign anew")
+                ("is not an authority (basicConstraints without CA:TRUE)", "make one with CA:TRUE, and sign again")
             }
-            Unfit::NoCertSign => ("has a keyUsage without keyCertSign", "make one with it, and sign anew"),
+            Unfit::NoCertSign => ("has a keyUsage without keyCertSign", "make one with it, and sign again"),
             Unfit::Signature => {
-                ("is signed in a way that is not known here (P-521, or ECDSA with SHA-512, or SHA-1)", "sign by P-256")
+                ("is signed with an unsupported algorithm (P-521, or ECDSA with SHA-512, or SHA-1)", "sign by P-256")
             }
             Unfit::Usage => ("has an extendedKeyUsage that leaves this use out", "make one with it, or without any"),
             Unfit::PathLength => ("allows fewer authorities below it (pathlen)", "sign by one nearer to it"),

@@ -74,14 +74,14 @@ fn judged(error: &Error) -> (Fault, &'static str) {
             | AlertDescription::DecryptError,
         ) => (
             Fault::OurCertificate,
-            "the caller does not accept our certificate: let it bear the host of our URL (127.0.0.1 as an IP address) \
+            "the caller does not accept our certificate: let it have the host of our URL (127.0.0.1 as an IP address) \
              and be in force, and register with --ca-file of the authority that signed it",
         ),
         Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
             (Fault::Other, "the caller has no version of TLS or no cipher in common with us: see --tls-min")
         }
         Error::NoApplicationProtocol => (Fault::Other, "let the caller offer h2 or http/1.1 by ALPN, or nothing"),
-        _ => (Fault::Other, "see the reason: what the caller sends is not TLS as we know it"),
+        _ => (Fault::Other, "see the reason: the caller does not speak TLS that gatepost supports"),
     }
 }
 

@@ -29,14 +29,15 @@ pub(super) async fn follow(discovery: Arc<Discovery>, client: Client) {
                     None => discovery.stamp(at),
                 }
                 if told.take().is_some() {
-                    tracing::info!("what the cluster serves can be read again");
+                    tracing::info!("the versions that the cluster serves can be read again");
                 }
             }
             Ok(Err(failure)) if told.as_ref() != Some(&failure) => {
                 tracing::warn!(
                     %failure,
                     fix = failure.fix(),
-                    "cannot read what the cluster serves; rules for other versions of a resource count as matching"
+                    "cannot read which versions the cluster serves; rules for other versions of a resource count \
+                     as matching"
                 );
                 told = Some(failure);
             }

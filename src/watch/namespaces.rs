@@ -93,7 +93,7 @@ async fn keep(client: &Client, namespaces: &Namespaces) {
         if let Err(failure) = ended
             && told.as_ref() != Some(&failure)
         {
-            tracing::warn!(%failure, fix = failure.fix(), "namespaces cannot be followed; what is known grows old");
+            tracing::warn!(%failure, fix = failure.fix(), "cannot watch namespaces; their labels are getting old");
             told = Some(failure);
         }
         sleep(pause).await;
@@ -116,7 +116,7 @@ async fn watch(
             Err(failure) => return Err(failure),
         };
         if told.take().is_some() {
-            tracing::info!("namespaces can be followed again");
+            tracing::info!("watching namespaces again");
         }
         let opened = Moment::now(slept);
         namespaces.stamp_at(opened);

@@ -144,15 +144,15 @@ impl RegistrationWatch {
         }
         let (registration, hooks) = (&*self.name, uncovered.len());
         match hooks {
-            0 => tracing::info!(registration, "the registration sends what every hook means"),
+            0 => tracing::info!(registration, "the registration covers every hook"),
             _ => {
                 let some = uncovered.iter().take(SOME).map(String::as_str).collect::<Vec<_>>().join("; ");
                 tracing::warn!(
                     registration,
                     hooks,
                     some,
-                    "the registration does not send what hooks mean, so that they are never asked about it; print it anew \
-                     (gatepost register --config PATH) and put it in force"
+                    "the registration does not send requests that hooks want, so they never see them; run gatepost \
+                     register --config PATH and apply what it prints"
                 );
             }
         }

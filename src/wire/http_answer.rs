@@ -59,7 +59,7 @@ fn is_of_type(declared: &TypeMeta, version: ReviewVersion) -> Result<bool, CallF
     let same_version = match declared.api_version.as_str() {
         "" | "/" => true,
         written if written.matches('/').count() > 1 => {
-            return Err(CallFailure::Undecodable("its apiVersion is no group and version".into()));
+            return Err(CallFailure::Undecodable("its apiVersion is not a group and version".into()));
         }
         // A group and no version.
         written => written == wanted || wanted.strip_prefix(written).is_some_and(|_| written.ends_with('/')),

@@ -117,7 +117,7 @@ async fn no_objects_are_a_configuration_without_hooks_and_said_to_be_one() {
     assert!(contents.files.is_empty());
     let candidate = candidate(&contents, OnHazard::Off).expect("sound");
     let notes = candidate.snapshot.describe()["notes"].to_string();
-    assert!(notes.contains("there is no such object: no hook is asked"), "{notes}");
+    assert!(notes.contains("there is no such object: there are no hooks"), "{notes}");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn our_own_registration_is_left_out_and_noted() {
     let contents = source.read().await.unwrap();
     assert_eq!(names(&contents), ["validatingwebhookconfigurations/policy"]);
     let note = contents.notes[0].to_string();
-    assert!(note.starts_with("validatingwebhookconfigurations/gatepost: ") && note.contains("ask itself"), "{note}");
+    assert!(note.starts_with("validatingwebhookconfigurations/gatepost: ") && note.contains("call itself"), "{note}");
     assert!(!cluster.asked().iter().any(|path| path.starts_with(CONFIGURATIONS)));
 }
 
@@ -159,8 +159,8 @@ async fn what_cannot_be_used_is_named_and_nothing_of_it_is_remembered() {
         (&next, Say::Half, "not an apiserver's"),
         (&next, Say::Revision("99"), "its pages are of different revisions"),
         (CONFIGURATIONS, Say::Revision("9"), "is at revision 9 and has been at 13"),
-        (CONFIGURATIONS, Say::Revision("old"), "resourceVersion is no number"),
-        (VALIDATING, Say::Revision("15"), "another revision than was asked for"),
+        (CONFIGURATIONS, Say::Revision("old"), "resourceVersion is not a number"),
+        (VALIDATING, Say::Revision("15"), "another revision than was requested"),
         (VALIDATING, Say::Half, "not an apiserver's"),
         (MUTATING, Say::Status(500), "answers 500"),
         (CONFIGURATIONS, Say::Status(403), "grant this user what the apiserver says is missing"),

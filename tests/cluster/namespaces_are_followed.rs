@@ -226,7 +226,7 @@ async fn what_is_too_old_is_not_decided_on() {
     namespaces.replace([("shop".into(), [("team", "a")].into_iter().collect())]);
     namespaces.stamp(then);
     let gate = gate_of(&namespaces, &no).await;
-    refused_with(&ask(&gate, "shop", LONG).await, 500, "last known to be current 90 s ago");
+    refused_with(&ask(&gate, "shop", LONG).await, 500, "no news of namespaces from the apiserver for 90 s");
     namespaces.stamp(Instant::now());
     refused_with(&ask(&gate, "shop", LONG).await, 400, "seen");
 }

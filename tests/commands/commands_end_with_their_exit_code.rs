@@ -123,7 +123,7 @@ fn serve_needs_a_sound_first_configuration_and_a_safe_address() {
         ended(gatepost(&[&nowhere[..], &["--last-good", "/nowhere/kept", "--config"]].concat(), folder.path()));
     assert_eq!(code, Some(1));
     assert!(stderr.contains("--last-good: /nowhere/kept cannot be written: its folder /nowhere: No such"), "{stderr}");
-    assert!(stderr.contains("WARN") && stderr.contains("there is none: give --audit-log PATH"), "{stderr}");
+    assert!(stderr.contains("WARN") && stderr.contains("without an audit log: give --audit-log PATH"), "{stderr}");
     let missing = ["serve", "--tls-cert", "/nowhere/tls.crt", "--tls-key", "/nowhere/tls.key", "--config"];
     let (code, _, stderr) = ended(gatepost(&missing, folder.path()));
     assert_eq!(code, Some(1));

@@ -29,6 +29,6 @@ fn the_demo_goes_as_told_and_leaves_nothing_behind() {
     let swapped = told.lines().find(|line| line.starts_with("    swapped  generation 1 -> ")).expect("swapped");
     assert!(swapped.ends_with(": slow-but-ignored is gone, no-load-balancer is Probing"), "{swapped}");
     assert!(!told.contains('\x1b'), "colour where nobody looks");
-    assert!(told.trim_end().ends_with("everything went as told"), "{told}");
+    assert!(told.trim_end().ends_with("everything went as described"), "{told}");
     assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0, "something was left behind");
 }

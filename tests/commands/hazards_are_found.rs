@@ -112,7 +112,7 @@ fn patches(told: &str) -> Vec<(String, Value)> {
         let patch = patch.split("\n\n").next().expect("lines");
         (place.to_owned(), serde_saphyr::from_str(patch).expect("YAML"))
     };
-    told.split("\nto mend hook ").skip(1).map(of_hook).collect()
+    told.split("\nto repair hook ").skip(1).map(of_hook).collect()
 }
 
 /// `[1].externalAdmissionHooks[0]` and `webhooks[0]`.

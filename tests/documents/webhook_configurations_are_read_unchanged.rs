@@ -190,7 +190,7 @@ fn what_is_refused_is_refused_where_it_stands() {
             VALIDATING,
             "matchConditions: [{name: a, expression: 'object.kind'}]",
             "webhooks[0].matchConditions[0].expression: cannot be evaluated: must evaluate to bool but got dyn; \
-             mend the expression; where an apiserver takes it as it is, leave this webhook registered there",
+             correct the expression; where an apiserver accepts it as it is, leave this webhook registered there",
         ),
         (VALIDATING, "matchConditions: [{name: a}]", "webhooks[0].matchConditions[0].expression: is missing"),
         (VALIDATING, "namespaceSelector: {matchLabels: {a: 'b c'}}", "webhooks[0].namespaceSelector.matchLabels.a: "),

@@ -36,8 +36,8 @@ after_restart() {
   eventually "$mode: every namespace is known again" knows_all
   # Fresh again: a watch lives, and not only the list.
   eventually "$mode: what is known of them is fresh again" less_than gatepost_namespaces_age_seconds 15
-  check "$mode: the log says that they could not be followed" grep -q 'namespaces cannot be followed.*cannot reach the apiserver' "$work/gatepost.log"
-  check "$mode: and that they can be again" grep -q 'namespaces can be followed again' "$work/gatepost.log"
+  check "$mode: the log says that they could not be followed" grep -q 'cannot watch namespaces.*cannot reach the apiserver' "$work/gatepost.log"
+  check "$mode: and that they can be again" grep -q 'watching namespaces again' "$work/gatepost.log"
 }
 
 # posted KIND: what a Gatepost at $blind_front answers about an object of this kind in namespace e2e.

@@ -122,7 +122,7 @@ sourcing() {
 
   mark_log
   sourced_token
-  eventually "source: a token that was replaced is used at once" sourced_log 'new credentials for the apiserver are used'
+  eventually "source: a token that was replaced is used at once" sourced_log 'using new credentials for the apiserver'
 
   for resource in admissioncontrolconfigurations breakglasses validatingwebhookconfigurations mutatingwebhookconfigurations namespaces; do
     rights="$(role_with "$resource")"

@@ -173,7 +173,7 @@ fn a_certificate_s_name_is_a_user(program: &Path) {
     let mut reader = Reader::open(etcd.place(true));
     assert_eq!(reader.good().files.len(), 1);
     etcd.put_pair(&authority.pair("nobody", &[]));
-    Reader::open(etcd.place(true)).fails_with("denies whoever our certificate names");
+    Reader::open(etcd.place(true)).fails_with("denies the user of our certificate");
     // Where a password is given, too, its user counts.
     etcd.put_pair(&authority.pair("gatepost", &[]));
     let mut place = etcd.place(true);

@@ -55,7 +55,7 @@ fn in_every_replica(program: &Path) {
     }
     let (code, _, stderr) = gatepost(&cluster, &["--end"]);
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("nothing is open by that name"), "{stderr}");
+    assert!(stderr.contains("nothing by that name is open"), "{stderr}");
 }
 
 fn a_user_who_may_only_read(program: &Path) {

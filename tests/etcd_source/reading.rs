@@ -86,7 +86,7 @@ fn an_empty_prefix_is_said_aloud(program: &Path) {
     let contents = Reader::open(place(cluster.urls())).good();
     assert!(contents.files.is_empty());
     let told = contents.notes.iter().map(ToString::to_string).collect::<String>();
-    assert!(told.contains(PREFIX) && told.contains("no hook is asked"), "{told}");
+    assert!(told.contains(PREFIX) && told.contains("there are no hooks"), "{told}");
 
     let running = sidecar(place(cluster.urls()));
     wait("the first generation", || (running.current.load().number > 0).then_some(()));

@@ -127,7 +127,7 @@ async fn a_file_that_is_of_no_use_stops_no_sound_start_and_helps_no_bad_one() {
     let good = fs::read(trial.last_good()).unwrap();
     for (what, bytes, wanted) in [
         (0o600, &b"#!/bin/sh\n"[..], "holds no last good configuration"),
-        (0o600, &good[..good.len() / 2], "is cut or damaged"),
+        (0o600, &good[..good.len() / 2], "is truncated or damaged"),
         (0o644, &good[..], "chmod 0600"),
     ] {
         fs::write(trial.last_good(), bytes).unwrap();

@@ -106,7 +106,7 @@ async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_mor
     };
     current.publish(Arc::new(generation));
     let (status, _, body) = ask(address, "GET", "/readyz?verbose").await;
-    let told = "[-] hook h.x: has passed no probe within 5m; it is not asked, and what it would refuse passes: \
+    let told = "[-] hook h.x: has passed no probe within 5m; it is not called, and what it would refuse passes: \
                 cannot connect: refused (step: connect)";
     assert_eq!((status, body), (200, format!("ok, degraded\n{told}\n")));
     assert_eq!(ask(address, "GET", "/readyz").await.2, "ok\n", "whoever asks for less is told less");
@@ -114,7 +114,7 @@ async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_mor
     let hook = &page["hooks"][0];
     assert_eq!((&hook["overdue"]["probeWithin"], &hook["protocol"]["path"]), (&json!("5m"), &json!("/p")));
     let reported = &page["replica"]["hooks"][0]["overdue"];
-    assert_eq!(reported, "it is not asked, and what it would refuse passes");
+    assert_eq!(reported, "it is not called, and what it would refuse passes");
 }
 
 #[tokio::test]

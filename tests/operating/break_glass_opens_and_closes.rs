@@ -216,7 +216,7 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     // A document of the folder is broken, so that not all hooks are known; an emergency does not wait for that.
     let (code, stdout, stderr) = gatepost(&[&OPEN[..], &["--hook", "c.example.com"]].concat(), place);
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.contains("warning: it cannot be told whether a hook is called \"c.example.com\""), "{stderr}");
+    assert!(stderr.contains("warning: cannot find out whether there is a hook named \"c.example.com\""), "{stderr}");
     assert!(stdout.contains("a name that no hook has opens nothing"), "{stdout}");
     let (code, stdout, _) = gatepost(&["--end", "--name", "night"], place);
     assert_eq!(code, Some(0), "{stdout}");
@@ -224,7 +224,7 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     assert!(!allows(&caller).await);
     let (code, _, stderr) = gatepost(&["--end", "--name", "night"], place);
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("nothing is open by that name"), "{stderr}");
+    assert!(stderr.contains("nothing by that name is open"), "{stderr}");
     stop(running).await;
 }
 
@@ -241,7 +241,7 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
     let one = |hook| gatepost(&[&OPEN[..], &["--hook", hook, "--admin", &admin]].concat(), ("--file", &file));
     let (code, _, stderr) = one("a.exmaple.com");
     assert_eq!((code, file.exists()), (Some(2), false), "{stderr}");
-    assert!(stderr.contains("no hook is called \"a.exmaple.com\"") && stderr.contains(A), "{stderr}");
+    assert!(stderr.contains("there is no hook named \"a.exmaple.com\"") && stderr.contains(A), "{stderr}");
     let (code, stdout, stderr) = one(A);
     assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
     until("it is open", || is_open(&running)).await;
@@ -362,7 +362,7 @@ fn what_may_not_be_written_is_not_opened() {
     assert!(stderr.contains("cannot be written") && stderr.contains("No such file or directory"), "{stderr}");
     let (code, _, stderr) = gatepost(&everything, ("--config", &folder.path().join("gatepost.yaml")));
     assert_eq!(code, Some(1));
-    assert!(stderr.contains("is no folder"), "{stderr}");
+    assert!(stderr.contains("is not a folder"), "{stderr}");
     assert_eq!(fs::read_dir(folder.path()).expect("folder").count(), 0, "nothing is left behind");
 }
 
@@ -421,7 +421,7 @@ fn an_object_is_written_into_a_cluster_where_rbac_lets() {
     }
     let server = apiserver(folder.path(), 404, "{}");
     let (code, _, stderr) = gatepost(&end, place);
-    assert!(code == Some(1) && stderr.contains("nothing is open by that name"), "{stderr}");
+    assert!(code == Some(1) && stderr.contains("nothing by that name is open"), "{stderr}");
     assert!(server.join().expect("served").starts_with("DELETE /apis/gatepost.dev/v1alpha1/breakglasses/night "));
 }
 

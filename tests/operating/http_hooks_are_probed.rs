@@ -63,12 +63,12 @@ async fn a_reply_that_is_nobodys_does_not_pass_and_says_what_to_do() {
     for protocol in [HTTP1, H2] {
         let hook = HttpHook::tls(HttpScript::Allow, &[protocol]).await;
         for (status, fix) in [
-            (404, "there is no hook at this path: correct the path in its clientConfig, or have it served"),
+            (404, "there is no hook at this path: correct the path in its clientConfig, or serve it"),
             (302, "it redirects, which is not followed: write where to into its clientConfig"),
-            (405, "what is at this path takes no POST: correct the path in its clientConfig"),
-            (502, "no hook is ready behind this path: start it, or look at what stands before it"),
-            (503, "no hook is ready behind this path: start it, or look at what stands before it"),
-            (504, "no hook is ready behind this path: start it, or look at what stands before it"),
+            (405, "this path does not accept POST: correct the path in its clientConfig"),
+            (502, "no hook is ready behind this path: start it, or check the proxy before it"),
+            (503, "no hook is ready behind this path: start it, or check the proxy before it"),
+            (504, "no hook is ready behind this path: start it, or check the proxy before it"),
         ] {
             hook.set(HttpScript::Status(status, None));
             let failure = probe(&hook).await.expect_err("nobody is there");

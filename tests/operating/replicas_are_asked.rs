@@ -215,7 +215,7 @@ async fn a_hook_that_is_probed_tells_at_which_step_it_fails() {
     assert!(
         table.contains("1 Probing\n")
             && table
-                .contains(&format!("a: UNASKED {HOOK}: not asked until grpc://{free} passes a probe; none has since")),
+                .contains(&format!("a: UNASKED {HOOK}: not called until grpc://{free} passes a probe; none has since")),
         "{table}"
     );
     assert!(table.contains("(step: connect)"), "{table}");

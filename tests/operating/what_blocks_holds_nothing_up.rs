@@ -162,7 +162,7 @@ async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing(
     until_metric(operators, "gatepost_log_lost_total", |lost| lost > 0.0).await;
     assert_eq!(serve.stop().await, Some(0));
     let told = reading.join().unwrap();
-    assert!(told.contains("log lines were lost: stderr did not take them"), "what is missing is told");
+    assert!(told.contains("log lines were lost, since stderr was not read"), "what is missing is told");
 }
 
 #[tokio::test]

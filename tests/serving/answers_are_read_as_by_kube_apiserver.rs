@@ -92,7 +92,7 @@ async fn a_content_type_that_is_none_is_no_answer() {
         assert!(judged(typed(unreadable)).await.is_none(), "{unreadable}");
     }
     let told = refused(typed("/")).await;
-    assert!(told.ends_with("the answer cannot be decoded: its Content-Type is no media type"), "{told}");
+    assert!(told.ends_with("the answer cannot be decoded: its Content-Type is not a media type"), "{told}");
 }
 
 #[tokio::test]

@@ -169,7 +169,7 @@ fn what_is_wrong_with_an_authority_is_told() {
     let table = table();
     for (name, wanted) in [
         ("the authority: expired", "the certificate of its authority has expired: renew it"),
-        ("the authority: CA:FALSE", "the certificate of its authority is no authority"),
+        ("the authority: CA:FALSE", "the certificate of its authority is not an authority"),
         ("the authority: keyUsage without keyCertSign", "has a keyUsage without keyCertSign"),
         ("CA:TRUE, its authority has expired", "the certificate of its authority has expired"),
         ("CA:TRUE, its authority permits such names", "has name constraints"),

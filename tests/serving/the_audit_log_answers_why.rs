@@ -86,7 +86,7 @@ async fn what_was_denied_an_hour_ago_is_found_with_its_reason_in_rotated_files_t
     let uids: Vec<Value> =
         stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["uid"].clone()).collect();
     assert_eq!((code, &*uids), (Some(0), &["denied".into(), "failed".into(), "allowed".into()][..]), "{stderr}");
-    assert_eq!(stderr, "gatepost: 2 lines are no audit records; they were passed over\n");
+    assert_eq!(stderr, "gatepost: 2 lines are not audit records; they were skipped\n");
 
     let (code, stdout, _) = audit(&["--denied", "--since", "1h", "--name", "shop/web", path]);
     assert_eq!(code, Some(0));
@@ -137,7 +137,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
         "log.1.gz cannot be read to its end: ",
         "cannot read ",
         "/absent: No such file",
-        "name the file that --audit-log of serve names",
+        "give the path that serve has as --audit-log",
     ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }

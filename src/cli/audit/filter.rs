@@ -72,7 +72,8 @@ impl ObjectName {
             None => (None, text),
         };
         if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
-            return Err("write NAMESPACE/NAME, NAMESPACE/* for all of a namespace, or the NAME of what is in none");
+            return Err("write NAMESPACE/NAME, NAMESPACE/* for all of a namespace, or the NAME of an object in no \
+                        namespace");
         }
         Ok(Self { namespace, name: name.to_owned() })
     }

@@ -141,8 +141,8 @@ pub(super) fn parts(path: &Path) -> Result<(Vec<Part>, Vec<String>), String> {
 fn fix(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "run this as the user that serve runs as, or as root: its mode is 0600",
-        io::ErrorKind::NotFound => "name the file that --audit-log of serve names",
-        _ => "what the other files hold is shown",
+        io::ErrorKind::NotFound => "give the path that serve has as --audit-log",
+        _ => "check the file and its disk; what the other files hold is shown",
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) enum PlaceError {
     #[error("{0}; or write a local file with --file PATH")]
     Source(String),
     #[error(
-        "{} is no folder; give the folder that `serve --config` reads, or --file PATH where \
+        "{} is not a folder; give the folder that `serve --config` reads, or --file PATH where \
          `serve --break-glass-file PATH` reads it",
         .0.display()
     )]
@@ -56,7 +56,7 @@ pub(super) enum PlaceError {
     Write { path: PathBuf, cause: io::Error },
     #[error("the document cannot be written as YAML: {0}; this is a bug in gatepost")]
     Unwritable(String),
-    #[error("nothing is open by that name: there is no {0}")]
+    #[error("nothing by that name is open: there is no {0}")]
     Absent(String),
     #[error("{0}; {fix}", fix = .0.fix())]
     Etcd(#[from] EtcdError),

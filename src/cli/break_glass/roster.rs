@@ -61,7 +61,9 @@ impl Names {
     pub(super) fn missing(&self, wanted: &[String]) -> Option<Missing> {
         let missing = wanted.iter().find(|name| !self.known.contains(*name))?;
         if let Some(gap) = &self.gap {
-            return Some(Missing::Doubtful(format!("it cannot be told whether a hook is called {missing:?}: {gap}")));
+            return Some(Missing::Doubtful(format!(
+                "cannot find out whether there is a hook named {missing:?}: {gap}"
+            )));
         }
         let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
         let near = nearest_words(missing, &known);
@@ -75,7 +77,7 @@ impl Names {
                 format!("there are {some}{more}")
             }
         };
-        Some(Missing::Unknown(format!("no hook is called {missing:?}, so nothing is opened; {fix}")))
+        Some(Missing::Unknown(format!("there is no hook named {missing:?}, so nothing is opened; {fix}")))
     }
 }
 
@@ -144,7 +146,7 @@ mod tests {
             panic!("it passed")
         };
         let near = "did you mean no-latest.example.com or no-latest2.example.com?";
-        assert!(told.contains("no hook is called \"no-latst.example.com\"") && told.ends_with(near), "{told}");
+        assert!(told.contains("there is no hook named \"no-latst.example.com\"") && told.ends_with(near), "{told}");
         let Some(Missing::Unknown(told)) = missing(&all, &["x"]) else { panic!("it passed") };
         assert!(told.ends_with("there are no-latest.example.com, no-latest2.example.com, quota.example.com"), "{told}");
         let Some(Missing::Unknown(told)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };

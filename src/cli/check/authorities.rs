@@ -56,20 +56,20 @@ fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
     let renew = "write the new authority into its clientConfig; where it was imported, import again";
     if ended == many {
         let what = format!(
-            "the authority in hook {name:?}'s clientConfig ended on {}: no certificate counts that it has signed, and every \
-             call fails; {renew}",
+            "the authority in hook {name:?}'s clientConfig expired on {}: certificates that it signed are not \
+             accepted, and every call fails; {renew}",
             day(last)
         );
         return Some(("authority-ended", worth(closed), what));
     }
     if last <= now + SOON {
-        let what = format!("the authority in hook {name:?}'s clientConfig ends on {}; {renew}", day(last));
+        let what = format!("the authority in hook {name:?}'s clientConfig expires on {}; {renew}", day(last));
         return Some(("authority-ends-soon", Severity::Gap, what));
     }
     (ended > 0).then(|| {
         let what = format!(
-            "{ended} of {many} authorities in hook {name:?}'s clientConfig ended on {} or later; remove what has ended, \
-             once no certificate of the hook was signed by it",
+            "{ended} of {many} authorities in hook {name:?}'s clientConfig expired on {} or later; remove them \
+             once no certificate of the hook is signed by them",
             day(first)
         );
         ("authority-ended", Severity::Gap, what)
@@ -83,11 +83,11 @@ fn of_own(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
     let fix = "renew it in the file that clientCertificateFile names";
     match end {
         end if end <= now => {
-            let what = format!("our certificate for hook {name:?} ended on {}: the hook refuses it; {fix}", day(end));
+            let what = format!("our certificate for hook {name:?} expired on {}: the hook rejects it; {fix}", day(end));
             Some(("client-certificate-ended", worth(closed), what))
         }
         end if end <= now + SOON => {
-            let what = format!("our certificate for hook {name:?} ends on {}; {fix}", day(end));
+            let what = format!("our certificate for hook {name:?} expires on {}; {fix}", day(end));
             Some(("client-certificate-ends-soon", Severity::Gap, what))
         }
         _ => None,
@@ -148,6 +148,6 @@ mod tests {
         assert_eq!(rules(&old, "Fail", now - day * 370), [("authority-ends-soon", Severity::Gap)]);
         assert_eq!(rules(&old, "Fail", now - day * 400), []);
         let what = &told(&old, "Fail", now)[0].2;
-        assert!(what.contains("ended on 2029-01-01") && what.contains("import again"), "{what}");
+        assert!(what.contains("expired on 2029-01-01") && what.contains("import again"), "{what}");
     }
 }

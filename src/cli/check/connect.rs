@@ -24,7 +24,7 @@ pub(super) fn told(candidate: &Candidate) -> io::Result<(String, bool)> {
     let runtime = UnwaitedRuntime::new()?;
     let tried = runtime.block_on(trial(candidate, WITHIN));
     let hooks = &candidate.snapshot.hooks;
-    let mut told = String::from("\nasked once from this machine, as serve asks a hook that is added:\n");
+    let mut told = String::from("\nprobed once from this machine, as serve probes a new hook:\n");
     for (hook, tried) in hooks.iter().zip(&tried) {
         // Writing to a String cannot fail.
         let _ = match tried {
@@ -39,7 +39,7 @@ pub(super) fn told(candidate: &Candidate) -> io::Result<(String, bool)> {
             }
             Tried::Late => writeln!(
                 told,
-                "  FAILED  {} at {}: not asked within {} s\n          mend those that fail above, and ask again",
+                "  FAILED  {} at {}: not probed within {} s\n          repair those that fail above, and check again",
                 hook.name,
                 hook.endpoint,
                 WITHIN.as_secs()
@@ -64,7 +64,7 @@ fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
     let name = hook.endpoint.tls.as_ref().map_or("", |tls| &tls.server_name);
     match failure.step {
         Step::Resolve if is_service(hook) => "write the Service's cluster IP and this name into the hosts file of this \
-             machine, or let it ask the cluster's DNS; keep the name, as the hook's certificate bears it"
+             machine, or let it ask the cluster's DNS; keep the name, since the hook's certificate has it"
             .into(),
         Step::Resolve => "correct the host in clientConfig, or have its name resolved on this machine".into(),
         Step::Connect => {
@@ -72,8 +72,8 @@ fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
                 .into()
         }
         Step::Tls => format!(
-            "see that caBundle or caFile holds the authority that signed the hook's certificate, and that this bears the \
-             name {name}; `openssl s_client -connect HOST:PORT -servername {name}` shows it"
+            "see that caBundle or caFile holds the authority that signed the hook's certificate, and that this \
+             certificate has the name {name}; `openssl s_client -connect HOST:PORT -servername {name}` shows it"
         ),
         Step::Greet => match hook.endpoint.transport {
             Transport::Grpc => "see that a gRPC server listens there: a webhook's URL begins with https://".into(),

@@ -83,7 +83,7 @@ impl FromStr for DenyIf {
             "user" => Field::User,
             other => {
                 return Err(format!(
-                    "{other:?} is no place; use operation, kind, group, resource, subresource, namespace, name, user, \
+                    "{other:?} is not a place; use operation, kind, group, resource, subresource, namespace, name, user, \
                      or a JSON pointer such as /metadata/name"
                 ));
             }

@@ -31,7 +31,7 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     let from = if selecting.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
     next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
     next("register Gatepost with the apiserver: gatepost register --help");
-    next("see in /metrics that reviews arrive; until the next step every hook is asked twice");
+    next("see in /metrics that reviews arrive; until the next step every hook is called twice");
     for phase in [Phase::Mutating, Phase::Validating] {
         let names: Vec<_> = of(objects, phase).map(|object| object.name.as_str()).collect();
         if !names.is_empty() {
@@ -65,8 +65,8 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
         let hosts: BTreeSet<_> = services.iter().map(|(_, host)| host.as_str()).collect();
         notes.push(format!(
             "{} hooks name a Service; Gatepost asks for {}, and beside the apiserver such names may not resolve: \
-             write the Service's cluster IP and this name into the hosts file there (the name must stay, as the \
-             hook's certificate bears it), or let that host ask the cluster's DNS",
+             write the Service's cluster IP and this name into the hosts file there (keep the name, since the \
+             hook's certificate has it), or let that host ask the cluster's DNS",
             services.len(),
             few(hosts.into_iter()),
         ));

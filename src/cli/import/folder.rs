@@ -19,8 +19,8 @@ pub(super) enum Written {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error(
-        "nothing was written, because these differ from what is in the cluster: {}; compare them (import into another \
-         folder and diff), then say --force to replace them",
+        "nothing was written, because these files differ from the cluster: {}; compare them (import into another \
+         folder and diff), then use --force to replace them",
         list(paths)
     )]
     Differs { paths: Vec<PathBuf> },

@@ -65,7 +65,7 @@ impl Object {
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
         if name.is_empty() || !name.chars().all(named) {
-            return Err(format!("an object is named {name:?}, which is no name for one"));
+            return Err(format!("an object is named {name:?}, which is not a valid name"));
         }
         metadata.retain(|key, _| !BOOKKEEPING.contains(&&**key));
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {

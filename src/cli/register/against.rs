@@ -31,8 +31,7 @@ pub(in crate::cli) fn told(snapshot: &Snapshot, registration: &Path) -> Result<(
     match covered {
         true => drop(writeln!(told, "what the rules of {hooks} hooks see is sent, by {entries} entries")),
         false => told.push_str(
-            "what is not sent is never asked about: print the registration anew (gatepost register --config PATH), and put \
-             it in force\n",
+            "hooks never see what is not sent: run gatepost register --config PATH and apply what it prints\n",
         ),
     }
     Ok((told, covered))

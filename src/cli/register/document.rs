@@ -174,8 +174,8 @@ impl Registration {
         match &self.config {
             None => say(EVERYTHING),
             Some(config) => say(&format!(
-                "rules: the union of those of the hooks in {config}.\n  Print this anew when they change: a request \
-                 that no rule here sees never reaches a hook."
+                "rules: the union of those of the hooks in {config}.\n  Print this again when they change: a \
+                 request that no rule here matches never reaches a hook."
             )),
         }
         if self.plan.entries.len() > 1 {
@@ -193,7 +193,7 @@ impl Registration {
         if !self.plan.twice.is_empty() {
             let names: Vec<_> = self.plan.twice.iter().map(|name| &**name).collect();
             say(&format!(
-                "May be asked twice about some requests, because their versions or selectors overlap with another\n  \
+                "May be called twice for some requests, because their versions or selectors overlap with another\n  \
                  hook's in a way that no entry can leave to another: {}.\n  Let them name the same apiVersions for a \
                  resource, and have the same selectors.",
                 names.join(", ")
@@ -228,7 +228,7 @@ Gatepost as an object in the cluster: kubectl apply -f FILE. Every apiserver of 
 To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
 
 const SIDE_EFFECTS: &str =
-    "sideEffects: NoneOnDryRun, because hooks that may have side effects are not asked on a dry run.";
+    "sideEffects: NoneOnDryRun, because hooks that may have side effects are not called on a dry run.";
 
 const MUTATION_NEVER: &str = "\
 reinvocationPolicy: Never, as that of every hook. Gatepost asks the hooks in the order of its configuration, each

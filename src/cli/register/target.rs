@@ -22,9 +22,11 @@ impl std::str::FromStr for Target {
 
     /// Checks what the apiserver would, and that the path is ours. Source: `docs/reference/webhook-semantics.md` §14.
     fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix("https://").ok_or("an apiserver asks over https only; write https://HOST:PORT")?;
+        let rest = text
+            .strip_prefix("https://")
+            .ok_or("an apiserver calls webhooks over https only; write https://HOST:PORT")?;
         if rest.contains(['?', '#', '@']) || rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err("no user, query, fragment or space may stand in it; write https://HOST:PORT".to_owned());
+            return Err("it must not have a user, query, fragment or space; write https://HOST:PORT".to_owned());
         }
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         if !["", "/"].contains(&path) && !PATHS.contains(&path) {

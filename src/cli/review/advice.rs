@@ -8,12 +8,12 @@ pub(super) fn of_url(url: &str, fix: String) -> String {
         Some(("https", rest)) => {
             let place = rest.split('/').next().unwrap_or(rest);
             format!(
-                "this command asks by gRPC: write grpcs://{place} (and --ca FILE) for a sidecar that serves TLS; a webhook \
-                 is asked by `curl --json @FILE {url}`, or by a sidecar that has it in its configuration"
+                "this command speaks gRPC: write grpcs://{place} (and --ca FILE) for a sidecar that serves TLS; call \
+                 a webhook by `curl --json @FILE {url}`, or through a sidecar that has it in its configuration"
             )
         }
         Some(("http" | "http+unix", _)) => format!(
-            "this command asks by gRPC: {}; a webhook is asked by `curl --json @FILE URL`, or by a sidecar that has it in \
+            "this command speaks gRPC: {}; call a webhook by `curl --json @FILE URL`, or through a sidecar that has it in \
              its configuration",
             fix
         ),
@@ -34,22 +34,22 @@ pub(super) fn after(endpoint: &Endpoint, failure: &CallFailure) -> String {
             }
             Step::Tls => format!(
                 "where it serves plaintext, write grpc://{place}; where an authority of yours has signed its certificate, \
-                 or it signs itself, name that by --ca FILE; where it bears another name, --server-name NAME"
+                 or it signs itself, name that by --ca FILE; where it has another name, --server-name NAME"
             ),
             Step::Greet if tls => {
-                "where it wants to know who asks, --client-certificate and --client-key; a webhook is \
-                                   not asked by gRPC, but by `curl --json @FILE URL`"
+                "where it demands a client certificate, --client-certificate and --client-key; a webhook is \
+                 not called by gRPC, but by `curl --json @FILE URL`"
                     .to_owned()
             }
             Step::Greet => format!(
-                "no gRPC is spoken there in plaintext: where it serves TLS, as a sidecar with --tls-cert does, write \
-                 grpcs://{place} and --ca FILE; the admin address takes no reviews, and a webhook is asked by `curl --json \
+                "nothing speaks gRPC in plaintext there: where it serves TLS, as a sidecar with --tls-cert does, write \
+                 grpcs://{place} and --ca FILE; the admin address takes no reviews; call a webhook by `curl --json \
                  @FILE URL`"
             ),
             Step::Health | Step::Review => return String::new(),
         },
         CallFailure::NotGrpc(_) | CallFailure::Grpc { code: "UNIMPLEMENTED", .. } => {
-            "see that gatepost.v1.Admission is served there; a webhook is asked by `curl --json @FILE URL`".to_owned()
+            "see that gatepost.v1.Admission is served there; call a webhook by `curl --json @FILE URL`".to_owned()
         }
         CallFailure::Timeout(_) => "see that it is well, or give it longer by --timeout".to_owned(),
         _ => return String::new(),

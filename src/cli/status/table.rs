@@ -109,7 +109,7 @@ fn attention(report: &Report) -> Vec<String> {
             more => format!("holds back {more} documents of"),
         };
         lines.push(format!(
-            "{what} revision {} ({} problems), newest unsound since {}",
+            "{what} revision {} ({} problems); invalid since {}",
             rejected.revision, rejected.count, rejected.since
         ));
         lines.extend(rejected.held.iter().take(MOST_HELD).map(|held| {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(
             lines(vec![report("a", hooks), fresh]),
             [
-                "a: UNASKED p: not asked until grpc://h:1 passes a probe; none has since 2025-12-31T00:00:00Z: \
+                "a: UNASKED p: not called until grpc://h:1 passes a probe; none has since 2025-12-31T00:00:00Z: \
                  refused (step: connect); overdue: it is not asked",
                 "",
                 "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
@@ -205,7 +205,7 @@ mod tests {
         let hooks = || {
             vec![
                 HookReport {
-                    overdue: Some("it is asked unproven, and its failure policy decides".to_owned()),
+                    overdue: Some("it is called unproven, and its failure policy decides".to_owned()),
                     unproven_since: Some("2026-01-01T00:00:05Z".to_owned()),
                     ..hook("enforced", Standing::Active)
                 },
@@ -249,7 +249,7 @@ mod tests {
                 "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
                 "a, b: FAILING fails: 12 of 40 calls failed (30 %) in the last 5m; last at 2026-01-01T00:10:00Z: timeout",
                 "a, b: UNPROVEN enforced: asked, although grpc://h:1 has passed no probe since 2026-01-01T00:00:05Z: \
-                 refused (step: connect); overdue: it is asked unproven, and its failure policy decides",
+                 refused (step: connect); overdue: it is called unproven, and its failure policy decides",
                 "a, b: UNPROVEN moves: asked at grpc://h:1 until grpc://h:2 passes a probe; none has since \
                  2026-01-01T00:00:06Z: refused (step: connect)",
                 "a, b: BYPASS ci: Skip of all hooks for namespaces ci, as long as the rule is configured; builds",

@@ -99,7 +99,9 @@ fn unproven(hook: &HookReport) -> Option<String> {
             "UNPROVEN {name}: asked at {endpoint} until {place} passes a probe; none has since {since}: {why}{overdue}"
         ),
         (None, Standing::Probing) => {
-            format!("UNASKED {name}: not asked until {endpoint} passes a probe; none has since {since}: {why}{overdue}")
+            format!(
+                "UNASKED {name}: not called until {endpoint} passes a probe; none has since {since}: {why}{overdue}"
+            )
         }
         (None, Standing::Active) if hook.overdue.is_some() => {
             format!("UNPROVEN {name}: asked, although {endpoint} has passed no probe since {since}: {why}{overdue}")

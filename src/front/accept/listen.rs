@@ -134,7 +134,7 @@ impl Acceptor {
         }
         // Who waits in the queue has been told that it is connected, and would be reset.
         if let Err(error) = socket.close(|accepted, identity| self.hand_out(accepted, identity)) {
-            tracing::warn!(%error, "connections that wait to be accepted are lost");
+            tracing::warn!(%error, "connections waiting to be accepted are lost");
         }
     }
 
@@ -177,7 +177,7 @@ impl Acceptor {
             Err(NoRoom::Share) => {
                 static SHARE: Throttle = Throttle::new();
                 if let Some(held_back) = SHARE.pass() {
-                    tracing::warn!(held_back, "a client has its share of the connections; this one is closed");
+                    tracing::warn!(held_back, "a client is at its share of the connections; this one is closed");
                 }
                 return metrics.refused(Refused::ClientShare);
             }

@@ -60,7 +60,7 @@ impl<Io: AsyncRead + Unpin> AsyncRead for Metered<Io> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         if !self.meter.take(&buf.filled()[before..]) {
-            let flood = "more frames than anybody needs who asks something";
+            let flood = "too many frames that ask nothing";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::QuotaExceeded, flood)));
         }
         let come = self.meter.partial();

@@ -77,7 +77,7 @@ impl Rotator {
     fn probing(&mut self, hook: &Hook, candidate: &Candidate, post: Option<&ProbePost>) -> &Probing {
         let endpoint = &hook.endpoint;
         let probing = self.probing.entry(endpoint.clone()).or_insert_with(|| {
-            tracing::info!(hook = %hook.name, %endpoint, "hook is probed before it is asked there");
+            tracing::info!(hook = %hook.name, %endpoint, "probing the hook before it is called there");
             let tls = candidate.tls(endpoint);
             let channel = Channel::open_within(&self.resources, endpoint.clone(), tls, &self.workers);
             Probing::begin(channel, post.cloned(), self.probe_news.0.clone())

@@ -25,7 +25,7 @@ impl Rotator {
     /// The newest configuration is sound.
     fn accept(&self) {
         if self.current.rejected().is_some() {
-            tracing::info!("configuration is good again");
+            tracing::info!("configuration is valid again");
             self.current.set_rejected(None);
         }
     }
@@ -90,7 +90,7 @@ impl Rotator {
             tracing::error!("{problem}");
         }
         if let Some(more) = problems.len().checked_sub(MOST_PROBLEMS).filter(|more| *more > 0) {
-            tracing::error!(more, "more problems are shown on /configz and by `gatepost check`");
+            tracing::error!(more, "more problems: see /configz or `gatepost check`");
         }
         let since = before.map_or_else(SystemTime::now, |before| before.since);
         self.current.set_rejected(Some(Rejection { problems, revision, since, held: Vec::new() }));
@@ -106,14 +106,13 @@ impl Rotator {
         if std::mem::replace(&mut self.told_missing, missing) == missing || missing == 0 {
             return;
         }
-        let effect =
-            if hooks > limit { "some can never be asked, and their calls fail" } else { "calls fail under load" };
+        let effect = if hooks > limit { "calls to some hooks always fail" } else { "calls fail under load" };
         tracing::error!(
             hooks,
             connections = limit,
             missing,
-            "too few open files for the connections to so many hooks: {effect}; raise the hard limit of RLIMIT_NOFILE \
-             (LimitNOFILE=, ulimit -Hn) by {} or more",
+            "too few open files for connections to this many hooks: {effect}; raise the hard limit of RLIMIT_NOFILE \
+             (LimitNOFILE=, ulimit -Hn) by {}, which is always enough",
             OF_FILES * missing
         );
     }
@@ -121,7 +120,7 @@ impl Rotator {
     pub(super) fn report_failed_read(&mut self, error: ReadError) {
         // A peer that is no store of ours fails in several ways, in turn.
         if !self.failed_reads.contains(&error) && self.failed_reads.len() < MOST_CAUSES {
-            tracing::warn!(%error, "configuration cannot be read; what is in force grows old");
+            tracing::warn!(%error, "cannot read the configuration; the one in force is getting old");
             self.failed_reads.push(error.clone());
         }
         let before = self.current.failed_read();
@@ -132,14 +131,15 @@ impl Rotator {
         }));
         let stale = !self.current.is_fresh(Instant::now().into_std());
         if stale && !self.told_stale {
-            tracing::error!(after = ?STALE_AFTER, "no good read for too long: requests are refused");
+            tracing::error!(after = ?STALE_AFTER, "the configuration is stale: every request is refused until it \
+                                                   can be read");
             self.told_stale = true;
         }
     }
 
     pub(super) fn report_recovery(&mut self) {
         if !std::mem::take(&mut self.failed_reads).is_empty() {
-            tracing::info!(was_stale = self.told_stale, "configuration can be read again");
+            tracing::info!(was_stale = self.told_stale, "reading the configuration again");
             self.current.set_failed_read(None);
         }
         self.told_stale = false;

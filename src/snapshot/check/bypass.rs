@@ -82,7 +82,7 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
 
 /// Why something is let past: for whoever reads the audit log.
 pub(crate) fn reason<'a>(at: &Node<'a>) -> Option<&'a str> {
-    const FIX: &str = "say in one line why requests are let past; it stands in the audit log";
+    const FIX: &str = "say in one line why requests skip hooks; it is in the audit log";
     let text = if at.required(FIX) { at.text()? } else { return None };
     if text.trim().is_empty() {
         at.problem("is empty", FIX);
@@ -133,7 +133,8 @@ fn is_everything(rule: &Rule) -> bool {
         && rule.scope == Scope::Any
 }
 
-const SOMEBODY: &str = "write an exact name: there are no patterns, and what anybody is would open everything";
+const SOMEBODY: &str = "write an exact name: there are no patterns, and a name that fits everybody would open \
+                        everything";
 
 /// A star is no part of a name that somebody has; and these are what every caller is, or may be.
 /// Source: `k8s.io/apiserver/pkg/authentication/user`.

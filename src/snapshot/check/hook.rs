@@ -145,7 +145,7 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
 }
 
 fn rule_list(at: &Node<'_>) -> Vec<crate::model::Rule> {
-    if !at.required("list the rules; an empty list, [], is a hook that is never asked") {
+    if !at.required("list the rules; an empty list, [], is a hook that is never called") {
         return Vec::new();
     }
     rules::list(at, Form::Gatepost)

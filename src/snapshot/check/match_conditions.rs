@@ -44,7 +44,7 @@ pub(crate) fn check(at: &Node<'_>) -> Arc<[Condition]> {
             Ok(condition) => conditions.push(condition),
             Err(why) => expression.problem(
                 format!("cannot be evaluated: {}", one_line(&why)),
-                "mend the expression; where an apiserver takes it as it is, leave this webhook registered there",
+                "correct the expression; where an apiserver accepts it as it is, leave this webhook registered there",
             ),
         }
     }

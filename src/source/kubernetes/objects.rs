@@ -102,8 +102,8 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
         return Ok(Taken::LeftOut(note("metadata.deletionTimestamp", text)));
     }
     if !kind.is_ours() && is_our_own(&object) {
-        let text = "Gatepost's own registration is not read as a hook: Gatepost would ask itself. Where this apiserver \
-                    asks the other webhooks by itself as well, they are asked twice";
+        let text = "Gatepost's own registration is ignored: Gatepost would call itself. If this apiserver also \
+                    calls the other webhooks, they are called twice";
         return Ok(Taken::LeftOut(note("metadata.labels", text)));
     }
     if kind.is_ours()

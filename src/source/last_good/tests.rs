@@ -87,7 +87,7 @@ fn whatever_is_wrong_with_it_is_told_and_it_is_not_used() {
         if cut < 400 || cut % 97 == 0 {
             let why = told(&good[..cut]);
             assert!(
-                why.contains("is cut or damaged") || cut < MAGIC.len() && why.contains("no last good"),
+                why.contains("is truncated or damaged") || cut < MAGIC.len() && why.contains("no last good"),
                 "{cut}: {why}"
             );
         }
