@@ -27,7 +27,7 @@ use common::{
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, Inbox, Method, Request, frames_of},
+    hooks::{Call, GrpcRequest, Inbox, Method, Request, frames_of},
     model::Rope,
     wire::inbound,
 };
@@ -82,7 +82,7 @@ fn ours(whole: &Bytes, hooks: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     for tag in 0..hooks {
         black_box(frames_of(Call {
-            request: Request::Grpc { method: Method::Validate, namespace_labels: None },
+            request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
             body: review.bytes.clone(),
             deadline,
             inbox: inbox.clone(),

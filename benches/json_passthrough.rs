@@ -30,7 +30,7 @@ use std::{
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, Inbox, Reply, Request},
+    hooks::{Call, Channel, HttpReply, HttpRequest, Inbox, Reply, Request},
     model::{HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         encodings::{Encodings, Form},
@@ -80,7 +80,7 @@ impl Caller {
     /// Asks hook `tag`, which learns from the path what uid to answer to.
     fn ask(&self, inbox: &Arc<Inbox>, tag: usize, uid: &str, body: Rope) {
         let timeout = Duration::from_secs(30);
-        let request = Request::Http { path: format!("/validate?uid={uid}").into(), form: JSON, timeout };
+        let request = Request::Http(HttpRequest { path: format!("/validate?uid={uid}").into(), form: JSON, timeout });
         let deadline = Instant::now() + timeout;
         let call = Call {
             request,

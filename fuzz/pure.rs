@@ -4,6 +4,10 @@
 
 #[path = "../src/cel/mod.rs"]
 pub mod cel;
+#[path = "../src/hpack/mod.rs"]
+pub mod hpack;
+#[path = "../src/http2/mod.rs"]
+pub mod http2;
 #[path = "../src/model/mod.rs"]
 pub mod model;
 #[path = "../src/patch/mod.rs"]

@@ -13,6 +13,9 @@ pub mod patch;
 pub mod schema;
 pub mod snapshot;
 pub mod wire;
+// Header compression; a client's side of HTTP/2, without sockets. Pure.
+pub mod hpack;
+pub mod http2;
 // How files of this machine are read while reviews are served.
 pub mod files;
 // Time, also while the machine sleeps; the memory budget; work too long for a worker; key pairs; metrics and audit.

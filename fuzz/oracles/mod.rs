@@ -8,6 +8,8 @@ mod fields;
 mod forms;
 mod go;
 mod hook_answer;
+mod hpack;
+mod http2;
 mod json;
 mod json_patch;
 mod said;
@@ -18,13 +20,15 @@ mod views;
 pub(crate) type Oracle = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub(crate) const TARGETS: [(&str, Oracle); 6] = [
+pub(crate) const TARGETS: [(&str, Oracle); 8] = [
     ("json_view", views::json),
     ("protobuf_view", views::protobuf),
     ("envelope", views::envelope),
     ("configuration", configuration::check),
     ("hook_answer", hook_answer::check),
     ("json_patch", json_patch::check),
+    ("http2_frames", http2::check),
+    ("hpack", hpack::check),
 ];
 
 /// Runs one target's oracle; a target of that name must exist.

@@ -21,7 +21,7 @@ use super::{
     select::Asked,
 };
 use crate::{
-    hooks::{Call, Channel, Inbox, Method, Reply, Request},
+    hooks::{Call, Channel, GrpcRequest, HttpRequest, Inbox, Method, Reply, Request},
     live::LiveHook,
     model::{Answer, CallFailure, HookType, HttpForm, ProposedPatch, Protocol, Review, SideEffects},
     offload::{self, LARGE},
@@ -245,11 +245,11 @@ impl<'a, 'r> Round<'a, 'r> {
                     HookType::Validating => Method::Validate,
                     HookType::Mutating => Method::Mutate,
                 };
-                Request::Grpc { method, namespace_labels: self.caller.namespace_labels_text.clone() }
+                Request::Grpc(GrpcRequest { method, namespace_labels: self.caller.namespace_labels_text.clone() })
             }
             // Also where it is asked again, as upstream.
             Protocol::Http { path, form } => {
-                Request::Http { path: path.clone(), form: *form, timeout: attempt.allowed(self.began) }
+                Request::Http(HttpRequest { path: path.clone(), form: *form, timeout: attempt.allowed(self.began) })
             }
         };
         attempt.open = true;

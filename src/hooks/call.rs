@@ -1,14 +1,9 @@
 //! Call: one question on its way to one hook.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use bytes::Bytes;
-
-use super::Inbox;
-use crate::model::{Hops, HttpForm, Rope};
+use super::{Inbox, Request};
+use crate::model::{Hops, Rope};
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
@@ -36,28 +31,6 @@ impl Method {
             Self::Health => "/grpc.health.v1.Health/Check",
         }
     }
-}
-
-/// What is asked of a hook, as its transport puts it.
-#[derive(Clone, Debug)]
-pub enum Request {
-    /// A gRPC call.
-    Grpc {
-        /// What is called.
-        method: Method,
-        /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64).
-        namespace_labels: Option<Bytes>,
-    },
-    /// A POST.
-    Http {
-        /// Path, and query where there is one.
-        path: Arc<str>,
-        /// Decides content type and what is accepted.
-        form: HttpForm,
-        /// Time that the hook is told it has, in the path's query as by kube-apiserver (`timeout=10s`, rounded up): that of
-        /// the whole call, also where it is made anew.
-        timeout: Duration,
-    },
 }
 
 /// One question on its way to one hook. Cloning it copies no body.

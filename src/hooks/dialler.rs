@@ -17,7 +17,7 @@ use super::{
     answer_room::AnswerRoom,
     connection_budget::{Exhausted, Share, Slot},
     dial::{Means, Socket, dial},
-    http2::{Connection, Limits},
+    http2::{Http2Connection, Limits},
     target::Target,
 };
 use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
@@ -31,7 +31,7 @@ pub(super) const LARGEST_ANSWER: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) enum Dialled {
     /// Many calls at once; the hook has greeted us.
-    Http2(Connection<Socket>),
+    Http2(Http2Connection<Socket>),
     /// One call at a time.
     Http1(Socket),
 }
@@ -91,8 +91,8 @@ impl Dialler {
             answers: Arc::clone(&self.answers),
             budget: Arc::clone(&self.resources.memory),
         };
-        let mut connection = Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
-        let greeted = timeout_at(until, connection.greet()).await;
+        let mut connection = Http2Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
+        let greeted = timeout_at(until, connection.handshake()).await;
         let greeted = greeted.unwrap_or_else(|_| Err(format!("no HTTP/2 greeting within {CONNECT_WITHIN:?}")));
         greeted.map_err(|why| Unreachable::at(Step::Greet, why))?;
         Ok(Dialled::Http2(connection))

@@ -42,7 +42,7 @@ use super::{
     dialler::{Dialled, Dialler},
     held::{Held, Probe},
     http1::{Pool, Turns},
-    http2::Connection,
+    http2::Http2Connection,
     leavers::Leavers,
     pace::{Fruit, Pace},
 };
@@ -164,7 +164,7 @@ impl Task {
     }
 
     /// Carries calls over one HTTP/2 connection, and says why it takes no more; `None` when nobody will ask.
-    async fn carry_over(&mut self, connection: Connection<Socket>) -> Option<(String, Fruit)> {
+    async fn carry_over(&mut self, connection: Http2Connection<Socket>) -> Option<(String, Fruit)> {
         let first = self.held.connected();
         let ended = connection.drive(&mut self.commands, first).await;
         self.held.calls = ended.unseen;

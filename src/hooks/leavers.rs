@@ -4,7 +4,7 @@ use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use tokio::sync::{Notify, mpsc::WeakUnboundedSender, oneshot};
 
-use super::{call::Call, dial::Socket, http2::Connection, lane::Command};
+use super::{call::Call, dial::Socket, http2::Http2Connection, lane::Command};
 use crate::model::CallFailure;
 
 /// More are not waited for at a time: a hook that sends every call away must not pile up what it was sent.
@@ -28,7 +28,7 @@ impl Leavers {
     }
 
     /// Waits for the answers still due on this connection, beside the lane.
-    pub(super) fn add(&mut self, connection: Connection<Socket>) {
+    pub(super) fn add(&mut self, connection: Http2Connection<Socket>) {
         self.held.retain(|leaver| !leaver.is_closed());
         while self.held.len() >= MOST {
             self.held.pop_front();
@@ -40,7 +40,7 @@ impl Leavers {
 }
 
 async fn finish(
-    mut connection: Connection<Socket>,
+    mut connection: Http2Connection<Socket>,
     mut let_go: oneshot::Receiver<()>,
     swept: Arc<Notify>,
     lane: WeakUnboundedSender<Command>,
@@ -54,7 +54,7 @@ async fn finish(
                 // Before the look at who waits, so that nobody is missed.
                 abandoned.set(swept.notified());
                 abandoned.as_mut().enable();
-                connection.let_go_of_abandoned();
+                connection.cancel_abandoned();
             }
             unseen = connection.finish_calls() => unseen.into_iter().for_each(|call| ask_again(&lane, call)),
         }

@@ -26,6 +26,7 @@ mod media_type;
 mod pace;
 mod post;
 pub mod probe;
+mod protocol;
 mod race;
 mod reply;
 mod resolve;
@@ -34,12 +35,13 @@ mod retry_after;
 mod socket;
 mod target;
 
-pub use call::{Call, Method, Request};
+pub use call::{Call, Method};
 pub use channel::Channel;
 pub use connection_budget::ConnectionBudget;
 #[doc(hidden)]
 pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};
 pub use probe::{ProbeFailure, ProbePost};
+pub use protocol::{GrpcRequest, HttpRequest, Request};
 pub use reply::{HttpReply, Reply};
 pub use resources::Resources;

@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 
 use super::{
     Channel, Inbox,
-    call::{Call, Method, Request},
+    call::{Call, Method},
     canned,
+    protocol::{GrpcRequest, HttpRequest, Request},
     reply::{HttpReply, Reply},
 };
 use crate::{
@@ -163,7 +164,7 @@ impl Channel {
     /// # Errors
     /// Why none came.
     pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
-        let request = Request::Grpc { method, namespace_labels: None };
+        let request = Request::Grpc(GrpcRequest { method, namespace_labels: None });
         match self.reply_to(request, Rope::new([message]), timeout).await? {
             Reply::Grpc(message) => Ok(message),
             Reply::Http(reply) => Err(CallFailure::NotGrpc(format!("HTTP status {}", reply.status))),
@@ -181,7 +182,7 @@ impl Channel {
         message: Rope,
         timeout: Duration,
     ) -> Result<HttpReply, CallFailure> {
-        match self.reply_to(Request::Http { path: path.into(), form, timeout }, message, timeout).await? {
+        match self.reply_to(Request::Http(HttpRequest { path: path.into(), form, timeout }), message, timeout).await? {
             Reply::Http(reply) => Ok(reply),
             Reply::Grpc(_) => Err(CallFailure::NotHttp("it answered a POST with gRPC".into())),
         }

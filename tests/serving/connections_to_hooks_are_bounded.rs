@@ -10,7 +10,7 @@ use crate::support;
 use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Arrival, Call, Channel, ConnectionBudget, Inbox, Reply, Request, Resources},
+    hooks::{Arrival, Call, Channel, ConnectionBudget, HttpRequest, Inbox, Reply, Request, Resources},
     memory::MemoryBudget,
     model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
 };
@@ -38,7 +38,7 @@ fn channel(hook: &HttpHook) -> Arc<Channel> {
 fn call(inbox: &Arc<Inbox>, tag: usize, time: Duration) -> Call {
     let path = format!("/{tag}").into();
     Call {
-        request: Request::Http { path, form: HttpForm::Json(ReviewVersion::V1), timeout: time },
+        request: Request::Http(HttpRequest { path, form: HttpForm::Json(ReviewVersion::V1), timeout: time }),
         body: Rope::new([Bytes::from_static(b"{}")]),
         deadline: Instant::now() + time,
         inbox: inbox.clone(),

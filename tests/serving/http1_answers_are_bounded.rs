@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, ConnectionBudget, Inbox, Reply, Request, Resources},
+    hooks::{Call, Channel, ConnectionBudget, HttpRequest, Inbox, Reply, Request, Resources},
     memory::{MemoryBudget, Purpose},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address},
 };
@@ -64,7 +64,8 @@ impl Hook {
         let resources = Resources::new(memory.clone(), ConnectionBudget::new(100));
         let channel = Channel::open_within(&resources, endpoint, None, &[Handle::current()]);
         let inbox = Arc::new(Inbox::default());
-        let request = Request::Http { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time };
+        let request =
+            Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time });
         let (body, deadline) = (Rope::new([Bytes::from_static(QUESTION)]), Instant::now() + time);
         channel.ask(
             0,

@@ -9,7 +9,7 @@ use std::{
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, Inbox, Reply, Request},
+    hooks::{Call, Channel, HttpReply, HttpRequest, Inbox, Reply, Request},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
 };
 use http::Version;
@@ -45,7 +45,7 @@ fn ask(channel: &Channel, inbox: &Arc<Inbox>, calls: u32, body: &Rope) {
 }
 
 fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope, again: bool) -> Call {
-    let request = Request::Http { path: "/validate".into(), form: JSON, timeout: LONG };
+    let request = Request::Http(HttpRequest { path: "/validate".into(), form: JSON, timeout: LONG });
     Call {
         request,
         body: body.clone(),

@@ -21,6 +21,7 @@ mod health_and_reflection_answer_stock_clients;
 mod hooks_are_asked_at_once;
 mod hooks_may_ask_for_time;
 mod hooks_over_tls_and_unix_sockets;
+mod hooks_speak_http2_in_many_ways;
 mod hooks_that_serve_one_connection_at_a_time;
 mod http1_answers_are_bounded;
 mod http_hooks;

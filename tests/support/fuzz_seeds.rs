@@ -41,6 +41,7 @@ const REVIEWS: [&str; 9] = [
 pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     let mut all =
         BTreeMap::from([("configuration", configurations()), ("hook_answer", answers()), ("json_patch", patches())]);
+    all.extend([("http2_frames", frames()), ("hpack", blocks())]);
     for (target, form) in [
         ("json_view", Form::Json(ReviewVersion::V1beta1)),
         ("protobuf_view", Form::Grpc),
@@ -59,6 +60,60 @@ pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     all.entry("protobuf_view").or_default().extend(odd_protobuf());
     all.entry("envelope").or_default().extend(odd_envelopes());
     all
+}
+
+/// Scripts of `fuzz/oracles/http2.rs`: what servers say, and what happens meanwhile.
+fn frames() -> Files {
+    const SETTINGS: &[u8] = b"D\0\0\0";
+    const ASK: &[u8] = b"\0\x05";
+    const SEND: &[u8] = b"\x30";
+    const HEAD: &[u8] = b"A\x04\x01\x01\x88";
+    const GOAWAY: &[u8] = b"G\0\0\x08\0\0\0\x01\0\0\0\0";
+    let asked = [SETTINGS, ASK, SEND].concat();
+    let scripts: [(&str, Vec<&[u8]>); 14] = [
+        ("answered", vec![HEAD, b"@\x01\x01\x03yes"]),
+        ("answered-with-trailers", vec![HEAD, b"@\0\x01\x03yes", b"A\x05\x01\x05\0\x01a\x01b"]),
+        ("answered-in-parts", vec![b"A\0\x01\x01\x88", b"I\x04\x01\x05\0\x01a\x01b", b"@\x09\x01\x03\x01a\0"]),
+        ("announced-first", vec![b"A\x04\x01\x05\x08\x03103", HEAD, b"@\x01\x01\0"]),
+        ("refused", vec![b"C\0\x01\x04\0\0\0\x07", ASK, SEND]),
+        ("reset", vec![HEAD, b"C\0\x01\x04\0\0\0\x08"]),
+        ("left", vec![ASK, SEND, ASK, GOAWAY, HEAD, b"@\x01\x01\0"]),
+        ("no-window", vec![b"D\0\0\x06\0\x04\0\0\0\0", b"\x04\0", SEND, b"H\0\x03\x04\0\0\0\x09", SEND]),
+        ("one-at-a-time", vec![b"D\0\0\x06\0\x03\0\0\0\x01", ASK, ASK, SEND, HEAD, b"@\x01\x01\0", SEND]),
+        ("not-read", vec![b"\x1f\xff\x1f\xff", b"\x20\x09", b"\x31\x01", b"\x32\xff", SEND]),
+        ("late", vec![b"\x1f\xff", b"\x28\xff", b"\x32\xff", HEAD, b"@\x01\x01\x03yes", SEND]),
+        ("pinged", vec![b"F\0\0\x0812345678", b"F\x01\0\x0812345678", SEND]),
+        ("of-another-kind", vec![b"K\xff\x09\x03abc", b"B\0\x01\x05\0\0\0\0\0", b"\x33\x09\0\0\0\x04\x01\0\0\0\0"]),
+        ("no-http2", vec![b"\x33\x0bHTTP/1.1 40"]),
+    ];
+    let mut files: Files =
+        scripts.into_iter().map(|(name, script)| (name.to_owned(), [&asked, &script.concat()[..]].concat())).collect();
+    files.insert("from-the-beginning".into(), [ASK, SEND, SETTINGS, SEND, HEAD].concat());
+    files
+}
+
+/// Scripts of `fuzz/oracles/hpack.rs`: RFC 7541's examples, and what is written.
+fn blocks() -> Files {
+    let read: [(&str, &[u8]); 9] = [
+        ("literal-indexed", b"\x40\x0acustom-key\x0dcustom-header"),
+        ("literal", b"\x04\x0c/sample/path"),
+        ("literal-never-indexed", b"\x10\x08password\x06secret"),
+        ("static", b"\x82\x86\x84"),
+        ("huffman", b"\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b\x61\x03abc"),
+        ("dynamic", b"\x82\xbe"),
+        ("resized", b"\x20\x88"),
+        ("grown", b"\x3f\xe1\x1f\x88"),
+        ("grpc", b"\x20\x88\x0f\x10\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64"),
+    ];
+    let written: [(&str, &[u8]); 4] = [
+        ("write-twice", b"\0\x01\x02\x03\x04\x05\x07\x08\0\x01\x02\x03\x04\x05\x09"),
+        ("write-without-table", b"\0\x05\x02\x07\0\0\x01\x05\x02\x08\0"),
+        ("write-resized", b"\0\x01\x07\0\x07\x20\0\x01\x07\xff\0\x02\x08\0\x02"),
+        ("write-foreign", b"\x06\xff\0\x06\x2a\x08\0\x06\0"),
+    ];
+    let read = read.into_iter().map(|(name, block)| (name.to_owned(), [&[0], block].concat()));
+    let written = written.into_iter().map(|(name, script)| (name.to_owned(), [&[1], script].concat()));
+    read.chain(written).collect()
 }
 
 fn read(path: &str) -> String {

@@ -10,12 +10,13 @@ use tokio::{
 
 use super::{
     super::{
-        call::{Call, Request},
+        call::Call,
         connection_budget::Slot,
         dial::Socket,
         dialler::{Dialled, Dialler, LARGEST_ANSWER},
-        http2::Connection,
+        http2::Http2Connection,
         inbox::Inbox,
+        protocol::{HttpRequest, Request},
         reply::Reply,
     },
     link::{Link, Lost, request},
@@ -137,7 +138,7 @@ impl Carrier {
     }
 
     async fn post(&self, link: Link, call: &Call) -> Result<Carried, Lost> {
-        let Request::Http { path, form, timeout } = &call.request else {
+        let Request::Http(HttpRequest { path, form, timeout }) = &call.request else {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
         if Instant::now() >= call.deadline {
@@ -163,7 +164,7 @@ fn at_connect(why: &str) -> Unreachable {
 
 /// A call over an HTTP/2 connection of its own. Behind one address may stand servers that speak HTTP/2 and others that
 /// do not, while they are being replaced; the lane changes over once no HTTP/1.1 connection is left.
-async fn alone(connection: Connection<Socket>, call: Call) -> Carried {
+async fn alone(connection: Http2Connection<Socket>, call: Call) -> Carried {
     let inbox = Arc::new(Inbox::default());
     // Nobody else will ask over it.
     let (_, mut commands) = unbounded_channel();

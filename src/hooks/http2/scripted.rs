@@ -8,9 +8,9 @@ use std::{
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::frame::{self, HEAD, Head, PREFACE, flag, kind};
 use crate::{
-    hooks::{Call, Inbox, Method, Request},
+    hooks::{Call, GrpcRequest, Inbox, Method, Request},
+    http2::frame::{self, HEAD, Head, PREFACE, flag, kind},
     model::Rope,
 };
 
@@ -54,7 +54,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
     }
 
     /// The next frame, or `None` where the connection has ended.
-    pub(super) async fn any(&mut self) -> Option<(Head, Vec<u8>)> {
+    pub(in super::super) async fn any(&mut self) -> Option<(Head, Vec<u8>)> {
         let mut head = [0; HEAD];
         self.0.read_exact(&mut head).await.ok()?;
         let head = Head::read(&head);
@@ -108,7 +108,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
 /// A gRPC call of that body, to be answered within `time`.
 pub(in super::super) fn call(inbox: &Arc<Inbox>, tag: u32, body: Bytes, time: Duration) -> Call {
     Call {
-        request: Request::Grpc { method: Method::Validate, namespace_labels: None },
+        request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
         body: Rope::new([body]),
         deadline: now() + time,
         inbox: Arc::clone(inbox),

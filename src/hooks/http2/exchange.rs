@@ -1,0 +1,141 @@
+//! Exchange: a call and its answer while it arrives.
+
+use std::{sync::Arc, time::Instant};
+
+use super::super::{
+    answer_room::AnswerRoom,
+    call::Call,
+    collected::Collected,
+    protocol::{ResponseHead, fields::ResponseFields, request_head::RequestHeads},
+};
+use crate::{
+    http2::{Exchange, Failure},
+    model::{CallFailure, Rope},
+};
+
+/// A call and its answer while it arrives.
+#[derive(Debug)]
+pub(in super::super) struct CallExchange {
+    call: Call,
+    /// The largest answer, in bytes.
+    limit: usize,
+    head: Option<ResponseHead>,
+    body: Collected,
+}
+
+impl CallExchange {
+    /// Its answer is no larger than `limit`, and held in `room`.
+    pub(in super::super) fn new(call: Call, limit: usize, room: &Arc<AnswerRoom>) -> Self {
+        Self { call, limit, head: None, body: Collected::new(room) }
+    }
+
+    pub(in super::super) fn call(&self) -> &Call {
+        &self.call
+    }
+
+    pub(in super::super) fn into_call(self) -> Call {
+        self.call
+    }
+}
+
+impl Exchange for CallExchange {
+    type Fields = ResponseFields;
+    type Head = RequestHeads;
+    type Refusal = CallFailure;
+
+    fn deadline(&self) -> Instant {
+        self.call.deadline
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.call.is_abandoned()
+    }
+
+    fn body(&self) -> &Rope {
+        &self.call.body
+    }
+
+    fn head(&mut self, status: u16, fields: ResponseFields) -> Result<(), CallFailure> {
+        let head = self.head.insert(ResponseHead { status, fields });
+        self.call.request.protocol().refuses(head, self.limit).map_or(Ok(()), Err)
+    }
+
+    fn data(&mut self, part: &[u8]) -> Result<(), CallFailure> {
+        let limit = self.limit;
+        if self.body.len() + part.len() > limit + self.call.request.protocol().envelope() {
+            return Err(CallFailure::TooLarge { limit });
+        }
+        self.body.extend(part)
+    }
+
+    fn complete(self, trailers: Option<ResponseFields>) {
+        let result = self.call.request.protocol().judge(self.head.unwrap_or_default(), trailers, self.body);
+        self.call.inbox.deliver(self.call.tag, result);
+    }
+
+    fn fail(self, failure: Failure<'_, CallFailure>) {
+        let failure = match failure {
+            Failure::Lost(why) => CallFailure::Connection(why.to_owned()),
+            Failure::Reset(code) => CallFailure::Connection(format!("the hook reset the call: {code}")),
+            Failure::Malformed(what) => self.call.request.protocol().malformed(what),
+            Failure::Refused(failure) => failure,
+        };
+        self.call.inbox.deliver(self.call.tag, Err(failure));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        hooks::{HttpReply, HttpRequest, Inbox, Reply, Request},
+        model::{Hops, HttpForm},
+    };
+
+    const LIMIT: usize = 8;
+
+    fn posted() -> (Arc<Inbox>, CallExchange) {
+        let request = Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO });
+        let inbox = Arc::new(Inbox::default());
+        let (body, deadline) = (Rope::new([]), Instant::now());
+        let call =
+            Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true, resends: 0, hops: Hops::FIRST };
+        (inbox, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
+    }
+
+    fn settled(inbox: &Inbox) -> Result<Reply, CallFailure> {
+        inbox.take_now().remove(0).1
+    }
+
+    #[test]
+    fn trailers_say_nothing_about_a_review() {
+        let (inbox, mut exchange) = posted();
+        assert_eq!(exchange.head(409, ResponseFields::default()), Ok(()));
+        assert_eq!(exchange.data(b"no"), Ok(()));
+        exchange.complete(Some(ResponseFields { grpc_status: Some(13), ..Default::default() }));
+        assert_eq!(settled(&inbox), Ok(Reply::Http(HttpReply::new(409, "no".into()))));
+    }
+
+    #[test]
+    fn an_answer_has_a_limit() {
+        let (_, mut exchange) = posted();
+        assert_eq!(exchange.data(&[0; LIMIT]), Ok(()));
+        assert_eq!(exchange.data(b"x"), Err(CallFailure::TooLarge { limit: LIMIT }));
+    }
+
+    #[test]
+    fn a_failure_is_told_in_the_terms_of_the_protocol() {
+        for (failure, told) in [
+            (Failure::Lost("gone"), CallFailure::Connection("gone".into())),
+            (Failure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),
+            (Failure::Malformed("it lied"), CallFailure::NotHttp("it lied".into())),
+            (Failure::Refused(CallFailure::Overloaded), CallFailure::Overloaded),
+        ] {
+            let (inbox, exchange) = posted();
+            exchange.fail(failure);
+            assert_eq!(settled(&inbox), Err(told));
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The frame head and the frame kinds. RFC 9113 §4.1 and §6.
+
+/// Length of a frame's head in bytes.
+pub(crate) const HEAD: usize = 9;
+/// The largest frame payload a peer must accept, and the largest we accept. RFC 9113 §4.2.
+pub(crate) const DEFAULT_MAX_FRAME: usize = 16_384;
+/// Every stream's and the connection's first send window. RFC 9113 §6.9.2.
+pub(crate) const DEFAULT_WINDOW: i64 = 65_535;
+/// A window never exceeds this. RFC 9113 §6.9.1.
+pub(crate) const MAX_WINDOW: i64 = (1 << 31) - 1;
+/// The last stream id a client may use. RFC 9113 §5.1.1.
+pub(crate) const MAX_ID: u32 = (1 << 31) - 1;
+/// What a client says first. RFC 9113 §3.4.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Frame kinds we know; others are passed by. RFC 9113 §5.5.
+pub(crate) mod kind {
+    pub(crate) const DATA: u8 = 0;
+    pub(crate) const HEADERS: u8 = 1;
+    pub(crate) const PRIORITY: u8 = 2;
+    pub(crate) const RST_STREAM: u8 = 3;
+    pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
+    pub(crate) const PING: u8 = 6;
+    pub(crate) const GOAWAY: u8 = 7;
+    pub(crate) const WINDOW_UPDATE: u8 = 8;
+    pub(crate) const CONTINUATION: u8 = 9;
+}
+
+/// Flags.
+pub(crate) mod flag {
+    pub(crate) const END_STREAM: u8 = 0x1;
+    pub(crate) const ACK: u8 = 0x1;
+    pub(crate) const END_HEADERS: u8 = 0x4;
+    pub(crate) const PADDED: u8 = 0x8;
+    pub(crate) const PRIORITY: u8 = 0x20;
+}
+
+/// Settings. RFC 9113 §6.5.2.
+pub(crate) mod setting {
+    pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
+    pub(crate) const ENABLE_PUSH: u16 = 2;
+    pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+}
+
+/// Error codes that we send or act on. RFC 9113 §7.
+pub(crate) mod code {
+    pub(crate) const NO_ERROR: u32 = 0;
+    pub(crate) const PROTOCOL_ERROR: u32 = 1;
+    pub(crate) const FLOW_CONTROL_ERROR: u32 = 3;
+    pub(crate) const FRAME_SIZE_ERROR: u32 = 6;
+    pub(crate) const REFUSED_STREAM: u32 = 7;
+    pub(crate) const CANCEL: u32 = 8;
+    pub(crate) const COMPRESSION_ERROR: u32 = 9;
+    pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
+}
+
+/// Name of an error code, for messages.
+pub(crate) fn code_name(code: u32) -> &'static str {
+    const NAMES: [&str; 14] = [
+        "NO_ERROR",
+        "PROTOCOL_ERROR",
+        "INTERNAL_ERROR",
+        "FLOW_CONTROL_ERROR",
+        "SETTINGS_TIMEOUT",
+        "STREAM_CLOSED",
+        "FRAME_SIZE_ERROR",
+        "REFUSED_STREAM",
+        "CANCEL",
+        "COMPRESSION_ERROR",
+        "CONNECT_ERROR",
+        "ENHANCE_YOUR_CALM",
+        "INADEQUATE_SECURITY",
+        "HTTP_1_1_REQUIRED",
+    ];
+    NAMES.get(code as usize).copied().unwrap_or("an unknown code")
+}
+
+/// A frame's head, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) len: usize,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+}
+
+impl Head {
+    /// From its nine bytes.
+    pub(crate) fn read(bytes: &[u8; HEAD]) -> Self {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *bytes;
+        Self {
+            len: u32::from_be_bytes([0, l0, l1, l2]) as usize,
+            kind,
+            flags,
+            stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
+        }
+    }
+
+    /// To its nine bytes. `len` fits 24 bits: we never send a larger frame than the peer's 24-bit setting allows.
+    pub(crate) fn write(self) -> [u8; HEAD] {
+        let [_, l0, l1, l2] = (self.len as u32).to_be_bytes();
+        let [s0, s1, s2, s3] = self.stream.to_be_bytes();
+        [l0, l1, l2, self.kind, self.flags, s0, s1, s2, s3]
+    }
+
+    pub(crate) fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Appends a whole small frame.
+pub(crate) fn put(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    out.extend_from_slice(&Head { len: payload.len(), kind, flags, stream }.write());
+    out.extend_from_slice(payload);
+}
+
+/// Appends a WINDOW_UPDATE.
+pub(crate) fn put_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
+    put(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
+}
+
+/// Appends a RST_STREAM.
+pub(crate) fn put_reset(out: &mut Vec<u8>, stream: u32, code: u32) {
+    put(out, kind::RST_STREAM, 0, stream, &code.to_be_bytes());
+}
+
+/// Appends a GOAWAY that says we have looked at nothing, since a server opens no streams.
+pub(crate) fn put_goaway(out: &mut Vec<u8>, code: u32) {
+    let [c0, c1, c2, c3] = code.to_be_bytes();
+    put(out, kind::GOAWAY, 0, 0, &[0, 0, 0, 0, c0, c1, c2, c3]);
+}
+
+/// Fills in the frame head, left free at `at`, of the header block that follows it to the end of `out`. A block too
+/// long for one frame (only foreign metadata can make it so) is cut into CONTINUATIONs. RFC 9113 §6.10.
+pub(crate) fn finish_block(out: &mut Vec<u8>, at: usize, stream: u32) {
+    let len = out.len() - at - HEAD;
+    if len <= DEFAULT_MAX_FRAME {
+        let head = Head { len, kind: kind::HEADERS, flags: flag::END_HEADERS, stream };
+        out[at..at + HEAD].copy_from_slice(&head.write());
+        return;
+    }
+    let block = out.split_off(at + HEAD);
+    out.truncate(at);
+    let pieces = block.len().div_ceil(DEFAULT_MAX_FRAME);
+    for (n, piece) in block.chunks(DEFAULT_MAX_FRAME).enumerate() {
+        let kind = if n == 0 { kind::HEADERS } else { kind::CONTINUATION };
+        let flags = if n + 1 == pieces { flag::END_HEADERS } else { 0 };
+        put(out, kind, flags, stream, piece);
+    }
+}
+
+/// A payload without its padding, or `None` where the padding is longer than the payload. RFC 9113 §6.1.
+pub(crate) fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
+    if !head.has(flag::PADDED) {
+        return Some(payload);
+    }
+    let (&padding, rest) = payload.split_first()?;
+    rest.len().checked_sub(usize::from(padding)).map(|len| &rest[..len])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_survives_the_wire() {
+        let head = Head { len: 0x01_02_03, kind: kind::DATA, flags: flag::END_STREAM, stream: 0x7fff_fffd };
+        assert_eq!(Head::read(&head.write()), head);
+    }
+
+    #[test]
+    fn a_long_header_block_is_continued() {
+        let mut out = vec![7; 3];
+        out.extend([0; HEAD]);
+        out.extend(vec![1; DEFAULT_MAX_FRAME + 5]);
+        finish_block(&mut out, 3, 9);
+        let head = |at: usize| out[at..].first_chunk().map(Head::read);
+        let first = Head { len: DEFAULT_MAX_FRAME, kind: kind::HEADERS, flags: 0, stream: 9 };
+        let second = Head { len: 5, kind: kind::CONTINUATION, flags: flag::END_HEADERS, stream: 9 };
+        assert_eq!(head(3), Some(first));
+        assert_eq!(head(3 + HEAD + DEFAULT_MAX_FRAME), Some(second));
+        assert_eq!(out.len(), 3 + 2 * HEAD + DEFAULT_MAX_FRAME + 5);
+    }
+
+    #[test]
+    fn padding_is_taken_off_or_refused() {
+        let head = Head { len: 4, kind: kind::DATA, flags: flag::PADDED, stream: 1 };
+        assert_eq!(unpadded(head, &[2, b'a', 0, 0]), Some(&b"a"[..]));
+        assert_eq!(unpadded(head, &[4, b'a', 0, 0]), None);
+        assert_eq!(unpadded(head, &[]), None);
+    }
+}
