@@ -8,6 +8,8 @@ pub mod cel;
 pub mod hpack;
 #[path = "../src/http2/mod.rs"]
 pub mod http2;
+#[path = "../src/initialize/mod.rs"]
+pub mod initialize;
 #[path = "../src/model/mod.rs"]
 pub mod model;
 #[path = "../src/patch/mod.rs"]

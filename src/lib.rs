@@ -6,9 +6,11 @@
 
 // What is asked and answered: the domain's nouns.
 pub mod model;
-// Bytes to model and back; match conditions; the written form of our kinds; configuration to compiled snapshot; JSON
-// Patch. All pure, in this order: wire, cel and schema, snapshot, patch.
+// Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
+// configuration to compiled snapshot; JSON Patch. All pure, in this order: wire, cel and schema and initialize,
+// snapshot, patch.
 pub mod cel;
+pub mod initialize;
 pub mod patch;
 pub mod schema;
 pub mod snapshot;

@@ -1,9 +1,9 @@
 //! Gatepost decides as kube-apiserver does: every case of the conformance vectors.
 //!
 //! The folder of vectors is `GATEPOST_VECTORS`, else `../shared/vectors` beside this repository, else `tests/vectors/`,
-//! which is a copy of it. Prints `file: passed/total` for each file, below it what is left out and why, and fails
-//! where a case differs, or where a file, a case or a field of one is not understood. What is left out is in one list,
-//! `tests/conformance/left_out.rs`.
+//! which is a copy of it with folders of our own in it, which are run as well. Prints `file: passed/total` for each file,
+//! below it what is left out and why, and fails where a case differs, or where a file, a case or a field of one is not
+//! understood. What is left out is in one list, `tests/conformance/left_out.rs`.
 //!
 //! It has no test harness, so that what it prints is always seen. Words behind `--` choose files by a part of their
 //! name, as `cargo test --test conformance -- rules`.
@@ -30,16 +30,19 @@ fn main() -> ExitCode {
     }
     let folder = Folder::choose();
     println!("vectors: {}", folder.path.display());
-    let mut failures = folder.differences_from_copy();
+    let (own, mut failures) = (folder.own(), folder.differences_from_copy());
     let mut left_out = tables::left_out::Tally::default();
-    for file in folder.files(&mut failures) {
-        if arguments.chooses(&file) {
-            tables::run::file(&folder, &file, &mut left_out, &mut failures);
+    let folders = || std::iter::once(&folder).chain(&own);
+    for folder in folders() {
+        for file in folder.files(&mut failures) {
+            if arguments.chooses(&file) {
+                tables::run::file(folder, &file, &mut left_out, &mut failures);
+            }
         }
     }
     if folder.is_known && arguments.words.is_empty() {
         failures.extend(left_out.stale());
-        failures.extend(tables::strict::lenient(&folder));
+        folders().for_each(|folder| failures.extend(tables::strict::lenient(folder)));
     }
     for failure in &failures {
         eprintln!("FAILED {failure}");

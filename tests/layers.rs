@@ -11,7 +11,7 @@ use std::{
 const LAYERS: [&[&str]; 17] = [
     &["model"],
     &["wire"],
-    &["cel", "schema"],
+    &["cel", "initialize", "schema"],
     &["snapshot"],
     &["patch"],
     &["hpack"],
@@ -65,7 +65,8 @@ const DOORS: [(&str, &[&str]); 18] = [
 ];
 
 /// What the pure layers may not name.
-const PURE: [&str; 8] = ["model/", "wire/", "cel/", "schema/", "snapshot/", "patch/", "hpack/", "http2/"];
+const PURE: [&str; 9] =
+    ["model/", "wire/", "cel/", "initialize/", "schema/", "snapshot/", "patch/", "hpack/", "http2/"];
 const IMPURE: [&str; 8] =
     ["tokio::", "tracing::", "TcpStream", "std::fs", "std::thread", "fs::read", "Instant::now", "SystemTime::now"];
 

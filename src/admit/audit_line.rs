@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use super::{bypass_decision::BypassDecision, mutate::Turn, outcome::Outcome};
+use super::{bypass_decision::BypassDecision, initialize::Run, mutate::Turn, outcome::Outcome};
 use crate::{
     live::Generation,
     model::{BreakGlass, Review, StatusInfo, Verdict},
@@ -88,6 +88,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     break_glass: Vec<BrokenLine<'a>>,
     hooks: Hooks<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    initializers: Vec<RunLine<'a>>,
 }
 
 /// What was open in an emergency.
@@ -110,11 +112,23 @@ struct PassLine<'a> {
     reason: &'a str,
 }
 
-/// Calls of both phases that counted.
-#[derive(Clone, Copy)]
-pub(super) struct Hooks<'a> {
+/// Calls of all phases that counted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Calls<'a> {
     pub(super) turns: &'a [Turn<'a>],
+    pub(super) runs: &'a [Run],
     pub(super) outcomes: &'a [Outcome<'a>],
+}
+
+/// Those of hooks.
+struct Hooks<'a>(Calls<'a>);
+
+/// One initializer's turn at the object.
+#[derive(Serialize)]
+struct RunLine<'a> {
+    initializer: &'a str,
+    outcome: &'static str,
+    took_us: u64,
 }
 
 #[derive(Serialize)]
@@ -131,8 +145,9 @@ struct HookLine<'a> {
 
 impl Serialize for Hooks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.turns.len() + self.outcomes.len()))?;
-        for outcome in self.turns.iter().map(|turn| &turn.outcome).chain(self.outcomes) {
+        let Calls { turns, outcomes, .. } = self.0;
+        let mut list = serializer.serialize_seq(Some(turns.len() + outcomes.len()))?;
+        for outcome in turns.iter().map(|turn| &turn.outcome).chain(outcomes) {
             let (label, failure) = match outcome.label() {
                 HookOutcome::Allowed => ("allowed", None),
                 HookOutcome::Denied => ("denied", None),
@@ -177,9 +192,9 @@ fn reason(refusal: &StatusInfo, said: bool) -> Option<Cow<'_, str>> {
 pub(super) fn audit_line(
     review: &Review,
     generation: &Generation,
-    passage: &BypassDecision<'_>,
+    bypass: &BypassDecision<'_>,
     age: Option<Duration>,
-    hooks: Hooks<'_>,
+    calls: Calls<'_>,
     verdict: &Verdict,
     took: Duration,
     said: bool,
@@ -207,14 +222,23 @@ pub(super) fn audit_line(
         reason: refusal.and_then(|refusal| reason(refusal, said)),
         message: refusal.filter(|_| said).map(|refusal| shortened_to(SAID, &refusal.message)),
         took_us: took.as_micros() as u64,
-        bypass: passage
+        bypass: bypass
             .passes()
             .map(|pass| PassLine { name: pass.name, effect: pass.effect.as_str(), reason: pass.reason })
             .collect(),
-        break_glass: passage.broken().iter().map(|open| broken(&open.document)).collect(),
-        hooks,
+        break_glass: bypass.broken().iter().map(|open| broken(&open.document)).collect(),
+        hooks: Hooks(calls),
+        initializers: calls
+            .runs
+            .iter()
+            .map(|run| RunLine {
+                initializer: &run.name,
+                outcome: run.outcome.as_str(),
+                took_us: run.took.as_micros() as u64,
+            })
+            .collect(),
     };
-    let mut out = Vec::with_capacity(320 + 64 * (hooks.turns.len() + hooks.outcomes.len()));
+    let mut out = Vec::with_capacity(320 + 64 * (calls.turns.len() + calls.outcomes.len()));
     // Writing plain data to memory cannot fail; were it to, an empty line says that something was decided.
     if serde_json::to_writer(&mut out, &line).is_err() {
         out.clear();

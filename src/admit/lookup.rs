@@ -112,11 +112,16 @@ impl<'a> Lookup<'a> {
     /// Do both selectors of this hook match? A clean "no" of either wins over an error of the other, and an error of
     /// the namespace selector over one of the object selector, as upstream.
     pub(super) fn selects(&self, live: &LiveHook) -> Result<bool, Held> {
-        let namespace = self.namespace_matches(&live.hook.namespace_selector);
+        self.selected_by(&live.hook.namespace_selector, &live.hook.object_selector)
+    }
+
+    /// The same of any two selectors.
+    pub(super) fn selected_by(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, Held> {
+        let namespace = self.namespace_matches(of_namespace);
         if matches!(namespace, Ok(false)) {
             return Ok(false);
         }
-        let object = self.object_matches(&live.hook.object_selector);
+        let object = self.object_matches(of_object);
         if matches!(object, Ok(false)) {
             return Ok(false);
         }
@@ -168,6 +173,31 @@ impl<'a> Lookup<'a> {
             // Before the first list, every one is unknown.
             _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
                 Some(labels) => Ok(selector.matches(labels)),
+                None => Err(Held::Unknown(namespace.clone())),
+            },
+        }
+    }
+
+    /// Labels of the request's namespace; none where it is in none.
+    pub(super) fn namespace_labels(&self) -> Result<Labels, Held> {
+        let namespace = &self.review.namespace;
+        let not_found = || Held::Refused(Box::new(status::namespace_not_found(namespace)));
+        if namespace.is_empty() {
+            return Ok(Labels::default());
+        }
+        if let Some(sent) = &self.caller.namespace_labels {
+            return Ok(sent.clone());
+        }
+        let Some(namespaces) = self.namespaces else {
+            return self.generation.snapshot.namespace_labels(namespace).cloned().ok_or_else(not_found);
+        };
+        if let Some(found) = &self.found {
+            return Ok(Labels::clone(found.as_ref().map_err(Clone::clone)?));
+        }
+        match namespaces.age(self.now) {
+            Some(age) if age >= TOO_OLD_AFTER => Err(Held::Refused(Box::new(status::namespaces_too_old(age)))),
+            _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
+                Some(labels) => Ok(labels.clone()),
                 None => Err(Held::Unknown(namespace.clone())),
             },
         }

@@ -7,6 +7,7 @@ mod bypass_decision;
 pub mod combine;
 mod conditions;
 pub mod decider;
+pub mod initialize;
 mod lookup;
 pub mod mutate;
 pub mod outcome;
@@ -31,10 +32,12 @@ use crate::{
     snapshot::{HookSet, Matched},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
+use audit_line::Calls;
 use bypass_decision::BypassDecision;
 use combine::{Combined, Dropped};
 use conditions::Judge;
 use decider::Decider;
+use initialize::Initialized;
 use lookup::{Found, Held, Lookup};
 use mutate::{Mutation, Turn};
 use outcome::Outcome;
@@ -164,12 +167,12 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// The story of one review: bypass, freshness, mutating phase, validating phase, verdict.
+    /// The story of one review: bypass, freshness, mutating phase, initialization, validating phase, verdict.
     async fn decide(self) -> Verdict {
         let Self { gate, review, caller, age, generation, bypass, .. } = self;
         if bypass.skips_all() {
             let how = if bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
-            return self.conclude(&[], &[], Verdict::default(), how);
+            return self.conclude(Calls::default(), Verdict::default(), how);
         }
         if age.is_none_or(|age| age >= STALE_AFTER) && !bypass.opens_everything() {
             let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
@@ -182,13 +185,20 @@ impl<'a> Case<'a> {
             }
             _ => Mutation::default(),
         };
+        let initialized = match caller.phase {
+            Phase::Mutate | Phase::Review if initialize::concerns(self) && !mutation.rejects() => {
+                Box::pin(initialize::initialize(self, mutation.patched.clone())).await
+            }
+            _ => Initialized::default(),
+        };
         let validation = match caller.phase {
-            Phase::Validate | Phase::Review if !mutation.rejects() => {
-                validate(self, mutation.review.as_ref().unwrap_or(review)).await
+            Phase::Validate | Phase::Review if !mutation.rejects() && initialized.refusal.is_none() => {
+                let changed = initialized.patched.as_ref().map(|patched| &patched.review);
+                validate(self, changed.or(mutation.review.as_ref()).unwrap_or(review)).await
             }
             _ => Validation::default(),
         };
-        self.answer(mutation, validation)
+        self.answer(mutation, initialized, validation)
     }
 
     /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found before.
@@ -298,11 +308,11 @@ impl<'a> Case<'a> {
     }
 
     fn refuse(self, refusal: StatusInfo, how: RequestOutcome) -> Verdict {
-        self.conclude(&[], &[], Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
+        self.conclude(Calls::default(), Verdict { refusal: Some(refusal), ..Verdict::default() }, how)
     }
 
-    /// The verdict of both phases.
-    fn answer(self, mutation: Mutation<'a>, validation: Validation<'a>) -> Verdict {
+    /// The verdict of all phases.
+    fn answer(self, mutation: Mutation<'a>, initialized: Initialized, validation: Validation<'a>) -> Verdict {
         let Mutation { turns, asked, probing, broken, patch, refusal, .. } = mutation;
         let Validation { selected, outcomes, refusal: refused } = validation;
         if broken || selected.broken {
@@ -315,24 +325,20 @@ impl<'a> Case<'a> {
             combine::combine(&turns, &outcomes, &probing, self.gate.patch_annotations);
         let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
         report(&dropped, live);
-        if let Some(refusal) = refusal.or(refused) {
+        let Initialized { runs, patched, refusal: not_initialized } = initialized;
+        initialize::report(&runs, &mut verdict);
+        if let Some(refusal) = refusal.or(not_initialized).or(refused) {
             verdict.refusal = Some(*refusal);
         }
         if verdict.allowed() {
-            verdict.patch = patch;
+            verdict.patch = patched.map_or(patch, |patched| patched.difference.clone());
         }
         let how = how_it_ended(&turns, &outcomes, &verdict);
-        self.conclude(&turns, &outcomes, verdict, how)
+        self.conclude(Calls { turns: &turns, runs: &runs, outcomes: &outcomes }, verdict, how)
     }
 
     /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
-    fn conclude(
-        self,
-        turns: &[Turn<'_>],
-        outcomes: &[Outcome<'_>],
-        mut verdict: Verdict,
-        how: RequestOutcome,
-    ) -> Verdict {
+    fn conclude(self, calls: Calls<'_>, mut verdict: Verdict, how: RequestOutcome) -> Verdict {
         let Self { gate, review, caller, began, age, generation, bypass } = self;
         bypass.annotate(&gate.metrics, &mut verdict);
         if generation.number > 0 {
@@ -344,8 +350,7 @@ impl<'a> Case<'a> {
         gate.metrics.request(caller.worker, how, took);
         if gate.audit.enabled() {
             let said = gate.audit.has_hook_messages();
-            let hooks = audit_line::Hooks { turns, outcomes };
-            gate.audit.push(audit_line::audit_line(review, generation, bypass, age, hooks, &verdict, took, said));
+            gate.audit.push(audit_line::audit_line(review, generation, bypass, age, calls, &verdict, took, said));
         }
         verdict
     }

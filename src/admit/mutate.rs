@@ -96,6 +96,8 @@ pub(super) struct Mutation<'a> {
     pub(super) review: Option<Review>,
     /// One patch that makes of the object as it arrived what it is now.
     pub(super) patch: Option<Bytes>,
+    /// The object, where something has changed it.
+    pub(super) patched: Option<Arc<Patched>>,
     /// Why the request is rejected, where no hook's answer says so.
     pub(super) refusal: Option<Box<StatusInfo>>,
 }
@@ -146,7 +148,7 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
     match patched {
         Some(patched) => {
             let (review, patch) = (Some(patched.review.clone()), patched.difference.clone());
-            Mutation { review, patch, ..mutation }
+            Mutation { review, patch, patched: Some(patched), ..mutation }
         }
         None => mutation,
     }
@@ -391,19 +393,19 @@ async fn apply(
 
 /// An object, and all that patches have made of it.
 #[derive(Debug)]
-struct Patched {
-    document: Document,
+pub(super) struct Patched {
+    pub(super) document: Document,
     /// One patch that makes of the object as it arrived what it is now.
-    difference: Option<Bytes>,
+    pub(super) difference: Option<Bytes>,
     /// The review about the object as it is now.
-    review: Review,
+    pub(super) review: Review,
 }
 
 /// Applies a patch to the object of a review, which is what `before` has made of it, if anything. `None`: nothing changes.
 ///
 /// # Errors
 /// Why the patch cannot be applied.
-fn patched(review: &Review, before: Option<&Arc<Patched>>, patch: Bytes) -> Result<Option<Patched>, String> {
+pub(super) fn patched(review: &Review, before: Option<&Arc<Patched>>, patch: Bytes) -> Result<Option<Patched>, String> {
     let patch = Patch::parse(patch).map_err(|error| error.to_string())?;
     if patch.is_empty() {
         return Ok(None);

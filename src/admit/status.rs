@@ -97,6 +97,26 @@ pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
 }
 
+/// An initializer that must act cannot: the object is not created.
+pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
+    let cause = StatusCause { reason: "InitializationFailed".into(), message: why.to_owned(), field: name.to_owned() };
+    StatusInfo { causes: vec![cause], ..internal(&format!("initializer \"{name}\" failed: {why}")) }
+}
+
+/// An initializer that must act did not in time. The outcome is definite: nothing was stored.
+pub(super) fn initializer_late(name: &str, after: Duration) -> StatusInfo {
+    let message = format!(
+        "Timeout: initializer \"{name}\" did not act within {} ms; the object was not created, try again",
+        after.as_millis()
+    );
+    let cause = StatusCause {
+        reason: "InitializationTimedOut".into(),
+        message: "the object was not created".into(),
+        field: name.to_owned(),
+    };
+    StatusInfo { causes: vec![cause], retry_after_seconds: 1, ..failure(504, "Timeout", message) }
+}
+
 /// The configuration is too old to be trusted, or there is none: it has never been read, or was rejected.
 pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> StatusInfo {
     let how = match (age, rejected.map(|rejected| &*rejected.problems)) {

@@ -3,6 +3,7 @@
 pub(super) mod against;
 mod conditions;
 mod document;
+mod initializers;
 mod plan;
 mod target;
 mod union;
@@ -170,7 +171,8 @@ fn namespace(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What the hooks of that type in this configuration want, and whether one of them is asked once more.
+/// What the hooks of that type in this configuration want, and of mutating ones its initializers; and whether a hook is
+/// asked once more.
 fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan, Reinvocation), String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();
@@ -181,12 +183,17 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
         Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore }
     });
-    let hooks: Vec<_> = hooks.collect();
+    let mut hooks: Vec<_> = hooks.collect();
+    if hook_type == HookType::Mutating {
+        hooks.extend(initializers::wanted(&snapshot));
+    }
     match hooks.iter().any(|wanted| !wanted.hook.rules.is_empty()) {
         true => {
             let again = hooks.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
             let reinvocation = if again { Reinvocation::IfNeeded } else { Reinvocation::Never };
-            let plan = plan(&hooks, excluded);
+            let mut plan = plan(&hooks, excluded);
+            // Initializers that are built in find their own work done.
+            plan.twice.retain(|name| !initializers::is_its_name(name));
             // Asked twice, a validating hook says the same; a mutating one may patch twice.
             if hook_type == HookType::Mutating && !plan.twice.is_empty() {
                 let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
@@ -200,8 +207,9 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan
         }
         false => {
             let noun = hook_type.as_str().to_lowercase();
+            let or_initializer = if hook_type == HookType::Mutating { ", and no initializer" } else { "" };
             Err(format!(
-                "{shown} has no hook with a rule that is {noun}: there is nothing to register; leave --config out"
+                "{shown} has no hook with a rule that is {noun}{or_initializer}: there is nothing to register; leave --config out"
             ))
         }
     }

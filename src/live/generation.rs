@@ -1,6 +1,7 @@
 //! Generation: a snapshot with its live hooks. Immutable; the last drop means drained.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -10,7 +11,7 @@ use crate::{
     hooks::{Channel, ProbeFailure},
     model::{FailurePolicy, Hook, Revision},
     snapshot::Snapshot,
-    telemetry::{BypassMetrics, HookMetrics},
+    telemetry::{BypassMetrics, HookMetrics, InitializerMetrics},
 };
 
 /// The new endpoint of a hook that has moved, while the old one is still asked.
@@ -98,6 +99,8 @@ pub struct Generation {
     pub hooks: Vec<LiveHook>,
     /// The counters of each of `snapshot.bypasses()`, in the same order.
     pub bypassed: Vec<Arc<BypassMetrics>>,
+    /// The counters of each of `snapshot.initializers()`, by name.
+    pub initializers: HashMap<Arc<str>, Arc<InitializerMetrics>>,
 }
 
 impl Generation {
@@ -111,6 +114,7 @@ impl Generation {
             snapshot: Arc::new(Snapshot::empty()),
             hooks: Vec::new(),
             bypassed: Vec::new(),
+            initializers: HashMap::new(),
         }
     }
 }

@@ -85,7 +85,8 @@ impl Bypass {
 }
 
 impl Who {
-    fn is(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
+    /// Is this user meant? `in_group` is asked last, and only where groups are named.
+    pub fn is(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
         let anybody = self.users.is_empty() && self.groups.is_empty();
         // Nobody's name is "", which is what a review without a user has.
         let named = || !user.is_empty() && holds(&self.users, user);

@@ -1,14 +1,30 @@
 //! Initializer: a named party that must act on a new object before anyone else sees it.
 
-use super::FailurePolicy;
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    FailurePolicy, Selector,
+    bypass::Who,
+    template::{Shape, Template, Variable},
+};
 
 /// One initializer of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initializer {
     /// The name that is put on the object's pending list.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// What becomes of an object on which it does not act in time: `Ignore` (default) or `Fail`.
     pub failure_policy: FailurePolicy,
+    /// How long one object may wait for it.
+    pub timeout: Duration,
+    /// Initializers of the same resource behind which it stands.
+    pub after: Vec<Box<str>>,
+    /// It acts on objects in namespaces with such labels.
+    pub namespace_selector: Selector,
+    /// It acts on objects with such labels.
+    pub object_selector: Selector,
+    /// What it does, where it needs no process; `None` for one that attaches.
+    pub built_in: Option<Box<BuiltIn>>,
 }
 
 /// The initializers that new objects of one resource get, in this order.
@@ -20,4 +36,96 @@ pub struct ResourceInitializers {
     pub resource: Box<str>,
     /// In the order in which they act.
     pub initializers: Vec<Initializer>,
+    /// Users that may create objects with another list than this, an empty one too: the verb `initialize`, where no
+    /// Kubernetes is asked for it. Nobody where it says nothing.
+    pub may_initialize: Option<Who>,
+}
+
+/// Additions to an object that lacks them. What it has already stays as it is, so that adding twice adds once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Labels of the object.
+    pub labels: Vec<(Box<str>, Template)>,
+    /// Annotations of the object.
+    pub annotations: Vec<(Box<str>, Template)>,
+    /// What is added to its Pods; `None` where the resource has none, or nothing is.
+    pub pods: Option<PodAdditions>,
+}
+
+/// Additions to a Pod, or to the template of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodAdditions {
+    /// Where in the object the Pod's spec stands.
+    pub place: PodPlace,
+    /// Environment variables of every container, each with its name.
+    pub env: Vec<(Box<str>, Shape)>,
+    /// Volumes, each with its name.
+    pub volumes: Vec<(Box<str>, Shape)>,
+    /// Mounts of every container, each with its path.
+    pub volume_mounts: Vec<(Box<str>, Shape)>,
+    /// Containers, each with its name.
+    pub containers: Vec<(Box<str>, Shape)>,
+    /// Containers that run before the others, or beside them with `restartPolicy: Always`, each with its name.
+    pub init_containers: Vec<(Box<str>, Shape)>,
+    /// Requests of every container that says nothing of that resource.
+    pub requests: Vec<(Box<str>, Box<str>)>,
+    /// Limits of every container that says nothing of that resource.
+    pub limits: Vec<(Box<str>, Box<str>)>,
+    /// `imagePullPolicy` of every container, whatever it says itself.
+    pub image_pull_policy: Option<Box<str>>,
+    /// `activeDeadlineSeconds` of Pods that run once and say nothing of it.
+    pub active_deadline_seconds: Option<u32>,
+    /// Images by what containers call them, each with what they are called instead.
+    pub images: Vec<(Box<str>, Box<str>)>,
+}
+
+/// Where in an object the spec of its Pods stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodPlace {
+    /// `spec`
+    Pod,
+    /// `spec.template.spec`
+    Template,
+    /// `spec.jobTemplate.spec.template.spec`
+    JobTemplate,
+}
+
+impl PodPlace {
+    /// Where Kubernetes' own resources have it; `None` for those that have no Pods.
+    pub fn of(group: &str, resource: &str) -> Option<Self> {
+        Some(match (group, resource) {
+            ("", "pods") => Self::Pod,
+            ("", "replicationcontrollers")
+            | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
+            | ("batch", "jobs") => Self::Template,
+            ("batch", "cronjobs") => Self::JobTemplate,
+            _ => return None,
+        })
+    }
+}
+
+impl BuiltIn {
+    /// Does a template in it meet this?
+    pub fn any(&self, meets: &dyn Fn(&Variable) -> bool) -> bool {
+        let texts = self.labels.iter().chain(&self.annotations);
+        texts.flat_map(|(_, template)| template.variables()).any(meets)
+            || self.pods.as_ref().is_some_and(|pods| pods.shapes().any(|shape| shape.any(meets)))
+    }
+
+    /// Are the labels of the request's namespace looked at?
+    pub fn reads_namespace(&self) -> bool {
+        self.any(&|variable| matches!(variable, Variable::NamespaceLabel(_)))
+    }
+}
+
+impl PodAdditions {
+    /// Is a container of that name added?
+    pub fn adds_container(&self, name: &str) -> bool {
+        self.containers.iter().chain(&self.init_containers).any(|(added, _)| **added == *name)
+    }
+
+    fn shapes(&self) -> impl Iterator<Item = &Shape> {
+        let Self { env, volumes, volume_mounts, containers, init_containers, .. } = self;
+        [env, volumes, volume_mounts, containers, init_containers].into_iter().flatten().map(|(_, shape)| shape)
+    }
 }

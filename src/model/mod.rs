@@ -19,6 +19,7 @@ pub mod rope;
 pub mod rule;
 pub mod selector;
 pub mod served;
+pub mod template;
 pub mod time;
 pub mod verdict;
 
@@ -32,7 +33,7 @@ pub use hook::{
     Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects, Transport,
 };
 pub use hops::Hops;
-pub use initializer::{Initializer, ResourceInitializers};
+pub use initializer::{BuiltIn, Initializer, PodAdditions, PodPlace, ResourceInitializers};
 pub use labels::Labels;
 pub use reach::{Step, Unreachable};
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
@@ -42,5 +43,6 @@ pub use rope::Rope;
 pub use rule::{Rule, Scope, Target};
 pub use selector::Selector;
 pub use served::Served;
+pub use template::{Shape, Template, Variable};
 pub use time::Deadline;
 pub use verdict::{StatusCause, StatusInfo, StatusMetadata, Verdict};

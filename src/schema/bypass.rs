@@ -10,9 +10,9 @@ use super::{
 };
 
 /// A name and no pattern.
-const EXACT: &str = "^[^*]+$";
+pub(super) const EXACT: &str = "^[^*]+$";
 /// Namespace and name.
-const ACCOUNT: &str =
+pub(super) const ACCOUNT: &str =
     r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 const BYPASS: [(&str, &str); 2] = [

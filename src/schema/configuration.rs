@@ -16,9 +16,9 @@ pub struct AdmissionControlConfiguration {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub external_admission_hooks: Option<Vec<Hook>>,
-    /// The initializers of new objects, by resource. Checked now, acted on by a later version.
+    /// The initializers of new objects, by resource.
     #[schemars(
-        length(max = limits::ENTRIES),
+        length(max = limits::RESOURCES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["apiGroup", "resource"])
     )]
     pub resource_initializers: Option<Vec<ResourceInitializers>>,

@@ -3,7 +3,13 @@
 
 use schemars::JsonSchema;
 
-use super::words::{Name, ShortName};
+use super::{
+    built_in::BuiltIn,
+    bypass::{ACCOUNT, EXACT},
+    limits,
+    selector::LabelSelector,
+    words::{Name, ShortName, Time},
+};
 
 /// The initializers of one resource.
 #[derive(Clone, Debug, JsonSchema)]
@@ -20,10 +26,12 @@ pub struct ResourceInitializers {
     pub resource: ShortName,
     /// Who must act on a new object, in order.
     #[schemars(
-        length(max = 64),
+        length(max = limits::INITIALIZERS),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub initializers: Vec<Initializer>,
+    /// Who may create such objects with another list of initializers, or none. Nobody unless said.
+    pub may_initialize: Option<People>,
 }
 
 /// Who must act on a new object.
@@ -34,6 +42,17 @@ pub struct Initializer {
     pub name: Name,
     /// What happens when it does not act in time. `Ignore` unless said.
     pub failure_policy: Option<InitializerFailurePolicy>,
+    /// How long an object may wait for it, from `1ms` to `30s`. `30s` unless said.
+    pub timeout: Option<Time>,
+    /// Initializers of the same resource that act before it.
+    #[schemars(length(min = 1, max = limits::INITIALIZERS))]
+    pub after: Option<Vec<Name>>,
+    /// It acts on objects in namespaces with such labels; on all unless said.
+    pub namespace_selector: Option<LabelSelector>,
+    /// It acts on objects with such labels; on all unless said.
+    pub object_selector: Option<LabelSelector>,
+    /// What Gatepost itself adds to the object, so that no process is needed.
+    pub built_in: Option<BuiltIn>,
 }
 
 /// What happens when an initializer does not act in time.
@@ -43,4 +62,25 @@ pub enum InitializerFailurePolicy {
     Ignore,
     /// The creation fails.
     Fail,
+}
+
+/// Some users.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
+pub struct People {
+    /// Their exact names.
+    #[schemars(
+        length(min = 1, max = limits::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT))
+    )]
+    pub users: Option<Vec<String>>,
+    /// Users of these groups: their exact names.
+    #[schemars(
+        length(min = 1, max = limits::NAMES),
+        inner(length(min = 1, max = 1024), regex(pattern = EXACT))
+    )]
+    pub groups: Option<Vec<String>>,
+    /// Service accounts: `namespace/name`.
+    #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
+    pub service_accounts: Option<Vec<String>>,
 }

@@ -1,8 +1,12 @@
 //! How much one object may hold. A cluster reckons what its rules cost at worst, from these numbers, and takes no
 //! definition whose rules could cost too much; where there is more to say, it is said in several objects.
 
-/// Hooks, or resources with initializers, in one object.
+/// Hooks in one object.
 pub(super) const ENTRIES: u32 = 512;
+/// Resources with initializers in one object.
+pub(super) const RESOURCES: u32 = 128;
+/// Initializers of one resource.
+pub(super) const INITIALIZERS: u32 = 32;
 /// Bypasses in one object.
 pub(super) const BYPASSES: u32 = 128;
 /// Conditions of one hook. As upstream.

@@ -8,6 +8,7 @@
 //! Each type is one map as people write it; its doc comments are the descriptions that `kubectl explain` prints.
 
 pub mod break_glass;
+pub mod built_in;
 pub mod bypass;
 pub mod client_config;
 pub mod configuration;

@@ -59,6 +59,9 @@ fn the_schema_has_the_keys_that_the_check_knows() {
         ("bypass[].resources[]", &rules::KEYS),
         ("resourceInitializers[]", &initializers::KEYS),
         ("resourceInitializers[].initializers[]", &initializers::ONE_KEYS),
+        ("resourceInitializers[].initializers[].builtIn", &initializers::BUILT_IN_KEYS),
+        ("resourceInitializers[].initializers[].builtIn.resources", &initializers::RESOURCE_KEYS),
+        ("resourceInitializers[].mayInitialize", &initializers::WHO_KEYS),
     ];
     let requirement_paths = selector_paths.clone().map(|path| format!("{path}.matchExpressions[]"));
     known.extend(selector_paths.iter().map(|path| (&**path, &selector::KEYS[..])));
@@ -94,6 +97,7 @@ fn the_schema_has_the_words_that_the_check_knows() {
         ("externalAdmissionHooks[].rules[].scope", words(&rules::SCOPES)),
         ("externalAdmissionHooks[].namespaceSelector.matchExpressions[].operator", words(&selector::OPERATORS)),
         ("resourceInitializers[].initializers[].failurePolicy", words(&initializers::POLICIES)),
+        ("resourceInitializers[].initializers[].builtIn.imagePullPolicy", words(&initializers::PULL_POLICIES)),
     ] {
         let in_schema = at(&schema, path)["enum"].as_array().unwrap();
         assert_eq!(texts(in_schema.iter().filter_map(Value::as_str)), in_check, "at {path}");
@@ -124,7 +128,7 @@ fn lists_are_merged_by_the_keys_by_which_their_entries_are_unique() {
 
 #[test]
 fn every_schema_is_structural() {
-    const KNOWN: [&str; 23] = [
+    const KNOWN: [&str; 24] = [
         "additionalProperties",
         "anyOf",
         "default",
@@ -147,6 +151,7 @@ fn every_schema_is_structural() {
         "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
+        "x-kubernetes-preserve-unknown-fields",
         "x-kubernetes-validations",
     ];
     for schema in [schema(0), schema(1)] {

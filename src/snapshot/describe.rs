@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Snapshot;
-use crate::model::{Bypass, Endpoint, Hook, HttpForm, Protocol, Rule, Selector};
+use crate::model::{Bypass, Endpoint, Hook, HttpForm, Initializer, Protocol, Rule, Selector};
 
 impl Snapshot {
     /// What is in force, defaults filled in and rollouts applied, in the order in which hooks are numbered.
@@ -15,12 +15,15 @@ impl Snapshot {
             .initializers()
             .iter()
             .map(|entry| {
-                let names: Vec<Value> = entry
-                    .initializers
-                    .iter()
-                    .map(|one| json!({"name": one.name, "failurePolicy": one.failure_policy.as_str()}))
-                    .collect();
-                json!({"apiGroup": entry.api_group, "resource": entry.resource, "initializers": names})
+                let names: Vec<Value> = entry.initializers.iter().map(describe_initializer).collect();
+                let may = entry.may_initialize.as_ref();
+                let may = may.map(|who| json!({"users": who.users, "groups": who.groups}));
+                json!({
+                    "apiGroup": entry.api_group,
+                    "resource": entry.resource,
+                    "initializers": names,
+                    "mayInitialize": may,
+                })
             })
             .collect();
         let notes: Vec<Value> = self.notes().iter().map(ToString::to_string).map(Value::from).collect();
@@ -63,6 +66,18 @@ fn describe_hook(hook: &Hook, origin: Option<&super::Origin>) -> Value {
         }
     }
     described
+}
+
+/// In the order in which they act.
+fn describe_initializer(one: &Initializer) -> Value {
+    json!({
+        "name": &*one.name,
+        "failurePolicy": one.failure_policy.as_str(),
+        "timeoutMilliseconds": one.timeout.as_secs_f64() * 1e3,
+        "namespaceSelector": describe_selector(&one.namespace_selector),
+        "objectSelector": describe_selector(&one.object_selector),
+        "builtIn": one.built_in.is_some(),
+    })
 }
 
 /// Service accounts are shown as the users they are.

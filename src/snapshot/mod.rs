@@ -107,6 +107,8 @@ pub struct Snapshot {
     matcher: Matcher,
     namespaces: FxHashMap<Arc<str>, Arc<Labels>>,
     initializers: Vec<ResourceInitializers>,
+    /// Their places, by resource.
+    initialized: FxHashMap<Box<str>, Vec<usize>>,
     bypasses: Vec<Arc<Bypass>>,
     /// Is any hook asked about the configuration of admission?
     static_hooks: bool,
@@ -176,6 +178,10 @@ impl Snapshot {
                 bypasses.extend(configuration.bypasses.iter().map(|(bypass, _)| Arc::clone(bypass)));
             }
         }
+        let mut initialized = FxHashMap::<Box<str>, Vec<usize>>::default();
+        for (at, ResourceInitializers { resource, .. }) in initializers.iter().enumerate() {
+            initialized.entry(resource.clone()).or_default().push(at);
+        }
         let matcher = Matcher::after(former, &hooks);
         pause();
         let mut notes = checked.notes;
@@ -190,6 +196,7 @@ impl Snapshot {
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
             initializers,
+            initialized,
             bypasses,
             notes,
             findings: Vec::new(),
@@ -286,5 +293,11 @@ impl Snapshot {
     /// The initializers of each resource, in the order of their configurations.
     pub fn initializers(&self) -> &[ResourceInitializers] {
         &self.initializers
+    }
+
+    /// The initializers of one resource, where it has any. Allocates nothing.
+    pub fn initializers_of(&self, group: &str, resource: &str) -> Option<&ResourceInitializers> {
+        let places = self.initialized.get(resource)?;
+        places.iter().filter_map(|at| self.initializers.get(*at)).find(|entry| *entry.api_group == *group)
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::{
 };
 
 use super::{
-    HookOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
+    HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
     faults,
     hook::{DroppedAnnotation, Repeat},
@@ -60,6 +60,7 @@ impl Collector for Scrape {
         })?;
         self.calls(encoder)?;
         family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::lane_panics()))?;
+        self.initializers(encoder)?;
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;
@@ -167,6 +168,18 @@ impl Scrape {
             (&table::PROCESS_START, Reading::ProcessStart),
         ];
         self.values(encoder, &values)
+    }
+
+    /// Turns of initializers.
+    fn initializers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let all: Vec<_> = self.0.initializers().into_iter().map(|(name, one)| (name, one.cells().sums())).collect();
+        family(encoder, &table::INITIALIZER_RUNS, |out| {
+            let labels = &InitializerOutcome::LABELS;
+            all.iter().try_for_each(|(name, sums)| by_outcome(out, &[("initializer", name)], labels, sums))
+        })?;
+        family(encoder, &table::INITIALIZER_DURATION, |out| {
+            all.iter().try_for_each(|(name, sums)| histogram(out, &[("initializer", name)], sums, |_| true))
+        })
     }
 
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

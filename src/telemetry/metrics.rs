@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    BypassMetrics, HookMetrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, cells::Cells, named::Named,
-    reading::Readings,
+    BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
+    cells::Cells, named::Named, reading::Readings,
 };
 
 /// All counters.
@@ -26,6 +26,7 @@ pub struct Metrics {
     ends: Mutex<Vec<(String, SystemTime)>>,
     hooks: Named<HookMetrics>,
     bypasses: Named<BypassMetrics>,
+    initializers: Named<InitializerMetrics>,
     /// Requests about our own configuration.
     pub(super) own_configuration: AtomicU64,
     /// Requests that break-glass has let past.
@@ -58,6 +59,7 @@ impl Metrics {
             ends: Mutex::default(),
             hooks: Named::default(),
             bypasses: Named::default(),
+            initializers: Named::default(),
             own_configuration: AtomicU64::new(0),
             break_glass: AtomicU64::new(0),
             readings: Readings::default(),
@@ -74,6 +76,12 @@ impl Metrics {
         self.bypasses.get(name, BypassMetrics::default)
     }
 
+    /// The counters of the initializer of that name, the same ones at every call. Takes a lock: call it once per
+    /// generation.
+    pub fn initializer(&self, name: &Arc<str>) -> Arc<InitializerMetrics> {
+        self.initializers.get(name, || InitializerMetrics::new(self.workers))
+    }
+
     /// A request about our own configuration was let past.
     pub fn let_ourselves_past(&self) {
         self.own_configuration.fetch_add(1, Relaxed);
@@ -87,6 +95,11 @@ impl Metrics {
     /// Every bypass's counters, by name.
     pub(super) fn bypasses(&self) -> Vec<(Arc<str>, Arc<BypassMetrics>)> {
         self.bypasses.all()
+    }
+
+    /// Every initializer's counters, by name.
+    pub(super) fn initializers(&self) -> Vec<(Arc<str>, Arc<InitializerMetrics>)> {
+        self.initializers.all()
     }
 
     /// One request ended.

@@ -82,6 +82,10 @@ families! {
         "Timeout of one call of the hook; the shortest where several hooks have this name. Absent while no hook of that name is in force.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
+    INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
+        "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped) or failed_closed.";
+    INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]
+        "Duration of an initializer's turns.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
         "Reviews that a bypass rule applied to, by its name and effect. own-configuration counts requests about Gatepost's own configuration, which skip all hooks.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []

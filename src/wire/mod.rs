@@ -5,6 +5,7 @@
 #[rustfmt::skip]
 pub mod pb;
 
+pub mod annotations;
 pub mod answer;
 pub mod encodings;
 pub mod envelope;

@@ -10,6 +10,7 @@ mod backend;
 mod config_validation_create;
 mod dispatch;
 mod documents;
+mod initializers;
 mod json_patch;
 mod label_selector_convert;
 mod label_selector_match;
@@ -28,8 +29,21 @@ mod webhooks;
 
 use run::Table;
 
-/// Every file that is understood.
-pub(crate) const TABLES: [Table; 15] = [
+/// The table of a file, where it is understood.
+pub(crate) fn table(file: &str) -> Option<&'static Table> {
+    all().find(|table| table.file == file)
+}
+
+/// Every table: upstream's, and our own.
+pub(crate) fn all() -> impl Iterator<Item = &'static Table> {
+    TABLES.iter().chain(&OWN)
+}
+
+/// Files of our own.
+static OWN: [Table; 7] = initializers::TABLES;
+
+/// Every file of upstream's that is understood.
+static TABLES: [Table; 15] = [
     Table { file: "config_validation_create.json", case: Some(config_validation_create::case) },
     Table { file: "dispatch.json", case: Some(dispatch::case) },
     Table { file: "json_patch.json", case: Some(json_patch::case) },

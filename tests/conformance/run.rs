@@ -9,9 +9,9 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    TABLES,
     folder::Folder,
     left_out::{LEFT_OUT, LeftOut, Tally},
+    table,
 };
 
 /// What became of a case: nothing to say, or what differs.
@@ -49,7 +49,7 @@ pub(crate) struct Nothing {}
 
 /// Runs every case of one file, says how it went, and adds to what failed.
 pub(crate) fn file(folder: &Folder, name: &str, tally: &mut Tally, failures: &mut Vec<String>) {
-    let Some(table) = TABLES.iter().find(|table| table.file == name) else {
+    let Some(table) = table(name) else {
         return failures.push(format!("{name}: no such table is known"));
     };
     let file = match folder.read(name).map_err(|error| error.to_string()).and_then(|text| read(&text)) {

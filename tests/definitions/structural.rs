@@ -38,7 +38,10 @@ fn object(schema: &Value, map: &Map<String, Value>, path: &str, problems: &mut V
             problems.push(format!("{path}.{key} is missing"));
         }
     }
-    let (free, counted) = (path == ".metadata", schema["maxProperties"].as_u64());
+    let (free, counted) = (
+        path == ".metadata" || schema["x-kubernetes-preserve-unknown-fields"] == true,
+        schema["maxProperties"].as_u64(),
+    );
     if counted.is_some_and(|most| map.len() as u64 > most) {
         problems.push(format!("{path}: holds too much"));
     }

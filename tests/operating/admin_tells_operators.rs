@@ -103,6 +103,7 @@ async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_mor
         snapshot: Arc::new(snapshot),
         hooks: vec![live],
         bypassed: Vec::new(),
+        initializers: Default::default(),
     };
     current.publish(Arc::new(generation));
     let (status, _, body) = ask(address, "GET", "/readyz?verbose").await;
@@ -159,6 +160,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
         snapshot: Arc::new(Snapshot::empty()),
         hooks: Vec::new(),
         bypassed: Vec::new(),
+        initializers: Default::default(),
     }));
     current.stamp(Instant::now());
     let error = "etcd is gone; start it".to_owned();

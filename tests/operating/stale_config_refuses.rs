@@ -297,8 +297,9 @@ async fn the_generation_is_taken_after_its_age_was_asked() {
     current.stamp(now);
     gate.current = Arc::clone(&current);
     let (digest, snapshot) = (String::new(), Arc::clone(&first.snapshot));
-    let (hooks, bypassed, published) = (Vec::new(), Vec::new(), first.published);
-    let next = Generation { number: 2, digest, revision: Revision::Store(2), published, snapshot, hooks, bypassed };
+    let (hooks, bypassed, initializers) = Default::default();
+    let (revision, published) = (Revision::Store(2), first.published);
+    let next = Generation { number: 2, digest, revision, published, snapshot, hooks, bypassed, initializers };
     NEXT.set(Some((current, Arc::new(next))));
     let verdict = ask(&gate, create_pod("1", 100)).await;
     assert_eq!(verdict.audit_annotations, [(REVISION.to_owned(), "2".to_owned())]);

@@ -26,6 +26,7 @@ mod hooks_that_serve_one_connection_at_a_time;
 mod http1_answers_are_bounded;
 mod http_hooks;
 mod https_front;
+mod initializers_act_in_flight;
 mod match_conditions_decide_who_is_asked;
 mod mutating_hooks_change_the_object;
 mod reviews_that_go_in_circles_end;

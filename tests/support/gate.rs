@@ -55,6 +55,8 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
             metrics: metrics.hook(&hook.name),
         })
         .collect();
+    let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);
+    let initializers = named.map(|name| (Arc::clone(name), metrics.initializer(name))).collect();
     let current = Arc::new(Current::new(Instant::now()));
     current.publish(Arc::new(Generation {
         number: 1,
@@ -64,6 +66,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         bypassed: snapshot.bypasses().iter().map(|bypass| metrics.bypass(&bypass.name)).collect(),
         snapshot: Arc::new(snapshot),
         hooks,
+        initializers,
     }));
     current.stamp(Instant::now());
     Arc::new(Gate {

@@ -30,9 +30,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     let effect = given(at.key("effect")).map_or(Some(BypassEffect::Skip), |at| at.choice(&EFFECTS));
     let hooks = listed(&at.key("hooks"), "a hook", |_| true, "");
     let namespaces = listed(&at.key("namespaces"), "a namespace", names::is_dns_label, names::LABEL);
-    let mut users = listed(&at.key("users"), "the name of one user", is_somebody, SOMEBODY);
-    let groups = listed(&at.key("groups"), "a group of some users", is_somebody, SOMEBODY);
-    let accounts = listed(&at.key("serviceAccounts"), "a service account", is_account, ACCOUNT);
+    let who = people(at);
     let resources = at.key("resources");
     let rules = if resources.is_written() { resources_of(&resources) } else { Vec::new() };
     let dimensions = ["namespaces", "users", "groups", "serviceAccounts", "resources"];
@@ -53,16 +51,24 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     if at.problems() > before {
         return None;
     }
-    users.extend(accounts.iter().map(|account| username(account)));
     Some(Bypass {
         name: name?.into(),
         reason: reason?.into(),
         effect: effect?,
         hooks,
         namespaces,
-        who: Who { users, groups },
+        who,
         resources: rules,
     })
+}
+
+/// The users that `users`, `groups` and `serviceAccounts` name.
+pub(crate) fn people(at: &Node<'_>) -> Who {
+    let mut users = listed(&at.key("users"), "the name of one user", is_somebody, SOMEBODY);
+    let groups = listed(&at.key("groups"), "a group of some users", is_somebody, SOMEBODY);
+    let accounts = listed(&at.key("serviceAccounts"), "a service account", is_account, ACCOUNT);
+    users.extend(accounts.iter().map(|account| username(account)));
+    Who { users, groups }
 }
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {

@@ -163,22 +163,27 @@ fn timeout(at: &Node<'_>) -> Option<Duration> {
             Some(seconds) => whole_seconds(&seconds),
         };
     }
+    time(&timeout)
+}
+
+/// A time in any unit, of those that one call may take.
+pub(super) fn time(at: &Node<'_>) -> Option<Duration> {
     const FIX: &str = "write a time from 1ms to 30s, such as 250ms";
-    let Some(text) = Some(timeout.value).and_then(|value| match value {
+    let Some(text) = Some(at.value).and_then(|value| match value {
         Value::Text(text) => Some(text),
         _ => None,
     }) else {
-        timeout.problem(format!("is {}, not a time with its unit", timeout.value.kind()), FIX);
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), FIX);
         return None;
     };
     match humantime::parse_duration(text) {
         Ok(time) if TIMEOUTS.contains(&time) => Some(time),
         Ok(_) => {
-            timeout.problem(format!("{} is out of range", quoted(text)), FIX);
+            at.problem(format!("{} is out of range", quoted(text)), FIX);
             None
         }
         Err(_) => {
-            timeout.problem(format!("{} is not a time with its unit", quoted(text)), FIX);
+            at.problem(format!("{} is not a time with its unit", quoted(text)), FIX);
             None
         }
     }

@@ -1,19 +1,35 @@
-//! `resourceInitializers`, checked. They are acted on by a later version; a wrong one is wrong today.
+//! `resourceInitializers`, checked and compiled.
 
-use std::collections::HashSet;
+mod built_in;
 
-use super::names;
-use crate::{
-    model::{FailurePolicy, Initializer, ResourceInitializers},
-    snapshot::document::{node::Node, problem::quoted, value::Value},
+use std::{collections::HashSet, time::Duration};
+
+use super::{
+    bypass::{self, listed},
+    hook::given,
+    names, selector,
 };
+use crate::{
+    initialize::order,
+    model::{FailurePolicy, Initializer, ResourceInitializers, Selector, bypass::Who},
+    snapshot::document::{form::Form, node::Node, problem::quoted, value::Value},
+};
+#[cfg(test)]
+pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};
 
-pub(crate) const KEYS: [&str; 3] = ["apiGroup", "resource", "initializers"];
+pub(crate) const KEYS: [&str; 4] = ["apiGroup", "resource", "initializers", "mayInitialize"];
 /// The keys of one initializer.
-pub(crate) const ONE_KEYS: [&str; 2] = ["name", "failurePolicy"];
+pub(crate) const ONE_KEYS: [&str; 7] =
+    ["name", "failurePolicy", "timeout", "after", "namespaceSelector", "objectSelector", "builtIn"];
+/// The keys of those that may write a list themselves.
+pub(crate) const WHO_KEYS: [&str; 3] = ["users", "groups", "serviceAccounts"];
 
 pub(crate) const POLICIES: [(&str, FailurePolicy); 2] =
     [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
+
+/// How long an object waits for one initializer where nothing is said.
+// source: dynamic-admission-control-configuration.md, "If it's Ignore, the initializer is removed ... after a timeout".
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks one resource's initializers; what is wrong is reported.
 pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
@@ -40,29 +56,94 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     if list.required("list the initializers, in the order in which they act") && list.is_list() {
         let mut seen = HashSet::new();
         for item in list.items() {
-            let Some(initializer) = one(&item) else { continue };
+            let names = (group_name.unwrap_or_default(), resource_name.unwrap_or_default());
+            let Some(initializer) = one(&item, names) else { continue };
             if !seen.insert(initializer.name.clone()) {
                 item.problem(format!("{} is listed twice", quoted(&initializer.name)), "keep one of them");
             }
             initializers.push(initializer);
         }
     }
+    let may_initialize = given(at.key("mayInitialize")).and_then(|at| who(&at));
     (at.problems() == before).then_some(())?;
-    Some(ResourceInitializers { api_group: group_name?.into(), resource: resource_name?.into(), initializers })
+    let initializers = in_order(&list, initializers)?;
+    let (api_group, resource) = (group_name?.into(), resource_name?.into());
+    Some(ResourceInitializers { api_group, resource, initializers, may_initialize })
 }
 
-/// `{name, failurePolicy}`, or in the earliest form the name alone.
-fn one(at: &Node<'_>) -> Option<Initializer> {
+/// Each behind all that it says it is after.
+fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initializer>> {
+    let known: HashSet<&str> = initializers.iter().map(|one| &*one.name).collect();
+    let before = at.problems();
+    for (item, one) in at.items().zip(&initializers) {
+        let after = item.key("after");
+        for (place, name) in after.items().zip(&one.after) {
+            if !known.contains(&**name) {
+                place.problem(
+                    format!("{} is no initializer of this resource", quoted(name)),
+                    "name one of the same list, or remove it",
+                );
+            }
+        }
+    }
+    let order = match order(&initializers, |one| &*one.name, |one| &one.after) {
+        Ok(order) => order,
+        Err(cycle) => {
+            at.problem(format!("has initializers that wait for each other: {cycle}"), "remove one of these `after`");
+            return None;
+        }
+    };
+    (at.problems() == before).then_some(())?;
+    let mut initializers: Vec<_> = initializers.into_iter().map(Some).collect();
+    Some(order.into_iter().filter_map(|at| initializers.get_mut(at)?.take()).collect())
+}
+
+/// One entry, or in the earliest form the name alone.
+fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     if matches!(at.value, Value::Text(_)) {
-        return Some(Initializer { name: name(at)?.into(), failure_policy: FailurePolicy::Ignore });
+        return Some(Initializer {
+            name: name(at)?.into(),
+            failure_policy: FailurePolicy::Ignore,
+            timeout: DEFAULT_TIMEOUT,
+            after: Vec::new(),
+            namespace_selector: Selector::default(),
+            object_selector: Selector::default(),
+            built_in: None,
+        });
     }
     if !at.is_map_of(&ONE_KEYS) {
         return None;
     }
+    let before = at.problems();
     let (place, policy) = (at.key("name"), at.key("failurePolicy"));
     let name = if place.required("every initializer has a name") { name(&place) } else { None };
     let failure_policy = if policy.present() { policy.choice(&POLICIES) } else { Some(FailurePolicy::Ignore) };
-    Some(Initializer { name: name?.into(), failure_policy: failure_policy? })
+    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| super::hook::time(&at));
+    let after = listed(&at.key("after"), "the name of an initializer", names::is_dns_subdomain, names::SUBDOMAIN);
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
+    let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
+    let built_in = given(at.key("builtIn")).map(|at| built_in::check(&at, group, resource));
+    (at.problems() == before).then_some(())?;
+    Some(Initializer {
+        name: name?.into(),
+        failure_policy: failure_policy?,
+        timeout: timeout?,
+        after,
+        namespace_selector,
+        object_selector,
+        built_in: built_in.flatten().map(Box::new),
+    })
+}
+
+/// Users that may write a list themselves: at least one of them, exactly.
+fn who(at: &Node<'_>) -> Option<Who> {
+    if !at.is_map_of(&WHO_KEYS) {
+        return None;
+    }
+    if !WHO_KEYS.iter().any(|key| at.key(key).present()) {
+        at.problem("names nobody", "name users, groups or serviceAccounts, or remove the key");
+    }
+    Some(bypass::people(at))
 }
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {

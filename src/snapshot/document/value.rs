@@ -48,6 +48,35 @@ impl Value {
         }
     }
 
+    /// How deep maps and lists nest in it; 1 for anything else.
+    pub(crate) fn depth(&self) -> usize {
+        match self {
+            Self::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            Self::Map(entries) => 1 + entries.iter().map(|(_, value)| value.depth()).max().unwrap_or(0),
+            _ => 1,
+        }
+    }
+
+    /// The same as JSON has it; a number that JSON has not is null.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Null => serde_json::Value::Null,
+            Self::Bool(value) => (*value).into(),
+            Self::Integer(number) => match (i64::try_from(*number), u64::try_from(*number)) {
+                (Ok(number), _) => number.into(),
+                (_, Ok(number)) => number.into(),
+                _ => (*number as f64).into(),
+            },
+            Self::Float(number) => (*number).into(),
+            Self::Text(text) => (**text).into(),
+            Self::List(items) => items.iter().map(Self::to_json).collect(),
+            Self::Map(entries) => {
+                let entry = |(key, value): &(Box<str>, Self)| (key.to_string(), value.to_json());
+                serde_json::Value::Object(entries.iter().map(entry).collect())
+            }
+        }
+    }
+
     /// The text that a map holds under this key.
     pub(crate) fn text_of(&self, key: &str) -> Option<&str> {
         match self.get(key) {

@@ -1,0 +1,385 @@
+//! Desk: the instances that have claimed a name, and the tasks that they share.
+//!
+//! A task is one initializer's turn at one object. It lies with one instance at most; where that lapses, the task goes to
+//! another with a higher attempt number, and what the first still answers is refused. So each task is answered once, as
+//! far as can be told from here, and an instance can tell a repeat by its number.
+//!
+//! ```text
+//!   submit ──> queued ── an instance has room ──> assigned ── its answer ──> ended
+//!                ^                                  │    │
+//!                └── the instance lapses, attempt+1 ┘    └── its time is over, or nobody wants it ──> ended
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// One initializer's turn at one object. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+/// One connected process that has claimed a name. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(pub u64);
+
+/// Bounds of a [`Desk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tasks of one name that are queued or assigned.
+    pub of_a_name: usize,
+    /// Tasks of all names.
+    pub in_all: usize,
+    /// Instances of one name.
+    pub instances: usize,
+    /// An instance that was not heard of for so long has lapsed.
+    pub lease: Duration,
+    /// A name without an instance for so long has lapsed: its tasks are late at once.
+    pub vacant: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (lease, vacant) = (Duration::from_secs(10), Duration::from_secs(10));
+        Self { of_a_name: 1_000, in_all: 4_000, instances: 64, lease, vacant }
+    }
+}
+
+/// Something that whoever holds the streams is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send the task to the instance; `attempt` is 1 the first time.
+    Assign {
+        /// The instance.
+        instance: InstanceId,
+        /// The task.
+        task: TaskId,
+        /// How often it was assigned, this time included.
+        attempt: u32,
+        /// By when its answer counts.
+        deadline: Instant,
+    },
+    /// Tell the instance that its answer is not wanted any more.
+    Cancel {
+        /// The instance.
+        instance: InstanceId,
+        /// The task.
+        task: TaskId,
+    },
+    /// The instance has lapsed: end its stream.
+    Drop(InstanceId),
+    /// The task was not answered in time.
+    Late(TaskId),
+}
+
+/// A task that is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// Nobody has had the name for this long: it is late already.
+    Vacant(Duration),
+    /// So many are held for the name, or in all, that no more are.
+    Full,
+}
+
+/// An answer that does not count: the task has ended, or is another's by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale;
+
+/// State of one name, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameState {
+    /// The name.
+    pub name: Arc<str>,
+    /// Instances that are attached.
+    pub instances: usize,
+    /// Tasks that wait for an instance.
+    pub queued: usize,
+    /// Tasks that an instance works on.
+    pub assigned: usize,
+    /// Since when the oldest task waits.
+    pub oldest: Option<Instant>,
+    /// Since when no instance is attached; `None` while one is.
+    pub vacant_since: Option<Instant>,
+}
+
+/// Instances by name, and tasks on their way to them.
+#[derive(Debug)]
+pub struct Desk {
+    limits: Limits,
+    /// A name that was never claimed is vacant since then.
+    epoch: Instant,
+    names: BTreeMap<Arc<str>, Claim>,
+    instances: BTreeMap<InstanceId, Instance>,
+    tasks: BTreeMap<TaskId, Task>,
+    deadlines: BTreeSet<(Instant, TaskId)>,
+}
+
+/// One name.
+#[derive(Debug, Default)]
+struct Claim {
+    instances: BTreeSet<InstanceId>,
+    queue: VecDeque<TaskId>,
+    tasks: BTreeSet<TaskId>,
+    vacant_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Instance {
+    name: Arc<str>,
+    heard: Instant,
+    /// Tasks that it takes at once.
+    window: usize,
+    tasks: BTreeSet<TaskId>,
+    /// It takes no more, and finishes those it has.
+    leaving: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    name: Arc<str>,
+    since: Instant,
+    deadline: Instant,
+    attempt: u32,
+    holder: Option<InstanceId>,
+}
+
+impl Desk {
+    /// A desk without instances.
+    pub fn new(limits: Limits, now: Instant) -> Self {
+        let (names, instances, tasks, deadlines) = Default::default();
+        Self { limits, epoch: now, names, instances, tasks, deadlines }
+    }
+
+    /// An instance claims a name, and takes `window` tasks at once; false where there are too many instances.
+    pub fn attach(
+        &mut self,
+        name: &Arc<str>,
+        id: InstanceId,
+        window: usize,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let claim = self.names.entry(Arc::clone(name)).or_default();
+        if claim.instances.len() >= self.limits.instances || self.instances.contains_key(&id) {
+            return false;
+        }
+        claim.instances.insert(id);
+        claim.vacant_since = None;
+        let instance = Instance {
+            name: Arc::clone(name),
+            heard: now,
+            window: window.max(1),
+            tasks: BTreeSet::new(),
+            leaving: false,
+        };
+        self.instances.insert(id, instance);
+        self.hand_out(name, out);
+        true
+    }
+
+    /// The instance is alive.
+    pub fn heard(&mut self, id: InstanceId, now: Instant) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.heard = instance.heard.max(now);
+        }
+    }
+
+    /// The instance takes no more tasks, and finishes those it has.
+    pub fn leave(&mut self, id: InstanceId) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.leaving = true;
+        }
+    }
+
+    /// The instance is gone: others get its tasks, as repeats.
+    pub fn detach(&mut self, id: InstanceId, now: Instant, out: &mut Vec<Action>) {
+        let Some(Instance { name, tasks, .. }) = self.instances.remove(&id) else { return };
+        if let Some(claim) = self.names.get_mut(&name) {
+            claim.instances.remove(&id);
+            // The oldest goes first, before all that has not had a turn.
+            for task in tasks.iter().rev() {
+                claim.queue.push_front(*task);
+            }
+            if claim.instances.is_empty() {
+                claim.vacant_since = Some(now);
+            }
+        }
+        for task in tasks {
+            if let Some(task) = self.tasks.get_mut(&task) {
+                task.holder = None;
+            }
+        }
+        self.hand_out(&name, out);
+    }
+
+    /// A new task of a name, to be answered by `deadline`.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn submit(
+        &mut self,
+        id: TaskId,
+        name: &Arc<str>,
+        deadline: Instant,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> Result<(), NotTaken> {
+        let vacant_since = match self.names.get(name) {
+            Some(claim) if claim.tasks.len() >= self.limits.of_a_name => return Err(NotTaken::Full),
+            Some(claim) => claim.vacant_since,
+            None => Some(self.epoch),
+        };
+        let vacant = vacant_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        if vacant_since.is_some() && vacant >= self.limits.vacant {
+            return Err(NotTaken::Vacant(vacant));
+        }
+        if self.tasks.len() >= self.limits.in_all {
+            return Err(NotTaken::Full);
+        }
+        let epoch = self.epoch;
+        let vacant_from_the_start = || Claim { vacant_since: Some(epoch), ..Claim::default() };
+        let claim = self.names.entry(Arc::clone(name)).or_insert_with(vacant_from_the_start);
+        claim.tasks.insert(id);
+        claim.queue.push_back(id);
+        self.tasks.insert(id, Task { name: Arc::clone(name), since: now, deadline, attempt: 0, holder: None });
+        self.deadlines.insert((deadline, id));
+        self.hand_out(name, out);
+        Ok(())
+    }
+
+    /// The instance has answered the attempt: the task has ended.
+    ///
+    /// # Errors
+    /// It does not count.
+    pub fn answered(
+        &mut self,
+        instance: InstanceId,
+        id: TaskId,
+        attempt: u32,
+        now: Instant,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Stale> {
+        self.heard(instance, now);
+        let task = self.tasks.get(&id).ok_or(Stale)?;
+        if task.holder != Some(instance) || task.attempt != attempt || now >= task.deadline {
+            return Err(Stale);
+        }
+        self.end(id, out);
+        Ok(())
+    }
+
+    /// Nobody waits for the task any more.
+    pub fn withdraw(&mut self, id: TaskId, out: &mut Vec<Action>) {
+        self.cancel(id, out);
+        self.end(id, out);
+    }
+
+    /// Everything that has become late by `now`: instances that were not heard of, tasks that were not answered, tasks of
+    /// names that nobody has had for long.
+    pub fn pass(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let lapsed = |instance: &Instance| now.saturating_duration_since(instance.heard) >= self.limits.lease;
+        let lapsed: Vec<_> = self.instances.iter().filter(|(_, one)| lapsed(one)).map(|(id, _)| *id).collect();
+        for id in lapsed {
+            out.push(Action::Drop(id));
+            self.detach(id, now, out);
+        }
+        while let Some((_, id)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
+            self.cancel(id, out);
+            out.push(Action::Late(id));
+            self.end(id, out);
+        }
+        let (epoch, limit) = (self.epoch, self.limits.vacant);
+        let vacated = |since: Instant| now.saturating_duration_since(since) >= limit;
+        let vacant = self.names.values().filter(|claim| claim.vacant_since.is_some_and(vacated));
+        let waiting: Vec<_> = vacant.flat_map(|claim| claim.queue.iter().copied()).collect();
+        for id in waiting {
+            out.push(Action::Late(id));
+            self.end(id, out);
+        }
+        // Names that nobody asks for, and nobody has had for long, are as if they had never been claimed.
+        if now.saturating_duration_since(epoch) >= limit {
+            self.names.retain(|_, claim| {
+                !(claim.tasks.is_empty() && claim.vacant_since.is_some_and(|since| since == epoch || vacated(since)))
+            });
+        }
+    }
+
+    /// When [`Desk::pass`] has something to do next.
+    pub fn next_alarm(&self) -> Option<Instant> {
+        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
+        let leases = self.instances.values().map(|instance| instance.heard + self.limits.lease);
+        let queued = self.names.values().filter(|claim| !claim.queue.is_empty());
+        let vacant = queued.filter_map(|claim| claim.vacant_since).map(|since| since + self.limits.vacant);
+        deadline.into_iter().chain(leases).chain(vacant).min()
+    }
+
+    /// State of each name, by name.
+    pub fn names(&self) -> Vec<NameState> {
+        let state = |(name, claim): (&Arc<str>, &Claim)| NameState {
+            name: Arc::clone(name),
+            instances: claim.instances.len(),
+            queued: claim.queue.len(),
+            assigned: claim.tasks.len() - claim.queue.len(),
+            oldest: claim.tasks.first().and_then(|id| self.tasks.get(id)).map(|task| task.since),
+            vacant_since: claim.vacant_since,
+        };
+        self.names.iter().map(state).collect()
+    }
+
+    /// Does the instance still have a task?
+    pub fn is_busy(&self, id: InstanceId) -> bool {
+        self.instances.get(&id).is_some_and(|instance| !instance.tasks.is_empty())
+    }
+
+    /// Tasks that are queued or assigned.
+    pub fn held(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Gives queued tasks to instances with room, each to the one that has the fewest.
+    fn hand_out(&mut self, name: &Arc<str>, out: &mut Vec<Action>) {
+        let Some(claim) = self.names.get_mut(name) else { return };
+        while let Some(id) = claim.queue.front().copied() {
+            let room = |id: &&InstanceId| {
+                self.instances.get(id).is_some_and(|one| !one.leaving && one.tasks.len() < one.window)
+            };
+            let fewest = |id: &&InstanceId| self.instances.get(id).map_or(usize::MAX, |one| one.tasks.len());
+            let Some(holder) = claim.instances.iter().filter(room).min_by_key(fewest).copied() else { return };
+            claim.queue.pop_front();
+            let (Some(task), Some(instance)) = (self.tasks.get_mut(&id), self.instances.get_mut(&holder)) else {
+                continue;
+            };
+            task.attempt += 1;
+            task.holder = Some(holder);
+            instance.tasks.insert(id);
+            out.push(Action::Assign { instance: holder, task: id, attempt: task.attempt, deadline: task.deadline });
+        }
+    }
+
+    fn cancel(&self, id: TaskId, out: &mut Vec<Action>) {
+        if let Some(instance) = self.tasks.get(&id).and_then(|task| task.holder) {
+            out.push(Action::Cancel { instance, task: id });
+        }
+    }
+
+    /// Forgets a task; whoever had it has room for another.
+    fn end(&mut self, id: TaskId, out: &mut Vec<Action>) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        self.deadlines.remove(&(task.deadline, id));
+        let Some(claim) = self.names.get_mut(&task.name) else { return };
+        claim.tasks.remove(&id);
+        match task.holder {
+            None => claim.queue.retain(|queued| *queued != id),
+            Some(holder) => {
+                if let Some(instance) = self.instances.get_mut(&holder) {
+                    instance.tasks.remove(&id);
+                }
+                self.hand_out(&task.name, out);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use super::*;
+
+struct World {
+    desk: Desk,
+    epoch: Instant,
+    out: Vec<Action>,
+    name: Arc<str>,
+}
+
+impl World {
+    fn new(limits: Limits) -> Self {
+        let epoch = Instant::now();
+        Self { desk: Desk::new(limits, epoch), epoch, out: Vec::new(), name: "a.example.com".into() }
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.epoch + Duration::from_secs(seconds)
+    }
+
+    fn attach(&mut self, id: u64, window: usize, seconds: u64) -> bool {
+        let now = self.at(seconds);
+        self.desk.attach(&self.name, InstanceId(id), window, now, &mut self.out)
+    }
+
+    fn submit(&mut self, id: u64, deadline: u64, seconds: u64) -> Result<(), NotTaken> {
+        let (deadline, now) = (self.at(deadline), self.at(seconds));
+        self.desk.submit(TaskId(id), &self.name, deadline, now, &mut self.out)
+    }
+
+    fn answered(&mut self, instance: u64, task: u64, attempt: u32, seconds: u64) -> Result<(), Stale> {
+        let now = self.at(seconds);
+        self.desk.answered(InstanceId(instance), TaskId(task), attempt, now, &mut self.out)
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        let now = self.at(seconds);
+        self.desk.pass(now, &mut self.out);
+    }
+
+    fn assigned(&mut self) -> Vec<(u64, u64, u32)> {
+        let assigned = |action: Action| match action {
+            Action::Assign { instance, task, attempt, .. } => Some((instance.0, task.0, attempt)),
+            _ => None,
+        };
+        self.out.drain(..).filter_map(assigned).collect()
+    }
+}
+
+#[test]
+fn instances_share_the_work_each_within_its_window() {
+    let mut world = World::new(Limits::default());
+    assert!(world.attach(1, 1, 0) && world.attach(2, 2, 0));
+    for task in 1..=4 {
+        world.submit(task, 30, 0).unwrap();
+    }
+    assert_eq!(world.assigned(), [(1, 1, 1), (2, 2, 1), (2, 3, 1)]);
+    world.answered(1, 1, 1, 1).unwrap();
+    assert_eq!(world.assigned(), [(1, 4, 1)]);
+    assert_eq!(world.answered(1, 1, 1, 1), Err(Stale), "twice");
+    assert_eq!(world.answered(1, 2, 1, 1), Err(Stale), "another's");
+    assert_eq!(world.desk.held(), 3);
+}
+
+#[test]
+fn a_lapsed_instance_loses_its_work_and_the_next_can_tell_the_repeat() {
+    let mut world = World::new(Limits::default());
+    world.attach(1, 8, 0);
+    world.submit(1, 30, 0).unwrap();
+    world.desk.heard(InstanceId(1), world.at(3));
+    world.attach(2, 8, 12);
+    assert_eq!(world.assigned(), [(1, 1, 1)]);
+    assert_eq!(world.desk.next_alarm(), Some(world.at(13)));
+    world.pass(13);
+    assert!(world.out.contains(&Action::Drop(InstanceId(1))));
+    assert_eq!(world.assigned(), [(2, 1, 2)]);
+    assert_eq!(world.answered(1, 1, 1, 14), Err(Stale));
+    assert_eq!(world.answered(2, 1, 2, 14), Ok(()));
+}
+
+#[test]
+fn what_is_not_answered_in_time_is_late_and_its_answer_does_not_count() {
+    let mut world = World::new(Limits::default());
+    world.attach(1, 1, 0);
+    world.submit(1, 5, 0).unwrap();
+    world.submit(2, 9, 0).unwrap();
+    world.out.clear();
+    assert_eq!(world.answered(1, 1, 1, 5), Err(Stale), "at its deadline");
+    world.pass(5);
+    let deadline = world.at(9);
+    assert_eq!(
+        world.out,
+        [
+            Action::Cancel { instance: InstanceId(1), task: TaskId(1) },
+            Action::Late(TaskId(1)),
+            Action::Assign { instance: InstanceId(1), task: TaskId(2), attempt: 1, deadline },
+        ]
+    );
+}
+
+#[test]
+fn a_name_that_lapsed_long_ago_is_late_at_once() {
+    let mut world = World::new(Limits::default());
+    world.submit(1, 30, 1).unwrap();
+    assert_eq!(world.desk.next_alarm(), Some(world.at(10)), "nobody has come since the start");
+    world.pass(10);
+    assert_eq!(world.out, [Action::Late(TaskId(1))]);
+    assert_eq!(world.submit(2, 60, 12), Err(NotTaken::Vacant(Duration::from_secs(12))));
+    world.attach(1, 1, 20);
+    world.submit(3, 60, 20).unwrap();
+    world.out.clear();
+    world.desk.detach(InstanceId(1), world.at(21), &mut world.out);
+    world.submit(4, 60, 22).unwrap();
+    world.attach(2, 2, 23);
+    assert_eq!(world.assigned(), [(2, 3, 2), (2, 4, 1)], "what was begun goes first");
+    world.desk.detach(InstanceId(2), world.at(24), &mut world.out);
+    world.pass(34);
+    assert_eq!(world.desk.held(), 0);
+    assert_eq!(world.submit(5, 60, 35).map_err(|error| matches!(error, NotTaken::Vacant(_))), Err(true));
+}
+
+#[test]
+fn holds_are_bounded_for_a_name_and_in_all() {
+    let mut world = World::new(Limits { of_a_name: 2, in_all: 3, ..Limits::default() });
+    world.submit(1, 30, 0).unwrap();
+    world.submit(2, 30, 0).unwrap();
+    assert_eq!(world.submit(3, 30, 0), Err(NotTaken::Full));
+    world.name = "b.example.com".into();
+    world.submit(4, 30, 0).unwrap();
+    assert_eq!(world.submit(5, 30, 0), Err(NotTaken::Full));
+    world.desk.withdraw(TaskId(1), &mut world.out);
+    world.submit(6, 30, 0).unwrap();
+    assert!(world.out.is_empty(), "nobody is there");
+}
+
+#[test]
+fn an_instance_that_leaves_finishes_what_it_has() {
+    let mut world = World::new(Limits::default());
+    world.attach(1, 8, 0);
+    world.submit(1, 30, 0).unwrap();
+    world.desk.leave(InstanceId(1));
+    world.submit(2, 30, 0).unwrap();
+    assert_eq!(world.assigned(), [(1, 1, 1)]);
+    assert!(world.desk.is_busy(InstanceId(1)));
+    world.answered(1, 1, 1, 1).unwrap();
+    assert!(!world.desk.is_busy(InstanceId(1)));
+    world.attach(2, 8, 1);
+    assert_eq!(world.assigned(), [(2, 2, 1)]);
+    let states = world.desk.names();
+    assert_eq!((states[0].instances, states[0].queued, states[0].assigned), (2, 0, 1));
+}

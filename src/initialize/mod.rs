@@ -1,0 +1,43 @@
+//! Initialization: what must act on a new object before anyone else sees it. Pure.
+//!
+//! | noun | file |
+//! | --- | --- |
+//! | [`Initializers`], an object's own list and its result | `initializers` |
+//! | the list of a new object | `create` |
+//! | a change of the list by an update | `transition` |
+//! | [`Lifecycle`], from the first pending entry to the end | `lifecycle` |
+//! | [`Desk`], the instances that have claimed a name and the tasks they share | `desk` |
+//! | the order of initializers that say `after` | `order` |
+//! | initializers that need no process | `built_in` |
+//!
+//! Nothing here reads a clock, opens a socket or asks for a permission: the time, and the answer to "may this user
+//! `initialize`?", are arguments. Whoever holds a CREATE in flight, whoever answers an apiserver that stores unfinished
+//! objects, and whoever filters reads stand on the same core.
+
+pub mod built_in;
+pub mod create;
+pub mod desk;
+pub mod initializers;
+pub mod lifecycle;
+pub mod order;
+pub mod refused;
+pub mod transition;
+
+pub use self::{
+    create::{create, needs_permission},
+    desk::Desk,
+    initializers::Initializers,
+    lifecycle::{Initialization, Lifecycle},
+    order::{Cycle, order},
+    refused::Refused,
+    transition::{Actor, transition},
+};
+
+/// The verb that a client needs to write an object's list itself, or to change an object that is not initialized.
+// source: control-plane extension proposal, "the `initialize` verb".
+pub const VERB: &str = "initialize";
+/// The most entries of one list.
+pub const MOST_PENDING: usize = 128;
+
+#[cfg(test)]
+mod tests;

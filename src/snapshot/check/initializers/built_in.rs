@@ -1,0 +1,198 @@
+//! `builtIn` of an initializer: what is added to objects that lack it, checked and compiled.
+
+use crate::{
+    model::{BuiltIn, PodAdditions, PodPlace, Shape, Template, template::VARIABLES},
+    snapshot::{
+        check::{hook::given, names},
+        document::{node::Node, problem::quoted, value::Value},
+    },
+};
+
+pub(crate) const KEYS: [&str; 11] = [
+    "labels",
+    "annotations",
+    "env",
+    "volumes",
+    "volumeMounts",
+    "containers",
+    "initContainers",
+    "resources",
+    "imagePullPolicy",
+    "activeDeadlineSeconds",
+    "images",
+];
+/// The keys of `resources`.
+pub(crate) const RESOURCE_KEYS: [&str; 2] = ["requests", "limits"];
+
+pub(crate) const PULL_POLICIES: [(&str, &str); 3] =
+    [("Always", "Always"), ("IfNotPresent", "IfNotPresent"), ("Never", "Never")];
+
+/// The deepest that an addition may nest: more than any Pod does.
+const DEEPEST: usize = 16;
+
+/// Checks what is added to objects of that resource; what is wrong is reported.
+pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltIn> {
+    if !at.is_map_of(&KEYS) {
+        return None;
+    }
+    let before = at.problems();
+    if !KEYS.iter().any(|key| at.key(key).present()) {
+        at.problem("adds nothing", "say what is added: labels, annotations, env, volumes and so on");
+    }
+    let labels = templates(&at.key("labels"));
+    let annotations = templates(&at.key("annotations"));
+    let for_pods: Vec<&str> = KEYS[2..].iter().copied().filter(|key| at.key(key).present()).collect();
+    let pods = match (for_pods.first(), PodPlace::of(group, resource)) {
+        (None, _) => None,
+        (Some(_), Some(place)) => Some(pods(at, place)),
+        (Some(first), None) if !resource.is_empty() => {
+            let shown = quoted(resource);
+            at.key(first).problem(
+                format!("is added to Pods, and objects of {shown} have none that are known"),
+                "add only labels and annotations there, or name pods or one of Kubernetes' own workloads",
+            );
+            None
+        }
+        (Some(_), None) => None,
+    };
+    (at.problems() == before).then_some(BuiltIn { labels, annotations, pods })
+}
+
+fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
+    let resources = at.key("resources");
+    if resources.present() {
+        resources.is_map_of(&RESOURCE_KEYS);
+    }
+    let policy = given(at.key("imagePullPolicy")).and_then(|at| at.choice(&PULL_POLICIES));
+    let seconds = given(at.key("activeDeadlineSeconds")).and_then(|at| at.integer(1..=i128::from(i32::MAX)));
+    PodAdditions {
+        place,
+        env: shapes(&at.key("env"), "name"),
+        volumes: shapes(&at.key("volumes"), "name"),
+        volume_mounts: shapes(&at.key("volumeMounts"), "mountPath"),
+        containers: shapes(&at.key("containers"), "name"),
+        init_containers: shapes(&at.key("initContainers"), "name"),
+        requests: quantities(&resources.key("requests")),
+        limits: quantities(&resources.key("limits")),
+        image_pull_policy: policy.map(Into::into),
+        active_deadline_seconds: seconds.and_then(|seconds| seconds.try_into().ok()),
+        images: images(&at.key("images")),
+    }
+}
+
+/// A map whose values are templates.
+fn templates(at: &Node<'_>) -> Vec<(Box<str>, Template)> {
+    let mut templates = Vec::new();
+    if at.present() && !matches!(at.value, Value::Map(_)) {
+        at.wrong_type("a map");
+    }
+    for (key, entry) in at.entries() {
+        if !names::is_qualified_name(key) {
+            entry.problem(format!("{} is not a key", quoted(key)), names::KEY);
+        }
+        let Some(text) = entry.text() else { continue };
+        match Template::parse(text) {
+            Ok(template) => templates.push((key.into(), template)),
+            Err(why) => entry.problem(why.0, format!("known are {VARIABLES}")),
+        }
+    }
+    templates
+}
+
+/// A list of maps, each known by the text under `key`.
+fn shapes(at: &Node<'_>, key: &str) -> Vec<(Box<str>, Shape)> {
+    let mut shapes = Vec::<(Box<str>, Shape)>::new();
+    if !at.present() || !at.is_list() {
+        return shapes;
+    }
+    for item in at.items() {
+        if !matches!(item.value, Value::Map(_)) {
+            item.wrong_type("a map");
+            continue;
+        }
+        let place = item.key(key);
+        let Some(name) = place.required("each is known by it").then(|| place.text()).flatten() else { continue };
+        if name.contains("${") {
+            place.problem("is a template", "write a plain text: objects that have it already are told by it");
+        }
+        if shapes.iter().any(|(other, _)| **other == *name) {
+            place.problem(format!("{} is listed twice", quoted(name)), "keep one of them");
+        }
+        if item.value.depth() > DEEPEST {
+            item.problem("is nested too deep", "write it as a Pod has it");
+            continue;
+        }
+        match Shape::of(&item.value.to_json()) {
+            Ok(shape) => shapes.push((name.into(), shape)),
+            Err(why) => item.problem(why.0, format!("known are {VARIABLES}")),
+        }
+    }
+    shapes
+}
+
+/// A map of resource names to quantities.
+fn quantities(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let mut quantities = Vec::new();
+    if at.present() && !matches!(at.value, Value::Map(_)) {
+        at.wrong_type("a map");
+    }
+    for (key, entry) in at.entries() {
+        let text = match entry.value {
+            Value::Integer(number) => number.to_string(),
+            _ => match entry.text() {
+                Some(text) => text.to_owned(),
+                None => continue,
+            },
+        };
+        if !names::is_qualified_name(key) {
+            entry.problem(format!("{} is not the name of a resource", quoted(key)), "write cpu, memory or the like");
+        } else if !is_quantity(&text) {
+            entry.problem(format!("{} is not a quantity", quoted(&text)), "write one such as 100m, 1.5 or 64Mi");
+        } else {
+            quantities.push((key.into(), text.into()));
+        }
+    }
+    quantities
+}
+
+/// A number that is not negative, with or without a suffix.
+// source: k8s.io/apimachinery/pkg/api/resource ParseQuantity.
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 16] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|power| {
+        let digits = power.strip_prefix(['+', '-']).unwrap_or(power);
+        !digits.is_empty() && digits.len() <= 3 && digits.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    number.bytes().any(|byte| byte.is_ascii_digit())
+        && number.matches('.').count() <= 1
+        && (SUFFIXES.contains(&suffix) || exponent)
+}
+
+/// A table of images to what they are called instead.
+fn images(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
+    let mut images = Vec::new();
+    if at.present() && !matches!(at.value, Value::Map(_)) {
+        at.wrong_type("a map");
+    }
+    for (key, entry) in at.entries() {
+        let Some(text) = entry.text() else { continue };
+        let digest = text.split_once("@sha256:").map(|(name, digest)| (name, digest.as_bytes()));
+        let good = |(name, digest): (&str, &[u8])| {
+            let hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+            !name.is_empty() && digest.len() == 64 && digest.iter().all(hex)
+        };
+        if !digest.is_some_and(good) {
+            entry.problem(
+                format!("{} has no digest", quoted(text)),
+                "write the image with its digest: registry/name@sha256: and 64 hexadecimal digits",
+            );
+        }
+        if key.is_empty() {
+            entry.problem("is the image of no name", "write the image as containers name it");
+        }
+        images.push((key.into(), text.into()));
+    }
+    images
+}

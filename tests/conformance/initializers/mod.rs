@@ -1,0 +1,64 @@
+//! Initializers: vectors of our own, `tests/vectors/initializers/`, one file one module.
+
+mod create;
+mod find;
+mod json_form;
+mod late_head;
+mod lifecycle;
+mod order;
+mod transition;
+
+use gatepost::initialize::{Initializers, Refused};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::run::{Outcome, Table, equal};
+
+/// Every file of the folder.
+pub(crate) const TABLES: [Table; 7] = [
+    Table { file: "initializers/create.json", case: Some(create::case) },
+    Table { file: "initializers/find.json", case: Some(find::case) },
+    Table { file: "initializers/json_form.json", case: Some(json_form::case) },
+    Table { file: "initializers/late_head.json", case: Some(late_head::case) },
+    Table { file: "initializers/lifecycle.json", case: Some(lifecycle::case) },
+    Table { file: "initializers/order.json", case: Some(order::case) },
+    Table { file: "initializers/transition.json", case: Some(transition::case) },
+];
+
+/// A list, or why it is refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expect {
+    #[serde(default)]
+    list: Value,
+    code: Option<i32>,
+    field: Option<String>,
+}
+
+/// A list as an object has it.
+fn list(json: &Value) -> Result<Option<Initializers>, String> {
+    Initializers::read(json.to_string().as_bytes()).map_err(|error| format!("not understood: {error}"))
+}
+
+impl Expect {
+    fn judge(&self, ours: Result<Option<Initializers>, Refused>) -> Outcome {
+        match ours {
+            Ok(ours) => {
+                equal("code", None, self.code)?;
+                equal("list", ours, list(&self.list)?)
+            }
+            Err(refused) => {
+                equal("code", Some(refused.code()), self.code)?;
+                let field = match &refused {
+                    Refused::Invalid { field, .. } => Some(field.clone()),
+                    Refused::Forbidden(_) => None,
+                };
+                if self.field.is_some() {
+                    equal("field", field, self.field.clone())?;
+                }
+                let status = refused.into_status();
+                equal("status", (&*status.status, Some(status.code)), ("Failure", self.code))
+            }
+        }
+    }
+}

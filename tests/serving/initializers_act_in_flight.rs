@@ -1,0 +1,246 @@
+//! Initializers act on a new object while the call that creates it is held: in order, between mutating and validating
+//! hooks, each on what those before it have made of the object.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use std::{sync::Arc, time::Duration};
+
+use crate::support::{
+    gate::{caller, gate},
+    http_hook::{HttpHook, HttpScript, Judge},
+    reviews::{create_pod, message, pod},
+};
+use bytes::Bytes;
+use gatepost::{
+    admit::{Caller, Gate, Reasons, decide},
+    model::{Phase, Rope, Verdict},
+    patch::{Document, Limits, Patch},
+    wire::{
+        inbound::view,
+        pb::k8s::io::{
+            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+            apimachinery::pkg::runtime::RawExtension,
+        },
+    },
+};
+use serde_json::{Value, json};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Initializers of Pods, and hooks, in one configuration; the namespace `shop` is of team red.
+fn configured(initializers: &str, hooks: &str) -> Arc<Gate> {
+    let yaml = format!(
+        r"
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {{name: test}}
+resourceInitializers:
+- resource: pods
+  mayInitialize: {{users: [admin], groups: [ops]}}
+  initializers:
+{initializers}
+externalAdmissionHooks: [{hooks}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: shop, labels: {{team: red}}}}
+"
+    );
+    gate(&yaml, Reasons::First)
+}
+
+fn labels(name: &str, more: &str, labels: &str) -> String {
+    format!("  - {{name: {name}.example.com, {more} builtIn: {{labels: {{{labels}}}}}}}\n")
+}
+
+async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
+    let review = view(Rope::new([message(request)])).unwrap();
+    decide(gate, &review, &Caller { phase, ..caller(LONG) }).await
+}
+
+fn with_object(request: AdmissionRequest, change: impl FnOnce(&mut Value)) -> AdmissionRequest {
+    let raw = request.object.clone().unwrap().raw.unwrap();
+    let mut object: Value = serde_json::from_slice(&raw).unwrap();
+    change(&mut object);
+    AdmissionRequest { object: Some(RawExtension { raw: Some(object.to_string().into()) }), ..request }
+}
+
+fn by(user: &str, groups: &[&str], request: AdmissionRequest) -> AdmissionRequest {
+    let groups = groups.iter().map(|&group| group.to_owned()).collect();
+    let user_info = Some(UserInfo { username: Some(user.to_owned()), groups, ..Default::default() });
+    AdmissionRequest { user_info, ..request }
+}
+
+fn annotated(key: &str, value: &str, request: AdmissionRequest) -> AdmissionRequest {
+    with_object(request, |object| object["metadata"]["annotations"][key] = value.into())
+}
+
+/// The object as the verdict leaves it.
+fn object(verdict: &Verdict, arrived: Bytes) -> Value {
+    let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
+    let patched = Document::new(Rope::new([arrived])).unwrap().patched(&patch, Limits::default()).unwrap();
+    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
+}
+
+fn labels_of(verdict: &Verdict) -> Value {
+    object(verdict, pod(0))["metadata"]["labels"].clone()
+}
+
+fn hook(name: &str, hook_type: &str, at: &HttpHook) -> String {
+    format!(
+        "{{name: {name}.example.com, type: {hook_type}, protocol: json, sideEffects: None, clientConfig: {{url: '{}/'}}, \
+         rules: [{{apiGroups: ['*'], apiVersions: ['*'], resources: ['*']}}]}}",
+        at.url()
+    )
+}
+
+#[tokio::test]
+async fn each_acts_in_order_between_mutating_and_validating_hooks() {
+    let mutating = HttpHook::plain(HttpScript::Judge(Judge::new(|_| {
+        use base64::Engine as _;
+        let patch = json!([{"op": "add", "path": "/metadata/labels/hook", "value": "first"}]);
+        let patch = base64::engine::general_purpose::STANDARD.encode(patch.to_string());
+        json!({"allowed": true, "patchType": "JSONPatch", "patch": patch})
+    })))
+    .await;
+    let validating = HttpHook::plain(HttpScript::Judge(Judge::new(
+        |request| json!({"allowed": request["object"]["metadata"]["labels"]["c"] == "red after first in red"}),
+    )))
+    .await;
+    let hooks = format!("{}, {}", hook("m", "Mutating", &mutating), hook("v", "Validating", &validating));
+    // As written c is first; it says that it acts behind a and b.
+    let initializers = labels("c", "after: [b.example.com],", "c: '${labels.a} after ${labels.b}'")
+        + &labels("a", "", "a: '${namespace.labels.team}'")
+        + &labels("b", "after: [a.example.com],", "b: '${labels.hook} in ${labels.a}', gone: '${labels.no}'");
+    let gate = configured(&initializers, &hooks);
+
+    let verdict = ask(&gate, Phase::Review, create_pod("u", 0)).await;
+    assert_eq!(verdict.refusal, None);
+    let expected =
+        json!({"app": "web", "hook": "first", "a": "red", "b": "first in red", "c": "red after first in red"});
+    assert_eq!(labels_of(&verdict), expected);
+    let acted: Vec<_> = verdict.audit_annotations.iter().filter(|(key, _)| key.starts_with("initialize.")).collect();
+    assert_eq!(acted.len(), 3);
+    assert_eq!(acted[0].0, "initialize.gatepost.dev/index_0");
+    let said: Value = serde_json::from_str(&acted[0].1).unwrap();
+    assert_eq!(said, json!({"initializer": "a.example.com", "outcome": "changed"}));
+
+    let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+    assert_eq!(labels_of(&verdict), expected, "the mutating phase alone does the same");
+    let verdict = ask(&gate, Phase::Validate, create_pod("u", 0)).await;
+    assert!(!verdict.allowed(), "nothing is initialized in the validating phase");
+
+    // The object as it is then, once more, as kube-apiserver does where another webhook changes it: nothing is left to do.
+    let again = with_object(create_pod("u", 0), |object| object["metadata"]["labels"] = expected);
+    assert_eq!(ask(&gate, Phase::Mutate, again).await.patch, None);
+    assert!(
+        gate.metrics
+            .render()
+            .unwrap()
+            .contains(r#"gatepost_initializer_runs_total{initializer="a.example.com",outcome="changed"} 2"#)
+    );
+}
+
+#[tokio::test]
+async fn nothing_but_new_objects_of_that_resource_is_initialized() {
+    let gate = configured(&labels("a", "", "a: x"), "");
+    assert_eq!(labels_of(&ask(&gate, Phase::Mutate, create_pod("u", 0)).await)["a"], "x");
+    let update = AdmissionRequest {
+        operation: Some("UPDATE".into()),
+        old_object: create_pod("u", 0).object,
+        ..create_pod("u", 0)
+    };
+    let binding = AdmissionRequest { sub_resource: Some("binding".into()), ..create_pod("u", 0) };
+    let mut service = create_pod("u", 0);
+    service.resource.as_mut().unwrap().resource = Some("services".into());
+    service.kind.as_mut().unwrap().kind = Some("Service".into());
+    for other in [update, binding, service] {
+        let verdict = ask(&gate, Phase::Mutate, other).await;
+        assert_eq!((verdict.refusal, verdict.patch), (None, None));
+    }
+}
+
+#[tokio::test]
+async fn selectors_say_which_objects_an_initializer_acts_on() {
+    let web = "objectSelector: {matchLabels: {app: web}},";
+    let blue = "namespaceSelector: {matchLabels: {team: blue}},";
+    let made = "objectSelector: {matchLabels: {a: x}},";
+    let initializers = labels("a", web, "a: x") + &labels("b", blue, "b: x") + &labels("c", made, "c: x");
+    let gate = configured(&initializers, "");
+    let labelled = labels_of(&ask(&gate, Phase::Mutate, create_pod("u", 0)).await);
+    assert_eq!(labelled, json!({"app": "web", "a": "x"}), "the list is settled before the first one acts");
+}
+
+#[tokio::test]
+async fn only_who_may_initialize_writes_the_list_itself() {
+    let gate = configured(&(labels("a", "", "a: x") + &labels("b", "", "b: x")), "");
+    let listing = |names: &str| annotated("gatepost.dev/initializers", names, create_pod("u", 0));
+    for names in ["", "b.example.com"] {
+        let refusal = ask(&gate, Phase::Mutate, listing(names)).await.refusal.unwrap();
+        assert_eq!((refusal.code, &*refusal.reason), (403, "Forbidden"), "{names:?}");
+    }
+    for (user, groups) in [("admin", &[][..]), ("bob", &["ops"])] {
+        let verdict = ask(&gate, Phase::Mutate, by(user, groups, listing(""))).await;
+        assert_eq!((verdict.refusal, verdict.patch), (None, None), "the empty list passes all by");
+    }
+    let request = by("admin", &[], listing("b.example.com"));
+    let arrived = request.object.clone().unwrap().raw.unwrap();
+    let verdict = ask(&gate, Phase::Mutate, request).await;
+    assert_eq!(object(&verdict, arrived)["metadata"]["labels"], json!({"app": "web", "b": "x"}));
+    let twice = ask(&gate, Phase::Mutate, by("admin", &[], listing("a, a"))).await.refusal.unwrap();
+    assert_eq!((twice.code, &*twice.reason), (422, "Invalid"));
+}
+
+#[tokio::test]
+async fn a_mirror_pod_passes_where_a_kubelet_says_so_and_nobody_else() {
+    let gate = configured(&labels("a", "", "a: x"), "");
+    let mirror = || annotated("kubernetes.io/config.mirror", "hash", create_pod("u", 0));
+    assert_eq!(ask(&gate, Phase::Mutate, by("system:node:n", &["system:nodes"], mirror())).await.patch, None);
+    assert!(ask(&gate, Phase::Mutate, mirror()).await.patch.is_some());
+}
+
+#[tokio::test]
+async fn what_cannot_be_initialized_is_passed_over_or_not_created() {
+    let env = |policy: &str| {
+        format!(
+            "  - {{name: env.example.com, failurePolicy: {policy}, builtIn: {{env: [{{name: A, value: secret}}]}}}}\n"
+        )
+    };
+    let odd = || with_object(create_pod("u", 0), |object| object["spec"]["containers"] = "secret".into());
+    let open = configured(&(env("Ignore") + &labels("a", "", "a: x")), "");
+    let verdict = ask(&open, Phase::Review, odd()).await;
+    assert_eq!(verdict.refusal, None);
+    assert_eq!(verdict.warnings.len(), 1);
+    assert!(verdict.warnings[0].starts_with("initializer \"env.example.com\" could not act: the object's spec"));
+    assert!(!verdict.warnings[0].contains("secret"));
+    assert!(verdict.patch.is_some(), "those behind it act");
+
+    let closed = configured(&env("Fail"), "");
+    let refusal = ask(&closed, Phase::Review, odd()).await.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason), (500, "InternalError"));
+    assert_eq!((&*refusal.causes[0].reason, &*refusal.causes[0].field), ("InitializationFailed", "env.example.com"));
+    assert!(!refusal.message.contains("secret"), "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn a_request_whose_time_is_over_is_not_created_or_goes_on_by_the_policy() {
+    let late = |policy: &'static str| async move {
+        let gate = configured(&labels("a", &format!("failurePolicy: {policy},"), "a: x"), "");
+        let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
+        decide(&gate, &review, &Caller { phase: Phase::Mutate, ..caller(Duration::ZERO) }).await
+    };
+    let open = late("Ignore").await;
+    assert_eq!((open.refusal, open.patch), (None, None));
+    assert!(open.warnings[0].contains("did not act within 0 ms; the object goes on without it"), "{:?}", open.warnings);
+    let refusal = late("Fail").await.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
+    assert!(refusal.message.contains("\"a.example.com\"") && refusal.message.contains("was not created"));
+    assert_eq!(&*refusal.causes[0].field, "a.example.com");
+}
+
+#[tokio::test]
+async fn a_large_object_is_initialized_beside_the_worker() {
+    let gate = configured(&labels("a", "", "a: x"), "");
+    let size = 1 << 20;
+    let verdict = ask(&gate, Phase::Mutate, create_pod("u", size)).await;
+    assert_eq!(object(&verdict, pod(size))["metadata"]["labels"]["a"], "x");
+}
