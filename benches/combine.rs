@@ -20,10 +20,9 @@ fn names(count: usize) -> Vec<String> {
 }
 
 fn outcomes<'a>(names: &'a [String], ending: impl Fn(usize) -> Ending) -> Vec<Outcome<'a>> {
-    let outcome = |(n, name): (usize, &'a String)| Outcome {
-        decider: Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: true },
-        ending: ending(n),
-        took: Duration::from_micros(300),
+    let outcome = |(n, name): (usize, &'a String)| {
+        let decider = Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: true };
+        Outcome::ended(decider, ending(n), Duration::from_micros(300))
     };
     names.iter().enumerate().map(outcome).collect()
 }

@@ -7,11 +7,7 @@ use std::{hint::black_box, time::Duration};
 
 use bytes::Bytes;
 use gatepost::{
-    admit::{
-        combine::combine,
-        decider::Decider,
-        outcome::{Ending, Outcome},
-    },
+    admit::{combine::combine, decider::Decider, outcome::Outcome},
     model::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         answer,
@@ -261,7 +257,7 @@ fn combined(response: AdmissionResponse) -> Box<dyn Fn()> {
     let name = "a.example.com";
     let decider = Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: true };
     Box::new(move || {
-        let outcome = || Outcome { decider, ending: Ending::Answered(answer.clone()), took: Duration::ZERO };
+        let outcome = || Outcome::judge(decider, false, Ok(answer.clone()), Duration::ZERO);
         drop(black_box(combine(&[], &[outcome(), outcome()], &[], false)));
     })
 }

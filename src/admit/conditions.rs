@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use super::{Caller, now, status, status::Refusal};
 use crate::{
     cel::{self, Allowance, Condition, Decision, Document, Input, Request},
-    model::{Gvk, Gvr, Review, Rope, Target},
+    model::{Encoding, Gvk, Gvr, Review, Target},
     offload::{self, LARGE},
     wire::encodings,
 };
@@ -153,9 +153,8 @@ fn input(review: &Review, objects: bool) -> Input<'_> {
     request.operation = review.operation.as_str();
     request.dry_run = review.dry_run;
     request.username = &review.username;
-    request.options = review.options.clone().map(|place| document(&review.bytes, place));
-    let object =
-        |place: &Option<Range<usize>>| place.clone().filter(|_| objects).map(|place| document(&review.bytes, place));
+    request.options = review.options.clone().map(|place| document(review, place));
+    let object = |place: &Option<Range<usize>>| place.clone().filter(|_| objects).map(|place| document(review, place));
     Input { request, object: object(&review.object), old_object: object(&review.old_object) }
 }
 
@@ -167,12 +166,16 @@ fn resource_of(Gvr { group, version, resource }: &Gvr) -> [&str; 3] {
     [group, version, resource]
 }
 
-/// Shared where it lies in one piece.
-fn document(bytes: &Rope, place: Range<usize>) -> Document<'_> {
-    Document::new(match bytes.contiguous(place.clone()) {
+/// Shared where it lies in one piece. A review in JSON was checked when it was read, and so were patches of its object.
+fn document(review: &Review, place: Range<usize>) -> Document<'_> {
+    let bytes = match review.bytes.contiguous(place.clone()) {
         Some(bytes) => Cow::Borrowed(bytes),
-        None => Cow::Owned(bytes.copy_of(place).into()),
-    })
+        None => Cow::Owned(review.bytes.copy_of(place).into()),
+    };
+    match review.encoding {
+        Encoding::Json(_) => Document::checked(bytes),
+        Encoding::Envelope(_) | Encoding::Grpc => Document::new(bytes),
+    }
 }
 
 fn user_of(review: &Review) -> Result<cel::User, String> {

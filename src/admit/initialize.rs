@@ -16,14 +16,17 @@ use tokio::time::timeout_at;
 use super::{
     Case,
     lookup::{Held, Lookup},
-    mutate::{Patched, patched},
-    now, status,
+    now,
+    patched::{Patched, patched},
+    status,
     status::Refusal,
 };
 use crate::{
     initialize::{Initialization, Initializers, built_in, create, needs_permission},
+    memory::Purpose,
     model::{FailurePolicy, Initializer, Operation, ResourceInitializers, Review, Verdict},
     offload::{self, LARGE},
+    patch::Patch,
     telemetry::InitializerOutcome,
     wire::{annotations, groups},
 };
@@ -75,8 +78,10 @@ enum Failure {
 
 /// Is there anything to be initialized in such requests? Asked first, of every request.
 pub(super) fn concerns(case: Case<'_>) -> bool {
-    let Case { review, generation, .. } = case;
-    review.operation == Operation::Create
+    let Case { review, generation, caller, .. } = case;
+    // Behind the last of the mutating hooks, where these are registered apart.
+    caller.segment.is_none_or(|segment| segment.number == segment.of)
+        && review.operation == Operation::Create
         && review.sub_resource.is_empty()
         && review.object.is_some()
         && generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource).is_some()
@@ -223,6 +228,10 @@ impl<'a> Phase<'a> {
         let before = self.initialized.patched.clone();
         let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
         let Some(place) = review.object.clone() else { return Ok(None) };
+        // What is added is bounded, and an object that is new with it no larger than twice.
+        let Some(room) = self.case.gate.memory.reserve(Purpose::Answer, place.len()) else {
+            return Err(Failure::Unable("Gatepost has no memory free for the object; try again".to_owned()));
+        };
         let size = place.len() + before.as_ref().map_or(0, |before| before.document.held());
         let work = move || {
             let object = review.bytes.copy_of(place);
@@ -233,7 +242,10 @@ impl<'a> Phase<'a> {
                 namespace_labels: labels.as_ref(),
             };
             match built_in::patch(&additions, &object, facts)? {
-                Some(patch) => patched(&review, before.as_ref(), patch),
+                Some(text) => {
+                    let patch = Patch::parse(text).map_err(|error| error.to_string())?;
+                    patched(&review, before.as_ref(), &patch, room)
+                }
                 None => Ok(None),
             }
         };

@@ -1,5 +1,6 @@
 //! The story of one request.
 
+mod ahead;
 mod annotations;
 mod attempt;
 mod audit_line;
@@ -7,10 +8,12 @@ mod bypass_decision;
 pub mod combine;
 mod conditions;
 pub mod decider;
+mod decode;
 pub mod initialize;
 mod lookup;
 pub mod mutate;
 pub mod outcome;
+mod patched;
 mod round;
 mod select;
 mod status;
@@ -28,10 +31,12 @@ use tracing::Instrument as _;
 
 use crate::{
     live::{Current, Discovery, Generation, LiveHook, Namespaces, current::STALE_AFTER, discovery::Looked},
-    model::{Deadline, HookType, Hops, Labels, Phase, Review, StatusInfo, Verdict, verdict},
+    memory::MemoryBudget,
+    model::{Deadline, HookType, Hops, Labels, Phase, Review, StatusInfo, Verdict, registration::Segment, verdict},
     snapshot::{HookSet, Matched},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
+pub use ahead::Speculation;
 use audit_line::Calls;
 use bypass_decision::BypassDecision;
 use combine::{Combined, Dropped};
@@ -70,6 +75,10 @@ pub struct Gate {
     pub reasons: Reasons,
     /// Are the patches of mutating hooks put into audit annotations, as kube-apiserver does at the level Request?
     pub patch_annotations: bool,
+    /// How mutating hooks are asked that do not say it themselves.
+    pub speculation: Speculation,
+    /// Where patched objects are held.
+    pub memory: Arc<MemoryBudget>,
     /// The cluster's namespaces, where they are followed.
     pub namespaces: Option<Arc<Namespaces>>,
     /// What that cluster serves.
@@ -97,6 +106,8 @@ pub struct Caller {
     pub worker: usize,
     /// Hooks that want the object in another version.
     pub other_versions: OtherVersions,
+    /// The mutating hooks that are asked, where not all are.
+    pub segment: Option<Segment>,
     /// The Gateposts that the review has passed through before.
     pub hops: Hops,
     /// Labels of the request's namespace, where the caller sent them.
@@ -194,7 +205,7 @@ impl<'a> Case<'a> {
         let validation = match caller.phase {
             Phase::Validate | Phase::Review if !mutation.rejects() && initialized.refusal.is_none() => {
                 let changed = initialized.patched.as_ref().map(|patched| &patched.review);
-                validate(self, changed.or(mutation.review.as_ref()).unwrap_or(review)).await
+                validate(self, changed.or(mutation.review()).unwrap_or(review)).await
             }
             _ => Validation::default(),
         };
@@ -218,7 +229,13 @@ impl<'a> Case<'a> {
         }
         let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
         let served = looked.as_ref().and_then(Looked::served);
-        Selection { generation, bypass, review, caller, served }.matching(hook_type)
+        let mut matching = Selection { generation, bypass, review, caller, served }.matching(hook_type);
+        if let Some(segment) = caller.segment.filter(|_| hook_type == HookType::Mutating) {
+            let snapshot = &generation.snapshot;
+            matching
+                .retain(|matched| snapshot.segment(matched.hook).is_none_or(|own| segment.asks(own.number, own.of)));
+        }
+        matching
     }
 
     /// The place of one hook in this request. Waits as [`Case::selected`] does; but unless `waits` not for a namespace that
@@ -313,7 +330,8 @@ impl<'a> Case<'a> {
 
     /// The verdict of all phases.
     fn answer(self, mutation: Mutation<'a>, initialized: Initialized, validation: Validation<'a>) -> Verdict {
-        let Mutation { turns, asked, probing, broken, patch, refusal, .. } = mutation;
+        let patch = mutation.patch();
+        let Mutation { turns, asked, probing, broken, refusal, .. } = mutation;
         let Validation { selected, outcomes, refusal: refused } = validation;
         if broken || selected.broken {
             self.gate.metrics.record_break_glass();

@@ -20,25 +20,24 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
-use tokio::time::timeout_at;
 
+pub use super::patched::Change;
 use super::{
-    Caller, Case,
+    Case,
+    ahead::Ahead,
     lookup::Lookup,
     now,
-    outcome::Outcome,
+    outcome::{Ending, Outcome},
+    patched::{Patched, apply},
     round::{self, Until},
     select::{Asked, Role},
     status,
 };
 use crate::{
     live::LiveHook,
-    model::{FailureKind, FailurePolicy, HookType, ProposedPatch, Reinvocation, Review, Rope, StatusInfo},
-    offload::{self, LARGE},
-    patch::{Document, IdentityField, Limits, Patch},
-    snapshot::{HookSet, Matched},
+    model::{FailureKind, FailurePolicy, HookType, Reinvocation, Review, StatusInfo},
+    snapshot::HookSet,
     telemetry::HookOutcome,
-    wire::encodings,
 };
 
 /// One call of a mutating hook that counted.
@@ -54,17 +53,6 @@ pub struct Turn<'a> {
     pub change: Change,
 }
 
-/// Change of the object in one turn.
-#[derive(Debug)]
-pub enum Change {
-    /// Nothing.
-    None,
-    /// The patch, which changed it.
-    Patched(Bytes),
-    /// The patch cannot be applied: the request is rejected, whatever the hook's failure policy.
-    Refused(Box<StatusInfo>),
-}
-
 /// Hooks that are asked together.
 #[derive(Default)]
 struct Batch<'a> {
@@ -77,10 +65,6 @@ struct Batch<'a> {
     broken: Option<usize>,
 }
 
-/// After so many changes of one object, hooks are asked one by one: what is asked in vain stays in bounds.
-const MOST_CHANGES_AHEAD: usize = 4;
-const MIB: usize = 1 << 20;
-
 /// Result of the phase.
 #[derive(Debug, Default)]
 pub(super) struct Mutation<'a> {
@@ -92,17 +76,23 @@ pub(super) struct Mutation<'a> {
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
     /// A hook that a rule would have matched is left out, as break-glass is open for it.
     pub(super) broken: bool,
-    /// The review about the object as it is now, where something changed it.
-    pub(super) review: Option<Review>,
-    /// One patch that makes of the object as it arrived what it is now.
-    pub(super) patch: Option<Bytes>,
-    /// The object, where something has changed it.
+    /// The object as it is now, where something changed it. Its room in the memory budget is kept with it.
     pub(super) patched: Option<Arc<Patched>>,
     /// Why the request is rejected, where no hook's answer says so.
     pub(super) refusal: Option<Box<StatusInfo>>,
 }
 
 impl Mutation<'_> {
+    /// The review about the object as it is now, where something changed it.
+    pub(super) fn review(&self) -> Option<&Review> {
+        self.patched.as_ref().map(|patched| &patched.review)
+    }
+
+    /// One patch that makes of the object as it arrived what it is now.
+    pub(super) fn patch(&self) -> Option<Bytes> {
+        self.patched.as_ref()?.difference.clone()
+    }
+
     /// Is the request rejected?
     pub(super) fn rejects(&self) -> bool {
         self.refusal.is_some() || self.turns.last().is_some_and(Turn::rejects)
@@ -118,14 +108,15 @@ impl Turn<'_> {
 
 /// Asks the mutating hooks that this request is for.
 pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
+    let matching = case.matching(HookType::Mutating);
     let mut phase = Phase {
         case,
-        matching: case.matching(HookType::Mutating),
+        ahead: Ahead::new(case.gate.speculation, case.review, matching.len()),
+        matching,
         next: 0,
         round: 0,
         asked_before: BTreeSet::new(),
         asked_again: BTreeSet::new(),
-        changes: 0,
         discovered: false,
         late: false,
         patched: None,
@@ -145,18 +136,14 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
         }
     }
     let Phase { patched, mutation, .. } = phase;
-    match patched {
-        Some(patched) => {
-            let (review, patch) = (Some(patched.review.clone()), patched.difference.clone());
-            Mutation { review, patch, patched: Some(patched), ..mutation }
-        }
-        None => mutation,
-    }
+    Mutation { patched, ..mutation }
 }
 
 /// The phase under way.
 struct Phase<'a> {
     case: Case<'a>,
+    /// Calls that are made before it is the hook's turn.
+    ahead: Ahead,
     /// The mutating hooks whose rules mean this request.
     matching: HookSet,
     /// The first of these whose turn has not come.
@@ -167,8 +154,6 @@ struct Phase<'a> {
     asked_before: BTreeSet<u32>,
     /// Hooks that are asked once more.
     asked_again: BTreeSet<u32>,
-    /// How often the object was changed.
-    changes: usize,
     /// What the cluster serves was read anew for this request.
     discovered: bool,
     /// The request's time ended while a hook was waited for that fails open.
@@ -208,7 +193,7 @@ impl<'a> Phase<'a> {
     /// The hooks that are asked together next; `None` where no hook is left, or one cannot be decided, which rejects the
     /// request when it is that hook's turn.
     async fn batch(&mut self, review: &Review, lookup: &mut Lookup<'_>) -> Option<Batch<'a>> {
-        let mut batch = Batch::default();
+        let (mut batch, mut row) = (Batch::default(), self.ahead.row());
         let mut at = self.next;
         while let Some(matched) = self.matching.get(at).copied() {
             if self.round > 0 && !self.asked_again.contains(&matched.hook) {
@@ -226,17 +211,19 @@ impl<'a> Phase<'a> {
                         break;
                     }
                     self.discover(matched.hook).await;
-                    (at, batch) = (self.next, Batch::default());
+                    (at, batch, row) = (self.next, Batch::default(), self.ahead.row());
                     continue;
                 }
                 Ok(Some(Role::Asked(asked, _))) => {
-                    let together = self.changes < MOST_CHANGES_AHEAD && may_be_asked_early(&asked, review);
-                    if !batch.asked.is_empty() && !together {
+                    let (is_first, shares) = (batch.asked.is_empty(), self.ahead.shares(asked.live));
+                    let joins = is_first || shares && self.ahead.goes_on(&row);
+                    if !joins {
                         break;
                     }
+                    self.ahead.join(&mut row, asked.live, is_first);
                     batch.asked.push(asked);
                     batch.at.push(at);
-                    if !together {
+                    if !shares {
                         break;
                     }
                 }
@@ -286,36 +273,45 @@ impl<'a> Phase<'a> {
         review: &Review,
         before: Option<&Arc<Patched>>,
     ) -> Option<Arc<Patched>> {
-        for ((at, Asked { live, .. }), outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes) {
+        let mut counted = 0;
+        let mut changed = None;
+        for ((at, Asked { live, .. }), mut outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes) {
             if outcome.is_cancelled() {
                 break;
             }
+            counted += 1;
             self.next = at + 1;
-            let (change, changed) = apply(&outcome, review, before, self.case.caller).await;
+            if self.round == 0 && matches!(outcome.ending, Ending::Answered(_)) {
+                self.ahead.learn(live, outcome.patch().is_some());
+            }
+            let change;
+            (change, changed) = apply(&mut outcome, review, before, self.case).await;
             let failed_open = outcome.is_failed_open();
-            let place = self.place(self.matching[at]);
+            let place = self.case.generation.snapshot.mutating_before(self.matching[at].hook);
             self.mutation.asked.push(live);
             self.mutation.turns.push(Turn { outcome, round: self.round, place, change });
             if self.mutation.rejects() {
-                return None;
+                changed = None;
+                break;
             }
             // Upstream ends the chain here, whoever else has answered.
             if failed_open && self.case.caller.deadline.left(now()).is_zero() {
                 self.late = true;
-                return None;
+                break;
             }
             if changed.is_some() {
-                self.changes += 1;
                 self.asked_again.append(&mut self.asked_before);
             }
             if live.hook.reinvocation == Reinvocation::IfNeeded {
                 self.asked_before.insert(self.matching[at].hook);
             }
             if changed.is_some() {
-                return changed;
+                break;
             }
         }
-        None
+        let in_vain = batch.asked.iter().skip(counted).filter(|asked| asked.unable.is_none());
+        self.ahead.spend(in_vain.inspect(|asked| asked.live.metrics.asked_in_vain()).count());
+        changed
     }
 
     /// Behind the last hook: are some asked once more?
@@ -350,92 +346,4 @@ impl<'a> Phase<'a> {
             self.mutation.refusal = Some(Box::new(status::out_of_time()));
         }
     }
-
-    fn place(&self, matched: Matched) -> usize {
-        let hooks = &self.case.generation.hooks[..matched.hook as usize];
-        hooks.iter().filter(|live| live.hook.hook_type == HookType::Mutating).count()
-    }
-}
-
-/// May it be asked before it is its turn, about an object that may not come to it? Only where a call changes nothing.
-fn may_be_asked_early(asked: &Asked<'_>, review: &Review) -> bool {
-    asked.live.target.side_effects().none_for(review.dry_run)
-}
-
-/// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it.
-async fn apply(
-    outcome: &Outcome<'_>,
-    review: &Review,
-    before: Option<&Arc<Patched>>,
-    caller: &Caller,
-) -> (Change, Option<Arc<Patched>>) {
-    let Some(ProposedPatch { text, .. }) = outcome.patch() else { return (Change::None, None) };
-    // What is gone through: all that the review holds, what patches have opened before, and what this one may copy.
-    let held = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-    let copies = if text.windows(6).any(|word| word == b"\"copy\"") { 3 * MIB } else { 0 };
-    let size = review.bytes.len() + text.len() + held + copies;
-    let applied = if size < LARGE {
-        patched(review, before, text.clone())
-    } else {
-        let (review, before, text) = (review.clone(), before.cloned(), text.clone());
-        let applying = offload::run(size, move || patched(&review, before.as_ref(), text));
-        match timeout_at(caller.deadline.instant().into(), applying).await {
-            Ok(applied) => applied,
-            Err(_) => return (Change::Refused(Box::new(status::out_of_time())), None),
-        }
-    };
-    match applied {
-        Ok(None) => (Change::None, None),
-        Ok(Some(changed)) => (Change::Patched(text.clone()), Some(Arc::new(changed))),
-        Err(why) => (Change::Refused(Box::new(status::patch_refused(outcome.decider.name, &why))), None),
-    }
-}
-
-/// An object, and all that patches have made of it.
-#[derive(Debug)]
-pub(super) struct Patched {
-    pub(super) document: Document,
-    /// One patch that makes of the object as it arrived what it is now.
-    pub(super) difference: Option<Bytes>,
-    /// The review about the object as it is now.
-    pub(super) review: Review,
-}
-
-/// Applies a patch to the object of a review, which is what `before` has made of it, if anything. `None`: nothing changes.
-///
-/// # Errors
-/// Why the patch cannot be applied.
-pub(super) fn patched(review: &Review, before: Option<&Arc<Patched>>, patch: Bytes) -> Result<Option<Patched>, String> {
-    let patch = Patch::parse(patch).map_err(|error| error.to_string())?;
-    if patch.is_empty() {
-        return Ok(None);
-    }
-    let Some(place) = review.object.clone() else {
-        return Err("it patches the object, and there is none".to_owned());
-    };
-    let default = Limits::default();
-    // An object that arrived larger may be patched as well, and not grow.
-    let limits = Limits { object: default.object.max(place.len()), ..default };
-    let document = match before {
-        Some(before) => before.document.patched(&patch, limits),
-        None => Document::new(Rope::new(review.bytes.shared(place).collect::<Vec<_>>()))
-            .and_then(|document| document.patched(&patch, limits)),
-    };
-    let document = document.map_err(|error| error.to_string())?;
-    let known_by = |field: &IdentityField| match field {
-        IdentityField::Root | IdentityField::ApiVersion | IdentityField::Kind | IdentityField::Uid => true,
-        // A hook may name what the apiserver would find a name for.
-        IdentityField::Name => !review.name.is_empty(),
-        // The apiserver refuses what does not fit the request.
-        IdentityField::Namespace => false,
-    };
-    if let Some(field) = document.changed_identity().into_iter().find(known_by) {
-        return Err(format!("it changes {field}, which identifies the object"));
-    }
-    let difference = document.difference().map(|rope| rope.copy_of(0..rope.len()));
-    if difference == before.and_then(|before| before.difference.clone()) {
-        return Ok(None);
-    }
-    let review = encodings::with_object(review, document.rope()).map_err(|failure| failure.to_string())?;
-    Ok(Some(Patched { document, difference, review }))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::decider::Decider;
 use crate::{
     model::{Answer, CallFailure, FailureKind, FailurePolicy, ProposedPatch},
+    patch::{Patch, PatchError},
     telemetry::HookOutcome,
 };
 
@@ -17,6 +18,8 @@ pub struct Outcome<'a> {
     pub ending: Ending,
     /// How long it took.
     pub took: Duration,
+    /// The patch of a yes as it was read, until it is applied.
+    pub(super) parsed: Option<Result<Patch, PatchError>>,
 }
 
 /// The ways in which a call can end for the request.
@@ -44,7 +47,17 @@ impl<'a> Outcome<'a> {
             // A retry that failed too: the round has spent it already.
             (Err(failure), FailurePolicy::Fail | FailurePolicy::Retry) => Ending::FailedClosed(failure),
         };
-        Self { decider, ending, took }
+        Self::ended(decider, ending, took)
+    }
+
+    /// The outcome of a call that ended so.
+    pub fn ended(decider: Decider<'a>, ending: Ending, took: Duration) -> Self {
+        Self { decider, ending, took, parsed: None }
+    }
+
+    /// The patch of a yes as it was read. It is there once.
+    pub(super) fn take_parsed(&mut self) -> Option<Result<Patch, PatchError>> {
+        self.parsed.take()
     }
 
     /// True when the hook said no.

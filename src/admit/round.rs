@@ -17,21 +17,17 @@ use super::{
     Caller, Reasons,
     attempt::Attempt,
     decider::Decider,
+    decode::{Decoded, decode},
     outcome::{Ending, Outcome},
     select::Asked,
 };
 use crate::{
     hooks::{Call, Channel, GrpcRequest, HttpRequest, Inbox, Method, Reply, Request},
     live::LiveHook,
-    model::{Answer, CallFailure, HookType, HttpForm, ProposedPatch, Protocol, Review, SideEffects},
+    model::{CallFailure, HookType, Protocol, Review, SideEffects},
     offload::{self, LARGE},
-    patch::{Patch, PatchError},
     telemetry::{HookOutcome, Repeat},
-    wire::{
-        answer,
-        encodings::{Encodings, Form},
-        http_answer,
-    },
+    wire::encodings::{Encodings, Form},
 };
 
 /// When a round ends before every hook has answered. Hooks that have not are then told to stop.
@@ -109,41 +105,6 @@ async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller)
     Encodings::with(review, written)
 }
 
-/// What a hook sent back, to what it says. A patch that cannot be read is no usable answer; one that is read, and cannot
-/// be applied, is found out when it is. One without operations is none.
-fn decode(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
-    let mut answer = decode_answer(hook_type, form, uid, reply)?;
-    let Some(ProposedPatch { text, other_type }) = &answer.patch else { return Ok(answer) };
-    match Patch::parse(text.clone()) {
-        Ok(patch) if patch.is_empty() => answer.patch = None,
-        Err(error) if error.is_undecodable() || error == PatchError::TooManyOperations => {
-            return Err(CallFailure::UndecodablePatch(error.to_string()));
-        }
-        Ok(_) | Err(_) => {
-            if let Some(other) = other_type {
-                return Err(CallFailure::PatchType(other.to_string()));
-            }
-        }
-    }
-    Ok(answer)
-}
-
-/// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
-fn decode_answer(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
-    match (reply, form) {
-        (Reply::Http(reply), Some(form)) => {
-            // The seeds' contract is three statuses; in Kubernetes' the type comes before all else.
-            if !reply.readable_type && form != HttpForm::Legacy {
-                return Err(CallFailure::Undecodable("its Content-Type is not a media type".into()));
-            }
-            http_answer::decode(hook_type, form, uid, reply.status, reply.body()?)
-        }
-        (Reply::Grpc(message), _) => answer::decode(hook_type, uid, message),
-        // No channel answers in a language that was not spoken to it.
-        (Reply::Http(reply), None) => Err(CallFailure::NotGrpc(format!("HTTP {}", reply.status))),
-    }
-}
-
 struct Round<'a, 'r> {
     review: &'r Review,
     caller: &'r Caller,
@@ -155,7 +116,7 @@ struct Round<'a, 'r> {
     /// Slots without an outcome.
     running: usize,
     /// Large answers that are being decoded beside the worker.
-    decoding: JoinSet<(usize, Result<Answer, CallFailure>)>,
+    decoding: JoinSet<(usize, Result<Decoded, CallFailure>)>,
     /// The earliest of the rests and of the end that became known since this was taken.
     sooner: Option<Instant>,
     until: Until,
@@ -221,7 +182,7 @@ impl<'a, 'r> Round<'a, 'r> {
                 self.settle(tag, Err(CallFailure::SideEffectsUndeclared), Duration::ZERO);
             } else {
                 let decider = live.into();
-                self.put(tag, Outcome { decider, ending: Ending::DryRunRefused, took: Duration::ZERO });
+                self.put(tag, Outcome::ended(decider, Ending::DryRunRefused, Duration::ZERO));
             }
         } else if let Some(unable) = &asked.unable {
             self.settle(tag, Err((**unable).clone()), Duration::ZERO);
@@ -308,7 +269,7 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// What came back from a hook is understood.
-    fn answered(&mut self, tag: usize, answer: Result<Answer, CallFailure>, now: Instant) {
+    fn answered(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, now: Instant) {
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| attempt.outcome.is_none()) else { return };
         if matches!(&answer, Err(failure) if attempt.retries(failure, now)) {
             attempt.live.metrics.repeated(Repeat::Policy);
@@ -331,9 +292,14 @@ impl<'a, 'r> Round<'a, 'r> {
         }
     }
 
-    fn settle(&mut self, tag: usize, result: Result<Answer, CallFailure>, took: Duration) {
+    fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, took: Duration) {
         let Some(attempt) = self.attempts.get(tag) else { return };
-        let outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
+        let (result, parsed) = match result {
+            Ok((answer, parsed)) => (Ok(answer), parsed),
+            Err(failure) => (Err(failure), None),
+        };
+        let mut outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
+        outcome.parsed = parsed;
         attempt.span.in_scope(|| log(attempt.live, &self.review.uid, &outcome.ending));
         self.put(tag, outcome);
     }
@@ -376,7 +342,7 @@ impl<'a, 'r> Round<'a, 'r> {
             .into_iter()
             .map(|attempt| {
                 let decider = Decider::from(attempt.live);
-                attempt.outcome.unwrap_or(Outcome { decider, ending: Ending::Cancelled, took })
+                attempt.outcome.unwrap_or_else(|| Outcome::ended(decider, Ending::Cancelled, took))
             })
             .collect()
     }

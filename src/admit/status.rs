@@ -52,6 +52,15 @@ pub(super) fn patch_refused(hook: &str, why: &str) -> StatusInfo {
     internal(&format!("admission webhook \"{hook}\" sent a patch that cannot be applied: {why}"))
 }
 
+/// There is no memory to hold the patched object in.
+pub(super) fn no_room(hook: &str) -> StatusInfo {
+    let why = "has no memory free for the patched object; try again";
+    StatusInfo {
+        retry_after_seconds: 1,
+        ..failure(503, "ServiceUnavailable", format!("gatepost {why} (patch of admission webhook \"{hook}\")"))
+    }
+}
+
 /// Upstream: `apierrors.NewInternalError`.
 pub(super) fn internal(what: &str) -> StatusInfo {
     StatusInfo {

@@ -75,17 +75,19 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let addresses = Addresses { tcp: parts.tcp.address()?, uds: settings.uds.clone(), admin: parts.admin.address()? };
     let (current, metrics) = (Arc::clone(&parts.current), Arc::clone(&parts.metrics));
     let following = parts.cluster.map(NamespaceWatcher::new);
+    // The one budget of everything that callers and hooks can make grow.
+    let budget = MemoryBudget::new(sizing::fitting(settings.max_inflight_bytes, settings.max_message_bytes));
     let gate = Arc::new(Gate {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
         audit: Arc::new(parts.audit),
         reasons: settings.reasons,
         patch_annotations: settings.patch_annotations,
+        speculation: settings.speculation,
+        memory: Arc::clone(&budget),
         namespaces: following.as_ref().map(NamespaceWatcher::namespaces),
         discovery: following.as_ref().map(NamespaceWatcher::discovery),
     });
-    // The one budget of everything that callers and hooks can make grow.
-    let budget = MemoryBudget::new(sizing::fitting(settings.max_inflight_bytes, settings.max_message_bytes));
     let drain = settings.max_deadline + MARGIN;
     let descriptors = Descriptors::of_this_process(Limits::default().connections, settings.workers.get());
     let limits = Limits {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    admit::Reasons,
+    admit::{Reasons, Speculation},
     kube::Access,
     replicas::{Replica, StatusPlace},
     rotate::{OnHazard, OnInvalid},
@@ -77,6 +77,8 @@ pub struct Settings {
     pub reasons: Reasons,
     /// Are the patches of mutating hooks put into audit annotations?
     pub patch_annotations: bool,
+    /// How mutating hooks are asked that do not say it themselves.
+    pub speculation: Speculation,
     /// What becomes of a configuration that can take the cluster down.
     pub on_hazard: OnHazard,
     /// What a start makes of documents that cannot be served.
@@ -139,6 +141,7 @@ impl Settings {
             last_good: None,
             reasons: Reasons::First,
             patch_annotations: false,
+            speculation: Speculation::default(),
             on_hazard: OnHazard::Warn,
             on_invalid: OnInvalid::Refuse,
         }

@@ -1,6 +1,11 @@
 //! Document: an object's JSON, of which only what an expression looks into is ever located.
 
-use std::{borrow::Cow, cell::RefCell, fmt, rc::Rc};
+use std::{
+    borrow::Cow,
+    cell::{Cell, OnceCell, RefCell},
+    fmt,
+    rc::Rc,
+};
 
 use rustc_hash::FxHashMap;
 
@@ -22,6 +27,10 @@ pub struct Document<'a> {
     text: Result<Cow<'a, str>, &'static str>,
     /// What was located, by where its container begins.
     indexes: RefCell<FxHashMap<u32, Rc<Index>>>,
+    /// It is known to be JSON, all of it.
+    checked: Cell<bool>,
+    /// Where its larger containers end, once it is known to be JSON; `None` where that cannot be said.
+    ends: OnceCell<Option<json::Ends>>,
 }
 
 /// Where the values of one container begin.
@@ -79,7 +88,24 @@ impl<'a> Document<'a> {
                 },
             })
         };
-        Self { text, indexes: RefCell::default() }
+        Self { text, indexes: RefCell::default(), checked: Cell::new(false), ends: OnceCell::new() }
+    }
+
+    /// The same of what is known to be JSON: it is not checked once more.
+    pub fn checked(bytes: Cow<'a, [u8]>) -> Self {
+        let document = Self::new(bytes);
+        document.checked.set(true);
+        document
+    }
+
+    /// Where the object begins.
+    fn root_place(text: &str) -> usize {
+        text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count()
+    }
+
+    fn ends(&self, text: &str) -> Option<&json::Ends> {
+        let found = || json::Ends::of(text, Self::root_place(text)).ok();
+        self.ends.get_or_init(found).as_ref().filter(|_| self.checked.get())
     }
 
     /// How many containers were looked into.
@@ -95,8 +121,7 @@ impl<'a> Document<'a> {
     /// The object itself.
     pub(super) fn root(&'a self) -> Result<Value<'a>, Fault> {
         let text = self.text()?;
-        let blanks = text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count();
-        self.value(text, blanks)
+        self.value(text, Self::root_place(text))
     }
 
     fn value(&'a self, text: &'a str, at: usize) -> Result<Value<'a>, Fault> {
@@ -150,16 +175,28 @@ impl<'a> Node<'a> {
         Ok(index)
     }
 
-    /// What is in it, and where it ends.
+    /// What is in it, and where it ends. The first to look into the object checks all of it.
     fn located(self, text: &'a str) -> Result<(Index, usize), json::JsonError> {
-        let at = self.at as usize;
+        let (at, checked) = (self.at as usize, &self.document.checked);
+        let ends = if checked.get() { self.document.ends(text) } else { None };
         if self.is_list() {
             let mut places = Vec::new();
-            let end = json::items(text, at, |at| places.push(at as u32))?;
+            let note = |at| places.push(at as u32);
+            let end = match ends {
+                Some(ends) => ends.items(text, at, note)?,
+                None => json::items(text, at, note)?,
+            };
             return Ok((Index::List(places), end));
         }
         let mut members = Members::default();
-        let end = json::members(text, at, |key_at, key, at| members.add(text, (key_at as u32, at as u32), key))?;
+        let note = |key_at, key: Cow<'_, str>, at| members.add(text, (key_at as u32, at as u32), key);
+        let end = match ends {
+            Some(ends) => ends.members(text, at, note)?,
+            None => json::members(text, at, note)?,
+        };
+        if at == Document::root_place(text) {
+            checked.set(true);
+        }
         Ok((Index::Map(members), end))
     }
 

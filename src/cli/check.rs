@@ -66,9 +66,10 @@ pub struct Check {
     #[arg(long)]
     connect: bool,
 
-    /// Compare with a registration, as `gatepost register` prints it: print what hooks want and it does not send
+    /// Compare with a registration, as `gatepost register` prints it: print what hooks want and it does not send; repeat for
+    /// that of mutating hooks
     #[arg(long, value_name = "FILE")]
-    against: Option<PathBuf>,
+    against: Vec<PathBuf>,
 
     /// The address of serve: a hook that leads there would call Gatepost itself
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
@@ -97,8 +98,8 @@ impl Check {
             told.push_str(&more);
             ending = if good { ending } else { Ending::Failed };
         };
-        if let Some(registration) = &self.against {
-            then(register::against::told(&candidate.snapshot, registration)?);
+        if !self.against.is_empty() {
+            then(register::against::told(&candidate.snapshot, &self.against)?);
         }
         if self.connect {
             then(connect::told(&candidate).map_err(|error| error.to_string())?);

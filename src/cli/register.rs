@@ -23,7 +23,7 @@ use self::{
 };
 use super::{Ending, complain, import::folder};
 use crate::{
-    model::{FailurePolicy, HookType, Reinvocation},
+    model::{FailurePolicy, HookType, Reinvocation, registration::Segment},
     snapshot::{self, coverage::selectors},
     source::FileSource,
 };
@@ -135,19 +135,18 @@ impl Register {
             );
         }
         let excluded = &self.exclude_namespace;
-        let (plan, reinvocation) = match self.config.as_deref() {
+        let plan = match self.config.as_deref() {
             Some(path) => wanted(path, hook_type, excluded)?,
             None => {
                 if self.failure_policy != Some(OurFailure::Ignore) {
                     complain(&EVERYTHING);
                 }
-                (everything(true, excluded), Reinvocation::Never)
+                everything(true, excluded)
             }
         };
         let registration = Registration {
             form: self.form,
             hook_type,
-            reinvocation,
             name: self.name,
             url: self.url.url,
             ca_bundle: self.ca_file.as_deref().map(ca_bundle).transpose()?,
@@ -171,9 +170,20 @@ fn namespace(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What the hooks of that type in this configuration want, and of mutating ones its initializers; and whether a hook is
-/// asked once more.
-fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan, Reinvocation), String> {
+/// What the hooks of one segment want.
+fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
+    let wanted: Vec<_> = hooks.iter().map(|(_, wanted)| wanted.clone()).collect();
+    let again = wanted.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
+    let segment = hooks.first().and_then(|(segment, _)| *segment).filter(|segment| segment.of > 1);
+    let mut plan = plan(&wanted, excluded);
+    for entry in &mut plan.entries {
+        (entry.segment, entry.again) = (segment, again);
+    }
+    plan
+}
+
+/// What the hooks of that type in this configuration want, and of mutating ones its initializers.
+fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();
     let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))
@@ -181,17 +191,18 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan
     let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
     let hooks = of_type.map(|(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-        Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore }
+        (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
     });
     let mut hooks: Vec<_> = hooks.collect();
     if hook_type == HookType::Mutating {
-        hooks.extend(initializers::wanted(&snapshot));
+        // They act behind the last hook.
+        let last = hooks.last().and_then(|(segment, _)| *segment);
+        hooks.extend(initializers::wanted(&snapshot).into_iter().map(|wanted| (last, wanted)));
     }
-    match hooks.iter().any(|wanted| !wanted.hook.rules.is_empty()) {
+    match hooks.iter().any(|(_, wanted)| !wanted.hook.rules.is_empty()) {
         true => {
-            let again = hooks.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
-            let reinvocation = if again { Reinvocation::IfNeeded } else { Reinvocation::Never };
-            let mut plan = plan(&hooks, excluded);
+            let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
+            let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
             // Initializers that are built in find their own work done.
             plan.twice.retain(|name| !initializers::is_its_name(name));
             // Asked twice, a validating hook says the same; a mutating one may patch twice.
@@ -203,7 +214,7 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<(Plan
                     names.join(", ")
                 ));
             }
-            Ok((plan, reinvocation))
+            Ok(plan)
         }
         false => {
             let noun = hook_type.as_str().to_lowercase();

@@ -16,13 +16,14 @@ use super::{
     source::SourceArgs,
 };
 use crate::{
-    admit::Reasons,
+    admit::{Reasons, Speculation},
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
         signals::{Signals, Told},
     },
     kube::Access,
+    model::Dispatch,
     replicas::{Replica, StatusPlace},
     rotate::OnInvalid,
     source::Place,
@@ -135,11 +136,12 @@ pub struct Serve {
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,
 
-    /// Compare the hooks with this ValidatingWebhookConfiguration of the cluster; log and count hooks that it does not cover
+    /// Compare the hooks with the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration of this name in the
+    /// cluster; log and count hooks that they do not cover
     ///
-    /// It is read every 30 s from the cluster of --namespaces-from, or of --source kubernetes (the user needs the verb get
-    /// on it), and compared as by `gatepost check --against`. A static registration is not in the cluster: compare that by
-    /// `gatepost check`.
+    /// Each is read where there are hooks of its type, every 30 s from the cluster of --namespaces-from, or of --source
+    /// kubernetes (the user needs the verb get on it), and compared as by `gatepost check --against`. A static registration
+    /// is not in the cluster: compare that by `gatepost check`.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Option<String>,
 
@@ -200,6 +202,19 @@ pub struct Serve {
     #[arg(long)]
     audit_patches: bool,
 
+    /// How mutating hooks without a dispatch of their own are called: together where the result is the same, or one by one
+    ///
+    /// Only hooks that declare that a call changes nothing are called ahead of their turn, and none together with hooks
+    /// before it of which one is likely to patch.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "speculative")]
+    dispatch: DispatchArg,
+
+    /// Call no mutating hook together with hooks before it of which one patches with a greater chance, in percent
+    ///
+    /// The chance is learned, for each hook, resource and operation.
+    #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = clap::value_parser!(u8).range(..=100))]
+    dispatch_chance: u8,
+
     /// What to do about a valid configuration that can take the cluster down: warn, reject it, or do not look
     ///
     /// See `gatepost check --help`. Warnings are in the log, once for each change, and on /configz.
@@ -221,6 +236,12 @@ pub struct Serve {
 enum OnInvalidArg {
     Refuse,
     Skip,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DispatchArg {
+    Speculative,
+    Serial,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -366,6 +387,13 @@ impl Serve {
             last_good: self.last_good,
             reasons,
             patch_annotations: self.audit_patches,
+            speculation: Speculation {
+                dispatch: match self.dispatch {
+                    DispatchArg::Speculative => Dispatch::Speculative,
+                    DispatchArg::Serial => Dispatch::Serial,
+                },
+                most_chance: self.dispatch_chance,
+            },
             on_hazard: self.hazards.into(),
             on_invalid: match self.on_invalid {
                 OnInvalidArg::Refuse => OnInvalid::Refuse,

@@ -9,6 +9,7 @@ pub mod admin;
 mod answer;
 mod catch_panic;
 mod connection;
+mod encode;
 mod grpc;
 mod hops;
 mod http;

@@ -3,7 +3,10 @@
 use http::{HeaderValue, Method, header, request::Parts};
 
 use super::refusal::{Refusal, shortened};
-use crate::{admit::OtherVersions, model::Phase};
+use crate::{
+    admit::OtherVersions,
+    model::{Phase, registration::Segment},
+};
 
 const ADMISSION: &str = "/gatepost.v1.Admission/";
 
@@ -24,6 +27,8 @@ pub(super) enum Route {
 pub(super) struct WebhookRoute {
     pub(super) phase: Phase,
     pub(super) other_versions: OtherVersions,
+    /// The mutating hooks that are asked, where `gatepost register` has registered some apart.
+    pub(super) segment: Option<Segment>,
 }
 
 impl WebhookRoute {
@@ -35,6 +40,10 @@ impl WebhookRoute {
 
     /// Route of this path, where reviews are taken at it.
     pub(super) fn at(path: &str) -> Option<Self> {
+        let (path, segment) = match Segment::split(path) {
+            Some((path, segment)) if path.starts_with("/mutate") => (path, Some(segment)),
+            _ => (path, None),
+        };
         let (phase, other_versions) = match path {
             "/validate" => (Phase::Validate, OtherVersions::Fail),
             Self::VALIDATE_ONE_VERSION => (Phase::Validate, OtherVersions::AskedApart),
@@ -42,7 +51,7 @@ impl WebhookRoute {
             Self::MUTATE_ONE_VERSION => (Phase::Mutate, OtherVersions::AskedApart),
             _ => return None,
         };
-        Some(Self { phase, other_versions })
+        Some(Self { phase, other_versions, segment })
     }
 }
 
@@ -103,7 +112,7 @@ mod tests {
                 Request::builder().method(method).uri(path).header("content-type", kind).body(()).expect("request");
             route(&request.into_parts().0)
         };
-        let webhook = |phase, other_versions| Ok(Route::Webhook(WebhookRoute { phase, other_versions }));
+        let webhook = |phase, other_versions| Ok(Route::Webhook(WebhookRoute { phase, other_versions, segment: None }));
         let review = "/gatepost.v1.Admission/Review";
         for kind in ["application/grpc", "application/grpc+proto", "application/grpc; charset=utf-8"] {
             assert_eq!(routed("POST", kind, review), Ok(Route::Admission(Phase::Review)), "{kind}");
@@ -120,6 +129,19 @@ mod tests {
             assert_eq!(routed("POST", kind, "/mutate"), webhook(Phase::Mutate, OtherVersions::Fail), "{kind}");
             let apart = webhook(Phase::Validate, OtherVersions::AskedApart);
             assert_eq!(routed("POST", kind, "/validate/one-version?timeout=1s"), apart, "{kind}");
+            for (path, other_versions) in
+                [("/mutate", OtherVersions::Fail), ("/mutate/one-version", OtherVersions::AskedApart)]
+            {
+                let segment = Some(Segment { number: 2, of: 3 });
+                let one = Ok(Route::Webhook(WebhookRoute { phase: Phase::Mutate, other_versions, segment }));
+                assert_eq!(routed("POST", kind, &format!("{path}/segment/2/of/3?timeout=1s")), one, "{kind}");
+            }
+            for path in
+                ["/validate/segment/2/of/3", "/mutate/segment/4/of/3", "/mutate/segment/2", "/mutated/segment/2/of/3"]
+            {
+                let elsewhere = Refusal::UnknownPath { path: path.into() };
+                assert_eq!(routed("POST", kind, path), Err(elsewhere), "{kind}");
+            }
             let elsewhere = Refusal::UnknownPath { path: "/validate/".into() };
             assert_eq!(routed("POST", kind, "/validate/"), Err(elsewhere), "{kind}");
         }

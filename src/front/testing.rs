@@ -17,7 +17,7 @@ use super::{
     accept::{identity::Identity, life::Life},
 };
 use crate::{
-    admit::{Gate, Reasons},
+    admit::{Gate, Reasons, Speculation},
     live::Current,
     memory::MemoryBudget,
     telemetry::Audit,
@@ -35,6 +35,8 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
         patch_annotations: false,
+        speculation: Speculation::default(),
+        memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
     };

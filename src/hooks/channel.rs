@@ -1,10 +1,10 @@
 //! Channel: the live connections to one endpoint.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::{Resources, call::Call, dialler::Dialler, held::Probe, http1::Turns, lane::Lane};
+use super::{Resources, call::Call, dialler::Dialler, held::Probe, http1::Turns, lane::Lane, patch_rates::PatchRates};
 use crate::model::Endpoint;
 
 /// The live connections to one endpoint: one lane for each worker, so that a request crosses no thread, HTTP/2 opened
@@ -16,7 +16,12 @@ pub struct Channel {
     lanes: Vec<Lane>,
     /// Made at the first retry.
     spare: OnceLock<Lane>,
+    /// What is known of the hooks behind it, by their paths.
+    patch_rates: Mutex<Vec<(Arc<str>, Arc<PatchRates>)>>,
 }
+
+/// Beyond this many paths, what nobody holds any longer is forgotten.
+const PATHS: usize = 64;
 
 impl Channel {
     /// As [`Channel::open_within`], for callers that hold whatever is answered.
@@ -42,12 +47,27 @@ impl Channel {
                 lane
             })
             .collect();
-        Arc::new(Self { dialler, turns, lanes, spare: OnceLock::new() })
+        Arc::new(Self { dialler, turns, lanes, spare: OnceLock::new(), patch_rates: Mutex::default() })
     }
 
     /// Where it leads.
     pub fn endpoint(&self) -> &Endpoint {
         &self.dialler.endpoint
+    }
+
+    /// What is known of the patches of the hook at that path, the same at every call while somebody holds it. Takes a lock:
+    /// call it once a generation.
+    pub fn patch_rates(&self, path: &Arc<str>) -> Arc<PatchRates> {
+        let mut known = self.patch_rates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, rates)) = known.iter().find(|(known, _)| known == path) {
+            return Arc::clone(rates);
+        }
+        if known.len() >= PATHS {
+            known.retain(|(_, rates)| Arc::strong_count(rates) > 1);
+        }
+        let rates = Arc::<PatchRates>::default();
+        known.push((Arc::clone(path), Arc::clone(&rates)));
+        rates
     }
 
     /// Asks over the worker's own connection. The answer arrives in the call's inbox.

@@ -24,6 +24,7 @@ mod lane;
 mod leavers;
 mod media_type;
 mod pace;
+mod patch_rates;
 mod post;
 pub mod probe;
 mod protocol;
@@ -41,6 +42,7 @@ pub use connection_budget::ConnectionBudget;
 #[doc(hidden)]
 pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};
+pub use patch_rates::{PatchRates, RequestKind};
 pub use probe::{ProbeFailure, ProbePost};
 pub use protocol::{GrpcRequest, HttpRequest, Request};
 pub use reply::{HttpReply, Reply};

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    hooks::Channel,
-    model::{Endpoint, Hook, Protocol, SideEffects},
+    hooks::{Channel, PatchRates},
+    model::{Endpoint, Hook, HookType, Protocol, SideEffects},
 };
 
 /// Where and how a hook is called: one entry's endpoint (TLS included), path, form and version, side effects and
@@ -14,13 +14,19 @@ use crate::{
 pub struct Target {
     entry: Arc<Hook>,
     channel: Arc<Channel>,
+    patch_rates: Option<Arc<PatchRates>>,
 }
 
 impl Target {
     /// The entry's own endpoint, by this channel to it.
     pub fn new(entry: Arc<Hook>, channel: Arc<Channel>) -> Self {
         debug_assert_eq!(entry.endpoint, *channel.endpoint(), "a target is of one configuration");
-        Self { entry, channel }
+        let path = match &entry.protocol {
+            Protocol::Grpc => Arc::default(),
+            Protocol::Http { path, .. } => Arc::clone(path),
+        };
+        let patch_rates = (entry.hook_type == HookType::Mutating).then(|| channel.patch_rates(&path));
+        Self { entry, channel, patch_rates }
     }
 
     /// The entry by which the hook is called.
@@ -41,6 +47,11 @@ impl Target {
     /// What is sent there, and to which path.
     pub fn protocol(&self) -> &Protocol {
         &self.entry.protocol
+    }
+
+    /// How often the hook that listens there patches, where it is a mutating one.
+    pub fn patch_rates(&self) -> Option<&PatchRates> {
+        self.patch_rates.as_deref()
     }
 
     /// The longest one call may take.

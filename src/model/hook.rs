@@ -44,6 +44,25 @@ impl Reinvocation {
     }
 }
 
+/// How a mutating hook is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// By itself, when it is its turn.
+    Serial,
+    /// Together with others, ahead of its turn, where that comes to the same.
+    Speculative,
+}
+
+impl Dispatch {
+    /// As written in a configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Serial => "Serial",
+            Self::Speculative => "Speculative",
+        }
+    }
+}
+
 /// What becomes of a CallFailure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
@@ -262,6 +281,10 @@ pub struct Hook {
     pub side_effects: SideEffects,
     /// Of a mutating hook: is it asked once more?
     pub reinvocation: Reinvocation,
+    /// Of a mutating hook: how it is asked; `None`: as all are.
+    pub dispatch: Option<Dispatch>,
+    /// Of a mutating hook: does the apiserver ask about it by a webhook of its own?
+    pub isolated: bool,
     /// Which namespaces' objects it sees.
     pub namespace_selector: Selector,
     /// Which objects it sees, by their labels.

@@ -30,7 +30,8 @@ pub use bypass::{Bypass, BypassEffect};
 pub use failure_class::FailureClass;
 pub use failure_kind::FailureKind;
 pub use hook::{
-    Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects, Transport,
+    Dispatch, Endpoint, FailurePolicy, Hook, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, SideEffects,
+    Transport,
 };
 pub use hops::Hops;
 pub use initializer::{BuiltIn, Initializer, PodAdditions, PodPlace, ResourceInitializers};

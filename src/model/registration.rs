@@ -1,4 +1,6 @@
-//! Registration: how our own with an apiserver is told from the hooks of others.
+//! Registration: how our own with an apiserver is told from the hooks of others, and what its paths ask for.
+
+use std::fmt;
 
 use super::HookType;
 
@@ -16,4 +18,75 @@ pub const fn our_webhooks(hook_type: HookType) -> &'static str {
 /// Is it the name of such a webhook?
 pub fn is_our_webhook(name: &str) -> bool {
     [HookType::Validating, HookType::Mutating].into_iter().any(|hook_type| name.ends_with(our_webhooks(hook_type)))
+}
+
+/// Mutating hooks that an apiserver asks about by one webhook: those between two isolated ones, or an isolated one.
+/// Segments are counted in the order of the hooks, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number.
+    pub number: u32,
+    /// How many segments there are.
+    pub of: u32,
+}
+
+impl Segment {
+    /// The end of a path, such as `/segment/2/of/3`, and what stands before it.
+    pub fn split(path: &str) -> Option<(&str, Self)> {
+        let (rest, of) = path.rsplit_once("/of/")?;
+        let (rest, number) = rest.rsplit_once("/segment/")?;
+        let (number, of) = (decimal(number)?, decimal(of)?);
+        (1..=of).contains(&number).then_some((rest, Self { number, of }))
+    }
+
+    /// Is a hook asked by this segment, that is in segment `number` of `of` now? Where the configuration has other segments than
+    /// the registration, the first is asked for all, so that each hook is asked once and in order.
+    pub fn asks(self, number: u32, of: u32) -> bool {
+        self.number == if self.of == of { number } else { 1 }
+    }
+}
+
+/// A number as it is printed: without a sign or leading zeros.
+fn decimal(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number: &u32| number.to_string() == text)
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, of } = self;
+        write!(f, "/segment/{number}/of/{of}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_the_end_of_a_path() {
+        let segment = Segment { number: 2, of: 3 };
+        assert_eq!(Segment::split(&format!("/mutate{segment}")), Some(("/mutate", segment)));
+        for path in [
+            "/mutate",
+            "/segment/0/of/3",
+            "/segment/4/of/3",
+            "/segment/02/of/3",
+            "/segment/+1/of/3",
+            "/segment//of/3",
+            "/of/3",
+        ] {
+            assert_eq!(Segment::split(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn each_hook_is_asked_by_one_segment_whatever_has_changed_since_they_were_registered() {
+        for (registered, now) in [(1, 1), (3, 3), (3, 1), (3, 5), (1, 3)] {
+            for number in 1..=now {
+                let asked =
+                    (1..=registered).filter(|segment| Segment { number: *segment, of: registered }.asks(number, now));
+                assert_eq!(asked.count(), 1, "{registered} {now} {number}");
+            }
+        }
+    }
 }

@@ -115,6 +115,16 @@ impl Patch {
         self.operations.is_empty()
     }
 
+    /// True where an operation may make the object larger than what it adds.
+    pub fn copies(&self) -> bool {
+        self.operations.iter().any(|operation| operation.kind == Kind::Copy)
+    }
+
+    /// Bytes of its text.
+    pub fn size(&self) -> usize {
+        self.text.len() + self.names.len()
+    }
+
     /// Number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()

@@ -165,6 +165,7 @@ fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> 
         overdue: hook.overdue.clone(),
         unproven_since: hook.unproven_since.clone(),
         failures: hook.failures.clone(),
+        in_vain: hook.in_vain.clone(),
     })
 }
 
@@ -298,6 +299,7 @@ fn hook_report(hook: &HookStatus, object: &str) -> HookReport {
         overdue: hook.overdue.clone(),
         unproven_since: hook.unproven_since.clone(),
         failures: hook.failures.clone(),
+        in_vain: hook.in_vain.clone(),
     }
 }
 

@@ -8,8 +8,8 @@ use super::{Replica, exceptions};
 use crate::{
     live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation},
     model::Revision,
-    schema::status::{BypassInForce, CallFailures, OpenGlass},
-    telemetry::RecentFailures,
+    schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
+    telemetry::{RecentFailures, RecentInVain},
 };
 
 /// Problems told of a rejected configuration; `/configz` has all of them.
@@ -176,6 +176,9 @@ pub struct HookReport {
     /// Its calls that failed lately, where any did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failures: Option<CallFailures>,
+    /// Its calls ahead of its turn that did not count lately, where any did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_vain: Option<CallsInVain>,
 }
 
 impl Report {
@@ -250,6 +253,11 @@ fn in_force(generation: &Generation, index: u32, live: &LiveHook, now: Instant) 
         overdue: live.overdue_means().map(str::to_owned),
         unproven_since: (!live.is_in_place()).then(|| time(since)),
         failures: live.metrics.recent_failures(now).map(|failures| call_failures(&failures)),
+        in_vain: live.metrics.recently_in_vain(now).map(|RecentInVain { in_vain, calls, over }| CallsInVain {
+            in_vain,
+            calls,
+            seconds: over.as_secs(),
+        }),
     }
 }
 
@@ -276,6 +284,7 @@ fn gone(retired: &RetiredHook) -> HookReport {
         overdue: None,
         unproven_since: None,
         failures: None,
+        in_vain: None,
     }
 }
 

@@ -18,10 +18,22 @@ macro_rules! over_http {
     };
 }
 
-const HOOK: [(&str, &str); 7] = [
+const HOOK: [(&str, &str); 10] = [
     (
         "!has(self.reinvocationPolicy) || (has(self.type) && self.type == 'Mutating')",
         "reinvocationPolicy: only a hook of type Mutating is asked once more: remove it, or make the hook Mutating",
+    ),
+    (
+        "!has(self.dispatch) || (has(self.type) && self.type == 'Mutating')",
+        "dispatch: validating hooks are always asked at once: remove it, or make the hook Mutating",
+    ),
+    (
+        "!has(self.isolate) || (has(self.type) && self.type == 'Mutating')",
+        "isolate: only a hook of type Mutating can be registered apart: remove it, or make the hook Mutating",
+    ),
+    (
+        "!has(self.dispatch) || self.dispatch != 'Speculative' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
+        "dispatch: Speculative may ask about objects that never come to the hook: declare sideEffects None or NoneOnDryRun if that is true, or remove dispatch",
     ),
     (
         "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
@@ -99,6 +111,11 @@ pub struct Hook {
     pub side_effects: Option<SideEffects>,
     /// Is a mutating hook asked once more where something changes the object after it? `Never` unless said.
     pub reinvocation_policy: Option<ReinvocationPolicy>,
+    /// How a mutating hook is asked. As `serve --dispatch` says unless said here.
+    pub dispatch: Option<Dispatch>,
+    /// Is a mutating hook registered with the apiserver apart from the others, so that the apiserver sets defaults before
+    /// and behind it? `false` unless said.
+    pub isolate: Option<bool>,
     /// Which namespaces' objects the hook sees, by the labels of the namespace. All unless said.
     pub namespace_selector: Option<LabelSelector>,
     /// Which objects the hook sees, by the labels of the new or the old object. All unless said.
@@ -136,6 +153,15 @@ pub enum ReinvocationPolicy {
     Never,
     /// Once more, about the object as it then is.
     IfNeeded,
+}
+
+/// How is a mutating hook asked?
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Dispatch {
+    /// By itself, when it is its turn.
+    Serial,
+    /// Together with others, ahead of its turn, where that comes to the same.
+    Speculative,
 }
 
 /// What is sent to a hook.

@@ -193,6 +193,18 @@ pub struct CallFailures {
     pub last: Option<String>,
 }
 
+/// Calls of a mutating hook ahead of its turn that did not count lately, in one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallsInVain {
+    /// How many: a hook before it changed the object, or ended the request.
+    pub in_vain: u64,
+    /// All calls of the hook in that time.
+    pub calls: u64,
+    /// How far back that reaches.
+    pub seconds: u64,
+}
+
 /// Where a hook stands in one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -231,6 +243,9 @@ pub struct HookStatus {
     /// Its calls that failed lately, where any did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<CallFailures>,
+    /// Its calls ahead of its turn that did not count lately, where any did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_vain: Option<CallsInVain>,
 }
 
 /// Where a hook stands.

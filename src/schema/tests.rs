@@ -89,6 +89,8 @@ fn the_schema_has_the_words_that_the_check_knows() {
         ("externalAdmissionHooks[].failurePolicy", words(&hook::POLICIES)),
         ("externalAdmissionHooks[].matchPolicy", words(&hook::MATCH_POLICIES)),
         ("externalAdmissionHooks[].sideEffects", words(&hook::SIDE_EFFECTS)),
+        ("externalAdmissionHooks[].dispatch", words(&hook::DISPATCHES)),
+        ("externalAdmissionHooks[].reinvocationPolicy", words(&hook::REINVOCATIONS)),
         ("externalAdmissionHooks[].protocol", words(&protocol::WORDS)),
         ("externalAdmissionHooks[].rollout.onProbeFailure", words(&rollout::ON_PROBE_FAILURE)),
         ("bypass[].effect", words(&bypass::EFFECTS)),

@@ -57,7 +57,10 @@ pub use self::{
 };
 use crate::{
     cel::Condition,
-    model::{Bypass, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector, Served},
+    model::{
+        Bypass, FailurePolicy, Hook, HookType, Labels, ResourceInitializers, Review, Rollout, Selector, Served,
+        registration::Segment,
+    },
 };
 
 /// One file of the source.
@@ -112,8 +115,10 @@ pub struct Snapshot {
     bypasses: Vec<Arc<Bypass>>,
     /// Is any hook asked about the configuration of admission?
     static_hooks: bool,
-    /// Does any hook validate; does any mutate?
-    types: [bool; 2],
+    /// Does any hook validate?
+    validates: bool,
+    /// Numbers of the mutating hooks, in order, each with that of its segment.
+    mutating: Vec<(u32, u32)>,
     notes: Vec<Note>,
     findings: Vec<hazards::Finding>,
 }
@@ -147,6 +152,18 @@ pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Sele
 pub fn checked_webhook_configuration(name: &str, document: &serde_json::Value) -> Result<Vec<Hook>, Vec<Problem>> {
     let configuration = check::webhook_configuration(name, &Value::from(document))?;
     Ok(configuration.hooks.into_iter().map(|(hook, _)| Arc::unwrap_or_clone(hook)).collect())
+}
+
+/// The mutating hooks, each with the number of its segment.
+fn in_segments(hooks: &[Arc<Hook>]) -> Vec<(u32, u32)> {
+    let (mut segment, mut is_open) = (0, false);
+    let mutating = (0..).zip(hooks).filter(|(_, hook)| hook.hook_type == HookType::Mutating);
+    let place = |(index, hook): (u32, &Arc<Hook>)| {
+        segment += u32::from(hook.isolated || !is_open);
+        is_open = !hook.isolated;
+        (index, segment)
+    };
+    mutating.map(place).collect()
 }
 
 impl Snapshot {
@@ -190,8 +207,8 @@ impl Snapshot {
         Self {
             matcher,
             static_hooks: hooks.iter().any(|hook| hook.sees_admission_config),
-            types: [HookType::Validating, HookType::Mutating]
-                .map(|hook_type| hooks.iter().any(|hook| hook.hook_type == hook_type)),
+            validates: hooks.iter().any(|hook| hook.hook_type == HookType::Validating),
+            mutating: in_segments(&hooks),
             hooks,
             origins,
             namespaces: checked.namespaces.into_iter().collect(),
@@ -218,11 +235,23 @@ impl Snapshot {
 
     /// Is there any hook of that type?
     pub fn has(&self, hook_type: HookType) -> bool {
-        let [validating, mutating] = self.types;
         match hook_type {
-            HookType::Validating => validating,
-            HookType::Mutating => mutating,
+            HookType::Validating => self.validates,
+            HookType::Mutating => !self.mutating.is_empty(),
         }
+    }
+
+    /// Number of the segment of the mutating hook number `index`, from 1, and of all segments: one of each isolated hook,
+    /// and one of the hooks between two of these.
+    pub fn segment(&self, index: u32) -> Option<Segment> {
+        let place = self.mutating.binary_search_by_key(&index, |(mutating, _)| *mutating).ok()?;
+        let ((_, number), (_, of)) = (self.mutating.get(place)?, self.mutating.last()?);
+        Some(Segment { number: *number, of: *of })
+    }
+
+    /// Mutating hooks that stand before hook number `index`.
+    pub fn mutating_before(&self, index: u32) -> usize {
+        self.mutating.partition_point(|(mutating, _)| *mutating < index)
     }
 
     /// The rules that let requests past hooks, in the order of their configurations.

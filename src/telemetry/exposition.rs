@@ -17,14 +17,14 @@ use prometheus_client::{
 };
 
 use super::{
-    HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
+    HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
     faults,
     hook::{DroppedAnnotation, Repeat},
     log,
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
-use crate::model::FailureKind;
+use crate::model::{FailureKind, HookType};
 
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -196,18 +196,19 @@ impl Scrape {
 
     /// Calls of hooks.
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let hooks: Vec<_> = self.0.hooks().into_iter().map(|(name, hook)| (name, hook.calls.sums(), hook)).collect();
+        let hooks: Vec<_> = self.0.hooks().into_iter().map(Counted::of).collect();
         family(encoder, &table::HOOK_CALLS, |out| {
-            hooks.iter().try_for_each(|(name, sums, _)| by_outcome(out, &[("hook", name)], &HookOutcome::LABELS, sums))
+            hooks.iter().try_for_each(|hook| by_outcome(out, &hook.labels(), &HookOutcome::LABELS, &hook.sums))
         })?;
         family(encoder, &table::HOOK_CALL_FAILURES, |out| {
-            for (name, _, hook) in &hooks {
-                for (kind, cells) in FailureKind::ALL.iter().zip(&hook.failures) {
+            for hook in &hooks {
+                for (kind, cells) in FailureKind::ALL.iter().zip(&hook.counters.failures) {
                     for (policy, cell) in ["Ignore", "Fail"].iter().zip(cells) {
                         // Only what has happened: 24 zeros for each of hundreds of hooks would be all there is to see.
                         let count = cell.load(Relaxed);
                         if count > 0 {
-                            counter(out, &[("hook", name), ("kind", kind.as_str()), ("policy", policy)], count)?;
+                            let [name, hook_type] = hook.labels();
+                            counter(out, &[name, hook_type, ("kind", kind.as_str()), ("policy", policy)], count)?;
                         }
                     }
                 }
@@ -215,33 +216,60 @@ impl Scrape {
             Ok(())
         })?;
         family(encoder, &table::HOOK_FAIL_OPEN, |out| {
-            hooks.iter().try_for_each(|(name, sums, _)| counter(out, &[("hook", name)], sums.count(HookOutcome::OPEN)))
+            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.sums.count(HookOutcome::OPEN)))
         })?;
         family(encoder, &table::HOOK_UNASKED, |out| {
-            hooks.iter().try_for_each(|(name, _, hook)| counter(out, &[("hook", name)], hook.unasked.load(Relaxed)))
+            hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.unasked.load(Relaxed)))
+        })?;
+        family(encoder, &table::HOOK_CALLS_IN_VAIN, |out| {
+            let mutating = hooks.iter().filter(|hook| hook.hook_type == HookType::Mutating);
+            mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.in_vain.load(Relaxed)))
         })?;
         // Of these, too, only what has happened.
         family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
-            hooks.iter().try_for_each(|(name, _, hook)| {
-                by_cause(out, name, Repeat::ALL.iter().map(|cause| cause.as_str()).zip(&hook.repeats))
+            hooks.iter().try_for_each(|hook| {
+                let causes = Repeat::ALL.iter().map(|cause| cause.as_str());
+                by_cause(out, hook.labels(), causes.zip(&hook.counters.repeats))
             })
         })?;
         family(encoder, &table::HOOK_ANNOTATIONS_DROPPED, |out| {
-            hooks.iter().try_for_each(|(name, _, hook)| {
+            hooks.iter().try_for_each(|hook| {
                 let causes = DroppedAnnotation::ALL.iter().map(|cause| cause.as_str());
-                by_cause(out, name, causes.zip(&hook.annotations_dropped))
+                by_cause(out, hook.labels(), causes.zip(&hook.counters.annotations_dropped))
             })
         })?;
         family(encoder, &table::HOOK_DURATION, |out| {
             let ended = |outcome| outcome != HookOutcome::CANCELLED;
-            hooks.iter().try_for_each(|(name, sums, _)| histogram(out, &[("hook", name)], sums, ended))
+            hooks.iter().try_for_each(|hook| histogram(out, &hook.labels(), &hook.sums, ended))
         })?;
         family(encoder, &table::HOOK_TIMEOUT, |out| {
-            hooks.iter().try_for_each(|(name, _, hook)| match hook.timeout() {
-                Some(timeout) => out.encode_family(&[("hook", &**name)])?.encode_gauge(&timeout.as_secs_f64()),
+            hooks.iter().try_for_each(|hook| match hook.counters.timeout() {
+                Some(timeout) => out.encode_family(&hook.labels().as_slice())?.encode_gauge(&timeout.as_secs_f64()),
                 None => Ok(()),
             })
         })
+    }
+}
+
+/// A hook's counters, added up.
+struct Counted {
+    hook_type: HookType,
+    name: Arc<str>,
+    sums: Sums<5>,
+    counters: Arc<HookMetrics>,
+}
+
+impl Counted {
+    fn of((hook_type, name, counters): (HookType, Arc<str>, Arc<HookMetrics>)) -> Self {
+        Self { hook_type, name, sums: counters.calls.sums(), counters }
+    }
+
+    fn labels(&self) -> [(&str, &str); 2] {
+        let hook_type = match self.hook_type {
+            HookType::Validating => "validating",
+            HookType::Mutating => "mutating",
+        };
+        [("hook", &self.name), ("type", hook_type)]
     }
 }
 
@@ -276,11 +304,11 @@ fn counter(out: &mut MetricEncoder<'_>, labels: &[(&str, &str)], value: u64) -> 
 /// The counts of a hook that are not zero.
 fn by_cause<'a>(
     out: &mut MetricEncoder<'_>,
-    hook: &str,
+    [name, hook_type]: [(&str, &str); 2],
     causes: impl Iterator<Item = (&'static str, &'a AtomicU64)>,
 ) -> fmt::Result {
     for (cause, count) in causes.map(|(cause, cell)| (cause, cell.load(Relaxed))).filter(|(_, count)| *count > 0) {
-        counter(out, &[("hook", hook), ("cause", cause)], count)?;
+        counter(out, &[name, hook_type, ("cause", cause)], count)?;
     }
     Ok(())
 }

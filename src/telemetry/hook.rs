@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     cells::Cells,
-    recent::{Counts, LastFailure, Recent, RecentFailures},
+    recent::{Counts, LastFailure, Recent, RecentFailures, RecentInVain},
     throttle::Throttle,
 };
 use crate::model::FailureKind;
@@ -101,6 +101,8 @@ pub struct HookMetrics {
     pub(super) repeats: [AtomicU64; Repeat::ALL.len()],
     /// Reviews that it was not asked about, as it passed no probe.
     pub(super) unasked: AtomicU64,
+    /// Calls ahead of its turn that did not count.
+    pub(super) in_vain: AtomicU64,
     /// The longest that one call may take, in nanoseconds; 0 while no hook of the name is in force.
     timeout: AtomicU64,
     /// The last failed call: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
@@ -128,6 +130,7 @@ impl HookMetrics {
             annotations_dropped: array::from_fn(|_| AtomicU64::new(0)),
             repeats: array::from_fn(|_| AtomicU64::new(0)),
             unasked: AtomicU64::new(0),
+            in_vain: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
             last_failure: AtomicU64::new(0),
             recent: Mutex::new(Recent::since(Instant::now())),
@@ -162,6 +165,11 @@ impl HookMetrics {
     /// A review meant it, and it was not asked: it is still being probed.
     pub fn passed_unasked(&self) {
         self.unasked.fetch_add(1, Relaxed);
+    }
+
+    /// A call ahead of its turn did not count.
+    pub fn asked_in_vain(&self) {
+        self.in_vain.fetch_add(1, Relaxed);
     }
 
     /// No hook of this name is in force.
@@ -200,11 +208,26 @@ impl HookMetrics {
         (grown.failed > 0).then_some(RecentFailures { failed: grown.failed, calls: grown.calls, over, last })
     }
 
-    /// Calls that have ended with an answer or a failure.
+    /// Calls ahead of its turn within the last minutes that did not count, of all calls; `None` where all have counted.
+    pub fn recently_in_vain(&self, now: Instant) -> Option<RecentInVain> {
+        if self.in_vain.load(Relaxed) == 0 {
+            return None;
+        }
+        let counts = self.counts();
+        let (over, grown) = self.recent.lock().unwrap_or_else(PoisonError::into_inner).grown(now, counts);
+        let calls = grown.calls + grown.cancelled;
+        (grown.in_vain > 0).then_some(RecentInVain { in_vain: grown.in_vain, calls, over })
+    }
+
+    /// Calls that have ended so far.
     fn counts(&self) -> Counts {
         let sums = self.calls.sums();
-        let failed = sums.count(HookOutcome::OPEN) + sums.count(HookOutcome::CLOSED);
-        Counts { calls: (0..HookOutcome::CANCELLED).map(|outcome| sums.count(outcome)).sum(), failed }
+        Counts {
+            calls: (0..HookOutcome::CANCELLED).map(|outcome| sums.count(outcome)).sum(),
+            failed: sums.count(HookOutcome::OPEN) + sums.count(HookOutcome::CLOSED),
+            cancelled: sums.count(HookOutcome::CANCELLED),
+            in_vain: self.in_vain.load(Relaxed),
+        }
     }
 
     /// It is called once more.
@@ -245,10 +268,16 @@ mod tests {
         let last = failures.last.unwrap();
         assert_eq!((failures.failed, failures.calls, last.kind), (2, 3, "timeout"));
         assert!(last.at.elapsed().is_ok_and(|ago| ago < Duration::from_secs(60)));
+        let in_vain = metrics.recently_in_vain(now);
+        assert_eq!(in_vain, None);
+        metrics.asked_in_vain();
+        let in_vain = metrics.recently_in_vain(now).unwrap();
+        assert_eq!((in_vain.in_vain, in_vain.calls), (1, 4), "those that were cancelled are calls too");
         for minute in 0..7 {
             metrics.sample(now + Duration::from_secs(60 * minute));
         }
         assert_eq!(metrics.recent_failures(now + Duration::from_secs(420)), None, "no longer");
+        assert_eq!(metrics.recently_in_vain(now + Duration::from_secs(420)), None, "no longer");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::{
     BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
     cells::Cells, named::Named, reading::Readings,
 };
+use crate::model::HookType;
 
 /// All counters.
 pub struct Metrics {
@@ -24,7 +25,8 @@ pub struct Metrics {
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
     /// Which certificate ends when.
     ends: Mutex<Vec<(String, SystemTime)>>,
-    hooks: Named<HookMetrics>,
+    validating: Named<HookMetrics>,
+    mutating: Named<HookMetrics>,
     bypasses: Named<BypassMetrics>,
     initializers: Named<InitializerMetrics>,
     /// Requests about our own configuration.
@@ -57,7 +59,8 @@ impl Metrics {
             config_reads: Cells::new(1),
             tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
             ends: Mutex::default(),
-            hooks: Named::default(),
+            validating: Named::default(),
+            mutating: Named::default(),
             bypasses: Named::default(),
             initializers: Named::default(),
             own_configuration: AtomicU64::new(0),
@@ -66,9 +69,17 @@ impl Metrics {
         }
     }
 
-    /// The counters of the hook of that name, the same ones at every call. Takes a lock: call it once per generation.
-    pub fn hook(&self, name: &Arc<str>) -> Arc<HookMetrics> {
-        self.hooks.get(name, || HookMetrics::new(self.workers))
+    /// The counters of the hook of that type and name, the same ones at every call. Takes a lock: call it once per
+    /// generation.
+    pub fn hook(&self, hook_type: HookType, name: &Arc<str>) -> Arc<HookMetrics> {
+        self.of_type(hook_type).get(name, || HookMetrics::new(self.workers))
+    }
+
+    fn of_type(&self, hook_type: HookType) -> &Named<HookMetrics> {
+        match hook_type {
+            HookType::Validating => &self.validating,
+            HookType::Mutating => &self.mutating,
+        }
     }
 
     /// The counters of the bypass of that name, the same ones at every call. Takes a lock: call it once per generation.
@@ -148,16 +159,20 @@ impl Metrics {
 
     /// The counters of every hook.
     pub fn hook_counters(&self) -> Vec<Arc<HookMetrics>> {
-        self.hooks.all().into_iter().map(|(_, counters)| counters).collect()
+        self.hooks().into_iter().map(|(_, _, counters)| counters).collect()
     }
 
     pub(super) fn read(&self, reading: Reading) -> Option<f64> {
         self.readings.get(reading)
     }
 
-    /// Every hook's counters, by name.
-    pub(super) fn hooks(&self) -> Vec<(Arc<str>, Arc<HookMetrics>)> {
-        self.hooks.all()
+    /// Every hook's counters, by type and name.
+    pub(super) fn hooks(&self) -> Vec<(HookType, Arc<str>, Arc<HookMetrics>)> {
+        let of_type = |hook_type| {
+            let named = self.of_type(hook_type).all().into_iter();
+            named.map(move |(name, counters)| (hook_type, name, counters))
+        };
+        of_type(HookType::Validating).chain(of_type(HookType::Mutating)).collect()
     }
 }
 

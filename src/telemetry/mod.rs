@@ -26,5 +26,5 @@ pub use initializer::{InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
 pub use outcome::{ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
-pub use recent::{LastFailure, RecentFailures, SAMPLE_EVERY};
+pub use recent::{LastFailure, RecentFailures, RecentInVain, SAMPLE_EVERY};
 pub use throttle::Throttle;

@@ -23,11 +23,25 @@ struct Sample {
     counts: Counts,
 }
 
-/// Calls that have ended, and those of them that failed.
+/// Calls that have ended with an answer or a failure, those of them that failed, and others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) calls: u64,
     pub(super) failed: u64,
+    pub(super) cancelled: u64,
+    /// Whether they ended so or were cancelled.
+    pub(super) in_vain: u64,
+}
+
+/// Calls of a mutating hook ahead of its turn that did not count lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentInVain {
+    /// How many.
+    pub in_vain: u64,
+    /// All calls in that time, these included.
+    pub calls: u64,
+    /// How far back that reaches.
+    pub over: Duration,
 }
 
 /// Calls of a hook that failed lately.
@@ -75,8 +89,12 @@ impl Recent {
         let recent = |sample: &&Sample| now.saturating_duration_since(sample.at) <= WINDOW + SAMPLE_EVERY;
         let Some(from) = self.0.iter().find(recent).or(self.0.back()) else { return (Duration::ZERO, counts) };
         let since = |now: u64, then: u64| now.saturating_sub(then);
-        let grown =
-            Counts { calls: since(counts.calls, from.counts.calls), failed: since(counts.failed, from.counts.failed) };
+        let grown = Counts {
+            calls: since(counts.calls, from.counts.calls),
+            failed: since(counts.failed, from.counts.failed),
+            cancelled: since(counts.cancelled, from.counts.cancelled),
+            in_vain: since(counts.in_vain, from.counts.in_vain),
+        };
         (now.saturating_duration_since(from.at), grown)
     }
 }
@@ -89,7 +107,7 @@ mod tests {
     fn what_is_recent_is_what_was_counted_within_the_last_minutes() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let counts = |calls, failed| Counts { calls, failed };
+        let counts = |calls, failed| Counts { calls, failed, ..Counts::default() };
         let mut recent = Recent::since(start);
         assert_eq!(recent.grown(at(10), counts(4, 1)), (Duration::from_secs(10), counts(4, 1)), "from the beginning");
         for minute in 1..=20_u64 {

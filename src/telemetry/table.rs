@@ -64,21 +64,23 @@ families! {
         "Time from a complete review message to its verdict.";
     REFUSED = Counter "gatepost_refused_total" ["reason"]
         "Calls and connections that ended without a verdict, before any hook was asked or because the caller went away, by reason.";
-    HOOK_CALLS = Counter "gatepost_hook_calls_total" ["hook", "outcome"]
+    HOOK_CALLS = Counter "gatepost_hook_calls_total" ["hook", "type", "outcome"]
         "Calls of a hook, by outcome: allowed, denied, failed_open, failed_closed, or cancelled (the review was decided without it).";
-    HOOK_CALL_FAILURES = Counter "gatepost_hook_call_failures_total" ["hook", "kind", "policy"]
+    HOOK_CALL_FAILURES = Counter "gatepost_hook_call_failures_total" ["hook", "type", "kind", "policy"]
         "Calls without a usable answer, by kind and by the policy that decided: Ignore skips the hook, Fail rejects the request.";
-    HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook"]
+    HOOK_FAIL_OPEN = Counter "gatepost_hook_fail_open_total" ["hook", "type"]
         "Reviews that skipped this hook because its call failed.";
-    HOOK_UNASKED = Counter "gatepost_hook_unasked_total" ["hook"]
+    HOOK_UNASKED = Counter "gatepost_hook_unasked_total" ["hook", "type"]
         "Reviews that matched this hook and were decided without it, because it has not passed its probe yet.";
-    HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "cause"]
+    HOOK_CALLS_IN_VAIN = Counter "gatepost_hook_calls_in_vain_total" ["hook", "type"]
+        "Calls of a mutating hook ahead of its turn that did not count, because a hook before it changed the object or ended the request. gatepost_hook_calls_total counts them too.";
+    HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "type", "cause"]
         "Repeated calls of a hook about one review, by cause: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was repeated.";
-    HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "cause"]
+    HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "type", "cause"]
         "Audit annotations in a hook's answers that were dropped, by cause: key (not a qualified name), value (the key already has another value) or limit (more than 1,000, or 256 KiB, in one answer).";
-    HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook"]
+    HOOK_DURATION = Histogram "gatepost_hook_duration_seconds" ["hook", "type"]
         "Duration of a hook's calls, without cancelled ones.";
-    HOOK_TIMEOUT = Gauge "gatepost_hook_timeout_seconds" ["hook"]
+    HOOK_TIMEOUT = Gauge "gatepost_hook_timeout_seconds" ["hook", "type"]
         "Timeout of one call of the hook; the shortest where several hooks have this name. Absent while no hook of that name is in force.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";

@@ -16,13 +16,28 @@ use tokio::{
 use crate::{
     kube::{Access, Connection, KubeError},
     live::Current,
+    model::HookType,
     snapshot::{
         Snapshot,
         coverage::{Registration, compared},
     },
 };
 
-const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+/// Path and kind of the registrations of hooks of that type.
+const fn registrations(hook_type: HookType) -> (&'static str, &'static str) {
+    match hook_type {
+        HookType::Validating => {
+            ("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
+        }
+        HookType::Mutating => {
+            ("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
+        }
+    }
+}
+
+/// The registration of hooks of a type; `None` where there is none.
+type Found = (HookType, Option<Value>);
+
 /// Time between two looks: a registration changes by hand, and an alert waits longer than this.
 const EVERY: Duration = Duration::from_secs(30);
 /// How long one look may take.
@@ -95,7 +110,7 @@ impl RegistrationWatch {
     pub async fn run(mut self) {
         loop {
             let read = match timeout(PATIENCE, self.read()).await {
-                Ok(Ok(object)) => self.compare(object).await,
+                Ok(Ok(found)) => self.compare(found).await,
                 Ok(Err(error)) => {
                     self.connection.failed(&error);
                     Err(format!("{error}; {}", error.fix()))
@@ -107,28 +122,39 @@ impl RegistrationWatch {
         }
     }
 
-    async fn read(&mut self) -> Result<Option<Value>, KubeError> {
+    /// The registration of each type of which there are hooks.
+    async fn read(&mut self) -> Result<Vec<Found>, KubeError> {
+        let snapshot = Arc::clone(&self.current.load().snapshot);
         let client = self.connection.client().await?;
-        client.find(PATH, &self.name).await
+        let mut found = Vec::new();
+        for hook_type in [HookType::Validating, HookType::Mutating] {
+            if snapshot.has(hook_type) {
+                found.push((hook_type, client.find(registrations(hook_type).0, &self.name).await?));
+            }
+        }
+        Ok(found)
     }
 
-    /// Compares what is in force with the registration; nothing, where neither has changed.
-    async fn compare(&mut self, object: Option<Value>) -> Result<(), String> {
+    /// Compares what is in force with the registrations; nothing, where none has changed.
+    async fn compare(&mut self, found: Vec<Found>) -> Result<(), String> {
         let generation = self.current.load();
         if generation.number == 0 {
             return Ok(());
         }
-        let version = object.as_ref().and_then(|object| object.pointer("/metadata/resourceVersion"));
-        let version = version.and_then(Value::as_str).unwrap_or_default().to_owned();
-        let state = Some((version, generation.digest.clone()));
-        if object.is_some() && state == self.compared {
+        let version = |(_, object): &Found| {
+            let version = object.as_ref().and_then(|object| object.pointer("/metadata/resourceVersion"));
+            version.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let versions = found.iter().map(version).collect::<Vec<_>>().join(" ");
+        let state = Some((versions, generation.digest.clone()));
+        if found.iter().all(|(_, object)| object.is_some()) && state == self.compared {
             self.drift.set(self.told.len());
             return Ok(());
         }
         let snapshot = Arc::clone(&generation.snapshot);
         drop(generation);
         // Many hooks and many rules take a while.
-        let found = spawn_blocking(move || uncovered(object, &snapshot)).await;
+        let found = spawn_blocking(move || uncovered(found, &snapshot)).await;
         let uncovered = found.map_err(|error| format!("comparing failed: {error}; report this bug"))??;
         self.drift.set(uncovered.len());
         self.report(uncovered);
@@ -171,29 +197,35 @@ impl RegistrationWatch {
     }
 }
 
-/// A line for each hook of which the registration does not send everything. One that is not there sends nothing.
-fn uncovered(object: Option<Value>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
-    let there = object.is_some();
-    let object = object.map(|mut object| {
-        // An apiserver leaves the kind out where it was asked for by its path; and what it adds is not of the check.
-        object["kind"] = "ValidatingWebhookConfiguration".into();
-        object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
-        object
-    });
-    let registration = Registration::read(object)?;
+/// A line for each hook of which no registration sends everything. One that is not there sends nothing.
+fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
     let id = |index: u32| snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned();
-    if registration.is_empty() {
-        let why = if there { "none of its webhooks leads to Gatepost" } else { "there is no such registration" };
-        return Ok(compared(snapshot).map(|(index, _)| format!("{}: {why}", id(index))).collect());
-    }
-    // Of one hook the first is enough.
-    let mut lines: Vec<(u32, String)> = Vec::new();
-    for gap in registration.gaps(snapshot).into_iter().filter(|gap| gap.missed) {
-        if lines.last().is_none_or(|(hook, _)| *hook != gap.hook) {
-            lines.push((gap.hook, format!("{}: {}", id(gap.hook), gap.what)));
+    let mut lines = BTreeSet::new();
+    for (hook_type, object) in found {
+        let there = object.is_some();
+        let object = object.map(|mut object| {
+            // An apiserver leaves the kind out where it was asked for by its path; and what it adds is not of the check.
+            object["kind"] = registrations(hook_type).1.into();
+            object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+            object
+        });
+        let registration = Registration::read(object)?;
+        let of_type = |index: u32| snapshot.hooks.get(index as usize).is_some_and(|hook| hook.hook_type == hook_type);
+        if registration.is_empty() {
+            let why = if there { "none of its webhooks leads to Gatepost" } else { "there is no such registration" };
+            let hooks = compared(snapshot).filter(|(index, _)| of_type(*index));
+            lines.extend(hooks.map(|(index, _)| format!("{}: {why}", id(index))));
+            continue;
+        }
+        // Of one hook the first is enough.
+        let mut last = None;
+        for gap in registration.gaps(snapshot).into_iter().filter(|gap| gap.missed && of_type(gap.hook)) {
+            if last.replace(gap.hook) != Some(gap.hook) {
+                lines.insert(format!("{}: {}", id(gap.hook), gap.what));
+            }
         }
     }
-    Ok(lines.into_iter().map(|(_, line)| line).collect())
+    Ok(lines)
 }
 
 #[cfg(test)]
@@ -227,7 +259,9 @@ mod tests {
                 "rules": [{"operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}],
             }]})
         };
-        let lines = |object| uncovered(object, &snapshot).unwrap().into_iter().collect::<Vec<_>>();
+        let lines = |object| {
+            uncovered(vec![(HookType::Validating, object)], &snapshot).unwrap().into_iter().collect::<Vec<_>>()
+        };
         assert_eq!(lines(Some(registration("/validate", &["*"]))), [""; 0]);
         assert_eq!(
             lines(Some(registration("/validate", &["CREATE"]))),
@@ -237,7 +271,7 @@ mod tests {
         assert_eq!(lines(Some(registration("/validate", &["UPDATE"]))).len(), 2);
         assert_eq!(lines(Some(registration("/other", &["*"]))), two("none of its webhooks leads to Gatepost"));
         assert_eq!(lines(None), two("there is no such registration"));
-        assert!(uncovered(Some(json!({"webhooks": [{}]})), &snapshot).is_err());
+        assert!(uncovered(vec![(HookType::Validating, Some(json!({"webhooks": [{}]})))], &snapshot).is_err());
     }
 
     #[test]

@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/mine";
 
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/mine";
+
 /// A registration at that state, for these operations on everything.
 fn registration(version: &str, operations: &[&str]) -> Value {
     json!({"metadata": {"name": "mine", "resourceVersion": version}, "webhooks": [{
@@ -71,6 +73,22 @@ async fn drift_comes_and_goes_with_the_registration() {
     };
     until("it was asked again", asked_again).await;
     assert_eq!(uncovered(&drift), Some(1), "what cannot be read is as it was");
+    watching.abort();
+
+    // Mutating hooks have a registration of their own, by the same name.
+    let mutating = hook("m.example.com", &h.url(), "type: Mutating");
+    std::fs::write(&config, document(&[mutating])).expect("written");
+    let in_force = || running.current.load().hooks.iter().all(|live| &*live.hook.name == "m.example.com");
+    until("it is in force", in_force).await;
+    cluster.says(MUTATING, Say::Status(404));
+    let watch = RegistrationWatch::new(access(), "mine", Arc::clone(&running.current)).await.expect("can be read");
+    let watch = watch.every(Duration::from_millis(20));
+    let drift = watch.drift();
+    let watching = tokio::spawn(watch.run());
+    until("it is not registered", || uncovered(&drift) == Some(1)).await;
+    let text = registration("4", &["*"]).to_string().replace("validate", "mutate");
+    cluster.says(MUTATING, Say::Text(text.leak()));
+    until("it is registered", || uncovered(&drift) == Some(0)).await;
     watching.abort();
     std::thread::spawn(|| running.stop()).join().expect("stopped");
 }

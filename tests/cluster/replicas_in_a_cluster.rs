@@ -68,6 +68,7 @@ impl Trial {
             overdue: None,
             unproven_since: None,
             failures: None,
+            in_vain: None,
         };
         let report = Report {
             replica: name.to_owned(),

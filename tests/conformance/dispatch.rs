@@ -239,8 +239,14 @@ fn judge_metric(metrics: &str, rejection: &Rejection) -> Outcome {
         ErrorType::None => "denied",
     };
     let name = &rejection.name;
-    let sample = format!("gatepost_hook_calls_total{{hook=\"{name}\",outcome=\"{outcome}\"}} 1");
-    if metrics.lines().any(|line| line == sample) { Ok(()) } else { Err(format!("metrics: no {sample}")) }
+    let sample = |hook_type: &str| {
+        format!("gatepost_hook_calls_total{{hook=\"{name}\",type=\"{hook_type}\",outcome=\"{outcome}\"}} 1")
+    };
+    let wanted = ["validating", "mutating"].map(sample);
+    match metrics.lines().any(|line| wanted.iter().any(|sample| line == sample)) {
+        true => Ok(()),
+        false => Err(format!("metrics: no {}", wanted.join(" or "))),
+    }
 }
 
 /// The entry as a configuration can say it; [`as_said`] puts right what none can.

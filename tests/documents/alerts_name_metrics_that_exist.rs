@@ -10,7 +10,7 @@ use std::{
 };
 
 use gatepost::{
-    model::FailureKind,
+    model::{FailureKind, HookType},
     telemetry::{HookOutcome, Metrics, Reading},
 };
 use serde_json::Value;
@@ -71,7 +71,7 @@ fn alert(rule: &Value) -> Alert {
 fn exposition() -> Exposition {
     let metrics = Arc::new(Metrics::new(1));
     Reading::ALL.into_iter().for_each(|reading| metrics.observe(reading, || Some(1.0)));
-    let hook = metrics.hook(&"h.example.com".into());
+    let hook = metrics.hook(HookType::Validating, &"h.example.com".into());
     hook.record(0, HookOutcome::FailedOpen(FailureKind::Timeout), Duration::ZERO);
     hook.set_timeout(Duration::from_secs(1));
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);

@@ -275,6 +275,10 @@ fn hook_entries() {
     one_problem("matchPolicy: Similar", ".matchPolicy", "write Exact or Equivalent");
     one_problem("reinvocationPolicy: IfNeeded", ".reinvocationPolicy", "make the hook Mutating");
     one_problem("type: Mutating, reinvocationPolicy: Always", ".reinvocationPolicy", "write Never or IfNeeded");
+    one_problem("dispatch: Serial", ".dispatch", "make the hook Mutating");
+    one_problem("type: Mutating, dispatch: Both", ".dispatch", "write Serial or Speculative");
+    let early = "type: Mutating, dispatch: Speculative, sideEffects: Unknown";
+    one_problem(early, ".dispatch", "declare sideEffects: None");
     one_problem("type: Guessing", ".type", "write Validating or Mutating");
     one_problem("failurePolicy: Open", ".failurePolicy", "write Fail, Ignore or Retry");
     one_problem("failurePolicy: Retry", ".failurePolicy", "not declared free of side effects");

@@ -43,6 +43,33 @@ mutation() {
   fi
 }
 
+# in_protobuf NAME: the Pod that nobody has changed yet, as a client in protobuf sends it; and what came of it.
+in_protobuf() {
+  local file="$work/mutated/$mutated/$1" code
+  code="$(api_server -o "$work/said" -w '%{http_code}' -H 'Content-Type: application/vnd.kubernetes.protobuf' \
+    --data-binary "@$work/$1.pb" "$(pods)")"
+  echo "$code" >"$file"
+  in_e2e get "pod/$1" -o jsonpath='{.metadata.labels}{"\n"}{.spec}{"\n"}' >>"$file" 2>&1 || true
+  in_e2e delete "pod/$1" --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 || broken "deleting $1"
+}
+
+# written_in_protobuf NAME [HOOK=JSON]...: such a Pod, as kube-apiserver writes it. No hook may be registered.
+written_in_protobuf() {
+  mutant Pod "$@" >"$work/$1.json"
+  api_server -H 'Content-Type: application/json' -H 'Accept: application/vnd.kubernetes.protobuf' \
+    --data-binary "@$work/$1.json" -o "$work/$1.pb" "$(pods)?dryRun=All" || broken "a Pod in protobuf"
+  [[ "$(head -c 3 "$work/$1.pb")" == k8s ]] || broken "kube-apiserver wrote no protobuf"
+}
+
+api_server() { curl -sS --cacert "$work/cluster/ca.crt" -H "Authorization: Bearer $(cat "$work/cluster/token")" "$@"; }
+
+pods() { echo "$(cat "$work/cluster/url")/api/v1/namespaces/e2e/pods"; }
+
+# asked HOOK: how often it was asked since the last time.
+asked() { api_asked >"$work/asked"; grep -c "\"hook\":\"$1\"" "$work/asked" || true; }
+
+api_asked() { curl -fsS --cacert "$work/ca.crt" "https://$hooks/seen"; }
+
 # mutations: every case, noted in the folder of this way of asking.
 mutations() {
   local label_a='[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]' sidecar digest later fight
@@ -69,12 +96,47 @@ mutations() {
   mutation other-type Pod "m4=$(patch "$label_a" | sed 's/JSONPatch/MergePatch/')"
   mutation does-not-apply Pod 'm3={"patchType": "JSONPatch", "patch": "'"$(printf '[{"op": "remove", "path": "/spec/nowhere/x"}]' | base64 -w0)"'"}'
   mutation hangs-ignored Pod 'm3={"do": "hang"}' "m4=$(patch "$label_a")"
+  mutation hangs-refused Pod "m2=$(patch "$label_a")" 'm4={"do": "hang"}'
+  mutation breaks-off-ignored Pod 'm3={"do": "close"}' "m4=$(patch "$label_a")"
+  mutation breaks-off-refused Pod 'm4={"do": "close"}'
+  mutation no-answer-ignored Pod 'm3={"do": "garbage"}'
+  mutation no-answer-refused Pod 'm1={"do": "garbage"}'
   mutation empty-patch Pod "m2=$(patch '[]')"
+  mutation renames Pod "m2=$(patch '[{"op": "replace", "path": "/metadata/name", "value": "other"}]')"
+  mutation not-a-pod Pod "m2=$(patch '[{"op": "replace", "path": "/kind", "value": "Service"}]')"
+  in_protobuf protobuf
+  in_protobuf protobuf-denied
+  # What one adds has defaults for the next only where kube-apiserver decodes it in between.
+  mutation defaults-between Pod "m2=$(patch "$sidecar")" \
+    "m4=$(patch '[{"op": "copy", "from": "/spec/containers/1/imagePullPolicy", "path": "/metadata/labels/pulled"}]')"
+  reinvoked
   # A dry run reaches hooks without side effects, is changed, and stored nowhere.
   mutant Pod dry "m2=$(patch "$label_a")" | in_e2e create --dry-run=server -o 'jsonpath={.metadata.labels}' --filename - \
     >"$work/mutated/$mutated/dry" 2>&1 || true
   in_e2e get pod dry >>"$work/mutated/$mutated/dry" 2>&1 || true
+  # The third has effects, but not on a dry run.
+  mutant Pod dry-effects "m3=$(patch "$label_a")" | in_e2e create --dry-run=server -o 'jsonpath={.metadata.labels}' \
+    --filename - >"$work/mutated/$mutated/dry-effects" 2>&1 || true
 }
+
+# Something behind changes the object, and kube-apiserver asks those with IfNeeded once more.
+reinvoked() {
+  kubectl apply -f "$work/behind.yaml" >"$work/said" 2>&1 || broken "registering the hook behind"
+  eventually "mutating: the hook behind is asked" behind_is_asked
+  asked m1 >/dev/null
+  mutation reinvoked Pod "m1=$(patch '[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]')" \
+    "behind=$(patch '[{"op": "add", "path": "/metadata/labels/behind", "value": "1"}]')"
+  echo "m1 was asked $(asked m1) times" >>"$work/mutated/$mutated/reinvoked"
+  kubectl delete -f "$work/behind.yaml" >"$work/said" 2>&1 || broken "unregistering the hook behind"
+  eventually "mutating: the hook behind is asked no more" behind_is_not_asked
+}
+
+behind_is_asked() {
+  mutant Pod asks-behind "behind=$(patch '[{"op": "add", "path": "/metadata/labels/behind", "value": "1"}]')" |
+    in_e2e create --dry-run=server -o 'jsonpath={.metadata.labels.behind}' --filename - 2>/dev/null | grep -qx 1
+}
+
+behind_is_not_asked() { ! behind_is_asked; }
 
 changes_labels() {
   mutant Pod waits "m2=$(patch '[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]')" |
@@ -83,9 +145,29 @@ changes_labels() {
 
 changes_nothing() { ! changes_labels; }
 
+# asked_by_gatepost: Gatepost before the hooks of the folder, registered as the documentation says.
+asked_by_gatepost() {
+  "$gatepost" register --kind mutating --form api --url "https://$front" --ca-file "$work/ca.crt" \
+    --config "$work/folder-of-mutating" >"$work/gatepost.yaml" || broken "gatepost register --kind mutating"
+  check "mutating: $mutated: the registration is right by check --against" \
+    "$gatepost" check --against "$work/gatepost.yaml" "$work/folder-of-mutating"
+  kubectl apply -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
+  eventually "mutating: $mutated: asked by Gatepost, they change objects" changes_labels
+}
+
+asked_by_nobody() {
+  kubectl delete -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "unregistering Gatepost"
+  eventually "mutating: $mutated: unregistered, they change nothing" changes_nothing
+}
+
 mutating() {
   echo "======== hooks that change objects, directly and behind Gatepost"
-  sed -e "s|@HOOKS@|$hooks|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" config/mutating.yaml >"$work/mutating.yaml"
+  local file
+  for file in mutating behind; do
+    sed -e "s|@HOOKS@|$hooks|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" "config/$file.yaml" >"$work/$file.yaml"
+  done
+  written_in_protobuf protobuf "m2=$(patch '[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]')"
+  written_in_protobuf protobuf-denied 'm4={"allowed": false, "status": {"code": 409, "reason": "Conflict"}}'
   mutated=direct
   kubectl apply -f "$work/mutating.yaml" >"$work/said" 2>&1 || broken "registering the hooks"
   eventually "mutating: asked by kube-apiserver, they change objects" changes_labels
@@ -93,7 +175,6 @@ mutating() {
   kubectl delete -f "$work/mutating.yaml" >"$work/said" 2>&1 || broken "unregistering the hooks"
   eventually "mutating: asked by nobody, they change nothing" changes_nothing
 
-  mutated=gatepost
   rm -rf "$work/folder-of-mutating"
   mkdir "$work/folder-of-mutating"
   cp "$work/mutating.yaml" "$work/folder-of-mutating/"
@@ -102,19 +183,39 @@ mutating() {
   told gatepost '(ready generation.*)' >/dev/null
   front="$(told gatepost 'listening tcp (.*)')"
   admin="$(told gatepost 'listening admin (.*)')"
-  "$gatepost" register --kind mutating --form api --url "https://$front" --ca-file "$work/ca.crt" \
-    --config "$work/folder-of-mutating" >"$work/gatepost.yaml" || broken "gatepost register --kind mutating"
-  kubectl apply -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "registering Gatepost"
-  eventually "mutating: asked by Gatepost, they change objects" changes_labels
+  mutated=gatepost
+  asked_by_gatepost
   mutations
-  kubectl delete -f "$work/gatepost.yaml" >"$work/said" 2>&1 || broken "unregistering Gatepost"
-  eventually "mutating: unregistered, they change nothing" changes_nothing
+  asked_by_nobody
+
+  # The same hooks, each registered apart.
+  sed -i 's|^  name: e2e-mutating$|&\n  annotations: {gatepost.dev/isolate: "true"}|' "$work/folder-of-mutating/mutating.yaml"
+  mutated=isolated
+  eventually "mutating: isolated: the configuration is in force" generation_is 2
+  asked_by_gatepost
+  check "mutating: isolated: each hook has an entry of its own" grep -q /mutate/segment/4/of/4 "$work/gatepost.yaml"
+  mutations
+  asked_by_nobody
   check "mutating: gatepost ends well when asked to" stop gatepost
 
-  local file
-  for file in "$work"/mutated/direct/*; do
-    check "mutating: ${file##*/} comes to the same" diff "$file" "$work/mutated/gatepost/${file##*/}"
+  for mutated in gatepost isolated; do
+    for file in "$work"/mutated/direct/*; do
+      # Listed, with why, in differences.md.
+      if [[ "$mutated/${file##*/}" == gatepost/defaults-between ]]; then continue; fi
+      check "mutating: ${file##*/} comes to the same, $mutated" diff "$file" "$work/mutated/$mutated/${file##*/}"
+    done
   done
   check "mutating: a sidecar is there" grep -q registry.example/proxy:2 "$work/mutated/gatepost/sidecar"
   check "mutating: a hook sees what one before it made" grep -q '"a":"1"' "$work/mutated/gatepost/result-seen"
+  check "mutating: a Pod in protobuf is changed" grep -q '"a":"1"' "$work/mutated/gatepost/protobuf"
+  check "mutating: a hook behind has those before it asked again" grep -q 'm1 was asked 2 times' "$work/mutated/direct/reinvoked"
+  check "mutating: kube-apiserver sets defaults between two hooks" grep -q '"pulled":"' "$work/mutated/direct/defaults-between"
+  check "mutating: Gatepost does not, and says which hook cannot go on" \
+    grep -q InternalError "$work/mutated/gatepost/defaults-between"
+  check "mutating: what differs is said in the table" ends_with_mutating differences.md
 }
+
+# The whole table ends with the part about these hooks.
+ends_with_mutating() { diff mutating.md <(tail -n "$(wc -l <mutating.md)" "$1"); }
+
+generation_is() { (($(metric gatepost_config_generation) >= $1)); }

@@ -98,6 +98,7 @@ if ((${#modes[@]} > 0)); then
   echo "======== differences"
   check "no difference between direct and through Gatepost but those in expected.tsv" differences
   sed '1,/^$/d' "$work/differences.md"
+  cat mutating.md >>"$work/differences.md"
   # The committed table.
   cmp -s "$work/differences.md" differences.md || cp "$work/differences.md" differences.md
 fi

@@ -89,7 +89,7 @@ async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_mor
     let overdue = Overdue { since, within: Duration::from_secs(300), last_failure: Some(refused) };
     let live = LiveHook {
         target: Target::new(Arc::clone(&hook), channel),
-        metrics: metrics.hook(&hook.name),
+        metrics: metrics.hook(hook.hook_type, &hook.name),
         hook,
         rotation: Rotation::Probing { since, last_failure: None },
         replacing: None,

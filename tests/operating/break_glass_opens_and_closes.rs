@@ -79,6 +79,8 @@ fn stale(gate: &Gate) -> Gate {
         audit,
         reasons: Reasons::First,
         patch_annotations: false,
+        speculation: gatepost::admit::Speculation::default(),
+        memory: gatepost::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
     }

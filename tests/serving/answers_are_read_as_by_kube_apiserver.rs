@@ -141,7 +141,7 @@ async fn a_date_to_retry_after_is_none_and_every_call_is_told_the_same_time() {
     let told: Vec<_> = scripted.seen().into_iter().map(|seen| seen.path).collect();
     assert!(told.len() == 2 && told.iter().all(|path| path.ends_with("timeout=2s")), "{told:?}");
     let metrics = gate.metrics.render().expect("text");
-    let line = r#"gatepost_hook_repeated_calls_total{hook="h.example.com",cause="retry_after"} 1"#;
+    let line = r#"gatepost_hook_repeated_calls_total{hook="h.example.com",type="validating",cause="retry_after"} 1"#;
     assert!(metrics.contains(line), "{metrics}");
 }
 

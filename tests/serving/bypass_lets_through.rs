@@ -49,6 +49,8 @@ fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
         audit,
         reasons: Reasons::First,
         patch_annotations: false,
+        speculation: gatepost::admit::Speculation::default(),
+        memory: gatepost::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
     }

@@ -134,7 +134,8 @@ async fn a_hook_whose_name_is_not_found_fails_by_name_and_its_policy_decides() {
     assert!(message.contains("\"gone.example.com\": failed to call webhook: cannot connect: "), "{message}");
     let text = configured.running.metrics.render().unwrap();
     for policy in ["Ignore", "Fail"] {
-        let sample = format!("{{hook=\"gone.example.com\",kind=\"connect\",policy=\"{policy}\"}} 1\n");
+        let sample =
+            format!("{{hook=\"gone.example.com\",type=\"validating\",kind=\"connect\",policy=\"{policy}\"}} 1\n");
         assert!(text.contains(&sample), "{sample} in {text}");
     }
     assert!(current.is_fresh(std::time::Instant::now()) && current.failed_read().is_none(), "no read needs a name");

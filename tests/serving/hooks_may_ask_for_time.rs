@@ -55,6 +55,6 @@ async fn one_that_rests_when_the_review_is_decided_is_counted_as_cancelled() {
     let gate = gate(&document(&hooks), Reasons::First);
     assert!(!ask_within(&gate, create_pod("u", 10), Duration::from_secs(30)).await.allowed());
     let metrics = gate.metrics.render().expect("text");
-    let line = r#"gatepost_hook_calls_total{hook="rests.example.com",outcome="cancelled"} 1"#;
+    let line = r#"gatepost_hook_calls_total{hook="rests.example.com",type="validating",outcome="cancelled"} 1"#;
     assert!(metrics.contains(line), "{metrics}");
 }

@@ -2,20 +2,20 @@
 //! comes to the same; one patch for the caller.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use crate::support;
 use crate::support::{
-    gate::{caller, document, gate, hook},
-    http_hook::{HttpHook, HttpScript, Judge},
-    reviews::{create_pod, message, pod},
+    self,
+    gate::{caller, document, gate},
+    http_hook::{HttpHook, HttpScript},
+    mutating::{LONG, add_label, ask, entry, judging, labels, patch, patched},
+    reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
-    admit::{Caller, Gate, Reasons, decide},
+    admit::{Caller, Gate, Reasons, Speculation, decide},
     hooks::Channel,
-    model::{Endpoint, Phase, Rope, Transport, Verdict, hook::Address},
-    patch::{Document, Limits, Patch},
+    model::{Dispatch, Endpoint, Phase, Rope, Transport, Verdict, hook::Address},
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -29,49 +29,6 @@ use gatepost::{
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value, json};
-
-const LONG: Duration = Duration::from_secs(20);
-
-/// A yes with these operations.
-fn patch(operations: Value) -> Value {
-    use base64::Engine as _;
-    let patch = base64::engine::general_purpose::STANDARD.encode(operations.to_string());
-    json!({"allowed": true, "patchType": "JSONPatch", "patch": patch})
-}
-
-fn add_label(key: &str, value: &str) -> Value {
-    patch(json!([{"op": "add", "path": format!("/metadata/labels/{key}"), "value": value}]))
-}
-
-fn labels(request: &Value) -> &Value {
-    &request["object"]["metadata"]["labels"]
-}
-
-async fn judging(judge: impl Fn(&Value) -> Value + Send + Sync + 'static) -> HttpHook {
-    HttpHook::plain(HttpScript::Judge(Judge::new(judge))).await
-}
-
-/// An entry of a mutating hook, or of a validating one.
-fn entry(name: &str, hook_type: &str, at: &HttpHook, more: &str) -> String {
-    hook(
-        &format!("{name}.example.com"),
-        &format!("{}/", at.url()),
-        &format!("type: {hook_type}\nprotocol: json\n{more}"),
-    )
-}
-
-async fn ask(gate: &Gate, phase: Phase, request: AdmissionRequest) -> Verdict {
-    let review = view(Rope::new([message(request)])).unwrap();
-    decide(gate, &review, &Caller { phase, ..caller(LONG) }).await
-}
-
-/// The Pod of [`create_pod`] with the verdict's patch applied.
-fn patched(verdict: &Verdict) -> Value {
-    let object = Document::new(Rope::new([pod(0)])).unwrap();
-    let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
-    let patched = object.patched(&patch, Limits::default()).unwrap();
-    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
-}
 
 #[tokio::test]
 async fn each_sees_what_those_before_it_made_and_the_caller_gets_one_patch() {
@@ -149,64 +106,6 @@ async fn a_hook_with_side_effects_is_asked_only_when_it_is_its_turn() {
 }
 
 #[tokio::test]
-async fn what_a_patch_may_not_is_refused_in_the_hooks_name_and_never_with_the_object() {
-    let replace = |path: &str| patch(json!([{"op": "replace", "path": path, "value": "x"}]));
-    let cases = [
-        (patch(json!([{"op": "remove", "path": "/spec/nowhere/at/all"}])), "operation 0"),
-        (patch(json!([{"op": "test", "path": "/kind", "value": "hunter2"}])), "operation 0"),
-        (replace("/metadata/name"), "changes metadata.name"),
-        (replace("/kind"), "changes kind"),
-        (replace("/apiVersion"), "changes apiVersion"),
-        (patch(json!([{"op": "replace", "path": "", "value": []}])), "the object"),
-        // It is a list of operations, and none that there is.
-        (patch(json!([{"op": "merge", "path": "/a", "value": 1}])), "operation 0"),
-        (patch(json!([{"op": "add"}])), "operation 0"),
-    ];
-    let hook = HttpHook::plain(HttpScript::Allow).await;
-    let quiet = HttpHook::plain(HttpScript::Allow).await;
-    let entries = |policy: &str| {
-        let more = format!("sideEffects: None\nfailurePolicy: {policy}");
-        [entry("bad", "Mutating", &hook, &more), entry("quiet", "Mutating", &quiet, "sideEffects: None")]
-    };
-    for policy in ["Fail", "Ignore"] {
-        let gate = gate(&document(&entries(policy)), Reasons::First);
-        for (response, wanted) in &cases {
-            hook.set(HttpScript::Respond(response.clone()));
-            let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
-            let refusal = verdict.refusal.expect("whatever the failure policy");
-            assert_eq!(refusal.code, 500, "{}", refusal.message);
-            assert!(
-                refusal.message.contains("\"bad.example.com\"") && refusal.message.contains(wanted),
-                "{}",
-                refusal.message
-            );
-            assert!(!refusal.message.contains("web:1") && !refusal.message.contains("hunter2"), "{}", refusal.message);
-            assert_eq!(verdict.patch, None);
-        }
-        // What cannot be read is a failed call.
-        for response in [
-            json!({"allowed": true, "patchType": "JSONPatch", "patch": "e30="}),
-            json!({"allowed": true, "patchType": "Merge", "patch": "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d"}),
-            json!({"allowed": true, "patchType": "JSONPatch"}),
-        ] {
-            hook.set(HttpScript::Respond(response));
-            let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
-            assert_eq!(verdict.allowed(), policy == "Ignore", "{:?}", verdict.refusal);
-        }
-        // There is nothing to patch.
-        hook.set(HttpScript::Respond(add_label("a", "1")));
-        let request = AdmissionRequest {
-            operation: Some("DELETE".into()),
-            object: None,
-            old_object: create_pod("u", 0).object,
-            ..create_pod("u", 0)
-        };
-        let refusal = ask(&gate, Phase::Mutate, request).await.refusal.expect("no object");
-        assert!(refusal.message.contains("bad.example.com"), "{}", refusal.message);
-    }
-}
-
-#[tokio::test]
 async fn one_budget_for_all_that_hang() {
     let (mut hooks, mut entries) = (Vec::new(), Vec::new());
     // Each in its own turn; the second has what is left of the request's time.
@@ -228,8 +127,9 @@ async fn one_budget_for_all_that_hang() {
     );
     let metrics = gate.metrics.render().unwrap();
     for n in 0..3 {
-        let sample =
-            format!(r#"gatepost_hook_call_failures_total{{hook="h{n}.example.com",kind="timeout",policy="Ignore"}} 1"#);
+        let sample = format!(
+            r#"gatepost_hook_call_failures_total{{hook="h{n}.example.com",type="mutating",kind="timeout",policy="Ignore"}} 1"#
+        );
         assert!(metrics.lines().any(|line| line == sample), "{sample}");
     }
 }
@@ -306,6 +206,98 @@ async fn a_namespace_keeps_its_name_for_the_hooks_behind_one_that_replaces_its_l
     assert_eq!(second.seen().len(), 1);
 }
 
+/// So many calls has each hook had.
+fn calls(hooks: &[HttpHook]) -> Vec<usize> {
+    hooks.iter().map(|hook| hook.seen().len()).collect()
+}
+
+/// So many calls of each hook did not count.
+fn in_vain(gate: &Gate, hooks: usize) -> Vec<usize> {
+    let metrics = gate.metrics.render().unwrap();
+    let of = |n: usize| {
+        let sample = format!(r#"gatepost_hook_calls_in_vain_total{{hook="h{n}.example.com",type="mutating"}} "#);
+        metrics.lines().find_map(|line| line.strip_prefix(&sample)?.parse().ok()).unwrap()
+    };
+    (0..hooks).map(of).collect()
+}
+
+/// Eight hooks that may be asked ahead of their turn, of which the third adds a label.
+async fn third_of_eight_patches() -> (Vec<HttpHook>, Vec<String>) {
+    let (mut hooks, mut entries) = (Vec::new(), Vec::new());
+    for n in 0..8 {
+        let hook = judging(move |_| if n == 2 { add_label("a", "1") } else { json!({"allowed": true}) }).await;
+        entries.push(entry(&format!("h{n}"), "Mutating", &hook, "sideEffects: None"));
+        hooks.push(hook);
+    }
+    (hooks, entries)
+}
+
+#[tokio::test]
+async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
+    let (hooks, entries) = third_of_eight_patches().await;
+    let gate = gate(&document(&entries), Reasons::First);
+    for _ in 0..20 {
+        assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
+    }
+    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6], "so many answers to learn it");
+    for hook in &hooks {
+        hook.forget();
+    }
+    for _ in 0..5 {
+        assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
+    }
+    assert_eq!(calls(&hooks), [5; 8]);
+    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6]);
+    // What is known of one kind of request says nothing about another.
+    let mut update = create_pod("u", 0);
+    (update.operation, update.old_object) = (Some("UPDATE".into()), update.object.clone());
+    assert!(ask(&gate, Phase::Mutate, update).await.patch.is_some());
+    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 7, 7, 7, 7, 7]);
+}
+
+#[tokio::test]
+async fn hooks_are_asked_by_themselves_where_they_or_all_are_told_so() {
+    // Of one hook: nobody is asked with it, before and behind it others are together.
+    let (hooks, mut entries) = third_of_eight_patches().await;
+    entries[4] = entry("h4", "Mutating", &hooks[4], "sideEffects: None\ndispatch: Serial");
+    let one = gate(&document(&entries), Reasons::First);
+    assert!(ask(&one, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
+    assert_eq!(in_vain(&one, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(calls(&hooks)[4..], [1; 4], "asked once, about the object that came to it");
+
+    // Of all, but for those that say otherwise.
+    let (hooks, mut entries) = third_of_eight_patches().await;
+    entries[3] = entry("h3", "Mutating", &hooks[3], "sideEffects: None\ndispatch: Speculative");
+    entries[2] = entry("h2", "Mutating", &hooks[2], "sideEffects: None\ndispatch: Speculative");
+    let speculation = Speculation { dispatch: Dispatch::Serial, ..Speculation::default() };
+    let gate = with(gate(&document(&entries), Reasons::First), speculation);
+    assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
+    assert_eq!(in_vain(&gate, 8), [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(calls(&hooks)[4..], [1; 4]);
+}
+
+/// Hooks that nothing is known of yet, and that all patch, are the worst there is.
+#[tokio::test]
+async fn no_more_calls_are_in_vain_than_there_are_hooks() {
+    const HOOKS: usize = 12;
+    let (mut hooks, mut entries) = (Vec::new(), Vec::new());
+    for n in 0..HOOKS {
+        let hook = judging(move |_| add_label(&format!("l{n}"), "1")).await;
+        entries.push(entry(&format!("h{n:02}"), "Mutating", &hook, "sideEffects: None"));
+        hooks.push(hook);
+    }
+    let gate = gate(&document(&entries), Reasons::First);
+    let labels = patched(&ask(&gate, Phase::Mutate, create_pod("u", 0)).await)["metadata"]["labels"].clone();
+    assert_eq!(labels.as_object().unwrap().len(), HOOKS + 1);
+    let calls: usize = calls(&hooks).iter().sum();
+    assert!((HOOKS..=2 * HOOKS).contains(&calls), "{calls} calls");
+}
+
+/// The gate, with hooks asked in this way.
+fn with(gate: Arc<Gate>, speculation: Speculation) -> Gate {
+    Gate { speculation, ..Arc::into_inner(gate).unwrap() }
+}
+
 /// What a made-up hook does.
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -359,28 +351,36 @@ async fn start(MadeUp { act, .. }: MadeUp) -> HttpHook {
     .await
 }
 
-/// The verdict, and for each hook that has side effects what it was asked about.
-async fn run(hooks: &[MadeUp], early: bool) -> (Verdict, Vec<Vec<String>>) {
+/// Requests that the same hooks get, one after the other: what they learn must make no difference.
+const REQUESTS: usize = 9;
+
+/// The verdicts, and for each hook that has side effects what it was asked about.
+async fn run(hooks: &[MadeUp], dispatch: Dispatch, most_chance: u8) -> (Vec<Verdict>, Vec<Vec<String>>) {
     let (mut started, mut entries) = (Vec::new(), Vec::new());
     for (n, made_up) in hooks.iter().enumerate() {
         let at = start(*made_up).await;
-        let effects = if made_up.free && early { "None" } else { "NoneOnDryRun" };
+        let effects = if made_up.free { "None" } else { "NoneOnDryRun" };
         let policy = if made_up.ignore { "Ignore" } else { "Fail" };
         let again = if made_up.again { "IfNeeded" } else { "Never" };
         let more = format!("sideEffects: {effects}\nfailurePolicy: {policy}\nreinvocationPolicy: {again}");
         entries.push(entry(&format!("h{n}"), "Mutating", &at, &more));
         started.push(at);
     }
-    let gate = gate(&document(&entries), Reasons::First);
-    let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+    let gate = with(gate(&document(&entries), Reasons::First), Speculation { dispatch, most_chance });
+    let mut verdicts = Vec::new();
+    for _ in 0..REQUESTS {
+        let mut verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+        verdict.audit_annotations.sort();
+        verdicts.push(verdict);
+    }
     let seen = started.iter().zip(hooks).map(|(hook, made_up)| {
         let about = |seen: &support::http_hook::HttpSeen| labels(&seen.json()["request"]).to_string();
         if made_up.free { Vec::new() } else { hook.seen().iter().map(about).collect() }
     });
-    (verdict, seen.collect())
+    (verdicts, seen.collect())
 }
 
-/// Asking together comes to the same as asking one by one, and a hook with side effects is asked about the same objects.
+/// Asking together comes to the same as asking one by one, whatever was learned before, and a hook with side effects is asked about the same objects.
 #[test]
 fn asking_together_comes_to_the_same_as_asking_one_by_one() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -388,17 +388,12 @@ fn asking_together_comes_to_the_same_as_asking_one_by_one() {
     let mut runner = TestRunner::new(config);
     let mut endings = std::cell::RefCell::new(BTreeSet::new());
     runner
-        .run(&made_up(), |hooks| {
-            let (together, asked_together) = runtime.block_on(run(&hooks, true));
-            let (alone, asked_alone) = runtime.block_on(run(&hooks, false));
-            let sorted = |verdict: &Verdict| {
-                let mut sorted = verdict.clone();
-                sorted.audit_annotations.sort();
-                sorted
-            };
-            prop_assert_eq!(sorted(&together), sorted(&alone));
+        .run(&(made_up(), prop::sample::select(vec![0, 20, 50, 100])), |(hooks, most_chance)| {
+            let (together, asked_together) = runtime.block_on(run(&hooks, Dispatch::Speculative, most_chance));
+            let (alone, asked_alone) = runtime.block_on(run(&hooks, Dispatch::Serial, 0));
+            prop_assert_eq!(&together, &alone);
             prop_assert_eq!(asked_together, asked_alone);
-            endings.borrow_mut().insert((alone.allowed(), alone.patch.is_some()));
+            endings.borrow_mut().extend(alone.iter().map(|verdict| (verdict.allowed(), verdict.patch.is_some())));
             Ok(())
         })
         .unwrap();

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::{
-    admit::{Gate, Reasons},
+    admit::{Gate, Reasons, Speculation},
     front::{Bound, Drained, Front, Limits, Worker, accept::listen},
     live::Current,
     memory::MemoryBudget,
@@ -87,6 +87,8 @@ fn gate() -> Arc<Gate> {
         audit: Arc::new(Audit::off()),
         reasons: Reasons::First,
         patch_annotations: false,
+        speculation: Speculation::default(),
+        memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
     })

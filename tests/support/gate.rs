@@ -6,9 +6,10 @@ use std::{
 };
 
 use gatepost::{
-    admit::{Caller, Gate, OtherVersions, Reasons, decide},
+    admit::{Caller, Gate, OtherVersions, Reasons, Speculation, decide},
     hooks::Channel,
     live::{Current, Generation, LiveHook, Rotation, Target},
+    memory::MemoryBudget,
     model::{Deadline, Hook, Hops, Phase, Rope, Verdict},
     snapshot::{self, Snapshot, SourceFile},
     telemetry::{Audit, Metrics},
@@ -52,7 +53,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
             rotation: Rotation::Active { since: SystemTime::now() },
             replacing: None,
             overdue: None,
-            metrics: metrics.hook(&hook.name),
+            metrics: metrics.hook(hook.hook_type, &hook.name),
         })
         .collect();
     let named = snapshot.initializers().iter().flat_map(|entry| &entry.initializers).map(|one| &one.name);
@@ -75,6 +76,8 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         audit: Arc::new(Audit::off()),
         reasons,
         patch_annotations: true,
+        speculation: Speculation::default(),
+        memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
     })
@@ -103,6 +106,7 @@ pub fn caller(budget: Duration) -> Caller {
         deadline: Deadline::after(Instant::now(), budget),
         worker: 0,
         other_versions: OtherVersions::Fail,
+        segment: None,
         hops: Hops::default(),
         namespace_labels: None,
         namespace_labels_text: None,

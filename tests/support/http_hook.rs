@@ -248,6 +248,11 @@ impl HttpHook {
         self.served.shared.seen.lock().expect("lock").clone()
     }
 
+    /// Calls that have arrived are no longer seen.
+    pub fn forget(&self) {
+        self.served.shared.seen.lock().expect("lock").clear();
+    }
+
     /// Lets one [`HttpScript::Held`] call go.
     pub fn release(&self) {
         self.served.shared.release.add_permits(1);

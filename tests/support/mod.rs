@@ -10,6 +10,7 @@
 pub mod certificates;
 pub mod gate;
 pub mod http_hook;
+pub mod mutating;
 pub mod reviews;
 pub mod scripted_hook;
 pub mod sidecar;

@@ -1,22 +1,26 @@
 //! Against: served hooks that a registration does not cover, so that an apiserver never sends what they mean.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fmt::Write as _, fs, path::PathBuf};
 
 use serde_json::Value;
 
 use crate::snapshot::{
     Snapshot,
-    coverage::{Registration, VALIDATE, compared},
+    coverage::{Registration, compared},
 };
 
 /// What there is to tell of the hooks beside a registration, and whether all are covered.
 ///
 /// # Errors
 /// The registration cannot be read, or is none.
-pub(in crate::cli) fn told(snapshot: &Snapshot, registration: &Path) -> Result<(String, bool), String> {
-    let shown = registration.display();
-    let text = fs::read_to_string(registration).map_err(|error| format!("{shown}: cannot be read: {error}"))?;
-    let registration = read(&text).map_err(|what| format!("{shown}: {what}"))?;
+pub(in crate::cli) fn told(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(String, bool), String> {
+    let mut registration = Registration::default();
+    for file in files {
+        let shown = file.display();
+        let text = fs::read_to_string(file).map_err(|error| format!("{shown}: cannot be read: {error}"))?;
+        registration.join(read(&text).map_err(|what| format!("{shown}: {what}"))?);
+    }
+    let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     let mut told = format!("\nagainst {shown}:\n");
     let gaps = registration.gaps(snapshot);
     for gap in &gaps {
@@ -47,9 +51,11 @@ fn read(text: &str) -> Result<Registration, String> {
     });
     let registration = Registration::read(items)?;
     match registration.is_empty() {
-        true => Err(format!(
-            "holds no ValidatingWebhookConfiguration with a webhook at {VALIDATE}; give what `gatepost register` has printed"
-        )),
+        true => Err(
+            "holds no webhook configuration with a webhook at /validate or /mutate; give what `gatepost register` has \
+                      printed"
+                .to_owned(),
+        ),
         false => Ok(registration),
     }
 }
@@ -88,7 +94,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("register.yaml");
         fs::write(&path, registration(entry.0, entry.1, entry.2)).unwrap();
-        told(&snapshot(hook.0, hook.1), &path).unwrap()
+        told(&snapshot(hook.0, hook.1), &[path]).unwrap()
     }
 
     #[test]
@@ -125,6 +131,42 @@ mod tests {
         assert!(covered && told.contains("such writes pass unseen"), "{told}");
         let (told, _) = of((PODS, "failurePolicy: Ignore"), (PODS, "/validate", "failurePolicy: Ignore"));
         assert!(!told.contains("unseen"), "{told}");
+    }
+
+    #[test]
+    fn mutating_hooks_are_held_against_their_own_registration() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let validating = write("v.yaml", registration(PODS, "/validate", ""));
+        let mutating = |path: &str| registration(PODS, path, "").replace("ValidatingWebhook", "MutatingWebhook");
+        let hook = snapshot(PODS, "type: Mutating");
+        let (text, covered) = told(&hook, std::slice::from_ref(&validating)).unwrap();
+        assert!(!covered && text.contains("is sent by no entry"), "{text}");
+        for (path, is_covered) in
+            [("/mutate", true), ("/mutate/segment/1/of/1", true), ("/mutate/segment/2/of/3", false)]
+        {
+            let (text, covered) = told(&hook, &[validating.clone(), write("m.yaml", mutating(path))]).unwrap();
+            assert_eq!(covered, is_covered, "{path}: {text}");
+        }
+        assert!(read(&mutating("/validate")).is_err(), "a webhook of the other kind");
+        // To be asked apart, and asked with others.
+        let two = snapshot(
+            PODS,
+            "type: Mutating\n- name: alone.example.com\n  clientConfig: {url: 'grpc://127.0.0.1:2'}\n  type: Mutating\n  isolate: true\n  rules: []",
+        );
+        assert_eq!(two.segment(1).map(|segment| segment.of), Some(2));
+        let alone = format!(
+            "type: Mutating\n  isolate: true\n- name: other.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:2'}}\n  type: Mutating\n  rules: [{PODS}]"
+        );
+        let alone = snapshot(PODS, &alone);
+        let (text, covered) = told(&alone, &[write("m.yaml", mutating("/mutate"))]).unwrap();
+        assert!(covered && text.contains("is to be registered apart"), "{text}");
+        let (text, covered) = told(&alone, &[write("m.yaml", mutating("/mutate/segment/1/of/2"))]).unwrap();
+        assert!(!covered && text.contains("other.example.com") && !text.contains("apart"), "{text}");
     }
 
     #[test]

@@ -53,8 +53,6 @@ pub(super) struct Registration {
     pub(super) form: Form,
     /// Of which hooks.
     pub(super) hook_type: HookType,
-    /// Is any of them asked once more where something changes the object after it?
-    pub(super) reinvocation: Reinvocation,
     pub(super) name: String,
     pub(super) url: String,
     pub(super) ca_bundle: Option<String>,
@@ -109,7 +107,9 @@ impl Registration {
             HookType::Validating => "/validate",
             HookType::Mutating => "/mutate",
         };
-        let url = format!("{}{path}{}", self.url, if self.plan.one_version { ONE_VERSION } else { "" });
+        let one_version = if self.plan.one_version { ONE_VERSION } else { "" };
+        let segment = entry.segment.map(|segment| segment.to_string()).unwrap_or_default();
+        let url = format!("{}{path}{one_version}{segment}", self.url);
         let mut client_config = json!({"url": url});
         if let Some(bundle) = &self.ca_bundle {
             client_config["caBundle"] = json!(bundle);
@@ -125,7 +125,8 @@ impl Registration {
             "failurePolicy": self.policy(entry).as_str(),
         });
         if self.hook_type == HookType::Mutating {
-            webhook["reinvocationPolicy"] = json!(self.reinvocation.as_str());
+            let again = if entry.again { Reinvocation::IfNeeded } else { Reinvocation::Never };
+            webhook["reinvocationPolicy"] = json!(again.as_str());
         }
         for (key, selector) in [("namespaceSelector", &entry.namespaces), ("objectSelector", &entry.objects)] {
             if !selector.is_empty() {
@@ -160,10 +161,11 @@ impl Registration {
                 .replace("validatingwebhook", "mutatingwebhook"),
         });
         say(&format!("\n{SIDE_EFFECTS}"));
-        say(match (self.hook_type, self.reinvocation) {
+        let again = self.plan.entries.iter().any(|entry| entry.again);
+        say(match (self.hook_type, again) {
             (HookType::Validating, _) => TIMEOUT,
-            (HookType::Mutating, Reinvocation::Never) => MUTATION_NEVER,
-            (HookType::Mutating, Reinvocation::IfNeeded) => MUTATION_IF_NEEDED,
+            (HookType::Mutating, false) => MUTATION_NEVER,
+            (HookType::Mutating, true) => MUTATION_IF_NEEDED,
         });
         let policies: Vec<_> = self.plan.entries.iter().map(|entry| self.policy(entry)).collect();
         say(match policies.split_first() {
@@ -180,6 +182,9 @@ impl Registration {
         }
         if self.plan.entries.len() > 1 {
             say(ENTRIES);
+        }
+        if self.plan.entries.iter().any(|entry| entry.segment.is_some()) {
+            say(SEGMENTS);
         }
         if self.plan.one_version {
             say(VERSIONS);
@@ -261,6 +266,12 @@ rules: everything, in the version its client used. With --config PATH only what 
 const ENTRIES: &str = "\
 Several entries: one for the hooks of each failure policy and each pair of selectors. None sees what its hooks leave out.
   Whichever entry sends a request, Gatepost asks every hook about it.";
+
+const SEGMENTS: &str = "\
+Hooks are registered apart (isolate: true): the path …/segment/N/of/M asks only the hooks of that segment, in the
+  order of the configuration, and between two segments the apiserver sets defaults and drops unknown fields. So print
+  this anew and put it in force when hooks come, go or change their order: where the numbers of segments differ, the
+  first asks all hooks.";
 
 const VERSIONS: &str = "\
 Hooks want different versions of the same resource: each such entry has it converted to its own, and Gatepost asks only

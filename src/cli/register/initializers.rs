@@ -48,6 +48,8 @@ fn as_a_hook(entry: &ResourceInitializers) -> Wanted {
         timeout: initializers.iter().map(|one| one.timeout).max().unwrap_or_default(),
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
+        dispatch: None,
+        isolated: false,
         // A list that a client writes counts whatever the selectors are.
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),

@@ -12,7 +12,7 @@ use super::{
     selectors::{common, is_within, names_left_out, without},
     union::{Atom, atoms_of, union},
 };
-use crate::model::{Hook, Selector};
+use crate::model::{Hook, Selector, registration::Segment};
 
 /// So many kinds of selectors have entries of their own under one failure policy; more share what they have in common.
 const MOST_CLASSES: usize = 8;
@@ -32,6 +32,10 @@ pub(super) struct Entry {
     pub(super) objects: Selector,
     /// What it leaves to entries before it.
     pub(super) left: Vec<SentAlready>,
+    /// The mutating hooks that it is for, where some are registered apart.
+    pub(super) segment: Option<Segment>,
+    /// Is it sent what it has seen once more, where something behind it changes the object?
+    pub(super) again: bool,
 }
 
 /// Registration that an apiserver needs for these hooks.
@@ -72,7 +76,7 @@ pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
                 closed,
                 namespaces: namespaces.clone(),
                 objects: class.objects.clone(),
-                left: Vec::new(),
+                ..Entry::default()
             }));
         }
     }
@@ -170,6 +174,14 @@ impl Plan {
             }
             entry.left = left;
         }
+    }
+
+    /// The hooks of a further segment, asked behind those of this.
+    pub(super) fn followed_by(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        self.twice.extend(other.twice);
+        self.one_version |= other.one_version;
+        self
     }
 
     /// Do two entries mean the same objects in different versions, or groups?

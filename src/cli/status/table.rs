@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::urgent;
-use crate::replicas::{HookReport, Report, Seen, Standing};
+use crate::{
+    replicas::{HookReport, Report, Seen, Standing},
+    schema::status::CallsInVain,
+};
 
 const HEAD: [&str; 7] = ["REPLICA", "GENERATION", "REVISION", "OBSERVED", "AGE", "STATE", "HOOKS"];
 
@@ -120,9 +123,18 @@ fn attention(report: &Report) -> Vec<String> {
             lines.extend(rejected.problems.iter().map(|problem| format!("  {problem}")));
         }
     }
+    lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
     let draining = report.hooks.iter().filter(|hook| hook.state == Standing::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines
+}
+
+/// What asking a mutating hook ahead of its turn has cost.
+fn in_vain(hook: &HookReport, CallsInVain { in_vain, calls, seconds }: &CallsInVain) -> String {
+    let over = humantime::format_duration(std::time::Duration::from_secs(*seconds));
+    let share = (100 * in_vain).div_ceil((*calls).max(1));
+    let name = &hook.name;
+    format!("{in_vain} of {calls} calls of {name} ({share} %) in the last {over} were ahead of its turn and in vain")
 }
 
 #[cfg(test)]
@@ -149,6 +161,7 @@ mod tests {
             overdue: None,
             unproven_since: None,
             failures: None,
+            in_vain: None,
         }
     }
 
@@ -178,6 +191,10 @@ mod tests {
             hook("r", Standing::Active),
             hook("s", Standing::Gone),
             hook("t", Standing::Draining),
+            HookReport {
+                in_vain: Some(CallsInVain { in_vain: 3, calls: 40, seconds: 300 }),
+                ..hook("u", Standing::Active)
+            },
         ];
         assert_eq!(
             lines(vec![report("a", hooks), fresh]),
@@ -186,8 +203,9 @@ mod tests {
                  refused (step: connect); overdue: it is not asked",
                 "",
                 "REPLICA  GENERATION  REVISION  OBSERVED  AGE   STATE             HOOKS",
-                "a        3           17        21        0.4s  degraded          2 Active, 1 Draining, 1 Probing",
+                "a        3           17        21        0.4s  degraded          3 Active, 1 Draining, 1 Probing",
                 "b        0           -         -         -     no configuration  none",
+                "a: 3 of 40 calls of u (8 %) in the last 5m were ahead of its turn and in vain",
                 "a: t is draining since 2026-01-01T00:00:00Z",
             ]
         );

@@ -12,6 +12,7 @@ use crate::{
         Front, answer,
         catch_panic::catch_panic,
         connection::session::Session,
+        encode::encode,
         outgoing::Outgoing,
         parse::parse,
         progress::{self, Progress},
@@ -19,7 +20,7 @@ use crate::{
     },
     model::Phase,
     telemetry::RequestOutcome,
-    wire::{inbound, outbound},
+    wire::inbound,
 };
 
 /// Answers one call, whatever happens in it.
@@ -75,7 +76,9 @@ async fn decide(
     };
     let other_versions = OtherVersions::Fail;
     let Head { deadline, hops, .. } = head;
-    let caller = Caller { phase, deadline, worker, other_versions, hops, namespace_labels, namespace_labels_text };
+    let segment = None;
+    let caller =
+        Caller { phase, deadline, worker, other_versions, segment, hops, namespace_labels, namespace_labels_text };
     let verdict = {
         let mut deciding = pin!(admit::decide(gate, &review, &caller));
         // A caller that goes away cancels the hook calls: leaving drops `deciding`.
@@ -85,7 +88,6 @@ async fn decide(
         })
         .await?
     };
-    let verdict = outbound::encode(&review.uid, &verdict);
-    drop(review);
+    let verdict = encode(review, verdict).await;
     entered.decided(verdict, head.deadline)
 }

@@ -4,7 +4,6 @@
 
 use std::{pin::pin, time::Instant};
 
-use bytes::Bytes;
 use http::{Response, request::Parts};
 
 use super::{
@@ -18,15 +17,16 @@ use crate::{
         Front,
         catch_panic::catch_panic,
         connection::session::Session,
+        encode::encode,
         outgoing::Outgoing,
         parse::parse,
         progress::{self, Progress},
         refusal::Refusal,
         route::WebhookRoute,
     },
-    model::{Deadline, Encoding, Review, Verdict},
+    model::{Deadline, Review},
     telemetry::{Metrics, Refused, RequestOutcome},
-    wire::{envelope, json_view, outbound},
+    wire::{envelope, json_view},
 };
 
 /// Answers one request, whatever happens in it.
@@ -70,12 +70,19 @@ async fn decide(
         let arriving = BodyReader::begin(body, declared, &mut entered, progress, front.limits().message_bytes)?;
         view(format, arriving, arrived, deadline, &gate.metrics).await?
     };
-    let WebhookRoute { phase, other_versions } = route;
-    let caller =
-        Caller { phase, deadline, worker, other_versions, hops, namespace_labels: None, namespace_labels_text: None };
+    let WebhookRoute { phase, other_versions, segment } = route;
+    let caller = Caller {
+        phase,
+        deadline,
+        worker,
+        other_versions,
+        segment,
+        hops,
+        namespace_labels: None,
+        namespace_labels_text: None,
+    };
     let verdict = admit::decide(gate, &review, &caller).await;
-    let verdict = encode(&review, &verdict);
-    drop(review);
+    let verdict = encode(review, verdict).await;
     Ok(reply::verdict(format, entered.decided(verdict, deadline)?))
 }
 
@@ -99,15 +106,6 @@ async fn view(
             parse(rope.len(), arrived, deadline, || envelope::view(rope)).await?
         }
     })
-}
-
-/// The answer in the review's own words: encoding, version and uid.
-fn encode(review: &Review, verdict: &Verdict) -> Bytes {
-    match review.encoding {
-        Encoding::Json(version) => outbound::json(version, &review.uid, verdict),
-        Encoding::Envelope(version) => outbound::envelope(version, &review.uid, verdict),
-        Encoding::Grpc => outbound::encode(&review.uid, verdict),
-    }
 }
 
 /// A request whose future is dropped before its answer has lost its caller, and is counted as that.

@@ -21,6 +21,7 @@ fn hook(configuration: &str, name: &str, state: Standing) -> HookReport {
         overdue: None,
         unproven_since: None,
         failures: None,
+        in_vain: None,
     }
 }
 

@@ -53,6 +53,7 @@ fn with(mut report: Report, hooks: &[(&str, u16, Standing)]) -> Report {
         overdue: None,
         unproven_since: None,
         failures: None,
+        in_vain: None,
         reason: None,
     };
     report.hooks = hooks.iter().map(hook).collect();

@@ -30,9 +30,9 @@ impl Rotator {
         let mut hooks = Vec::with_capacity(seats.len());
         for (hook, seat) in candidate.snapshot.hooks.iter().zip(seats) {
             // Looking the counters up takes a lock and compares names.
-            let metrics = |old: &LiveHook| match old.hook.name == hook.name {
+            let metrics = |old: &LiveHook| match (&old.hook.name, old.hook.hook_type) == (&hook.name, hook.hook_type) {
                 true => Arc::clone(&old.metrics),
-                false => self.metrics.hook(&hook.name),
+                false => self.metrics.hook(hook.hook_type, &hook.name),
             };
             // One entry's endpoint, path, form and versions, or another's: never a mixture.
             let (target, rotation, replacing, metrics) = match seat {
@@ -48,7 +48,7 @@ impl Rotator {
                     let channel = opened.entry(&hook.endpoint).or_insert_with(|| held.unwrap_or_else(open));
                     let target = Target::new(Arc::clone(hook), Arc::clone(channel));
                     let rotation = Rotation::Active { since: SystemTime::now() };
-                    (target, rotation, None, self.metrics.hook(&hook.name))
+                    (target, rotation, None, self.metrics.hook(hook.hook_type, &hook.name))
                 }
                 Placement::Reuse(place) => {
                     let old = &in_force.hooks[place];
@@ -56,7 +56,7 @@ impl Rotator {
                     (target, old.rotation.clone(), None, metrics(old))
                 }
                 Placement::ProbeFirst => {
-                    let metrics = self.metrics.hook(&hook.name);
+                    let metrics = self.metrics.hook(hook.hook_type, &hook.name);
                     let probing = self.probing(hook, candidate, posts.get(&hook.endpoint));
                     let target = Target::new(Arc::clone(hook), Arc::clone(&probing.channel));
                     (target, probing.rotation(), None, metrics)

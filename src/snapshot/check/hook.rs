@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use super::{client_config, match_conditions, names, protocol, rollout, rules, selector};
 use crate::{
     cel::Condition,
-    model::{FailurePolicy, Hook, HookType, MatchPolicy, Reinvocation, Rollout, SideEffects},
+    model::{Dispatch, FailurePolicy, Hook, HookType, MatchPolicy, Reinvocation, Rollout, SideEffects},
     snapshot::{
         ReadFile,
         document::{form::Form, node::Node, problem::quoted, value::Value},
     },
 };
 
-pub(crate) const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 18] = [
     "name",
     "type",
     "clientConfig",
@@ -25,6 +25,8 @@ pub(crate) const KEYS: [&str; 16] = [
     "timeoutSeconds",
     "sideEffects",
     "reinvocationPolicy",
+    "dispatch",
+    "isolate",
     "namespaceSelector",
     "objectSelector",
     "matchConditions",
@@ -50,6 +52,10 @@ pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
 /// Whether a mutating hook is asked once more.
 pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
     [("Never", Reinvocation::Never), ("IfNeeded", Reinvocation::IfNeeded)];
+
+/// How a mutating hook is asked.
+pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
+    [("Serial", Dispatch::Serial), ("Speculative", Dispatch::Speculative)];
 
 /// How long a hook may take where nothing is said. As upstream.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,6 +104,25 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
         }
         at.choice(&REINVOCATIONS)
     });
+    let dispatch = given(at.key("dispatch")).and_then(|at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem("validating hooks are always asked at once", "remove it, or make the hook Mutating");
+        }
+        let dispatch = at.choice(&DISPATCHES);
+        if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.free()) {
+            at.problem(
+                "may ask about objects that never come to it, and the hook is not declared free of side effects",
+                "declare sideEffects: None or NoneOnDryRun if that is true, or remove dispatch",
+            );
+        }
+        dispatch
+    });
+    let isolated = given(at.key("isolate")).is_some_and(|at| {
+        if hook_type == Some(HookType::Validating) {
+            at.problem("only a hook of type Mutating can be registered apart", "remove it, or make the hook Mutating");
+        }
+        at.boolean() == Some(true)
+    });
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
     let conditions = match_conditions::check(&at.key("matchConditions"));
@@ -119,6 +144,8 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
         timeout: timeout?,
         side_effects: side_effects?,
         reinvocation: reinvocation?,
+        dispatch,
+        isolated,
         namespace_selector,
         object_selector,
     };

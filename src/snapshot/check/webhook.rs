@@ -77,6 +77,8 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
         timeout: timeout?,
         side_effects: side_effects?,
         reinvocation: reinvocation?,
+        dispatch: None,
+        isolated: false,
         namespace_selector,
         object_selector,
     };

@@ -22,6 +22,10 @@ pub const STATIC: &str = ".static.k8s.io";
 /// gives.
 pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 
+/// Annotation, and its value, of a configuration of mutating webhooks each of which is registered apart, as our own kind
+/// says by `isolate: true`.
+const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
+
 /// The kind of configuration that holds hooks of this type.
 pub(crate) const fn kind(hook_type: HookType) -> &'static str {
     match hook_type {
@@ -35,9 +39,10 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     at.is_map_of(&["apiVersion", "kind", "metadata", "webhooks"]);
     let metadata = at.key("metadata");
     let name = metadata_name(&metadata, names::is_dns_subdomain, names::SUBDOMAIN);
-    let (key, value) = NOT_STATIC;
-    let annotation = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(key));
-    let stored = annotation == Some(value) || metadata.value.text_of("uid").is_some();
+    let annotated = |(key, value): (&str, &str)| {
+        metadata.value.get("annotations").and_then(|annotations| annotations.text_of(key)) == Some(value)
+    };
+    let stored = annotated(NOT_STATIC) || metadata.value.text_of("uid").is_some();
     let is_static = name.is_some_and(|name| name.ends_with(STATIC)) && !stored;
     let mut hooks = Vec::new();
     let mut names = HashMap::new();
@@ -63,6 +68,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     }
     for entry in &mut hooks {
         entry.hook.sees_admission_config = is_static;
+        entry.hook.isolated = hook_type == HookType::Mutating && annotated(ISOLATE);
     }
     let prefix = if is_static { "manifest/" } else { "" };
     Some(Configuration::of(name?, prefix, hooks))

@@ -9,13 +9,19 @@ use serde_json::Value;
 
 pub use self::atom::{Atom, atoms_of};
 use self::selectors::{implies, is_within, names_left_out};
-use super::{Snapshot, checked_webhook_configuration};
-use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector};
+use super::{Snapshot, check::webhooks, checked_webhook_configuration};
+use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector, registration::Segment};
 
-/// Where Gatepost takes reviews that are not of one version.
-pub const VALIDATE: &str = "/validate";
-/// Where it takes those that are.
-const ONE_VERSION: &str = "/validate/one-version";
+/// Where Gatepost takes reviews for hooks of that type that are not of one version.
+pub const fn path(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "/validate",
+        HookType::Mutating => "/mutate",
+    }
+}
+
+/// Added to it where they are.
+const ONE_VERSION: &str = "/one-version";
 
 /// Webhooks of a registration that lead to Gatepost.
 #[derive(Debug, Default)]
@@ -28,6 +34,8 @@ pub struct Registration {
 struct Entry {
     hook: Hook,
     one_version: bool,
+    /// The mutating hooks that are asked, where not all are.
+    segment: Option<Segment>,
     atoms: Vec<Atom>,
 }
 
@@ -43,14 +51,14 @@ pub struct Gap {
 }
 
 impl Registration {
-    /// The webhooks in these `ValidatingWebhookConfiguration`s that lead to Gatepost; of other documents, none.
+    /// The webhooks in these webhook configurations, of both kinds, that lead to Gatepost; of other documents, none.
     ///
     /// # Errors
     /// The first problem of one that an apiserver would not take.
     pub fn read(documents: impl IntoIterator<Item = Value>) -> Result<Self, String> {
         let mut entries = Vec::new();
-        for mut document in
-            documents.into_iter().filter(|document| document["kind"] == "ValidatingWebhookConfiguration")
+        let kinds = [HookType::Validating, HookType::Mutating].map(webhooks::kind);
+        for mut document in documents.into_iter().filter(|document| kinds.iter().any(|kind| document["kind"] == **kind))
         {
             // They leave requests to other entries, or are not ours to judge.
             for webhook in document["webhooks"].as_array_mut().into_iter().flatten() {
@@ -63,12 +71,21 @@ impl Registration {
             })?;
             entries.extend(hooks.into_iter().filter_map(|hook| {
                 let Protocol::Http { path, .. } = &hook.protocol else { return None };
-                let one_version = **path == *ONE_VERSION;
-                let ours = one_version || **path == *VALIDATE;
-                ours.then(|| Entry { atoms: atoms_of(&hook), one_version, hook })
+                let (path, segment) = match Segment::split(path) {
+                    Some((path, segment)) if hook.hook_type == HookType::Mutating => (path, Some(segment)),
+                    _ => (&**path, None),
+                };
+                let rest = path.strip_prefix(self::path(hook.hook_type))?;
+                let one_version = rest == ONE_VERSION;
+                (one_version || rest.is_empty()).then(|| Entry { atoms: atoms_of(&hook), one_version, segment, hook })
             }));
         }
         Ok(Self { entries })
+    }
+
+    /// The webhooks of another one as well.
+    pub fn join(&mut self, other: Self) {
+        self.entries.extend(other.entries);
     }
 
     /// How many there are.
@@ -86,24 +103,30 @@ impl Registration {
         let mut found = Vec::new();
         for (index, hook) in compared(snapshot) {
             let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-            let gaps = gaps(hook, declared != FailurePolicy::Ignore, &self.entries);
+            let segment = snapshot.segment(index);
+            let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(hook, segment)).collect();
+            let mut gaps = gaps(hook, declared != FailurePolicy::Ignore, &entries);
+            if let Some(entry) = entries.iter().find(|entry| hook.isolated && !entry.isolates(segment)) {
+                let what = "is to be registered apart, and is asked together with others";
+                gaps.insert((false, format!("it {what} by {}", entry.hook.name)));
+            }
             found.extend(gaps.into_iter().map(|(missed, what)| Gap { hook: index, missed, what }));
         }
         found
     }
 }
 
-/// The hooks that an apiserver has to be told of: validating ones with a rule.
+/// The hooks that an apiserver has to be told of: those with a rule.
 pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = (u32, &Hook)> {
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
-    hooks.filter(|(_, hook): &(u32, &Hook)| hook.hook_type == HookType::Validating && !hook.rules.is_empty())
+    hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty())
 }
 
 /// What is not as the hook means it, and whether something is not sent at all that should be.
-fn gaps(hook: &Hook, closed: bool, entries: &[Entry]) -> BTreeSet<(bool, String)> {
+fn gaps(hook: &Hook, closed: bool, entries: &[&Entry]) -> BTreeSet<(bool, String)> {
     let mut gaps = BTreeSet::new();
     for atom in atoms_of(hook).iter().flat_map(Atom::by_operation) {
-        let seen = || entries.iter().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
+        let seen = || entries.iter().copied().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
         let sent = || seen().filter(|entry| entry.atoms.iter().any(|sent| entry.sends(&atom, sent)));
         let selected = || sent().filter(|entry| entry.selects_all_of(hook));
         if let Some(entry) = selected().next() {
@@ -134,6 +157,17 @@ fn gaps(hook: &Hook, closed: bool, entries: &[Entry]) -> BTreeSet<(bool, String)
 }
 
 impl Entry {
+    /// Is a hook of this segment asked where it sends something?
+    fn asks(&self, hook: &Hook, of: Option<Segment>) -> bool {
+        let asks = |segment: Segment| of.is_none_or(|of| segment.asks(of.number, of.of));
+        self.hook.hook_type == hook.hook_type && self.segment.is_none_or(asks)
+    }
+
+    /// Is only the hook of this segment asked where it sends something?
+    fn isolates(&self, of: Option<Segment>) -> bool {
+        of.is_none_or(|of| of.of == 1) || self.segment == of
+    }
+
     /// Does it send what the atom means in a version that the atom's hook takes, whichever way a client has made it?
     fn sends(&self, wanted: &Atom, sent: &Atom) -> bool {
         if !wanted.is_sent_by(sent) {

@@ -169,6 +169,17 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The yes or no, where it is one.
+    pub(crate) fn boolean(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(yes) => Some(*yes),
+            _ => {
+                self.wrong_type("true or false");
+                None
+            }
+        }
+    }
+
     /// The texts of a list, where all are; several problems may be reported.
     pub(crate) fn texts(&self) -> Option<Vec<&'a str>> {
         let Value::List(items) = self.value else {

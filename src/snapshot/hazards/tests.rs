@@ -39,6 +39,17 @@ fn what_fails_open_holds_nobody_up() {
 }
 
 #[test]
+fn mutating_hooks_are_held_to_the_same() {
+    let both = [(Severity::Deadlock, "approves-own-pods"), (Severity::Danger, "guards-kube-system")];
+    assert_eq!(rules(&over_pods("a", "type: Mutating, failurePolicy: Fail")), both);
+    assert_eq!(rules(&over_pods("a", "type: Mutating, failurePolicy: Ignore")), []);
+    // One of each type wait for each other just as well.
+    let text = over_pods("a", &format!("type: Mutating, {}", not_in("kube-system, a")))
+        + &over_pods("b", &not_in("kube-system, b"));
+    assert_eq!(rules(&text), [(Severity::Deadlock, "approve-each-others-pods")]);
+}
+
+#[test]
 fn an_object_selector_to_opt_in_by_leaves_system_objects_alone_and_one_to_opt_out_by_may() {
     assert_eq!(rules(&over_pods("a", "objectSelector: {matchLabels: {look: here}}")), []);
     let out = "objectSelector: {matchExpressions: [{key: app, operator: NotIn, values: [a]}]}";

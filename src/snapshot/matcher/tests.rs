@@ -23,6 +23,8 @@ fn hook_of(rules: Vec<Rule>, match_policy: MatchPolicy, sees_admission_config: b
         timeout: std::time::Duration::from_secs(1),
         side_effects: SideEffects::None,
         reinvocation: Reinvocation::Never,
+        dispatch: None,
+        isolated: false,
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
     })

@@ -24,14 +24,21 @@ fn what_was_recorded_is_exposed() {
     metrics.config_read(ReadOutcome::Failed("hung"), Duration::from_millis(800));
     metrics.config_read(ReadOutcome::Failed("never heard of"), Duration::ZERO);
     metrics.observe(Reading::HeldForReviews, || Some(5.0));
-    let hook = metrics.hook(&"a\"b".into());
+    let hook = metrics.hook(HookType::Validating, &"a\"b".into());
     hook.record(1, HookOutcome::FailedOpen(FailureKind::Timeout), Duration::from_millis(100));
     hook.record(1, HookOutcome::Cancelled, Duration::from_millis(900));
-    metrics.hook(&"a\"b".into()).record(0, HookOutcome::FailedClosed(FailureKind::DryRun), Duration::ZERO);
+    metrics.hook(HookType::Validating, &"a\"b".into()).record(
+        0,
+        HookOutcome::FailedClosed(FailureKind::DryRun),
+        Duration::ZERO,
+    );
     hook.passed_unasked();
+    let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
+    namesake.record(0, HookOutcome::Allowed, Duration::ZERO);
+    namesake.asked_in_vain();
     [3, 2, 4].into_iter().for_each(|seconds| hook.set_timeout(Duration::from_secs(seconds)));
-    metrics.hook(&"gone".into()).set_timeout(Duration::from_secs(1));
-    metrics.hook(&"gone".into()).forget_timeout();
+    metrics.hook(HookType::Validating, &"gone".into()).set_timeout(Duration::from_secs(1));
+    metrics.hook(HookType::Validating, &"gone".into()).forget_timeout();
     metrics.observe(Reading::HooksProbing, || Some(3.0));
     metrics.observe(Reading::ProcessCpu, || Some(0.25));
     let text = metrics.render().expect("text");
@@ -55,21 +62,32 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_config_reads_total{outcome=\"failed_other\"}", "1"),
         ("gatepost_config_read_duration_seconds_count", "1"),
         ("gatepost_config_read_duration_seconds_bucket{le=\"0.005\"}", "1"),
-        ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"cancelled\"}", "1"),
-        ("gatepost_hook_calls_total{hook=\"a\\\"b\",outcome=\"failed_open\"}", "1"),
-        ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"timeout\",policy=\"Ignore\"}", "1"),
-        ("gatepost_hook_call_failures_total{hook=\"a\\\"b\",kind=\"dry_run\",policy=\"Fail\"}", "1"),
-        ("gatepost_hook_fail_open_total{hook=\"a\\\"b\"}", "1"),
-        ("gatepost_hook_duration_seconds_count{hook=\"a\\\"b\"}", "2"),
-        ("gatepost_hook_unasked_total{hook=\"a\\\"b\"}", "1"),
+        ("gatepost_hook_calls_total{hook=\"a\\\"b\",type=\"validating\",outcome=\"cancelled\"}", "1"),
+        ("gatepost_hook_calls_total{hook=\"a\\\"b\",type=\"validating\",outcome=\"failed_open\"}", "1"),
+        (
+            "gatepost_hook_call_failures_total{hook=\"a\\\"b\",type=\"validating\",kind=\"timeout\",policy=\"Ignore\"}",
+            "1",
+        ),
+        (
+            "gatepost_hook_call_failures_total{hook=\"a\\\"b\",type=\"validating\",kind=\"dry_run\",policy=\"Fail\"}",
+            "1",
+        ),
+        ("gatepost_hook_fail_open_total{hook=\"a\\\"b\",type=\"validating\"}", "1"),
+        ("gatepost_hook_duration_seconds_count{hook=\"a\\\"b\",type=\"validating\"}", "2"),
+        ("gatepost_hook_unasked_total{hook=\"a\\\"b\",type=\"validating\"}", "1"),
+        ("gatepost_hook_calls_total{hook=\"a\\\"b\",type=\"mutating\",outcome=\"allowed\"}", "1"),
+        ("gatepost_hook_calls_total{hook=\"a\\\"b\",type=\"mutating\",outcome=\"cancelled\"}", "0"),
+        ("gatepost_hook_calls_in_vain_total{hook=\"a\\\"b\",type=\"mutating\"}", "1"),
         ("gatepost_hooks_by_state{state=\"probing\"}", "3.0"),
-        ("gatepost_hook_timeout_seconds{hook=\"a\\\"b\"}", "2.0"),
+        ("gatepost_hook_timeout_seconds{hook=\"a\\\"b\",type=\"validating\"}", "2.0"),
         ("gatepost_audit_lost_total", "0"),
         ("process_cpu_seconds_total", "0.25"),
     ] {
         assert_eq!(value(&text, sample).as_deref(), Some(expected), "{sample} in\n{text}");
     }
-    assert_eq!(value(&text, "gatepost_hook_timeout_seconds{hook=\"gone\"}"), None);
+    assert_eq!(value(&text, "gatepost_hook_timeout_seconds{hook=\"gone\",type=\"validating\"}"), None);
+    let in_vain = "gatepost_hook_calls_in_vain_total{hook=\"a\\\"b\",type=\"validating\"}";
+    assert_eq!(value(&text, in_vain), None, "only mutating hooks have a turn");
     assert_eq!(value(&text, "gatepost_config_age_seconds"), None, "nobody knows it yet");
     assert!(text.ends_with("# EOF\n"));
 }
@@ -95,7 +113,7 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
 #[ignore = "a measurement, not a check"]
 fn record_costs() {
     let metrics = Metrics::new(2);
-    let hook = metrics.hook(&"a".into());
+    let hook = metrics.hook(HookType::Validating, &"a".into());
     let rounds = 10_000_000_u32;
     let start = Instant::now();
     for n in 0..rounds {

@@ -47,6 +47,12 @@ pub(super) fn signs(block: &[u8; LEN]) -> Signs {
     }
 }
 
+/// Where `{ } [ ]` stand, in strings too.
+#[inline]
+pub(super) fn brackets(block: &[u8; LEN]) -> u64 {
+    mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}'))
+}
+
 #[inline]
 fn holds(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> bool {
     block.iter().fold(0, |found, byte| found | u8::from(is(*byte))) != 0

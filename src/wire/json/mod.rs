@@ -6,6 +6,7 @@
 mod block;
 mod container;
 mod cursor;
+mod ends;
 mod number;
 mod skip;
 mod text;
@@ -13,6 +14,7 @@ mod tokens;
 
 pub use self::{
     container::{items, members, scalar, string},
+    ends::Ends,
     skip::skip,
 };
 pub(crate) use self::{

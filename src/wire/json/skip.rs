@@ -92,25 +92,25 @@ impl Scan<'_> {
 
 /// Where strings are, from block to block.
 #[derive(Default)]
-struct Strings {
+pub(super) struct Strings {
     /// 1 where the first byte of the next block is escaped.
     escaping: u64,
     /// All ones where the next block begins in a string.
     inside: u64,
 }
 
-struct Quoted {
+pub(super) struct Quoted {
     /// Quotes that begin or end a string.
     quotes: u64,
     /// Bytes behind a backslash that escapes them.
     escaped: u64,
     /// From opening quotes to before the closing ones.
-    inside: u64,
+    pub(super) inside: u64,
 }
 
 impl Strings {
     #[inline]
-    fn block(&mut self, quoting: &Quoting) -> Quoted {
+    pub(super) fn block(&mut self, quoting: &Quoting) -> Quoted {
         let escaped = self.escaped(quoting.backslashes);
         let quotes = quoting.quotes & !escaped;
         // Each bit becomes the parity of the quotes up to it.

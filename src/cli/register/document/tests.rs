@@ -8,7 +8,6 @@ fn registration(form: Form) -> Registration {
     Registration {
         form,
         hook_type: HookType::Validating,
-        reinvocation: Reinvocation::Never,
         name: "gatepost".to_owned(),
         url: "https://127.0.0.1:9440".to_owned(),
         ca_bundle: Some("aGk=".to_owned()),
@@ -21,20 +20,21 @@ fn registration(form: Form) -> Registration {
 
 #[test]
 fn mutating_hooks_have_a_registration_of_their_own() {
-    let registration = |one_version, reinvocation| {
-        let plan = Plan { one_version, ..everything(true, &[]) };
-        Registration { hook_type: HookType::Mutating, reinvocation, plan, ..registration(Form::Static) }
+    let registration = |one_version, again| {
+        let mut plan = Plan { one_version, ..everything(true, &[]) };
+        plan.entries.iter_mut().for_each(|entry| entry.again = again);
+        Registration { hook_type: HookType::Mutating, plan, ..registration(Form::Static) }
     };
-    let value = registration(false, Reinvocation::Never).value();
+    let value = registration(false, false).value();
     assert_eq!(value["kind"], "MutatingWebhookConfiguration");
     let webhook = &value["webhooks"][0];
     assert_eq!(webhook["name"], "gatepost.mutate.gatepost.dev");
     assert_eq!(webhook["clientConfig"]["url"], "https://127.0.0.1:9440/mutate");
     assert_eq!(webhook["reinvocationPolicy"], "Never");
-    let webhook = registration(true, Reinvocation::IfNeeded).value()["webhooks"][0].clone();
+    let webhook = registration(true, true).value()["webhooks"][0].clone();
     assert_eq!(webhook["clientConfig"]["url"], "https://127.0.0.1:9440/mutate/one-version");
     assert_eq!(webhook["reinvocationPolicy"], "IfNeeded");
-    let text = registration(false, Reinvocation::IfNeeded).text().unwrap();
+    let text = registration(false, true).text().unwrap();
     assert!(text.contains("MutatingAdmissionWebhook") && !text.to_lowercase().contains("validating"), "{text}");
 }
 

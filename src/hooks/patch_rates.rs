@@ -1,0 +1,134 @@
+//! PatchRates: how often a hook's answers carry a patch, by resource and operation.
+//!
+//! Hooks that are asked together behind one that patches are asked in vain, so it is worth knowing which one does. What is
+//! learned is kept with the channel to the hook: it outlives a generation, and is forgotten when the hook moves.
+//!
+//! A table of fixed size, a word an entry, without locks. Two threads that write one entry at once may lose one of the two
+//! observations; that makes an estimate a little worse, and no verdict depends on it.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use rustc_hash::FxHasher;
+
+use crate::model::Review;
+
+/// Entries. What never patches takes none.
+const ENTRIES: usize = 64;
+/// Entries that one key may take: the first one free, or the one that says least.
+const WAYS: usize = 4;
+/// The lowest bits of an entry are the rate, in 65,535ths; the others belong to the key. 0 is a free entry.
+const RATE: u64 = 0xffff;
+/// Answers over which the rate is an average, roughly: each moves it by an eighth.
+const MEMORY: u64 = 8;
+
+/// Kind of request: resource, subresource and operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKind(u64);
+
+impl RequestKind {
+    /// Kind of this request. Two kinds have one in some 10^14 pairs in common.
+    pub fn of(review: &Review) -> Self {
+        let mut hasher = FxHasher::default();
+        let (resource, operation) = (&review.resource, review.operation);
+        (&*resource.group, &*resource.resource, &*review.sub_resource, operation).hash(&mut hasher);
+        Self(hasher.finish())
+    }
+
+    fn key(self) -> u64 {
+        self.0 & !RATE
+    }
+}
+
+/// Share of a hook's answers that carry a patch.
+#[derive(Debug)]
+pub struct PatchRates([AtomicU64; ENTRIES]);
+
+impl Default for PatchRates {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl PatchRates {
+    /// The chance that the next answer to such a request carries a patch, 0 to 1. 0 where nothing is known.
+    pub fn chance(&self, kind: RequestKind) -> f32 {
+        let known = self.ways(kind).map(|entry| entry.load(Relaxed)).find(|entry| entry & !RATE == kind.key());
+        known.map_or(0.0, |entry| (entry & RATE) as f32 / RATE as f32)
+    }
+
+    /// An answer to such a request did, or did not, carry a patch.
+    pub fn record(&self, kind: RequestKind, patched: bool) {
+        let known = self.ways(kind).find(|entry| entry.load(Relaxed) & !RATE == kind.key());
+        let least = || self.ways(kind).min_by_key(|entry| entry.load(Relaxed) & RATE).filter(|_| patched);
+        let Some(entry) = known.or_else(least) else { return };
+        let rate = if known.is_some() { entry.load(Relaxed) & RATE } else { 0 };
+        let rate = match patched {
+            true => rate + (RATE - rate).div_ceil(MEMORY),
+            false => rate - rate.div_ceil(MEMORY),
+        };
+        // What never patches, or no longer does, leaves its entry to others.
+        entry.store(if rate == 0 { 0 } else { kind.key() | rate }, Relaxed);
+    }
+
+    fn ways(&self, kind: RequestKind) -> impl Iterator<Item = &AtomicU64> {
+        // The upper half: the lower bits of a product say little.
+        let first = (kind.0 >> 32) as usize % (ENTRIES / WAYS) * WAYS;
+        self.0.iter().skip(first).take(WAYS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(number: u64) -> RequestKind {
+        let mut hasher = FxHasher::default();
+        number.hash(&mut hasher);
+        RequestKind(hasher.finish())
+    }
+
+    #[test]
+    fn a_hook_that_patches_is_known_after_some_answers_and_forgotten_after_some() {
+        let rates = PatchRates::default();
+        let (pods, services) = (kind(1), kind(2));
+        assert_eq!(rates.chance(pods), 0.0);
+        let answers = (1..20).find(|_| {
+            rates.record(pods, true);
+            rates.chance(pods) > 0.5
+        });
+        assert_eq!(answers, Some(6));
+        (0..200).for_each(|_| rates.record(pods, true));
+        assert_eq!(rates.chance(pods), 1.0);
+        assert_eq!(rates.chance(services), 0.0, "another kind of request");
+        let answers = (1..20).find(|_| {
+            rates.record(pods, false);
+            rates.chance(pods) < 0.5
+        });
+        assert_eq!(answers, Some(6));
+        (0..200).for_each(|_| rates.record(pods, false));
+        assert!(rates.0.iter().all(|entry| entry.load(Relaxed) == 0), "what patches no longer takes no room");
+    }
+
+    #[test]
+    fn one_that_patches_now_and_then_is_known_as_that() {
+        let rates = PatchRates::default();
+        (0..4000).for_each(|n| rates.record(kind(1), n % 4 == 0));
+        let chance = rates.chance(kind(1));
+        assert!((0.1..0.4).contains(&chance), "{chance}");
+    }
+
+    #[test]
+    fn thousands_of_kinds_take_no_more_room_and_push_out_what_says_least() {
+        let rates = PatchRates::default();
+        (0..50).for_each(|_| rates.record(kind(1), true));
+        for other in 2..5000 {
+            rates.record(kind(other), true);
+            rates.record(kind(other), false);
+        }
+        assert_eq!(rates.0.len(), ENTRIES);
+        assert!(rates.chance(kind(1)) > 0.9, "{}", rates.chance(kind(1)));
+    }
+}

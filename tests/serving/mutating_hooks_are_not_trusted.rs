@@ -1,0 +1,190 @@
+//! What a mutating hook sends that cannot be used: an error in its name, that repeats nothing of the object; and the next
+//! request is as good as any.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use crate::support::{
+    gate::{document, gate},
+    http_hook::{HttpHook, HttpScript},
+    mutating::{add_label, ask, entry, patch},
+    reviews::create_pod,
+};
+use gatepost::{
+    admit::{Gate, Reasons},
+    memory::MemoryBudget,
+    model::{Phase, Verdict},
+    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
+};
+use serde_json::{Value, json};
+
+/// A hook that may do anything, between two that do no wrong.
+async fn among_others(policy: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<Gate>) {
+    let hook = HttpHook::plain(HttpScript::Allow).await;
+    let others = [HttpHook::plain(HttpScript::Allow).await, HttpHook::plain(HttpScript::Allow).await];
+    let gate = gate(
+        &document(&[
+            entry("first", "Mutating", &others[0], "sideEffects: None"),
+            entry("bad", "Mutating", &hook, &format!("sideEffects: None\nfailurePolicy: {policy}")),
+            entry("last", "Mutating", &others[1], "sideEffects: None"),
+        ]),
+        Reasons::First,
+    );
+    (hook, others, gate)
+}
+
+/// It names the hook, and nothing of the object or of the patch's values.
+fn speaks_well(message: &str) {
+    assert!(message.contains("\"bad.example.com\""), "{message}");
+    for secret in ["web:1", "hunter2", "\"pad\""] {
+        assert!(!message.contains(secret), "{message}");
+    }
+    assert!(message.len() < 500, "{} letters", message.len());
+}
+
+/// A yes with this text as its patch.
+fn raw_patch(text: &[u8]) -> Value {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(text);
+    json!({"allowed": true, "patchType": "JSONPatch", "patch": text})
+}
+
+#[tokio::test]
+async fn what_a_patch_may_not_is_refused_in_the_hooks_name_whatever_its_policy() {
+    let replace = |path: &str| patch(json!([{"op": "replace", "path": path, "value": "hunter2"}]));
+    let large = "hunter2".repeat(150_000);
+    let copies = (0..4).map(|n| json!({"op": "copy", "from": "/spec/large", "path": format!("/spec/copy{n}")}));
+    let copies = std::iter::once(json!({"op": "add", "path": "/spec/large", "value": large})).chain(copies);
+    let grown = (0..4).map(|n| json!({"op": "add", "path": format!("/spec/large{n}"), "value": large}));
+    let cases = [
+        (patch(json!([{"op": "remove", "path": "/spec/nowhere/at/all"}])), "operation 0"),
+        (patch(json!([{"op": "test", "path": "/kind", "value": "hunter2"}])), "operation 0"),
+        (replace("/metadata/name"), "changes metadata.name"),
+        (replace("/metadata/uid"), "changes metadata.uid"),
+        (replace("/kind"), "changes kind"),
+        (replace("/apiVersion"), "changes apiVersion"),
+        (replace("/kind/0"), "leads to nothing that could have children"),
+        (replace("/spec/containers/0/image/3"), "leads to nothing that could have children"),
+        (replace(&"/spec".repeat(1000)), "operation 0"),
+        (patch(json!([{"op": "remove", "path": ""}])), "operation 0"),
+        (patch(json!([{"op": "replace", "path": "", "value": []}])), "the object"),
+        (patch(json!([{"op": "replace", "path": "", "value": {"kind": "hunter2"}}])), "changes"),
+        (patch(grown.collect()), "the limit is 3145728"),
+        (patch(copies.collect()), "add more bytes than may be copied"),
+        // It is a list of operations, and none that there is.
+        (patch(json!([{"op": "merge", "path": "/a", "value": 1}])), "operation 0"),
+        (patch(json!([{"op": "add"}])), "operation 0"),
+        // Of a key that is there twice the last counts.
+        (
+            raw_patch(br#"[{"op": "test", "path": "/nowhere", "path": "/kind", "value": "Pod", "value": "hunter2"}]"#),
+            "\"/kind\"",
+        ),
+    ];
+    for policy in ["Fail", "Ignore"] {
+        let (hook, others, gate) = among_others(policy).await;
+        for (response, wanted) in &cases {
+            hook.set(HttpScript::Respond(response.clone()));
+            let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+            let refusal = verdict.refusal.expect("whatever the failure policy");
+            assert_eq!(refusal.code, 500, "{}", refusal.message);
+            speaks_well(&refusal.message);
+            assert!(refusal.message.contains(wanted), "{wanted}: {}", refusal.message);
+            assert_eq!(verdict.patch, None);
+            goes_on(&hook, &gate).await;
+        }
+        assert!(others.iter().all(|other| other.seen().len() >= cases.len()), "all others were asked");
+        // There is nothing to patch.
+        hook.set(HttpScript::Respond(add_label("a", "1")));
+        let request = AdmissionRequest {
+            operation: Some("DELETE".into()),
+            object: None,
+            old_object: create_pod("u", 0).object,
+            ..create_pod("u", 0)
+        };
+        speaks_well(&ask(&gate, Phase::Mutate, request).await.refusal.expect("no object").message);
+    }
+}
+
+/// The next request is decided as if nothing had been.
+async fn goes_on(hook: &HttpHook, gate: &Gate) {
+    hook.set(HttpScript::Respond(add_label("a", "1")));
+    let verdict = ask(gate, Phase::Mutate, create_pod("u", 0)).await;
+    assert!(verdict.allowed() && verdict.patch.is_some(), "{:?}", verdict.refusal);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_a_failed_call_and_the_policy_decides() {
+    let operations = |count: usize| {
+        let one = json!({"op": "replace", "path": "/metadata/labels/app", "value": "hunter2"});
+        patch(std::iter::repeat_n(one, count).collect())
+    };
+    let answer = |response: &str| {
+        format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#)
+    };
+    let yes = answer(r#"{"uid":"u","allowed":true}"#);
+    let reply =
+        |body: String| HttpScript::Reply(200, vec![("content-type", "application/json".to_owned())], body.into());
+    let cases = [
+        HttpScript::Respond(raw_patch(b"{}")),
+        HttpScript::Respond(raw_patch(b"[{\"op\": \"hunter2\"")),
+        HttpScript::Respond(raw_patch(b"[1, 2]")),
+        HttpScript::Respond(raw_patch(b"[{\"op\": \"add\", \"path\": \"/a\xff\"}]")),
+        HttpScript::Respond(raw_patch(&[b'['; 100_000])),
+        HttpScript::Respond(operations(10_001)),
+        HttpScript::Respond(
+            json!({"allowed": true, "patchType": "Merge", "patch": "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d"}),
+        ),
+        HttpScript::Respond(json!({"allowed": true, "patchType": "JSONPatch"})),
+        HttpScript::Respond(json!({"allowed": true, "patchType": "JSONPatch", "patch": "no base64"})),
+        // An answer to another request, and two answers to this one.
+        HttpScript::Respond(json!({"uid": "other", "allowed": true})),
+        reply(format!("{yes}{yes}")),
+    ];
+    for policy in ["Fail", "Ignore"] {
+        let (hook, others, gate) = among_others(policy).await;
+        for script in &cases {
+            hook.set(script.clone());
+            let Verdict { refusal, patch, .. } = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+            assert_eq!(refusal.is_none(), policy == "Ignore", "{script:?}: {refusal:?}");
+            assert_eq!(patch, None, "{script:?}");
+            if let Some(refusal) = refusal {
+                speaks_well(&refusal.message);
+            }
+            goes_on(&hook, &gate).await;
+        }
+        assert!(others.iter().all(|other| other.seen().len() >= cases.len()), "all others were asked");
+    }
+    // So many may be sent.
+    let (hook, _others, gate) = among_others("Fail").await;
+    hook.set(HttpScript::Respond(operations(10_000)));
+    assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
+}
+
+#[tokio::test]
+async fn a_patched_object_is_held_in_the_memory_budget() {
+    let (hook, _others, gate) = among_others("Ignore").await;
+    let gate = Gate { memory: MemoryBudget::new(1 << 20), ..std::sync::Arc::into_inner(gate).unwrap() };
+    let large = json!([{"op": "add", "path": "/spec/large", "value": "hunter2".repeat(60_000)}]);
+    hook.set(HttpScript::Respond(patch(large)));
+    let refusal = ask(&gate, Phase::Mutate, create_pod("u", 0)).await.refusal.expect("no room for it");
+    assert_eq!((refusal.code, refusal.retry_after_seconds), (503, 1));
+    speaks_well(&refusal.message);
+    assert_eq!(gate.memory.held(), 0);
+    goes_on(&hook, &gate).await;
+    assert_eq!(gate.memory.held(), 0, "given back");
+}
+
+#[tokio::test]
+async fn a_patch_of_a_validating_hook_is_a_failed_call() {
+    for policy in ["Fail", "Ignore"] {
+        let hook = HttpHook::plain(HttpScript::Respond(add_label("a", "1"))).await;
+        let more = format!("sideEffects: None\nfailurePolicy: {policy}");
+        let gate = gate(&document(&[entry("bad", "Validating", &hook, &more)]), Reasons::First);
+        let verdict = ask(&gate, Phase::Review, create_pod("u", 0)).await;
+        assert_eq!((verdict.allowed(), verdict.patch.is_some()), (policy == "Ignore", false));
+        if let Some(refusal) = verdict.refusal {
+            speaks_well(&refusal.message);
+        }
+        let metrics = gate.metrics.render().unwrap();
+        let kind = r#"hook="bad.example.com",type="validating",kind="patch_from_validating""#;
+        assert!(metrics.contains(kind), "{metrics}");
+    }
+}
