@@ -21,6 +21,9 @@ use crate::{
 /// Steps that one request may take on its worker's thread: about two milliseconds.
 const STEPS: u64 = 50_000;
 
+/// Bytes of text that are looked at once, for whether they are UTF-8, in the time of a step.
+const LOOKED_AT_A_STEP: usize = 256;
+
 /// Decision of a hook's conditions.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
@@ -126,16 +129,29 @@ impl<'a> Judge<'a> {
         let Conditions { review, caller, steps, .. } = self.conditions;
         let deadline = caller.deadline;
         let allowance = Allowance { steps, over: &|| deadline.left(now()).is_zero() };
+        let large = |place: &Option<Range<usize>>| place.as_ref().is_some_and(|place| place.len() >= LARGE);
+        if large(&review.options) || large(&review.user) {
+            return None;
+        }
         let input: &'c Input<'c> = if conditions.iter().any(Condition::reads_objects) {
-            let large = |place: &Option<Range<usize>>| place.as_ref().is_some_and(|place| place.len() >= LARGE);
             if large(&review.object) || large(&review.old_object) {
                 return None;
             }
-            self.whole.get_or_init(|| input(review, true))
+            self.whole.get_or_init(|| self.input(true))
         } else {
-            self.request.get_or_init(|| input(review, false))
+            self.request.get_or_init(|| self.input(false))
         };
         Some(cel::decide(conditions, input, &allowance))
+    }
+
+    /// The input, for whose making steps are taken: each hook of a mutating phase has a judge of its own.
+    fn input(&self, objects: bool) -> Input<'a> {
+        let Conditions { review, steps, .. } = self.conditions;
+        let len = |place: &Option<Range<usize>>| place.as_ref().map_or(0, Range::len);
+        let of_objects = if objects { len(&review.object) + len(&review.old_object) } else { 0 };
+        let bytes = len(&review.options) + of_objects;
+        steps.set(steps.get().saturating_sub((bytes / LOOKED_AT_A_STEP) as u64));
+        input(review, objects)
     }
 }
 
@@ -153,6 +169,7 @@ fn input(review: &Review, objects: bool) -> Input<'_> {
     request.operation = review.operation.as_str();
     request.dry_run = review.dry_run;
     request.username = &review.username;
+    request.user_bytes = review.user.as_ref().map_or(0, Range::len);
     request.options = review.options.clone().map(|place| document(review, place));
     let object = |place: &Option<Range<usize>>| place.clone().filter(|_| objects).map(|place| document(review, place));
     Input { request, object: object(&review.object), old_object: object(&review.old_object) }

@@ -31,7 +31,7 @@ pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> 
         Value::Literals(items) => items.get(at).map(Value::from),
         Value::Strings(items) => items.get(at).map(|text| Value::String(Text::Lent(text))),
         Value::Json(node) if node.is_list() => match &*node.index(meter)? {
-            Index::List(places) => places.get(at).map(|place| node.at(*place)).transpose()?,
+            Index::List(places) => places.get(at).map(|place| node.at(*place, meter)).transpose()?,
             Index::Map(_) => None,
         },
         _ => None,
@@ -53,7 +53,7 @@ pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Valu
 pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
     Ok(match value {
         Value::Map(map) => Some(map.entries().len()),
-        Value::Struct(part, request) => Some(part.keys(request)?.len()),
+        Value::Struct(part, request) => Some(part.keys(request, meter)?.len()),
         Value::Json(node) if !node.is_list() => match &*node.index(meter)? {
             Index::Map(members) => Some(members.places.len()),
             Index::List(_) => None,
@@ -66,11 +66,11 @@ pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usi
 pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Value<'a>>, Fault> {
     match value {
         Value::Map(map) => Ok(map.entries().iter().map(|(key, _)| key.clone()).collect()),
-        Value::Struct(part, request) => Ok(part.keys(request)?.into_iter().map(Value::String).collect()),
+        Value::Struct(part, request) => Ok(part.keys(request, meter)?.into_iter().map(Value::String).collect()),
         Value::Json(node) => match &*node.index(meter)? {
             Index::Map(members) => {
                 meter.step(members.places.len() as u64)?;
-                members.places.iter().map(|(key, _)| node.key_at(*key).map(Value::String)).collect()
+                members.places.iter().map(|(key, _)| node.key_at(*key, meter).map(Value::String)).collect()
             }
             Index::List(_) => Err(Fault::no_such_overload()),
         },
@@ -92,7 +92,7 @@ pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -
 /// The same by a name; an error where it is no map.
 pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match value {
-        Value::Struct(part, request) => part.field(request, name),
+        Value::Struct(part, request) => part.field(request, name, meter),
         Value::Json(node) if !node.is_list() => node.member(name, meter),
         Value::Map(map) => Ok(map.get(&Value::made(name)).cloned()),
         _ => Err(Fault::no_such_overload()),

@@ -22,15 +22,30 @@ const ENVELOPE: &[u8] = b"k8s\0";
 /// Keys of an object beyond which they are found by hash.
 const FEW: usize = 12;
 
+/// Bytes of a string beyond which it is remembered where it ends. A shorter one is as soon read again.
+const LONG: usize = 64;
+
 /// One JSON object, in the bytes it arrived in.
 pub struct Document<'a> {
     text: Result<Cow<'a, str>, &'static str>,
+    /// Where the outermost value begins.
+    begin: usize,
     /// What was located, by where its container begins.
     indexes: RefCell<FxHashMap<u32, Rc<Index>>>,
     /// It is known to be JSON, all of it.
     checked: Cell<bool>,
     /// Where its larger containers end, once it is known to be JSON; `None` where that cannot be said.
     ends: OnceCell<Option<json::Ends>>,
+    /// Long strings that were read, by where they begin: none is read twice.
+    strings: RefCell<FxHashMap<u32, ReadString>>,
+}
+
+/// One string of a document that was read.
+enum ReadString {
+    /// It has no escapes, and ends there.
+    Plain(u32),
+    /// As it is without its escapes.
+    Unescaped(Rc<str>),
 }
 
 /// Where the values of one container begin.
@@ -88,7 +103,10 @@ impl<'a> Document<'a> {
                 },
             })
         };
-        Self { text, indexes: RefCell::default(), checked: Cell::new(false), ends: OnceCell::new() }
+        let blanks = |text: &str| text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count();
+        let begin = text.as_deref().map_or(0, blanks);
+        let (indexes, strings) = (RefCell::default(), RefCell::default());
+        Self { text, begin, indexes, checked: Cell::new(false), ends: OnceCell::new(), strings }
     }
 
     /// The same of what is known to be JSON: it is not checked once more.
@@ -98,13 +116,8 @@ impl<'a> Document<'a> {
         document
     }
 
-    /// Where the object begins.
-    fn root_place(text: &str) -> usize {
-        text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count()
-    }
-
     fn ends(&self, text: &str) -> Option<&json::Ends> {
-        let found = || json::Ends::of(text, Self::root_place(text)).ok();
+        let found = || json::Ends::of(text, self.begin).ok();
         self.ends.get_or_init(found).as_ref().filter(|_| self.checked.get())
     }
 
@@ -119,19 +132,15 @@ impl<'a> Document<'a> {
     }
 
     /// The object itself.
-    pub(super) fn root(&'a self) -> Result<Value<'a>, Fault> {
-        let text = self.text()?;
-        self.value(text, Self::root_place(text))
+    pub(super) fn root(&'a self, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+        self.value(self.text()?, self.begin, meter)
     }
 
-    fn value(&'a self, text: &'a str, at: usize) -> Result<Value<'a>, Fault> {
+    fn value(&'a self, text: &'a str, at: usize, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
         let value = match text.as_bytes().get(at) {
             // It fits: the text is shorter than that.
             Some(b'{' | b'[') => Value::Json(Node { document: self, at: at as u32 }),
-            Some(b'"') => match json::string(text, at).map_err(|error| not_json(&error))? {
-                Cow::Borrowed(text) => Value::String(Text::Lent(text)),
-                Cow::Owned(text) => Value::made(text),
-            },
+            Some(b'"') => Value::String(self.string(text, at, meter)?),
             _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
                 "null" => Value::Null,
                 "true" => Value::Bool(true),
@@ -144,6 +153,28 @@ impl<'a> Document<'a> {
             },
         };
         Ok(value)
+    }
+
+    /// The string that begins there. Paid for by its length when it is first read.
+    fn string(&'a self, text: &'a str, at: usize, meter: &Meter<'_>) -> Result<Text<'a>, Fault> {
+        match self.strings.borrow().get(&(at as u32)) {
+            Some(ReadString::Plain(end)) => return Ok(Text::Lent(&text[at + 1..*end as usize])),
+            Some(ReadString::Unescaped(text)) => return Ok(Text::Made(Rc::clone(text))),
+            None => {}
+        }
+        let (read, found) = match json::string(text, at).map_err(|error| not_json(&error))? {
+            Cow::Borrowed(text) => (ReadString::Plain((at + 1 + text.len()) as u32), Text::Lent(text)),
+            Cow::Owned(text) => {
+                let text: Rc<str> = text.into();
+                (ReadString::Unescaped(Rc::clone(&text)), Text::Made(text))
+            }
+        };
+        let len = found.as_str().len();
+        meter.read(len)?;
+        if len > LONG {
+            self.strings.borrow_mut().insert(at as u32, read);
+        }
+        Ok(found)
     }
 }
 
@@ -194,20 +225,20 @@ impl<'a> Node<'a> {
             Some(ends) => ends.members(text, at, note)?,
             None => json::members(text, at, note)?,
         };
-        if at == Document::root_place(text) {
+        if at == self.document.begin {
             checked.set(true);
         }
         Ok((Index::Map(members), end))
     }
 
     /// The value that begins at one of its places.
-    pub(super) fn at(self, place: u32) -> Result<Value<'a>, Fault> {
-        self.document.value(self.text()?, place as usize)
+    pub(super) fn at(self, place: u32, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+        self.document.value(self.text()?, place as usize, meter)
     }
 
     /// What the key says that begins at one of its places.
-    pub(super) fn key_at(self, place: u32) -> Result<Text<'a>, Fault> {
-        match self.at(place)? {
+    pub(super) fn key_at(self, place: u32, meter: &Meter<'_>) -> Result<Text<'a>, Fault> {
+        match self.at(place, meter)? {
             Value::String(text) => Ok(text),
             _ => Err(Fault::error("the object has a key that is none")),
         }
@@ -219,7 +250,7 @@ impl<'a> Node<'a> {
             Index::List(_) => Ok(None),
             Index::Map(members) => {
                 let text = self.text()?;
-                members.find(text, key).map(|at| self.at(at)).transpose()
+                members.find(text, key).map(|at| self.at(at, meter)).transpose()
             }
         }
     }
@@ -257,13 +288,27 @@ impl Members {
     }
 }
 
+/// Does the string that has begun end in these bytes?
+fn ends_within(raw: &[u8]) -> bool {
+    let mut escaped = false;
+    raw.iter().any(|byte| {
+        let ends = !escaped && *byte == b'"';
+        escaped = !escaped && *byte == b'\\';
+        ends
+    })
+}
+
 /// Does this key stand at `at`?
 fn is_key(text: &str, at: usize, key: &str) -> bool {
     let rest = &text.as_bytes()[at + 1..];
     if rest.starts_with(key.as_bytes()) && rest.get(key.len()) == Some(&b'"') && !key.contains('\\') {
         return true;
     }
-    // Escaped, or another one.
-    rest.iter().take_while(|byte| **byte != b'"').any(|byte| *byte == b'\\')
+    // Escaped, or another one. No byte of a key takes more than six where it is escaped: what is longer is another one, and
+    // is not read to its end.
+    let longest = key.len().saturating_mul(6) + 1;
+    let raw = &rest[..rest.len().min(longest)];
+    raw.iter().take_while(|byte| **byte != b'"').any(|byte| *byte == b'\\')
+        && ends_within(raw)
         && json::string(text, at).is_ok_and(|found| found == key)
 }

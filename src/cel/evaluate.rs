@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::{
     access,
-    document::Document,
     fault::Fault,
     input::{Input, Part},
     meter::Meter,
@@ -134,7 +133,7 @@ impl<'a> Evaluation<'a, '_> {
             Variable::Object => &self.input.object,
             Variable::OldObject => &self.input.old_object,
         };
-        document.as_ref().map_or(Ok(Value::Null), Document::root)
+        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter))
     }
 
     /// What is looked into; it costs one more where it is no variable, or a part of one.

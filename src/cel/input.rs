@@ -5,6 +5,7 @@ use std::{cell::OnceCell, fmt};
 use super::{
     document::Document,
     fault::Fault,
+    meter::Meter,
     value::{Text, Value},
 };
 
@@ -41,6 +42,8 @@ pub struct Request<'a> {
     pub username: &'a str,
     /// The operation's options.
     pub options: Option<Document<'a>>,
+    /// Bytes of the user as the review has it, for the time it takes to read.
+    pub user_bytes: usize,
     user: OnceCell<Result<User, String>>,
     read_user: Box<dyn Fn() -> Result<User, String> + 'a>,
 }
@@ -68,12 +71,16 @@ impl<'a> Request<'a> {
             dry_run,
             username,
             options,
+            user_bytes: 0,
             user,
             read_user,
         }
     }
 
-    fn user(&self) -> Result<&User, Fault> {
+    fn user(&self, meter: &Meter<'_>) -> Result<&User, Fault> {
+        if self.user.get().is_none() {
+            meter.read(self.user_bytes)?;
+        }
         self.user.get_or_init(|| (self.read_user)()).as_ref().map_err(|why| Fault::error(why.clone()))
     }
 }
@@ -131,13 +138,13 @@ impl Part {
     }
 
     /// The keys that are there.
-    pub(super) fn keys<'a>(self, request: &'a Request<'a>) -> Result<Vec<Text<'a>>, Fault> {
+    pub(super) fn keys<'a>(self, request: &'a Request<'a>, meter: &Meter<'_>) -> Result<Vec<Text<'a>>, Fault> {
         if self == Self::Extra {
-            return Ok(request.user()?.extra.iter().map(|(key, _)| Text::Lent(key)).collect());
+            return Ok(request.user(meter)?.extra.iter().map(|(key, _)| Text::Lent(key)).collect());
         }
         let mut keys = Vec::new();
         for name in self.names() {
-            if self.field(request, name)?.is_some() {
+            if self.field(request, name, meter)?.is_some() {
                 keys.push(Text::Lent(name));
             }
         }
@@ -145,7 +152,12 @@ impl Part {
     }
 
     /// What a field holds; `None` where it is not there.
-    pub(super) fn field<'a>(self, request: &'a Request<'a>, name: &str) -> Result<Option<Value<'a>>, Fault> {
+    pub(super) fn field<'a>(
+        self,
+        request: &'a Request<'a>,
+        name: &str,
+        meter: &Meter<'_>,
+    ) -> Result<Option<Value<'a>>, Fault> {
         let part = |part| Some(Value::Struct(part, request));
         Ok(match self {
             Self::Request => match name {
@@ -159,7 +171,7 @@ impl Part {
                 "userInfo" => part(Self::UserInfo),
                 "dryRun" => Some(Value::Bool(request.dry_run)),
                 "options" => Some(match &request.options {
-                    Some(options) => options.root()?,
+                    Some(options) => options.root(meter)?,
                     None => Value::Null,
                 }),
                 _ => None,
@@ -169,13 +181,15 @@ impl Part {
             Self::Resource => triple(&request.resource, "resource", name),
             Self::UserInfo => match name {
                 "username" => written(request.username),
-                "uid" => written(&request.user()?.uid),
-                "groups" if !request.user()?.groups.is_empty() => Some(Value::Strings(&request.user()?.groups)),
-                "extra" if !request.user()?.extra.is_empty() => part(Self::Extra),
+                "uid" => written(&request.user(meter)?.uid),
+                "groups" if !request.user(meter)?.groups.is_empty() => {
+                    Some(Value::Strings(&request.user(meter)?.groups))
+                }
+                "extra" if !request.user(meter)?.extra.is_empty() => part(Self::Extra),
                 _ => None,
             },
             Self::Extra => {
-                let extra = &request.user()?.extra;
+                let extra = &request.user(meter)?.extra;
                 let found = extra.binary_search_by(|(key, _)| key.as_str().cmp(name));
                 found.ok().map(|at| Value::Strings(&extra[at].1))
             }

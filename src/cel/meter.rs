@@ -16,6 +16,14 @@ const CHECKED_EVERY: u32 = 100;
 /// Bytes of an object that take about as long to pass by as one step takes.
 const BYTES_A_STEP: usize = 32;
 
+/// The most text, in bytes, that one expression may make while it is evaluated. Upstream has no such
+/// limit; its expressions are not evaluated beside other requests within one budget.
+const MOST_MADE: usize = 16 << 20;
+
+/// The most items that all lists together may have that are made by adding one to another. More than for text, since
+/// most of these lists live for a round of a loop only.
+const MOST_LISTED: usize = 8 << 20;
+
 /// How long an evaluation may take.
 pub struct Allowance<'a> {
     /// Steps (some tens of nanoseconds each) after which it is given up and begun anew elsewhere; shared by all that
@@ -30,11 +38,13 @@ pub(super) struct Meter<'a> {
     allowance: &'a Allowance<'a>,
     cost: Cell<u64>,
     rounds: Cell<u32>,
+    made: Cell<usize>,
+    listed: Cell<usize>,
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(allowance: &'a Allowance<'a>) -> Self {
-        Self { allowance, cost: Cell::new(0), rounds: Cell::new(0) }
+        Self { allowance, cost: Cell::new(0), rounds: Cell::new(0), made: Cell::new(0), listed: Cell::new(0) }
     }
 
     /// What it has cost so far.
@@ -60,6 +70,26 @@ impl<'a> Meter<'a> {
     /// Counts bytes that are passed by.
     pub(super) fn read(&self, bytes: usize) -> Result<(), Fault> {
         self.step(1 + (bytes / BYTES_A_STEP) as u64)
+    }
+
+    /// Counts bytes that are about to be made, before they are.
+    pub(super) fn make(&self, bytes: usize) -> Result<(), Fault> {
+        let made = self.made.get().saturating_add(bytes);
+        self.made.set(made);
+        if made > MOST_MADE {
+            return Err(Fault::error("the expression makes more than 16 MiB of text"));
+        }
+        self.read(bytes)
+    }
+
+    /// Counts items of a list that is about to be made.
+    pub(super) fn list(&self, items: usize) -> Result<(), Fault> {
+        let listed = self.listed.get().saturating_add(items);
+        self.listed.set(listed);
+        if listed > MOST_LISTED {
+            return Err(Fault::error("the expression makes lists of more than 8,388,608 items"));
+        }
+        self.step(items as u64)
     }
 
     /// Counts steps that cost nothing upstream.

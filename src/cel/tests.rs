@@ -239,9 +239,58 @@ fn hostile_objects_end() {
     assert_eq!(decided("has(object.a.a.a.a)", &maps), Ok(true));
     let long = format!("{{\"a\":\"{}\"}}", "a".repeat(1 << 20));
     assert!(decided("object.a.matches('(a+)+$')", &long).is_ok());
-    assert!(decided("object.a.replace('', object.a) == ''", &long).unwrap_err().ends_with("too long"));
+    assert!(decided("object.a.replace('', object.a) == ''", &long).unwrap_err().ends_with(MADE));
     let numbers = r#"{"a":[1e400,-0,0.1e-400,123456789012345678901234567890]}"#;
     assert_eq!(decided("object.a[1] == 0 && object.a[3] > 1.0e29", numbers), Ok(true));
+}
+
+/// Why an expression fails that makes too much.
+const MADE: &str = "the expression makes more than 16 MiB of text";
+const LISTED: &str = "the expression makes lists of more than 8,388,608 items";
+
+#[test]
+fn text_is_made_within_a_bound_whatever_it_costs_upstream() {
+    let items: Vec<_> = (0..3000).map(|n| n.to_string()).collect();
+    let object = format!(r#"{{"s":"{}","l":[{}]}}"#, "a".repeat(100_000), items.join(","));
+    for expression in [
+        "object.l.map(i, object.s + object.s).size() >= 0",
+        "object.l.map(i, [object.s].join(',') + 'x').size() >= 0",
+        "object.l.map(i, object.s.upperAscii()).size() >= 0",
+        "[object.s + 'x'].exists(t, object.l.map(i, t.substring(1)).size() > 0)",
+        "object.l.map(i, object.l + object.l).size() >= 0",
+        "object.l.map(i, bytes(object.s) + b'x').size() >= 0",
+    ] {
+        let ended = decided(expression, &object);
+        let why = ended.expect_err(expression);
+        assert!(
+            [MADE, LISTED, "cost limit exceeded"].iter().any(|ending| why.ends_with(ending)),
+            "{expression}: {why}"
+        );
+    }
+    assert_eq!(decided("(object.s + object.s).size() == 200000", &object), Ok(true));
+}
+
+/// Steps that one evaluation takes.
+fn steps_of(expression: &str, object: &str) -> u64 {
+    let input = input(object, "null");
+    let condition = [Condition::compile("c", expression).unwrap()];
+    let steps = Cell::new(u64::MAX);
+    let allowance = Allowance { steps: &steps, over: &|| false };
+    let _ = decide(&condition, &input, &allowance);
+    u64::MAX - steps.get()
+}
+
+#[test]
+fn a_long_string_is_read_once_and_paid_for() {
+    let object = |len: usize| {
+        format!(r#"{{"s":"{}","e":"\\n{}","l":[{}1]}}"#, "a".repeat(len), "b".repeat(len), "1,".repeat(999))
+    };
+    for field in ["s", "e"] {
+        let rounds = format!("object.l.all(i, has(object.{field}) && '{field}' in object)");
+        let (short, long) = (steps_of(&rounds, &object(1)), steps_of(&rounds, &object(100_000)));
+        // 1,000 rounds, and what is read is read once for locating it and once for its value.
+        assert!((6_000..14_000).contains(&(long - short)), "{field}: {} steps more", long - short);
+    }
 }
 
 #[test]

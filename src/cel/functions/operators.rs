@@ -65,10 +65,10 @@ pub(super) const ROWS: &[Row] = &[
     Row("!_", &["bool->bool"], Cost::One, not),
     Row("_==_", &["A,A->bool"], Cost::Smaller, |args, meter| equality(args, meter).map(Value::Bool)),
     Row("_!=_", &["A,A->bool"], Cost::Smaller, |args, meter| equality(args, meter).map(|equal| Value::Bool(!equal))),
-    Row("_<_", ORDERED, Cost::Ordered, |args, _| ordered(args, Ordering::is_lt)),
-    Row("_<=_", ORDERED, Cost::Ordered, |args, _| ordered(args, Ordering::is_le)),
-    Row("_>_", ORDERED, Cost::Ordered, |args, _| ordered(args, Ordering::is_gt)),
-    Row("_>=_", ORDERED, Cost::Ordered, |args, _| ordered(args, Ordering::is_ge)),
+    Row("_<_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_lt)),
+    Row("_<=_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_le)),
+    Row("_>_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_gt)),
+    Row("_>=_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_ge)),
     Row("@in", &["A,list(A)->bool", "A,map(A, B)->bool"], Cost::InList, is_in),
 ];
 
@@ -93,8 +93,15 @@ fn add<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
         [Value::Int(a), Value::Int(b)] => Value::Int(a.checked_add(*b).ok_or_else(overflow)?),
         [Value::Uint(a), Value::Uint(b)] => Value::Uint(a.checked_add(*b).ok_or_else(unsigned_overflow)?),
         [Value::Double(a), Value::Double(b)] => Value::Double(a + b),
-        [Value::String(a), Value::String(b)] => Value::made([a.as_str(), b.as_str()].concat()),
-        [Value::Bytes(a), Value::Bytes(b)] => Value::Bytes([&**a, &**b].concat().into()),
+        [Value::String(a), Value::String(b)] => {
+            let (a, b) = (a.as_str(), b.as_str());
+            meter.make(a.len().saturating_add(b.len()))?;
+            Value::made([a, b].concat())
+        }
+        [Value::Bytes(a), Value::Bytes(b)] => {
+            meter.make(a.len().saturating_add(b.len()))?;
+            Value::Bytes([&**a, &**b].concat().into())
+        }
         [Value::Duration(a), Value::Duration(b)] => {
             Value::Duration(Duration(a.0.checked_add(b.0).ok_or_else(span_overflow)?))
         }
@@ -103,6 +110,8 @@ fn add<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
         }
         [a, b] if access::list_len(a, meter)?.is_some() && access::list_len(b, meter)?.is_some() => {
             let mut items = access::items(a, meter)?;
+            let len = items.len().saturating_add(access::list_len(b, meter)?.unwrap_or_default());
+            meter.list(len)?;
             items.append(&mut access::items(b, meter)?);
             Value::List(Rc::new(items))
         }
@@ -181,8 +190,11 @@ fn equality(args: &[Value<'_>], meter: &Meter<'_>) -> Result<bool, Fault> {
     }
 }
 
-fn ordered<'a>(args: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, Fault> {
+fn ordered<'a>(args: &[Value<'a>], meter: &Meter<'_>, holds: fn(Ordering) -> bool) -> Result<Value<'a>, Fault> {
     let [a, b] = args else { return none() };
+    if let (Value::String(a), Value::String(b)) = (a, b) {
+        meter.read(a.as_str().len().min(b.as_str().len()))?;
+    }
     match a.compare(b).or_else(|| compare_numbers(a, b)) {
         Some(order) => Ok(Value::Bool(holds(order))),
         // Nothing is less or greater than what is no number.
@@ -222,10 +234,13 @@ pub(super) fn text<'v>(value: Option<&'v Value<'_>>) -> Result<&'v str, Fault> {
 }
 
 /// A part of a text of the input stays there.
-pub(super) fn part<'a>(of: &Value<'a>, range: std::ops::Range<usize>) -> Result<Value<'a>, Fault> {
+pub(super) fn part<'a>(of: &Value<'a>, range: std::ops::Range<usize>, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     match of {
         Value::String(Text::Lent(text)) => Ok(Value::String(Text::Lent(&text[range]))),
-        Value::String(Text::Made(text)) => Ok(Value::made(&text[range])),
+        Value::String(Text::Made(text)) => {
+            meter.make(range.len())?;
+            Ok(Value::made(&text[range]))
+        }
         _ => none(),
     }
 }

@@ -20,7 +20,7 @@ pub(super) const ROWS: &[Row] = &[
     Row("find", &["string|string->string"], Cost::Pattern, |args, meter| {
         let Some(value) = args.first() else { return none() };
         match compiled_now(text(args.get(1))?, meter)?.find(text(Some(value))?) {
-            Some(found) => part(value, found.range()),
+            Some(found) => part(value, found.range(), meter),
             None => Ok(Value::made("")),
         }
     }),
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
             let mut found = Vec::new();
             for one in pattern.find_iter(text(Some(value))?).take(most) {
                 meter.step(1)?;
-                found.push(part(value, one.range())?);
+                found.push(part(value, one.range(), meter)?);
             }
             Ok(Value::list(found))
         },

@@ -22,11 +22,15 @@ pub(super) const ROWS: &[Row] = &[
         Ok(Value::Bool(text(args.first())?.ends_with(text(args.get(1))?)))
     }),
     Row("charAt", &["string|int->string"], Cost::One, char_at),
-    Row("lowerAscii", &["string|->string"], Cost::First(0.1), |args, _| {
-        Ok(Value::made(text(args.first())?.to_ascii_lowercase()))
+    Row("lowerAscii", &["string|->string"], Cost::First(0.1), |args, meter| {
+        let text = text(args.first())?;
+        meter.make(text.len())?;
+        Ok(Value::made(text.to_ascii_lowercase()))
     }),
-    Row("upperAscii", &["string|->string"], Cost::First(0.1), |args, _| {
-        Ok(Value::made(text(args.first())?.to_ascii_uppercase()))
+    Row("upperAscii", &["string|->string"], Cost::First(0.1), |args, meter| {
+        let text = text(args.first())?;
+        meter.make(text.len())?;
+        Ok(Value::made(text.to_ascii_uppercase()))
     }),
     Row("trim", &["string|->string"], Cost::First(0.1), trim),
     Row("replace", &["string|string,string->string", "string|string,string,int->string"], Cost::First(0.2), replace),
@@ -55,11 +59,11 @@ fn char_at<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
     Ok(Value::made(text[at..].chars().next().map(String::from).unwrap_or_default()))
 }
 
-fn trim<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
+fn trim<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let Some(value) = args.first() else { return none() };
     let whole = text(Some(value))?;
     let start = whole.len() - whole.trim_start().len();
-    part(value, start..start + whole.trim().len())
+    part(value, start..start + whole.trim().len(), meter)
 }
 
 /// `indexOf` of a text, from a place on.
@@ -103,15 +107,9 @@ fn replace<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault
         Some(_) => return none(),
     };
     let many = if old.is_empty() { whole.chars().count() + 1 } else { whole.len() / old.len() }.min(most);
-    meter.read(whole.len() + many.saturating_mul(new.len()))?;
-    if whole.len().saturating_add(many.saturating_mul(new.len())) > LONGEST {
-        return Err(Fault::error("the text would be too long"));
-    }
+    meter.make(whole.len().saturating_add(many.saturating_mul(new.len())))?;
     Ok(Value::made(whole.replacen(old, new, most)))
 }
-
-/// No text that is made may be longer.
-const LONGEST: usize = 16 << 20;
 
 fn split<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let Some(value) = args.first() else { return none() };
@@ -148,10 +146,10 @@ fn split<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
         ranges.push(start..whole.len());
     }
     meter.step(ranges.len() as u64)?;
-    ranges.into_iter().map(|range| part(value, range)).collect::<Result<_, _>>().map(Value::list)
+    ranges.into_iter().map(|range| part(value, range, meter)).collect::<Result<_, _>>().map(Value::list)
 }
 
-fn substring<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
+fn substring<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let (Some(value), Some(Value::Int(start))) = (args.first(), args.get(1)) else { return none() };
     let whole = text(Some(value))?;
     let from = byte_of(whole, *start).ok_or_else(|| no_place(*start))?;
@@ -166,7 +164,7 @@ fn substring<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> 
         None => whole.len(),
         Some(_) => return none(),
     };
-    part(value, from..until)
+    part(value, from..until, meter)
 }
 
 fn join<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
@@ -178,11 +176,8 @@ fn join<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
         if at > 0 {
             joined.push_str(separator);
         }
+        meter.make(separator.len() + item.as_str().len())?;
         joined.push_str(item.as_str());
-        meter.read(separator.len() + item.as_str().len())?;
-        if joined.len() > LONGEST {
-            return Err(Fault::error("the text would be too long"));
-        }
     }
     Ok(Value::String(Text::Made(joined.into())))
 }
