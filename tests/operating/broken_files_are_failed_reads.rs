@@ -47,8 +47,10 @@ const BREAKAGES: [Breakage; 4] = [
     (
         "a pipe, which would be waited for without end",
         |path| {
-            fs::remove_file(path).unwrap();
-            assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+            // In one step: an empty folder between two would be a configuration of its own, and a wrong one.
+            let pipe = path.with_file_name("pipe");
+            assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            fs::rename(pipe, path).unwrap();
         },
         "is not a regular file",
         "not_a_file",
