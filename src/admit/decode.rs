@@ -11,11 +11,12 @@ use crate::{
 pub(super) type Decoded = (Answer, Option<Result<Patch, PatchError>>);
 
 /// What a hook sent back, to what it says. A patch that cannot be read is no usable answer; one that is read, and cannot
-/// be applied, is found out when it is. One without operations is none.
+/// be applied, is found out when it is. One without operations is none. Its type matters only where the review has an
+/// object, as upstream: without one, any operation is refused when its turn comes, whatever the failure policy.
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,
-    uid: &str,
+    (uid, has_object): (&str, bool),
     reply: Reply,
 ) -> Result<Decoded, CallFailure> {
     let mut answer = decode_answer(hook_type, form, uid, reply)?;
@@ -30,7 +31,9 @@ pub(super) fn decode(
             return Err(CallFailure::UndecodablePatch(error.to_string()));
         }
         Ok(_) | Err(_) => {
-            if let Some(other) = other_type {
+            if let Some(other) = other_type
+                && has_object
+            {
                 return Err(CallFailure::PatchType(other.to_string()));
             }
         }

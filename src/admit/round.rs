@@ -251,12 +251,12 @@ impl<'a, 'r> Round<'a, 'r> {
         };
         let answer = match result {
             Ok(reply) if reply.cost() >= LARGE => {
-                let uid = self.review.uid.clone();
-                let decoding = offload::run(reply.cost(), move || decode(hook_type, form, &uid, reply));
+                let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
+                let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
                 self.decoding.spawn(async move { (tag, decoding.await) });
                 return;
             }
-            Ok(reply) => decode(hook_type, form, &self.review.uid, reply),
+            Ok(reply) => decode(hook_type, form, (&self.review.uid, self.review.object.is_some()), reply),
             // The hook was told our deadline, and its clock may ring a moment before ours.
             Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. })
                 if now + RINGS_EARLY >= attempt.deadline =>

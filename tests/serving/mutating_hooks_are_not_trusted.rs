@@ -91,15 +91,21 @@ async fn what_a_patch_may_not_is_refused_in_the_hooks_name_whatever_its_policy()
             goes_on(&hook, &gate).await;
         }
         assert!(others.iter().all(|other| other.seen().len() >= cases.len()), "all others were asked");
-        // There is nothing to patch.
-        hook.set(HttpScript::Respond(add_label("a", "1")));
-        let request = AdmissionRequest {
-            operation: Some("DELETE".into()),
-            object: None,
-            old_object: create_pod("u", 0).object,
-            ..create_pod("u", 0)
-        };
-        speaks_well(&ask(&gate, Phase::Mutate, request).await.refusal.expect("no object").message);
+        // There is nothing to patch, whatever the patch's type.
+        let mut other_type = add_label("a", "1");
+        other_type["patchType"] = "Foo".into();
+        for response in [add_label("a", "1"), other_type] {
+            hook.set(HttpScript::Respond(response));
+            let request = AdmissionRequest {
+                operation: Some("DELETE".into()),
+                object: None,
+                old_object: create_pod("u", 0).object,
+                ..create_pod("u", 0)
+            };
+            let refusal = ask(&gate, Phase::Mutate, request).await.refusal.expect("no object");
+            assert_eq!(refusal.code, 500, "{policy}");
+            speaks_well(&refusal.message);
+        }
     }
 }
 
