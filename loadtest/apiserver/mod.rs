@@ -12,7 +12,7 @@ mod judge;
 mod mutating;
 mod object;
 mod plan;
-mod plot;
+pub(crate) mod plot;
 mod registration;
 mod repetition;
 mod rig;
@@ -117,7 +117,7 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
     }
     let summary = summary::markdown(&cells, hop.as_ref(), &idle, &plan);
     results.write("summary.csv", &summary::csv(&cells))?;
-    results.write("cost.svg", &plot::svg(&cells))?;
+    results.write("cost.svg", &plot::svg(&summary::csv(&cells))?)?;
     conclude(&results, &format!("{summary}\n![what hooks cost a write](cost.svg)\n"), start)
 }
 

@@ -1,117 +1,145 @@
-//! The cells as one SVG: a column a size; above what hooks add to the CPU of a write, below the write's p99.
+//! The cells as one SVG of bars with their values: left what hooks add to the CPU of a write, right the write's p99.
 
-use std::fmt::Write;
+use std::{fmt::Write, fs, path::Path};
 
-use super::{cell::Cell, tally::Tally, variant::Variant};
+use clap::ValueEnum;
+
+use super::variant::Variant;
 use crate::{
-    size::Size,
+    Fallible,
     svg::{line, text},
 };
 
-const PANEL: (f64, f64) = (300.0, 240.0);
-const MARGIN: (f64, f64) = (64.0, 56.0);
+/// Length of the longest bar of a cell.
+const LONGEST: f64 = 300.0;
+const BAR: f64 = 16.0;
+const LABELS: f64 = 190.0;
+/// Room behind a bar for its value.
+const VALUE: f64 = 80.0;
+/// Room above the bars of a cell for its name.
+const NAME: f64 = 34.0;
 
-/// Colour and dashes of each variant.
-fn stroke(variant: Variant) -> (&'static str, &'static str) {
-    match variant {
-        Variant::None => ("#888", " stroke-dasharray=\"2 3\""),
-        Variant::Direct => ("#b5483b", ""),
-        Variant::Json => ("#3b6fb5", ""),
-        Variant::Grpc => ("#4c9a6a", ""),
-        Variant::GrpcPlain => ("#4c9a6a", " stroke-dasharray=\"5 4\""),
-    }
+/// One way of one cell, in milliseconds a write.
+struct Bar {
+    variant: Variant,
+    added: f64,
+    p99: f64,
 }
 
-/// What a row of panels shows.
-struct Row {
-    title: &'static str,
-    figure: fn(&Tally) -> f64,
-    top: f64,
-    /// Milliseconds at the bottom and at the top, powers of ten
-    range: (f64, f64),
+/// The bars of one cell.
+struct Group {
+    name: String,
+    bars: Vec<Bar>,
 }
 
-/// The plot of all cells.
-pub(super) fn svg(cells: &[Cell]) -> String {
-    let mut sizes: Vec<Size> = cells.iter().map(|cell| cell.size).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let rows = [
-        Row::new("added CPU, ms a write", |tally| tally.added / 1e3, MARGIN.1, cells),
-        Row::new("p99 of the write, ms", |tally| tally.p99, 2.0 * MARGIN.1 + PANEL.1, cells),
-    ];
-    let width = MARGIN.0 + sizes.len() as f64 * (PANEL.0 + MARGIN.0);
-    let height = 3.0 * MARGIN.1 + 2.0 * PANEL.1 + 16.0;
+/// Draws `cost.svg` from `summary.csv` in that folder, as a run does.
+pub(crate) fn redraw(folder: &Path) -> Fallible<()> {
+    Ok(fs::write(folder.join("cost.svg"), svg(&fs::read_to_string(folder.join("summary.csv"))?)?)?)
+}
+
+/// The plot of what `summary.csv` holds. Bars of one cell share a scale, which begins at zero.
+pub(super) fn svg(summary: &str) -> Fallible<String> {
+    let groups = groups(summary)?;
+    let (left, right) = (16.0 + LABELS, 16.0 + LABELS + LONGEST + VALUE + 16.0);
+    let width = right + LONGEST + VALUE;
+    let heights = groups.iter().map(|group| NAME + BAR * group.bars.len() as f64);
+    let height = 44.0 + heights.sum::<f64>() + 12.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    for row in &rows {
-        for (index, size) in sizes.iter().enumerate() {
-            let left = MARGIN.0 + index as f64 * (PANEL.0 + MARGIN.0);
-            let of_size: Vec<&Cell> = cells.iter().filter(|cell| cell.size == *size).collect();
-            row.panel(&mut svg, left, *size, &of_size);
+    text(&mut svg, (left, 26.0), "start", "CPU that hooks add to apiserver and sidecar, ms a write");
+    text(&mut svg, (right, 26.0), "start", "p99 of the write, ms");
+    let mut top = 36.0;
+    for group in &groups {
+        line(&mut svg, (16.0, top + 6.0), (width - 16.0, top + 6.0), "#ddd", "");
+        text(&mut svg, (16.0, top + 24.0), "start", &group.name);
+        top += NAME;
+        for (index, bar) in group.bars.iter().enumerate() {
+            let y = top + BAR * index as f64;
+            text(&mut svg, (left - 8.0, y + 11.0), "end", bar.variant.label());
+            for (x, figure) in [(left, (|bar| bar.added) as fn(&Bar) -> f64), (right, |bar| bar.p99)] {
+                let most = group.bars.iter().map(figure).fold(f64::MIN_POSITIVE, f64::max);
+                drawn(&mut svg, (x, y), figure(bar), most, colour(bar.variant));
+            }
         }
+        top += BAR * group.bars.len() as f64;
     }
-    legend(&mut svg, height - 16.0);
     svg.push_str("</svg>\n");
-    svg
+    Ok(svg)
 }
 
-impl Row {
-    fn new(title: &'static str, figure: fn(&Tally) -> f64, top: f64, cells: &[Cell]) -> Self {
-        let values = cells.iter().flat_map(Cell::tallies).map(|tally| figure(&tally)).filter(|value| *value > 0.0);
-        let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
-        let decade = |value: f64| if value.is_finite() && value > 0.0 { value.log10() } else { 0.0 };
-        let bottom = decade(low).floor();
-        Self { title, figure, top, range: (10_f64.powf(bottom), 10_f64.powf(decade(high).ceil().max(bottom + 1.0))) }
-    }
+fn drawn(svg: &mut String, (x, y): (f64, f64), value: f64, most: f64, colour: &str) {
+    let length = (LONGEST * value / most).max(1.0);
+    let height = BAR - 4.0;
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
+    );
+    text(svg, (x + length + 6.0, y + 11.0), "start", &short(value));
+}
 
-    fn panel(&self, svg: &mut String, left: f64, size: Size, cells: &[&Cell]) {
-        let (bottom, right) = (self.top + PANEL.1, left + PANEL.0);
-        text(svg, (left, self.top - 12.0), "start", &format!("{size}iB objects: {}", self.title));
-        let mut decade = self.range.0;
-        while decade <= self.range.1 * 1.01 {
-            let y = self.upward(decade);
-            line(svg, (left, y), (right, y), "#ddd", "");
-            text(svg, (left - 6.0, y + 4.0), "end", &format!("{}", (decade * 1e3).round() / 1e3));
-            decade *= 10.0;
-        }
-        let across = |index: usize| left + PANEL.0 * (index as f64 + 0.5) / cells.len().max(1) as f64;
-        for (index, cell) in cells.iter().enumerate() {
-            line(svg, (across(index), self.top), (across(index), bottom), "#ddd", "");
-            let hooks = if cell.hooks == 1 { "1 hook".to_owned() } else { format!("{} hooks", cell.hooks) };
-            text(svg, (across(index), bottom + 16.0), "middle", &hooks);
-        }
-        for variant in Variant::ALL {
-            let values = cells.iter().enumerate().filter_map(|(index, cell)| {
-                let value = (self.figure)(&cell.tally(variant)?);
-                (value > 0.0).then(|| (across(index), self.upward(value)))
-            });
-            curve(svg, &values.collect::<Vec<_>>(), stroke(variant));
-        }
-    }
+/// Three digits that count.
+fn short(value: f64) -> String {
+    let digits = if value >= 100.0 { 0 } else { usize::from(value < 100.0) + usize::from(value < 10.0) };
+    format!("{value:.digits$}")
+}
 
-    fn upward(&self, value: f64) -> f64 {
-        let part = (value / self.range.0).log10() / (self.range.1 / self.range.0).log10();
-        self.top + PANEL.1 * (1.0 - part)
+fn colour(variant: Variant) -> &'static str {
+    match variant {
+        Variant::None => "#888",
+        Variant::Direct => "#b5483b",
+        Variant::Json => "#3b6fb5",
+        Variant::Grpc => "#4c9a6a",
+        Variant::GrpcPlain => "#8fc4a5",
     }
 }
 
-fn curve(svg: &mut String, points: &[(f64, f64)], (colour, dashes): (&str, &str)) {
-    let joined: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    let joined = joined.join(" ");
-    let _ =
-        writeln!(svg, "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"{dashes} points=\"{joined}\"/>");
-    for (x, y) in points {
-        let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+/// The cells of a `summary.csv`, in its order; the cell of one writer, the extra hop, is left out.
+fn groups(summary: &str) -> Fallible<Vec<Group>> {
+    let mut lines = summary.lines();
+    let header: Vec<&str> = lines.next().ok_or("summary.csv is empty")?.split(',').collect();
+    let column = |name: &str| header.iter().position(|column| *column == name);
+    let wanted = |name: &str| column(name).ok_or_else(|| format!("summary.csv has no column {name}"));
+    let (size, hooks, variant) = (wanted("size")?, wanted("hooks")?, wanted("variant")?);
+    let (added, p99) = (wanted("added_cpu_us_per_write")?, wanted("p99_ms")?);
+    let mut groups: Vec<Group> = Vec::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        let field = |at: usize| fields.get(at).copied().ok_or_else(|| format!("summary.csv has a short line: {line}"));
+        if column("cell").map(&field).transpose()? == Some("hop") {
+            continue;
+        }
+        let name = match field(hooks)? {
+            "1" => format!("{}iB, 1 hook", field(size)?),
+            many => format!("{}iB, {many} hooks", field(size)?),
+        };
+        let variant = Variant::from_str(field(variant)?, false)?;
+        if variant == Variant::None {
+            continue;
+        }
+        let bar = Bar { variant, added: field(added)?.parse::<f64>()? / 1e3, p99: field(p99)?.parse()? };
+        match groups.iter_mut().find(|group| group.name == name) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(Group { name, bars: vec![bar] }),
+        }
     }
+    Ok(groups)
 }
 
-fn legend(svg: &mut String, y: f64) {
-    for (index, variant) in Variant::ALL.into_iter().enumerate() {
-        let (x, (colour, dashes)) = (MARGIN.0 + index as f64 * 210.0, stroke(variant));
-        line(svg, (x, y), (x + 24.0, y), colour, dashes);
-        text(svg, (x + 30.0, y + 4.0), "start", variant.label());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bar_has_its_value_and_the_hop_none() {
+        let summary = "cell,size,hooks,variant,p99_ms,added_cpu_us_per_write\ntable,2K,16,none,9,0\n\
+                       table,2K,16,direct,68.878,3085.0\ntable,2K,16,json,29.032,800.0\nhop,50K,1,json,1,1\n";
+        let svg = svg(summary).expect("a plot");
+        for text in ["2KiB, 16 hooks", "(a) direct", ">3.08<", ">68.9<", ">0.80<", ">29.0<"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert!(!svg.contains("50KiB") && !svg.contains("no hooks"), "{svg}");
+        assert!(super::svg("size\n").is_err() && super::svg("").is_err());
     }
 }

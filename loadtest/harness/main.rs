@@ -62,6 +62,11 @@ enum Part {
     Ghz(ghz::Settings),
     /// Measure the most memory that the product takes; what loadtest/memory/run calls
     Memory(memory::Settings),
+    /// Draw the plot of a folder of loadtest/apiserver/run once more, from its summary.csv
+    Plot {
+        /// The dated folder
+        folder: std::path::PathBuf,
+    },
     /// Serve the naive reference sidecar
     Naive(naive::Settings),
     /// Measure what a swap of the configuration does to latency; what loadtest/swap/run calls
@@ -76,6 +81,7 @@ fn main() -> ExitCode {
         Some(Part::Generate(settings)) => generate::run(settings),
         Some(Part::Ghz(settings)) => ghz::run(settings),
         Some(Part::Memory(settings)) => memory::run(settings),
+        Some(Part::Plot { folder }) => apiserver::plot::redraw(folder),
         Some(Part::Naive(settings)) => naive::run(settings),
         Some(Part::Swap(settings)) => swap::run(settings),
         None => measure::run(&arguments.plan),
