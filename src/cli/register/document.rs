@@ -164,6 +164,7 @@ impl Registration {
         let again = self.plan.entries.iter().any(|entry| entry.again);
         say(match (self.hook_type, again) {
             (HookType::Validating, _) => TIMEOUT,
+            (HookType::Mutating, false) if self.config.is_none() => MUTATION_UNREAD,
             (HookType::Mutating, false) => MUTATION_NEVER,
             (HookType::Mutating, true) => MUTATION_IF_NEEDED,
         });
@@ -234,6 +235,11 @@ To take it back: kubectl delete validatingwebhookconfiguration NAME, which no we
 
 const SIDE_EFFECTS: &str =
     "sideEffects: NoneOnDryRun, because hooks that may have side effects are not called on a dry run.";
+
+const MUTATION_UNREAD: &str = "\
+reinvocationPolicy: Never, since no hook was read. Give --config PATH where a hook has IfNeeded: then the apiserver
+  asks again where something behind Gatepost changes the object.
+timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const MUTATION_NEVER: &str = "\
 reinvocationPolicy: Never, as that of every hook. Gatepost asks the hooks in the order of its configuration, each
