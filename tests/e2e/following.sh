@@ -63,7 +63,7 @@ blind() {
       --listen 127.0.0.1:0 --admin 127.0.0.1:0 --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key"
     told blind '(ready generation.*)' >/dev/null
     blind_front="$(told blind 'listening tcp (.*)')"
-    eventually "$code for its namespaces: the log says so" in_log "namespaces cannot be followed.*answers $code"
+    eventually "$code for its namespaces: the log says so" in_log "cannot watch namespaces.*answers $code"
     prints "$code for its namespaces: what needs them is refused" '"code":500' posted ConfigMap
     prints "$code for its namespaces: and says why" "answers $code" posted ConfigMap
     prints "$code for its namespaces: what does not is allowed" '"allowed":true' posted Pod

@@ -88,7 +88,7 @@ sourcing() {
   # The apiserver asks for everything, the configuration itself included, and Gatepost asks the apiserver.
   "$gatepost" register --form api --url "https://$front" --ca-file "$work/ca.crt" >"$work/gatepost.yaml"
   kubectl apply --filename "$work/gatepost.yaml" >"$work/register.log" 2>&1 || broken "registering Gatepost"
-  eventually "source: Gatepost's own registration is seen, and not asked" configz "Gatepost'sownregistrationisnotreadasahook"
+  eventually "source: Gatepost's own registration is seen, and not asked" configz "Gatepost'sownregistrationisignored"
   eventually "source: kube-apiserver asks Gatepost, and Gatepost the hook" refused_for 'sourced.e2e.gatepost.dev' asking sourced no 'canary={"allowed": false}'
   allows "source: which may allow" asking sourced yes
   configured other | kubectl apply --filename - >"$work/said" 2>&1 || broken "a second configuration"
