@@ -35,8 +35,9 @@ mutation() {
   shift 2
   if mutant "$kind" "$name" "$@" | in_e2e create --filename - >"$work/said" 2>&1; then
     sed '/ created$/d' "$work/said" >"$file"
-    in_e2e get "$kind/$name" -o jsonpath='{.metadata.labels}{"\n"}{.metadata.annotations}{"\n"}{.spec}{"\n"}' >>"$file" 2>&1
-    in_e2e delete "$kind/$name" --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 || broken "deleting $name"
+    in_e2e get "$kind/$name" -o jsonpath='{.metadata.labels}{"\n"}{.metadata.annotations}{"\n"}{.spec}{"\n"}' >>"$file" 2>&1 || true
+    in_e2e delete "$kind/$name" --ignore-not-found --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 ||
+      broken "deleting $name"
   else
     sed -nE 's/^(Error from server \([A-Za-z]+\)).*/\1/p; s/^(Error from server): (Internal error|error when creating).*/\1/p' "$work/said" >"$file"
     [[ -s "$file" ]] || cp "$work/said" "$file"
@@ -50,7 +51,7 @@ in_protobuf() {
     --data-binary "@$work/$1.pb" "$(pods)")"
   echo "$code" >"$file"
   in_e2e get "pod/$1" -o jsonpath='{.metadata.labels}{"\n"}{.spec}{"\n"}' >>"$file" 2>&1 || true
-  in_e2e delete "pod/$1" --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 || broken "deleting $1"
+  in_e2e delete "pod/$1" --ignore-not-found --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 || broken "deleting $1"
 }
 
 # written_in_protobuf NAME [HOOK=JSON]...: such a Pod, as kube-apiserver writes it. No hook may be registered.
@@ -102,7 +103,9 @@ mutations() {
   mutation no-answer-ignored Pod 'm3={"do": "garbage"}'
   mutation no-answer-refused Pod 'm1={"do": "garbage"}'
   mutation empty-patch Pod "m2=$(patch '[]')"
+  # kube-apiserver makes an object of the other name.
   mutation renames Pod "m2=$(patch '[{"op": "replace", "path": "/metadata/name", "value": "other"}]')"
+  in_e2e delete pod/other --ignore-not-found --wait=false --grace-period=0 --force >"$work/deleted" 2>&1 || true
   mutation not-a-pod Pod "m2=$(patch '[{"op": "replace", "path": "/kind", "value": "Service"}]')"
   in_protobuf protobuf
   in_protobuf protobuf-denied
@@ -201,7 +204,7 @@ mutating() {
   for mutated in gatepost isolated; do
     for file in "$work"/mutated/direct/*; do
       # Listed, with why, in differences.md.
-      if [[ "$mutated/${file##*/}" == gatepost/defaults-between ]]; then continue; fi
+      case "$mutated/${file##*/}" in gatepost/defaults-between | */renames | */not-a-pod) continue ;; esac
       check "mutating: ${file##*/} comes to the same, $mutated" diff "$file" "$work/mutated/$mutated/${file##*/}"
     done
   done
@@ -210,8 +213,7 @@ mutating() {
   check "mutating: a Pod in protobuf is changed" grep -q '"a":"1"' "$work/mutated/gatepost/protobuf"
   check "mutating: a hook behind has those before it asked again" grep -q 'm1 was asked 2 times' "$work/mutated/direct/reinvoked"
   check "mutating: kube-apiserver sets defaults between two hooks" grep -q '"pulled":"' "$work/mutated/direct/defaults-between"
-  check "mutating: Gatepost does not, and says which hook cannot go on" \
-    grep -q InternalError "$work/mutated/gatepost/defaults-between"
+  check "mutating: Gatepost does not" grep -q '"pulled":""' "$work/mutated/gatepost/defaults-between"
   check "mutating: what differs is said in the table" ends_with_mutating differences.md
 }
 
