@@ -62,8 +62,11 @@ fn write(mut script: &[u8]) {
         Some(byte)
     };
     let (mut out, mut told, mut before) = (Vec::new(), Fields::new(), 0);
-    encoder.begin(&mut out);
     while let Some(byte) = next() {
+        // A block begins with its first field: one without fields is never sent, and a new size of the table with it.
+        if byte <= 6 && told.is_empty() {
+            encoder.begin(&mut out);
+        }
         match byte {
             0..=4 => {
                 let (name, spelled, value) = KNOWN[usize::from(byte)];
@@ -93,8 +96,6 @@ fn write(mut script: &[u8]) {
                     encoder.table_size(size);
                     decoder.set_max_allowed_table_size(size.max(4096) as usize);
                 }
-                out.clear();
-                encoder.begin(&mut out);
             }
             _ => return,
         }
