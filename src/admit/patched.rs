@@ -1,6 +1,6 @@
 //! Patched: an object, and all that the patches of hooks have made of it.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use tokio::time::timeout_at;
@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 use super::{Case, outcome::Outcome, status};
 use crate::{
     memory::{Purpose, Reservation},
-    model::{ProposedPatch, Review, Rope, StatusInfo},
+    model::{Encoding, ProposedPatch, Review, Rope, StatusInfo},
     offload::{self, LARGE},
     patch::{Document, IdentityField, Limits, Patch},
     wire::encodings,
@@ -55,11 +55,13 @@ pub(super) async fn apply(
         Err(error) => return (refused(outcome, &error.to_string()), None),
     };
     // What is gone through: all that the review holds, what patches have opened before, and what this one may copy.
-    let held = before.map_or(0, |before| before.document.held() + before.document.rope().len());
+    let opened = before.map_or(0, |before| before.document.held() + before.document.rope().len());
     let copies = if patch.copies() { 3 * MIB } else { 0 };
-    let size = review.bytes.len() + text.len() + held + copies;
+    let size = review.bytes.len() + text.len() + opened + copies;
     // What is new of the object, and once more of the difference; what was there is shared.
-    let most = 2 * (text.len() + copies) + before.map_or(0, |before| before.room.bytes());
+    let object = review.object.as_ref().map_or(0, Range::len);
+    let held = before.map_or_else(|| Document::outline(object), |before| before.room.bytes());
+    let most = 2 * (text.len() + copies) + patch.compared(object) + held;
     let Some(room) = case.gate.memory.reserve(Purpose::Answer, most) else {
         return (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None);
     };
@@ -105,8 +107,15 @@ pub(super) fn patched(
     let limits = Limits { object: default.object.max(place.len()), ..default };
     let document = match before {
         Some(before) => before.document.patched(patch, limits),
-        None => Document::new(Rope::new(review.bytes.shared(place).collect::<Vec<_>>()))
-            .and_then(|document| document.patched(patch, limits)),
+        None => {
+            let object = Rope::new(review.bytes.shared(place).collect::<Vec<_>>());
+            let document = match review.encoding {
+                // All of such a review was checked when it was read.
+                Encoding::Json(_) => Document::checked(object),
+                Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
+            };
+            document.and_then(|document| document.patched(patch, limits))
+        }
     };
     let document = document.map_err(|error| error.to_string())?;
     let known_by = |field: &IdentityField| match field {

@@ -31,6 +31,18 @@ impl Document {
     /// # Errors
     /// [`PatchError::NotAnObject`].
     pub fn new(object: Rope) -> Result<Self, PatchError> {
+        Self::of(object, false)
+    }
+
+    /// The same of a rope that is known to be JSON: it is not checked once more.
+    ///
+    /// # Errors
+    /// As [`Document::new`], as far as what is wrong is found.
+    pub fn checked(object: Rope) -> Result<Self, PatchError> {
+        Self::of(object, true)
+    }
+
+    fn of(object: Rope, is_checked: bool) -> Result<Self, PatchError> {
         let not_an_object = |at, what| PatchError::NotAnObject(JsonError::new(at, what));
         if u32::try_from(object.len()).is_err() {
             return Err(not_an_object(0, "it has more than 4 GiB"));
@@ -41,7 +53,8 @@ impl Document {
         if !json::is_object(&text) {
             return Err(not_an_object(0, "it is something else"));
         }
-        let tree = Tree::new(Text::new(text, pieces)).map_err(|error| PatchError::NotAnObject(json_error(error, 0)))?;
+        let tree = Tree::new(Text::new(text, pieces), is_checked);
+        let tree = tree.map_err(|error| PatchError::NotAnObject(json_error(error, 0)))?;
         Ok(Self { tree, rope: object })
     }
 
@@ -95,9 +108,24 @@ impl Document {
         identity::changed(&self.tree)
     }
 
-    /// Bytes of memory that are held besides the texts: they grow with what patches touched, and not with the object.
+    /// Bytes of memory that are held besides the texts: what patches have touched, and at most [`Document::outline`].
     pub fn held(&self) -> usize {
+        Self::held_by(&self.tree)
+    }
+
+    pub(super) fn held_by(tree: &Tree) -> usize {
         let pieces = |node: &Node| node.all_pieces().count() * size_of::<Piece>();
-        self.tree.nodes.iter().map(|node| size_of::<Node>() + pieces(node)).sum()
+        let nodes: usize = tree.nodes.iter().map(|node| size_of::<Node>() + pieces(node)).sum();
+        nodes + tree.texts.iter().map(Text::held).sum::<usize>()
+    }
+
+    #[cfg(test)]
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The most bytes of memory that are held of an object of so many bytes before anything is patched.
+    pub const fn outline(len: usize) -> usize {
+        len / 8
     }
 }

@@ -42,8 +42,10 @@ impl Tree {
                 let others: Vec<_> = self.live(other).map(|(_, _, _, value)| value).collect();
                 let places: Vec<_> = self.live(ours).collect();
                 for ((part, piece, _, value), other) in places.into_iter().zip(others) {
-                    let value = self.opened_in_place(ours, (part, piece), value, other)?;
-                    pairs.push((value, other));
+                    if !self.are_written_alike(value, other) {
+                        let value = self.opened_in_place(ours, (part, piece), value, other)?;
+                        pairs.push((value, other));
+                    }
                 }
                 Ok(true)
             }
@@ -65,10 +67,17 @@ impl Tree {
                 return Ok(false);
             };
             let other = *other;
-            let value = self.opened_in_place(ours, (part, piece), value, other)?;
-            pairs.push((value, other));
+            if !self.are_written_alike(value, other) {
+                let value = self.opened_in_place(ours, (part, piece), value, other)?;
+                pairs.push((value, other));
+            }
         }
         Ok(true)
+    }
+
+    /// Values that are equal at first sight, and not worth a note.
+    fn are_written_alike(&self, ours: Value, other: Value) -> bool {
+        matches!((ours, other), (Value::Raw(ours), Value::Raw(other)) if self.str(ours) == self.str(other))
     }
 
     /// A child's value, opened where it must be looked into, and left so.

@@ -7,6 +7,7 @@ use super::{
     Fault, MAX_OPERATIONS, PatchError,
     error::{Label, json_error},
     pointer::Pointer,
+    tree::{Piece, Value},
 };
 use crate::wire::json::{Cursor, JsonError, ReadError};
 
@@ -118,6 +119,24 @@ impl Patch {
     /// True where an operation may make the object larger than what it adds.
     pub fn copies(&self) -> bool {
         self.operations.iter().any(|operation| operation.kind == Kind::Copy)
+    }
+
+    /// The most bytes of memory that its tests take for a while, of an object of so many bytes. Every item that is compared
+    /// stands alone then, on both sides; and every member of the object's own containers, however few the test has.
+    pub fn compared(&self, object: usize) -> usize {
+        /// For an item, which has two bytes at least, on both sides.
+        const OF_ITEMS: usize = 2 * (size_of::<Piece>() + size_of::<(Value, Value)>());
+        /// For a member, which has six, and its place in an index.
+        const OF_MEMBERS: usize = (size_of::<Piece>() + 32) / 6 + 1;
+        let containers = self.operations.iter().filter_map(|operation| match (operation.kind, operation.value) {
+            (Kind::Test, Given::Written(Place { start, end })) => {
+                let value = &self.text[start as usize..end as usize];
+                value.starts_with(['{', '[']).then_some(value.len())
+            }
+            _ => None,
+        });
+        let values: usize = containers.sum();
+        if values == 0 { 0 } else { values.saturating_mul(OF_ITEMS) + object.saturating_mul(OF_MEMBERS) }
     }
 
     /// Bytes of its text.
@@ -232,7 +251,12 @@ impl Reader<'_> {
     fn name(&mut self, path: &str) -> Place {
         let start = self.names.len();
         if let Some(pointer) = Pointer::new(path) {
-            self.names.push_str(&serde_json::Value::from(&*pointer.last()).to_string());
+            let last = pointer.last();
+            if last.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+                self.names.push_str(&serde_json::Value::from(&*last).to_string());
+            } else {
+                self.names.extend(["\"", &*last, "\""]);
+            }
         }
         Place { start: start as u32, end: self.names.len() as u32 }
     }

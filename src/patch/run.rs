@@ -17,6 +17,7 @@ pub(super) struct Spot {
 /// A walk over a run.
 pub(super) struct Walk<'a> {
     cursor: Cursor<'a>,
+    text: &'a Text,
     within: &'a str,
     run: Run,
     keyed: bool,
@@ -26,7 +27,7 @@ pub(super) struct Walk<'a> {
 impl<'a> Walk<'a> {
     pub(super) fn of(text: &'a Text, run: Run, keyed: bool) -> Self {
         let within = &text.text[run.start as usize..run.end as usize];
-        Self { cursor: Cursor::inside(within), within, run, keyed, seen: 0 }
+        Self { cursor: Cursor::inside(within), text, within, run, keyed, seen: 0 }
     }
 
     /// The next child, with its key. The last one's value is not looked into: its end is known.
@@ -46,6 +47,8 @@ impl<'a> Walk<'a> {
         self.seen += 1;
         if self.seen == self.run.count {
             self.cursor.pass_to(self.within.len());
+        } else if let Some(end) = self.text.end_of(self.run.start + value as u32) {
+            self.cursor.pass_to((end - self.run.start) as usize);
         } else {
             self.cursor.skip()?;
         }

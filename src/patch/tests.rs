@@ -57,3 +57,25 @@ fn what_no_operation_touches_stays_as_it_is_written() {
         }
     }
 }
+
+#[test]
+fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
+    let items = |count: usize| format!("[{}1]", "0,".repeat(count));
+    let members = (0..5000).map(|n| format!("\"{n}\":{n}")).collect::<Vec<_>>().join(",");
+    for (object, value) in [
+        (format!("{{\"a\":{}}}", items(5000)), items(5000).replace("1]", "2]")),
+        (format!("{{\"a\":{{{members}}}}}"), "{}".to_owned()),
+        (format!("{{\"a\":{{{members}}}}}"), format!("{{{members},\"x\":1}}")),
+    ] {
+        let patch = format!(r#"[{{"op":"test","path":"/a","value":{value}}}]"#);
+        let patch = Patch::parse(patch.into()).unwrap();
+        let mut tree = document(&object).tree().clone();
+        let before = Document::held_by(&tree);
+        let mut application = apply::Application::of(&patch, &mut tree, 0);
+        assert_eq!(application.apply(&patch.operations[0]), Err(Fault::TestFailed));
+        let (held, said) = (Document::held_by(&tree) - before, patch.compared(object.len()));
+        assert!((1000..said).contains(&held), "{held} of {said}");
+    }
+    let none = Patch::parse(r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/b","value":[]}]"#.into());
+    assert_eq!(none.unwrap().compared(1000), 0);
+}

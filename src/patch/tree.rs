@@ -13,10 +13,15 @@
 
 use bytestring::ByteString;
 
-use super::{Fault, array::Array, object::Object, outline::Outline};
+use super::{
+    Fault,
+    array::Array,
+    object::Object,
+    outline::{Draft, Outline},
+};
 use crate::{
     model::Rope,
-    wire::json::{Cursor, ReadError},
+    wire::json::{self, Cursor, ReadError},
 };
 
 /// A slice of one of a tree's texts.
@@ -163,6 +168,21 @@ impl Text {
     pub(super) fn new(text: ByteString, pieces: Option<Rope>) -> Self {
         Self { text, pieces, outline: None }
     }
+
+    /// Where the container ends that begins at `start`, where that is known.
+    pub(super) fn end_of(&self, start: u32) -> Option<u32> {
+        self.outline.as_ref()?.end_of(start)
+    }
+
+    /// Bytes of memory that are held besides the text.
+    pub(super) fn held(&self) -> usize {
+        self.outline.as_ref().map_or(0, Outline::size)
+    }
+
+    /// Notes where the containers end of a text that is known to be JSON. Where it turns out to be none, nothing is noted.
+    fn outline(&mut self, start: usize, mut draft: Draft) {
+        self.outline = json::brackets(&self.text, start, &mut draft).is_ok().then(|| draft.finish());
+    }
 }
 
 /// Pieces that a container is opened into, so that what is to be scanned for a child is a small part of it.
@@ -181,12 +201,19 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A tree of one text, which is one object or array, and is checked to be.
-    pub(super) fn new(text: Text) -> Result<Self, ReadError> {
-        let end = text.text.len() as u32;
-        let start = Cursor::new(&text.text).at() as u32;
+    /// A tree of one text, which is one object or array, and is checked to be, unless it was.
+    pub(super) fn new(mut text: Text, is_checked: bool) -> Result<Self, ReadError> {
+        let (start, len) = (Cursor::new(&text.text).at(), text.text.len());
+        let span = Span { text: 0, start: start as u32, end: len as u32 };
+        let draft = Draft::bounded(len, if is_checked { 0 } else { span.start });
+        let draft = if is_checked {
+            text.outline(start, draft);
+            None
+        } else {
+            Some(draft)
+        };
         let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, scanned: 0 };
-        tree.root = tree.open(Span { text: 0, start, end })?;
+        tree.root = tree.opening(span, draft)?;
         Ok(tree)
     }
 
@@ -219,9 +246,15 @@ impl Tree {
         self.str(span).starts_with(['{', '['])
     }
 
-    /// Opens the container that takes up `span`, but for white space behind it: one pass over its bytes.
+    /// Opens the container that takes up `span`, but for white space behind it: one pass over those of its bytes that are
+    /// in no container whose end is known.
     pub(super) fn open(&mut self, span: Span) -> Result<NodeId, ReadError> {
         self.outline_if_worthwhile(span);
+        self.opening(span, None)
+    }
+
+    /// The same; its text gets the outline that is drawn on the way.
+    fn opening(&mut self, span: Span, mut draft: Option<Draft>) -> Result<NodeId, ReadError> {
         let text = &self.texts[span.text as usize];
         let within = &text.text[span.start as usize..span.end as usize];
         let is_object = within.starts_with('{');
@@ -245,9 +278,10 @@ impl Tree {
                 cursor.at()
             };
             let start = span.start + start as u32;
-            match text.outline.as_ref().and_then(|outline| outline.end_of(span.start + cursor.at() as u32)) {
-                Some(end) => cursor.pass_to((end - span.start) as usize),
-                None => cursor.skip()?,
+            match (text.end_of(span.start + cursor.at() as u32), &mut draft) {
+                (Some(end), _) => cursor.pass_to((end - span.start) as usize),
+                (None, Some(draft)) => cursor.skip_noting(draft)?,
+                (None, None) => cursor.skip()?,
             }
             let run_so_far = run.get_or_insert(Run { start, end: start, count: 0, ordinal: count });
             run_so_far.count += 1;
@@ -260,19 +294,24 @@ impl Tree {
         let end = span.start + cursor.behind() as u32;
         cursor.end()?;
         runs.extend(run.map(Piece::Run));
+        if let Some(draft) = draft {
+            self.texts[span.text as usize].outline = Some(draft.finish());
+        }
         let children =
             if is_object { Children::Object(Object::new(runs)) } else { Children::Array(Array::new(runs, count)) };
         self.nodes.push(Node { span: Span { end, ..span }, copied: false, children });
         Ok((self.nodes.len() - 1) as NodeId)
     }
 
-    /// Opening a container passes over all that is in it. Who opens one inside the other again and again would have the
-    /// innermost passed over as often as it is deep; then one more pass notes where each container ends.
+    /// Opening a container passes over all that is in it and not noted. Who opens one inside the other again and again
+    /// would have the innermost passed over as often as it is deep; then one more pass notes where each container ends.
     fn outline_if_worthwhile(&mut self, span: Span) {
         self.scanned += span.len();
         let text = &mut self.texts[span.text as usize];
-        if text.outline.is_none() && self.scanned > PATIENCE * text.text.len() {
-            text.outline = Some(Outline::of(&text.text));
+        let is_whole = text.outline.as_ref().is_some_and(|outline| outline.is_whole);
+        if !is_whole && self.scanned > PATIENCE * text.text.len() {
+            let start = Cursor::new(&text.text).at();
+            text.outline(start, Draft::whole(0));
             self.scanned = 0;
         }
     }

@@ -39,7 +39,15 @@ fn forms(object: &str) -> [Rope; 2] {
 
 fn apply(object: Rope, patch: &str) -> Result<Document, PatchError> {
     let patch = Patch::parse(bytes(patch))?;
-    Document::new(object)?.patched(&patch, Limits::default())
+    let applied = Document::new(object.clone())?.patched(&patch, Limits::default());
+    // What is known to be JSON is not checked once more, and comes to the same.
+    let checked = Document::checked(object).expect("it was checked").patched(&patch, Limits::default());
+    let said = |applied: &Result<Document, PatchError>| match applied {
+        Ok(document) => Ok(text(document.rope())),
+        Err(error) => Err(error.clone()),
+    };
+    assert_eq!(said(&checked), said(&applied));
+    applied
 }
 
 #[test]

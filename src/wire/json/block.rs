@@ -53,6 +53,13 @@ pub(super) fn brackets(block: &[u8; LEN]) -> u64 {
     mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}'))
 }
 
+/// Behind the blocks from `at` on that hold nothing but plain characters of a string.
+pub(super) fn past_plain(bytes: &[u8], at: usize) -> usize {
+    let (blocks, _) = bytes.get(at..).unwrap_or_default().as_chunks::<LEN>();
+    let ends = |block: &[u8; LEN]| holds(block, |byte| (byte == b'"') | (byte == b'\\') | (byte < 0x20));
+    at + LEN * blocks.iter().take_while(|block| !ends(block)).count()
+}
+
 #[inline]
 fn holds(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> bool {
     block.iter().fold(0, |found, byte| found | u8::from(is(*byte))) != 0

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, str::FromStr};
 
-use super::{JsonError, Text, number, past_blanks, skip};
+use super::{JsonError, Text, nesting::Nesting, number, past_blanks, skip};
 
 /// Why a text cannot be read as the type wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +132,13 @@ impl<'a> Cursor<'a> {
     /// Passes by a value of any type.
     pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
         self.place().map(|_| ())
+    }
+
+    /// The same; `nesting` is told of the objects and arrays on the way.
+    pub(crate) fn skip_noting(&mut self, nesting: &mut impl Nesting) -> Result<(), ReadError> {
+        let end = skip::noting(self.text, self.at, self.depth, nesting)?;
+        self.go_to(end);
+        Ok(())
     }
 
     /// Passes by a value that is known to end there.

@@ -6,10 +6,12 @@
 use std::borrow::Cow;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{
     JsonError, MAX_DEPTH, Text,
     block::{self, Quoting},
+    nesting::Nesting,
     past_blanks,
     skip::{Quoted, Strings},
 };
@@ -28,14 +30,9 @@ impl Ends {
     /// # Errors
     /// [`JsonError`]: there is no such container.
     pub fn of(text: &str, at: usize) -> Result<Self, JsonError> {
-        let mut ends = FxHashMap::default();
-        let note = |begin: u32, end: u32| {
-            if (end - begin) as usize >= LARGE {
-                ends.insert(begin, end);
-            }
-        };
-        walk(text.as_bytes(), at, note)?;
-        Ok(Self(ends))
+        let mut noted = Noted::default();
+        brackets(text, at, &mut noted)?;
+        Ok(Self(noted.ends))
     }
 
     /// As [`members`](super::members), of an object in the text that this is of.
@@ -95,7 +92,7 @@ impl Ends {
         match bytes.get(at) {
             Some(b'{' | b'[') => match u32::try_from(at).ok().and_then(|at| self.0.get(&at)) {
                 Some(end) => Ok(*end as usize),
-                None => walk(bytes, at, |_, _| ()),
+                None => brackets(text, at, &mut ()),
             },
             Some(b'"') => Text::read(text, at).map(|(_, end)| end),
             _ => {
@@ -117,10 +114,39 @@ fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
     }
 }
 
-/// Goes to the end of the container that begins at `at`, and tells of each one in it, and of itself, where it begins and
-/// ends.
-fn walk(bytes: &[u8], at: usize, mut note: impl FnMut(u32, u32)) -> Result<usize, JsonError> {
-    let mut open: smallvec::SmallVec<[u32; 32]> = smallvec::SmallVec::new();
+/// Containers that are open, and the larger ones that were.
+#[derive(Default)]
+struct Noted {
+    open: SmallVec<[u32; 32]>,
+    ends: FxHashMap<u32, u32>,
+}
+
+impl Nesting for Noted {
+    fn opens(&mut self, at: usize) {
+        // It fits: the text is shorter than that.
+        self.open.push(at as u32);
+    }
+
+    fn closes(&mut self, end: usize) {
+        if let Some(begin) = self.open.pop()
+            && end - begin as usize >= LARGE
+        {
+            self.ends.insert(begin, end as u32);
+        }
+    }
+}
+
+/// Where the container ends that begins at `at`, in a text that is known to be JSON: strings and brackets alone are looked
+/// at. `nesting` is told of it, and of all in it.
+///
+/// # Errors
+/// [`JsonError`]: there is no such container.
+pub(crate) fn brackets(text: &str, at: usize, nesting: &mut impl Nesting) -> Result<usize, JsonError> {
+    let bytes = text.as_bytes();
+    if u32::try_from(bytes.len()).is_err() {
+        return Err(JsonError::new(at, "the text is too long"));
+    }
+    let mut open = 0_usize;
     let mut strings = Strings::default();
     let rest = bytes.get(at..).unwrap_or_default();
     let (blocks, tail) = rest.as_chunks::<{ block::LEN }>();
@@ -134,18 +160,19 @@ fn walk(bytes: &[u8], at: usize, mut note: impl FnMut(u32, u32)) -> Result<usize
         while brackets != 0 {
             let place = start + brackets.trailing_zeros() as usize;
             brackets &= brackets - 1;
-            let number = u32::try_from(place).map_err(|_| JsonError::new(place, "the text is too long"))?;
             // `{` and `[` have this bit, `}` and `]` have not.
             if bytes.get(place).is_some_and(|bracket| bracket & 0b10 != 0) {
-                if open.len() > MAX_DEPTH {
+                if open > MAX_DEPTH {
                     return Err(JsonError::new(place, "this is nested too deep"));
                 }
-                open.push(number);
+                open += 1;
+                nesting.opens(place);
                 continue;
             }
-            let Some(begin) = open.pop() else { break };
-            note(begin, number + 1);
-            if open.is_empty() {
+            let Some(around) = open.checked_sub(1) else { break };
+            open = around;
+            nesting.closes(place + 1);
+            if open == 0 {
                 return Ok(place + 1);
             }
         }

@@ -7,6 +7,7 @@ mod block;
 mod container;
 mod cursor;
 mod ends;
+mod nesting;
 mod number;
 mod skip;
 mod text;
@@ -19,6 +20,8 @@ pub use self::{
 };
 pub(crate) use self::{
     cursor::{Cursor, ReadError},
+    ends::brackets,
+    nesting::Nesting,
     text::Text,
 };
 

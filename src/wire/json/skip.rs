@@ -7,6 +7,7 @@
 use super::{
     JsonError,
     block::{self, Quoting, Signs},
+    nesting::Nesting,
     number, past_blanks,
     text::{self, Text},
     tokens::Tokens,
@@ -22,28 +23,33 @@ pub fn skip(text: &str, at: usize) -> Result<usize, JsonError> {
 
 /// Where the value ends that begins at `at`, so many objects and arrays deep already.
 pub(super) fn within(text: &str, at: usize, depth: usize) -> Result<usize, JsonError> {
+    noting(text, at, depth, &mut ())
+}
+
+/// The same; `nesting` is told of the objects and arrays on the way.
+pub(super) fn noting(text: &str, at: usize, depth: usize, nesting: &mut impl Nesting) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     match bytes.get(at) {
         Some(b'"') => Text::read(text, at).map(|(_, end)| end),
-        Some(b'{' | b'[') => nested(bytes, at, depth),
+        Some(b'{' | b'[') => nested(bytes, at, depth, nesting),
         Some(_) => number::scalar(bytes, at),
         None => Err(JsonError::new(at, "the text ends where a value is expected")),
     }
 }
 
-fn nested(bytes: &[u8], at: usize, depth: usize) -> Result<usize, JsonError> {
+fn nested(bytes: &[u8], at: usize, depth: usize, nesting: &mut impl Nesting) -> Result<usize, JsonError> {
     let mut scan = Scan { bytes, strings: Strings::default(), after_scalar: 0, tokens: Tokens::at(depth) };
     let (blocks, tail) = bytes[at..].as_chunks::<{ block::LEN }>();
     let mut start = at;
     for block in blocks {
-        if let Some(end) = scan.block(block, start)? {
+        if let Some(end) = scan.block(block, start, nesting)? {
             return Ok(end);
         }
         start += block::LEN;
     }
     let mut last = [b' '; block::LEN];
     last[..tail.len()].copy_from_slice(tail);
-    match scan.block(&last, start)? {
+    match scan.block(&last, start, nesting)? {
         Some(end) => Ok(end),
         None => Err(JsonError::new(bytes.len(), "the text ends inside a value")),
     }
@@ -60,7 +66,12 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// Reads one block, which begins at `start`; says where the value ends, where that is in it.
     #[inline]
-    fn block(&mut self, block: &[u8; block::LEN], start: usize) -> Result<Option<usize>, JsonError> {
+    fn block(
+        &mut self,
+        block: &[u8; block::LEN],
+        start: usize,
+        nesting: &mut impl Nesting,
+    ) -> Result<Option<usize>, JsonError> {
         let quoting = block::quoting(block);
         let Quoted { quotes, escaped, inside } = self.strings.block(&quoting);
         let mut end = None;
@@ -74,7 +85,7 @@ impl Scan<'_> {
             self.after_scalar = in_scalar >> 63;
             // An opening quote is inside, a closing one is not: what is left are opening quotes and all outside.
             let tokens = (signs | begins) & !(inside ^ quotes);
-            end = self.tokens.block(self.bytes, block, tokens, start)?;
+            end = self.tokens.block(self.bytes, block, tokens, start, nesting)?;
         }
         let ours = end.map_or(u64::MAX, |end| u64::MAX >> (63 - (end - 1)));
         let controls = quoting.controls & inside & ours;

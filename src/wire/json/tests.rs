@@ -218,3 +218,15 @@ proptest! {
         prop_assert_eq!((&*read.plain(), end), (text.as_str(), json.len()));
     }
 }
+
+#[test]
+fn a_string_ends_at_its_quote_however_long_it_is() {
+    for len in 0..300 {
+        let plain = "é".repeat(len % 7) + &"x".repeat(len);
+        assert_eq!(string(&format!("\"{plain}\" \""), 0).unwrap(), plain);
+        let escaped = format!("\"{plain}\\n{plain}\"");
+        assert_eq!(string(&escaped, 0).unwrap(), format!("{plain}\n{plain}"));
+        assert!(string(&format!("\"{plain}\n{plain}\""), 0).is_err());
+        assert!(string(&format!("\"{plain}"), 0).is_err());
+    }
+}

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytestring::ByteString;
 
-use super::JsonError;
+use super::{JsonError, block};
 
 /// A string, without its quotes, checked.
 #[derive(Clone, Copy, Debug)]
@@ -17,9 +17,16 @@ impl<'a> Text<'a> {
     /// The string whose opening quote stands at `at`, and where it ends, closing quote included.
     pub(crate) fn read(text: &'a str, at: usize) -> Result<(Self, usize), JsonError> {
         let bytes = text.as_bytes();
+        /// Bytes after which it is worth looking at whole blocks.
+        const SHORT: usize = 24;
         let mut escaped = false;
         let mut end = at + 1;
+        let mut next_block = end + SHORT;
         loop {
+            if end >= next_block {
+                end = block::past_plain(bytes, end);
+                next_block = end + block::LEN;
+            }
             match bytes.get(end) {
                 Some(b'"') => return Ok((Self { raw: &text[at + 1..end], escaped }, end + 1)),
                 Some(b'\\') => {

@@ -1,6 +1,6 @@
 //! Tokens: a small state machine that steps from token to token of a value.
 
-use super::{JsonError, MAX_DEPTH, block, number};
+use super::{JsonError, MAX_DEPTH, block, nesting::Nesting, number};
 
 /// What may come next. Which of these it is follows from the two tokens before and from what they stand in; nothing is
 /// carried from token to token that the next one would have to wait for.
@@ -123,6 +123,7 @@ impl Tokens {
         block: &[u8; block::LEN],
         mut tokens: u64,
         start: usize,
+        nesting: &mut impl Nesting,
     ) -> Result<Option<usize>, JsonError> {
         let mut recent = self.recent;
         let mut object = (self.kinds & 1) as usize;
@@ -135,9 +136,11 @@ impl Tokens {
                 FINE => {}
                 OPEN => {
                     self.open(byte == b'{', start + at)?;
+                    nesting.opens(start + at);
                     object = usize::from(byte == b'{');
                 }
                 CLOSE => {
+                    nesting.closes(start + at + 1);
                     if self.close() {
                         return Ok(Some(at + 1));
                     }

@@ -1,0 +1,18 @@
+//! Nesting: what a scan tells of the objects and arrays that it passes by.
+
+/// Is told of objects and arrays in the order of their brackets.
+pub(crate) trait Nesting {
+    /// One opens at this byte.
+    fn opens(&mut self, at: usize);
+    /// The innermost that is open closes before this byte.
+    fn closes(&mut self, end: usize);
+}
+
+/// Nobody wants to know.
+impl Nesting for () {
+    #[inline]
+    fn opens(&mut self, _: usize) {}
+
+    #[inline]
+    fn closes(&mut self, _: usize) {}
+}
