@@ -18,9 +18,7 @@ const AROUND: usize = 2;
 
 /// What arrived in JSON of the other version: the same bytes around another `apiVersion`.
 pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
-    // It arrived in one piece, so this is the piece itself.
-    let body = review.bytes.copy_of(0..review.bytes.len());
-    let place = place_of_api_version(&body)
+    let place = place_of_api_version(review)
         .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;
     let mut pieces = Pieces::default();
     pieces.share(&review.bytes, 0..place.start);
@@ -29,13 +27,31 @@ pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope,
     Ok(pieces.rope())
 }
 
-fn place_of_api_version(body: &[u8]) -> Option<Range<usize>> {
-    let mut cursor = Cursor::new(std::str::from_utf8(body).ok()?);
+/// Where the review says its version. What it says of itself is gone through in a copy without the objects, which are
+/// large, and lie in pieces where a hook has changed one.
+fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
+    let objects = [&review.object, &review.old_object, &review.options];
+    let mut objects: Vec<_> = objects.into_iter().flatten().cloned().collect();
+    objects.sort_by_key(|place| place.start);
+    let end = review.bytes.len();
+    // The copy, and of each object where it is left out there, and how much.
+    let (mut copy, mut left_out) = (Vec::new(), Vec::new());
+    let mut behind = 0;
+    for place in objects.into_iter().chain(std::iter::once(end..end)) {
+        review.bytes.slices(behind..place.start).for_each(|slice| copy.extend_from_slice(slice));
+        if !place.is_empty() {
+            left_out.push((copy.len(), place.len() - 1));
+            copy.push(b'0');
+        }
+        behind = place.end;
+    }
+    let mut cursor = Cursor::new(std::str::from_utf8(&copy).ok()?);
     cursor.object("the review").ok()?;
     while let Some(key) = cursor.key().ok()? {
         let place = cursor.place().ok()?;
         if key.plain() == "apiVersion" {
-            return Some(place);
+            let before: usize = left_out.iter().filter(|(at, _)| *at < place.start).map(|(_, len)| len).sum();
+            return Some(place.start + before..place.end + before);
         }
     }
     None
@@ -43,9 +59,17 @@ fn place_of_api_version(body: &[u8]) -> Option<Range<usize>> {
 
 /// Each of the three is absent or exactly one JSON object: only then may its bytes stand in JSON.
 pub(super) fn objects_are_fit(review: &Review) -> Result<(), CallFailure> {
-    let places = [("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)];
+    are_fit(review, &[("object", &review.object), ("oldObject", &review.old_object), ("options", &review.options)])
+}
+
+/// The same but for the object, which something else takes the place of.
+pub(super) fn others_are_fit(review: &Review) -> Result<(), CallFailure> {
+    are_fit(review, &[("oldObject", &review.old_object), ("options", &review.options)])
+}
+
+fn are_fit(review: &Review, places: &[(&str, &Option<Range<usize>>)]) -> Result<(), CallFailure> {
     for (name, place) in places {
-        let Some(place) = place.clone() else { continue };
+        let Some(place) = (*place).clone() else { continue };
         let checked = match review.bytes.contiguous(place.clone()) {
             Some(bytes) => json::object(bytes, AROUND),
             // The check needs it in one piece; what is sent stays shared.

@@ -306,6 +306,6 @@ fn a_review_about_another_object_says_all_else_as_before() {
     let deleted = grpc(AdmissionRequest { object: None, ..request() }, 0);
     let object = Rope::new([Bytes::from_static(b"{}")]);
     assert!(matches!(with_object(&deleted, &object), Err(CallFailure::Unwritable(_))));
-    let binary = grpc(AdmissionRequest { object: raw("k8s\0"), ..request() }, 0);
+    let binary = grpc(AdmissionRequest { old_object: raw("k8s\0"), ..request() }, 0);
     assert!(matches!(with_object(&binary, &object), Err(CallFailure::Unwritable(_))));
 }

@@ -20,7 +20,7 @@ pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure
         (_, None) => return Err(CallFailure::Unwritable("it has no object".into())),
         (Encoding::Json(_), Some(place)) => (review, place.clone()),
         (Encoding::Grpc | Encoding::Envelope(_), Some(_)) => {
-            json::objects_are_fit(review)?;
+            json::others_are_fit(review)?;
             written = json::written(review, ReviewVersion::V1)?;
             match &written.object {
                 Some(place) => (&written, place.clone()),

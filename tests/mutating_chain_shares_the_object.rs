@@ -1,0 +1,136 @@
+//! A chain of gRPC hooks of which one changes the object: nobody copies the object, which is sent on as it arrived around the
+//! few new bytes.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::{
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use bytes::Bytes;
+use gatepost::{
+    admit::{Caller, Reasons, decide},
+    model::{Phase, Rope},
+    wire::{
+        inbound::view,
+        pb::k8s::io::{
+            api::admission::v1::{AdmissionRequest, AdmissionResponse},
+            apimachinery::pkg::runtime::RawExtension,
+        },
+    },
+};
+use support::{
+    gate::{caller, document, gate, hook},
+    mutating::LONG,
+    reviews::{create_pod, message},
+    scripted_hook::{Script, ScriptedHook},
+};
+use tokio::{runtime::Builder, sync::oneshot};
+use tracking_allocator::{AllocationGroupId, AllocationGroupToken, AllocationRegistry, AllocationTracker, Allocator};
+
+#[global_allocator]
+static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
+
+/// The largest allocation of the measured step, and how many bytes there were; other threads do not count.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
+struct Counter;
+
+impl AllocationTracker for Counter {
+    fn allocated(&self, _: usize, size: usize, _: usize, group: AllocationGroupId) {
+        if group != AllocationGroupId::ROOT {
+            LARGEST.fetch_max(size, Ordering::Relaxed);
+            ALL.fetch_add(size, Ordering::Relaxed);
+        }
+    }
+
+    fn deallocated(&self, _: usize, _: usize, _: usize, _: AllocationGroupId, _: AllocationGroupId) {}
+}
+
+/// A little less than is done beside the worker, on a thread that would not count.
+const SIZE: usize = 240 << 10;
+const HOOKS: usize = 8;
+
+/// Hooks on a thread of their own, of which the fourth adds a label.
+struct Chain {
+    urls: Vec<String>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Chain {
+    fn start() -> Self {
+        let (urls, started) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        thread::spawn(move || {
+            Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                let mut hooks = Vec::new();
+                for n in 0..HOOKS {
+                    let patches = Script::Respond(AdmissionResponse {
+                        uid: Some("u".into()),
+                        allowed: Some(true),
+                        patch: Some(r#"[{"op":"add","path":"/metadata/labels/a","value":"1"}]"#.into()),
+                        patch_type: Some("JSONPatch".into()),
+                        ..AdmissionResponse::default()
+                    });
+                    hooks.push(ScriptedHook::start(if n == 3 { patches } else { Script::Allow }).await);
+                }
+                urls.send(hooks.iter().map(ScriptedHook::url).collect()).unwrap();
+                let _ = stopped.await;
+            });
+        });
+        Self { urls: started.recv().unwrap(), _stop: stop }
+    }
+}
+
+fn large_pod() -> AdmissionRequest {
+    let arguments = (0..SIZE / 100).map(|n| format!("\"--argument-{n:06}={}\"", "x".repeat(77))).collect::<Vec<_>>();
+    let containers = format!(r#"[{{"name":"c","image":"web:1","args":[{}]}}]"#, arguments.join(","));
+    let pod = format!(
+        r#"{{"kind":"Pod","metadata":{{"name":"p","labels":{{"b":"c"}}}},"spec":{{"containers":{containers}}}}}"#
+    );
+    AdmissionRequest { object: Some(RawExtension { raw: Some(pod.into()) }), ..create_pod("u", 0) }
+}
+
+#[test]
+fn of_one_change_in_a_chain_of_eight_only_the_new_bytes_are_written() {
+    AllocationRegistry::set_global_tracker(Counter).expect("the only tracker");
+    let mut token = AllocationGroupToken::register().expect("a group");
+    let chain = Chain::start();
+    let entry =
+        |(n, url): (usize, &String)| hook(&format!("h{n}.example.com"), url, "type: Mutating\nsideEffects: None");
+    let yaml = document(&chain.urls.iter().enumerate().map(entry).collect::<Vec<_>>());
+    let whole = message(large_pod());
+    // In one piece, and in DATA frames of the usual size: these are joined once, to be read.
+    let frames: Vec<Bytes> =
+        (0..whole.len()).step_by(16 << 10).map(|at| whole.slice(at..whole.len().min(at + (16 << 10)))).collect();
+    for (pieces, joined) in [(vec![whole.clone()], 0), (frames, whole.len())] {
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let gate = gate(&yaml, Reasons::First);
+            let caller = Caller { phase: Phase::Mutate, ..caller(LONG) };
+            for is_measured in [false, false, true] {
+                let review = view(Rope::new(pieces.clone())).unwrap();
+                LARGEST.store(0, Ordering::Relaxed);
+                ALL.store(0, Ordering::Relaxed);
+                if is_measured {
+                    AllocationRegistry::enable_tracking();
+                }
+                let guard = token.enter();
+                let verdict = decide(&gate, &review, &caller).await;
+                drop(guard);
+                AllocationRegistry::disable_tracking();
+                assert!(verdict.allowed() && verdict.patch.is_some(), "{:?}", verdict.refusal);
+            }
+        });
+        let (all, largest) = (ALL.load(Ordering::Relaxed), LARGEST.load(Ordering::Relaxed));
+        assert!(all > 0, "nothing was measured");
+        assert!(all < joined + (128 << 10), "{all} bytes, {largest} at once, of an object of {SIZE}");
+        assert!(largest < joined.max(33 << 10), "{largest} bytes at once");
+    }
+}
