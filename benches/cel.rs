@@ -4,7 +4,7 @@
 use std::{cell::Cell, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::cel::{Allowance, Condition, Decision, Document, Input, Request, User, decide};
+use gatepost::cel::{AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User, decide};
 
 /// A Deployment of about so many bytes, most of them in `spec`.
 fn deployment(bytes: usize) -> String {
@@ -22,7 +22,8 @@ fn input(object: &str) -> Input<'_> {
     });
     request.resource = ["apps", "v1", "deployments"];
     (request.name, request.namespace, request.operation, request.username) = ("web", "shop", "UPDATE", "alice");
-    Input { request, object: Some(Document::new(object.as_bytes().into())), old_object: None }
+    let object = Some(Document::new(object.as_bytes().into()));
+    Input { request, object, old_object: None, decisions: AccessDecisions::default() }
 }
 
 fn decided(conditions: &[Condition], object: &str) -> bool {

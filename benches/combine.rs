@@ -33,7 +33,7 @@ fn bench(c: &mut Criterion) {
         let names = names(count);
         let allowed = outcomes(&names, |_| Ending::Answered(Answer::default()));
         group.bench_with_input(BenchmarkId::new("allowed", count), &allowed, |b, all| {
-            b.iter(|| combine(&[], black_box(all), &[], false));
+            b.iter(|| combine(&[], black_box(all), [&[], &[]], false));
         });
         let mixed = outcomes(&names, |n| match n % 3 {
             0 => Ending::Answered(Answer {
@@ -48,7 +48,7 @@ fn bench(c: &mut Criterion) {
             }),
         });
         group.bench_with_input(BenchmarkId::new("mixed", count), &mixed, |b, all| {
-            b.iter(|| combine(&[], black_box(all), &[], false));
+            b.iter(|| combine(&[], black_box(all), [&[], &[]], false));
         });
     }
     group.finish();

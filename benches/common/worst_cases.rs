@@ -258,6 +258,6 @@ fn combined(response: AdmissionResponse) -> Box<dyn Fn()> {
     let decider = Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: true };
     Box::new(move || {
         let outcome = || Outcome::judge(decider, false, Ok(answer.clone()), Duration::ZERO);
-        drop(black_box(combine(&[], &[outcome(), outcome()], &[], false)));
+        drop(black_box(combine(&[], &[outcome(), outcome()], [&[], &[]], false)));
     })
 }

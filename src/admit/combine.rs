@@ -27,8 +27,10 @@ const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 const LARGEST_PATCH: usize = 256 << 10;
 /// Prefix of the annotations with the patches that changed it.
 const PATCH: &str = "patch.webhook.admission.k8s.io";
-/// Prefix of the annotations that name hooks which were not asked because they are still being probed.
+/// Prefix of the annotations that name validating hooks which were not asked because they are still being probed.
 const PROBING: &str = "probing.validating.gatepost.dev";
+/// The same of mutating hooks.
+const MUTATION_PROBING: &str = "probing.mutation.gatepost.dev";
 
 /// The verdict, and what of the answers did not get into it.
 #[derive(Debug, Default)]
@@ -52,11 +54,11 @@ pub struct Dropped {
 
 /// Combines the calls of both phases into the verdict: `turns` of the mutating hooks that counted, in order, and the
 /// `outcomes` of the validating ones, in configuration order. `probing` are deciders that would have been asked were they in
-/// rotation. `patches`: the patches are put into annotations.
+/// rotation, mutating and validating ones. `patches`: the patches are put into annotations.
 ///
 /// Any rejection rejects. Where there are several, every reason is given, ordered by name, with the code of the first;
 /// upstream would give whichever came first.
-pub fn combine(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], probing: &[Decider<'_>], patches: bool) -> Combined {
+pub fn combine(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], probing: [&[Decider<'_>]; 2], patches: bool) -> Combined {
     let mut parts = Parts::default();
     for turn in turns {
         parts.turn(turn, patches);
@@ -64,10 +66,12 @@ pub fn combine(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], probing: &[Decider<
     for (index, outcome) in outcomes.iter().enumerate() {
         parts.outcome(outcome, FAILED_OPEN, || format!("round_0_index_{index}"));
     }
-    for (index, Decider { name, .. }) in probing.iter().enumerate() {
-        let warning = format!("admission hook \"{name}\" was not called: it has not yet passed its probe");
-        parts.warnings.add(warning);
-        parts.annotations.add(PROBING, &format!("round_0_index_{index}"), name);
+    for (prefix, probing) in [MUTATION_PROBING, PROBING].into_iter().zip(probing) {
+        for (index, Decider { name, .. }) in probing.iter().enumerate() {
+            let warning = format!("admission hook \"{name}\" was not called: it has not yet passed its probe");
+            parts.warnings.add(warning);
+            parts.annotations.add(prefix, &format!("round_0_index_{index}"), name);
+        }
     }
     parts.combined()
 }
@@ -89,15 +93,17 @@ impl<'a> Parts<'a> {
         let index = self.outcomes;
         self.outcomes += 1;
         let Decider { name, chained, .. } = outcome.decider;
+        if let Some(answer) = outcome.said() {
+            answer.warnings.iter().for_each(|text| warnings.add(&**text));
+            let mut drop = |cause, count| dropped.push(Dropped { outcome: index, cause, count });
+            // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
+            annotations.add_all(name, chained, &answer.audit_annotations, &mut drop);
+            if answer.annotations_left_out > 0 {
+                drop(DroppedAnnotation::Limit, answer.annotations_left_out);
+            }
+        }
         match &outcome.ending {
             Ending::Answered(answer) => {
-                answer.warnings.iter().for_each(|text| warnings.add(&**text));
-                let mut drop = |cause, count| dropped.push(Dropped { outcome: index, cause, count });
-                // Only a hook that is itself a sidecar names its own hooks in keys; upstream's hooks may not.
-                annotations.add_all(name, chained, &answer.audit_annotations, &mut drop);
-                if answer.annotations_left_out > 0 {
-                    drop(DroppedAnnotation::Limit, answer.annotations_left_out);
-                }
                 rejections.extend(answer.denial.as_ref().map(|denial| (name, status::denied(name, denial))));
             }
             Ending::FailedOpen(_) => annotations.add(failed_open, &key(), name),
@@ -179,4 +185,24 @@ fn all_reasons(mut rejections: Vec<(&str, StatusInfo)>) -> Option<StatusInfo> {
         .collect();
     let (_, first) = rejections.swap_remove(0);
     Some(StatusInfo { message, causes, ..first })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::FailurePolicy;
+
+    #[test]
+    fn hooks_that_are_being_probed_are_named_by_what_they_do() {
+        let decider = |name| Decider { name, id: name, failure_policy: FailurePolicy::Fail, chained: false };
+        let Combined { verdict, .. } = combine(&[], &[], [&[decider("m")], &[decider("a"), decider("b")]], false);
+        let named: Vec<_> = verdict.audit_annotations.iter().map(|(key, name)| (&**key, &**name)).collect();
+        let wanted = [
+            ("probing.mutation.gatepost.dev/round_0_index_0", "m"),
+            ("probing.validating.gatepost.dev/round_0_index_0", "a"),
+            ("probing.validating.gatepost.dev/round_0_index_1", "b"),
+        ];
+        assert_eq!(named, wanted);
+        assert_eq!(verdict.warnings.len(), 3);
+    }
 }

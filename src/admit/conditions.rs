@@ -10,12 +10,16 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::{Caller, now, status, status::Refusal};
+use super::{
+    Caller,
+    access::{Access, user_of},
+    now, status,
+    status::Refusal,
+};
 use crate::{
-    cel::{self, Allowance, Condition, Decision, Document, Input, Request},
+    cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request},
     model::{Encoding, Gvk, Gvr, Review, Target},
     offload::{self, LARGE},
-    wire::encodings,
 };
 
 /// Steps that one request may take on its worker's thread: about two milliseconds.
@@ -37,14 +41,25 @@ pub(super) enum Said {
     Refused(Refusal),
 }
 
-impl From<Decision<'_>> for Said {
-    fn from(decision: Decision<'_>) -> Self {
-        match decision {
+/// Why conditions have not decided yet.
+pub(super) enum Pending {
+    /// They would take too long here.
+    Slow,
+    /// They make an access check that has no decision.
+    Access(AccessCheck),
+}
+
+impl TryFrom<Decision<'_>> for Said {
+    type Error = Pending;
+
+    fn try_from(decision: Decision<'_>) -> Result<Self, Pending> {
+        Ok(match decision {
             Decision::Matches => Self::Asked,
             Decision::Excluded(_) => Self::Excluded,
             Decision::Failed(why) => Self::Failed(why),
-            Decision::TooLong => Self::Failed("the conditions take too long".to_owned()),
-        }
+            Decision::TooLong => return Err(Pending::Slow),
+            Decision::Undecided(check) => return Err(Pending::Access(*check)),
+        })
     }
 }
 
@@ -52,41 +67,66 @@ impl From<Decision<'_>> for Said {
 pub(super) struct Conditions<'a> {
     review: &'a Review,
     caller: &'a Caller,
+    access: &'a Access<'a>,
     steps: Cell<u64>,
     /// Hooks whose conditions are to be evaluated beside the worker.
     slow: RefCell<Vec<(u32, Arc<[Condition]>)>>,
+    /// Access checks that are to be decided, each with the hook whose conditions make it.
+    undecided: RefCell<Vec<(u32, AccessCheck)>>,
     said: FxHashMap<u32, Said>,
 }
 
 impl<'a> Conditions<'a> {
-    pub(super) fn new(review: &'a Review, caller: &'a Caller) -> Self {
-        Self { review, caller, steps: Cell::new(STEPS), slow: RefCell::default(), said: FxHashMap::default() }
+    pub(super) fn new(review: &'a Review, caller: &'a Caller, access: &'a Access<'a>) -> Self {
+        let (steps, slow, undecided) = (Cell::new(STEPS), RefCell::default(), RefCell::default());
+        Self { review, caller, access, steps, slow, undecided, said: FxHashMap::default() }
     }
 
     /// Are there hooks that [`Conditions::evaluate`] is to decide?
     pub(super) fn has_slow(&self) -> bool {
-        !self.slow.borrow().is_empty()
+        !self.slow.borrow().is_empty() || !self.undecided.borrow().is_empty()
     }
 
-    /// Evaluates beside the worker what takes longer, within the request's time.
+    /// Evaluates beside the worker what takes longer, and has access checks decided; within the request's time. Conditions
+    /// that wait for a decision are evaluated anew by whoever looks next. That ends: each round decides a check, of which
+    /// two fit into what an expression may cost.
     pub(super) async fn evaluate(&mut self) {
+        let until = self.caller.deadline.instant();
         let slow = self.slow.take();
+        if !slow.is_empty() {
+            self.evaluate_beside(slow, until).await;
+        }
+        let (hooks, checks): (Vec<u32>, Vec<AccessCheck>) = self.undecided.take().into_iter().unzip();
+        if !checks.is_empty()
+            && let Err(refusal) = self.access.decide(self.review, checks, until).await
+        {
+            self.said.extend(hooks.into_iter().map(|hook| (hook, Said::Refused(refusal.clone()))));
+        }
+    }
+
+    async fn evaluate_beside(&mut self, slow: Vec<(u32, Arc<[Condition]>)>, until: Instant) {
         let hooks: Vec<u32> = slow.iter().map(|(hook, _)| *hook).collect();
-        let (review, until) = (self.review.clone(), self.caller.deadline.instant());
+        let (review, decisions) = (self.review.clone(), self.access.decisions());
         let evaluating = offload::run(LARGE, move || {
-            let input = input(&review, true);
+            let input = input(&review, true, decisions);
             let steps = Cell::new(u64::MAX);
             let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
             let say = |(hook, conditions): &(u32, Arc<[Condition]>)| {
-                (*hook, Said::from(cel::decide(conditions, &input, &allowance)))
+                (*hook, Said::try_from(cel::decide(conditions, &input, &allowance)))
             };
             slow.iter().map(say).collect::<Vec<_>>()
         });
-        match tokio::time::timeout_at(until.into(), evaluating).await {
-            Ok(said) => self.said.extend(said),
-            Err(_) => {
-                let refused = |hook| (hook, Said::Refused(Box::new(status::out_of_time())));
-                self.said.extend(hooks.into_iter().map(refused));
+        let Ok(said) = tokio::time::timeout_at(until.into(), evaluating).await else {
+            let refused = |hook| (hook, Said::Refused(Box::new(status::out_of_time())));
+            return self.said.extend(hooks.into_iter().map(refused));
+        };
+        for (hook, said) in said {
+            match said {
+                Ok(said) => drop(self.said.insert(hook, said)),
+                Err(Pending::Access(check)) => self.undecided.get_mut().push((hook, check)),
+                Err(Pending::Slow) => {
+                    self.said.insert(hook, Said::Failed("the conditions take too long".to_owned()));
+                }
             }
         }
     }
@@ -113,28 +153,40 @@ impl<'a> Judge<'a> {
         if let Some(said) = self.conditions.said.get(&hook) {
             return Some(said.clone());
         }
-        match self.at_once(conditions) {
-            Some(decision) if decision != Decision::TooLong => Some(decision.into()),
-            _ => {
+        match self.at_once(conditions).map_or(Err(Pending::Slow), Said::try_from) {
+            Ok(said) => return Some(said),
+            Err(Pending::Slow) => {
                 let mut slow = self.conditions.slow.borrow_mut();
                 if !slow.iter().any(|(other, _)| *other == hook) {
                     slow.push((hook, Arc::clone(conditions)));
                 }
-                None
+            }
+            Err(Pending::Access(check)) => {
+                let mut undecided = self.conditions.undecided.borrow_mut();
+                if !undecided.iter().any(|(other, _)| *other == hook) {
+                    undecided.push((hook, check));
+                }
             }
         }
+        None
+    }
+
+    /// Will these conditions have to be waited for, whatever they say?
+    pub(super) fn waits(&self, conditions: &[Condition]) -> bool {
+        let Conditions { review, .. } = self.conditions;
+        let large = is_large(&review.object) || is_large(&review.old_object);
+        conditions.iter().any(|condition| condition.asks_authorizer() || large && condition.reads_objects())
     }
 
     fn at_once<'c>(&'c self, conditions: &'c [Condition]) -> Option<Decision<'c>> {
         let Conditions { review, caller, steps, .. } = self.conditions;
         let deadline = caller.deadline;
         let allowance = Allowance { steps, over: &|| deadline.left(now()).is_zero() };
-        let large = |place: &Option<Range<usize>>| place.as_ref().is_some_and(|place| place.len() >= LARGE);
-        if large(&review.options) || large(&review.user) {
+        if is_large(&review.options) || is_large(&review.user) {
             return None;
         }
         let input: &'c Input<'c> = if conditions.iter().any(Condition::reads_objects) {
-            if large(&review.object) || large(&review.old_object) {
+            if is_large(&review.object) || is_large(&review.old_object) {
                 return None;
             }
             self.whole.get_or_init(|| self.input(true))
@@ -146,18 +198,23 @@ impl<'a> Judge<'a> {
 
     /// The input, for whose making steps are taken: each hook of a mutating phase has a judge of its own.
     fn input(&self, objects: bool) -> Input<'a> {
-        let Conditions { review, steps, .. } = self.conditions;
+        let Conditions { review, steps, access, .. } = self.conditions;
         let len = |place: &Option<Range<usize>>| place.as_ref().map_or(0, Range::len);
         let of_objects = if objects { len(&review.object) + len(&review.old_object) } else { 0 };
         let bytes = len(&review.options) + of_objects;
         steps.set(steps.get().saturating_sub((bytes / LOOKED_AT_A_STEP) as u64));
-        input(review, objects)
+        input(review, objects, access.decisions())
     }
+}
+
+/// Is it too large to be read on a worker?
+fn is_large(place: &Option<Range<usize>>) -> bool {
+    place.as_ref().is_some_and(|place| place.len() >= LARGE)
 }
 
 /// Input of an expression. As upstream, `resource` is what the client asked for, and `kind` that of the object
 /// as it is written.
-fn input(review: &Review, objects: bool) -> Input<'_> {
+fn input(review: &Review, objects: bool, decisions: AccessDecisions) -> Input<'_> {
     let made = Target::as_made(review);
     let mut request = Request::new(move || user_of(review));
     request.kind = kind_of(&review.kind);
@@ -172,7 +229,7 @@ fn input(review: &Review, objects: bool) -> Input<'_> {
     request.user_bytes = review.user.as_ref().map_or(0, Range::len);
     request.options = review.options.clone().map(|place| document(review, place));
     let object = |place: &Option<Range<usize>>| place.clone().filter(|_| objects).map(|place| document(review, place));
-    Input { request, object: object(&review.object), old_object: object(&review.old_object) }
+    Input { request, object: object(&review.object), old_object: object(&review.old_object), decisions }
 }
 
 fn kind_of(Gvk { group, version, kind }: &Gvk) -> [&str; 3] {
@@ -193,13 +250,4 @@ fn document(review: &Review, place: Range<usize>) -> Document<'_> {
         Encoding::Json(_) => Document::checked(bytes),
         Encoding::Envelope(_) | Encoding::Grpc => Document::new(bytes),
     }
-}
-
-fn user_of(review: &Review) -> Result<cel::User, String> {
-    let user = encodings::user_of(review).map_err(|failure| failure.to_string())?;
-    Ok(cel::User {
-        uid: user.uid.unwrap_or_default(),
-        groups: user.groups,
-        extra: user.extra.into_iter().map(|(key, values)| (key, values.items)).collect(),
-    })
 }

@@ -2,13 +2,19 @@
 
 use crate::{
     hooks::Reply,
-    model::{Answer, CallFailure, HookType, HttpForm, ProposedPatch},
+    model::{Answer, CallFailure, HookType, HttpForm},
     patch::{Patch, PatchError},
     wire::{answer, http_answer},
 };
 
-/// An answer, and its patch as it was read. A patch that is read and lacks something is found out when its turn comes.
-pub(super) type Decoded = (Answer, Option<Result<Patch, PatchError>>);
+/// An answer that was read.
+pub(super) struct Decoded {
+    pub(super) answer: Answer,
+    /// Its patch as it was read. One that is read and lacks something is found out when its turn comes.
+    pub(super) patch: Option<Result<Patch, PatchError>>,
+    /// Why it is no usable answer, for its patch: its warnings and annotations count all the same, as upstream.
+    pub(super) failure: Option<CallFailure>,
+}
 
 /// What a hook sent back, to what it says. A patch that cannot be read is no usable answer; one that is read, and cannot
 /// be applied, is found out when it is. One without operations is none. Its type matters only where the review has an
@@ -20,25 +26,19 @@ pub(super) fn decode(
     reply: Reply,
 ) -> Result<Decoded, CallFailure> {
     let mut answer = decode_answer(hook_type, form, uid, reply)?;
-    let Some(ProposedPatch { text, other_type }) = &answer.patch else { return Ok((answer, None)) };
-    let patch = Patch::parse(text.clone());
-    match &patch {
-        Ok(patch) if patch.is_empty() => {
-            answer.patch = None;
-            return Ok((answer, None));
+    let Some(proposed) = answer.patch.take() else { return Ok(Decoded { answer, patch: None, failure: None }) };
+    let patch = Patch::parse(proposed.text.clone());
+    let failure = match (&patch, &proposed.other_type) {
+        (Ok(patch), _) if patch.is_empty() => return Ok(Decoded { answer, patch: None, failure: None }),
+        (Err(error), _) if error.is_undecodable() || *error == PatchError::TooManyOperations => {
+            Some(CallFailure::UndecodablePatch(error.to_string()))
         }
-        Err(error) if error.is_undecodable() || *error == PatchError::TooManyOperations => {
-            return Err(CallFailure::UndecodablePatch(error.to_string()));
-        }
-        Ok(_) | Err(_) => {
-            if let Some(other) = other_type
-                && has_object
-            {
-                return Err(CallFailure::PatchType(other.to_string()));
-            }
-        }
-    }
-    Ok((answer, Some(patch)))
+        (_, Some(other)) if has_object => Some(CallFailure::PatchType(other.to_string())),
+        _ => None,
+    };
+    answer.patch = Some(proposed).filter(|_| failure.is_none());
+    let patch = Some(patch).filter(|_| failure.is_none());
+    Ok(Decoded { answer, patch, failure })
 }
 
 /// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.

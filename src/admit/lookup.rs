@@ -4,7 +4,7 @@ use std::{cell::OnceCell, ops::Range, sync::Arc, time::Instant};
 
 use bytestring::ByteString;
 
-use super::{Caller, conditions::Conditions, status, status::Refusal};
+use super::{Caller, access::Access, conditions::Conditions, status, status::Refusal};
 use crate::{
     live::{
         Generation, LiveHook, Namespaces,
@@ -25,7 +25,7 @@ pub(super) enum Held {
     Unknown(ByteString),
     /// An object is to be read that is too large to be read here: [`Lookup::read`].
     Large,
-    /// There are conditions that would take too long here: [`Conditions::evaluate`].
+    /// There are conditions that would take too long here, or ask the authorizer: [`Conditions::evaluate`].
     Slow,
 }
 
@@ -62,9 +62,10 @@ impl<'a> Lookup<'a> {
         review: &'a Review,
         caller: &'a Caller,
         now: Instant,
+        access: &'a Access<'a>,
     ) -> Self {
         let (followed, own_object, old_object) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        let conditions = Conditions::new(review, caller);
+        let conditions = Conditions::new(review, caller, access);
         Self { generation, namespaces, review, caller, now, found: None, followed, own_object, old_object, conditions }
     }
 

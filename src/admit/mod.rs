@@ -1,10 +1,13 @@
 //! The story of one request.
 
+mod access;
 mod ahead;
 mod annotations;
 mod attempt;
 mod audit_line;
 mod bypass_decision;
+mod call_record;
+mod caller;
 pub mod combine;
 mod conditions;
 pub mod decider;
@@ -25,20 +28,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 use tracing::Instrument as _;
 
 use crate::{
-    live::{Current, Discovery, Generation, LiveHook, Namespaces, current::STALE_AFTER, discovery::Looked},
+    live::{Authorizer, Current, Discovery, Generation, LiveHook, Namespaces, current::STALE_AFTER, discovery::Looked},
     memory::MemoryBudget,
-    model::{Deadline, HookType, Hops, Labels, Phase, Review, StatusInfo, Verdict, registration::Segment, verdict},
+    model::{HookType, Phase, Review, StatusInfo, Verdict, verdict},
     snapshot::{HookSet, Matched},
     telemetry::{Audit, Metrics, RequestOutcome},
 };
+use access::Access;
 pub use ahead::Speculation;
 use audit_line::Calls;
 use bypass_decision::BypassDecision;
+pub use caller::{Caller, OtherVersions};
 use combine::{Combined, Dropped};
 use conditions::Judge;
 use decider::Decider;
@@ -83,37 +87,8 @@ pub struct Gate {
     pub namespaces: Option<Arc<Namespaces>>,
     /// What that cluster serves.
     pub discovery: Option<Arc<Discovery>>,
-}
-
-/// What is to become of hooks that want a review's object in a version that it is not in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OtherVersions {
-    /// Their call fails: nobody else will ask them, and they must not be passed over in silence.
-    #[default]
-    Fail,
-    /// They are passed over: the caller asks about each version in a review of its own.
-    AskedApart,
-}
-
-/// What the front knows of one call besides the review.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// Which of the service's calls was made.
-    pub phase: Phase,
-    /// By when the verdict must be there.
-    pub deadline: Deadline,
-    /// The worker (0..n) on whose thread this runs; it picks the lane to each hook.
-    pub worker: usize,
-    /// Hooks that want the object in another version.
-    pub other_versions: OtherVersions,
-    /// The mutating hooks that are asked, where not all are.
-    pub segment: Option<Segment>,
-    /// The Gateposts that the review has passed through before.
-    pub hops: Hops,
-    /// Labels of the request's namespace, where the caller sent them.
-    pub namespace_labels: Option<Labels>,
-    /// The same as they came (base64), passed on to the hooks so that sidecars chain.
-    pub namespace_labels_text: Option<Bytes>,
+    /// The authorizer of the cluster, for conditions that ask it.
+    pub authorizer: Option<Arc<Authorizer>>,
 }
 
 /// Decides one review, in one generation from beginning to end.
@@ -126,7 +101,8 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     let age = gate.current.age(began);
     let generation = &*gate.current.enter();
     let bypass = &BypassDecision::of(generation, gate.current.break_glass().open(began), review);
-    let case = Case { gate, review, caller, began, age, generation, bypass };
+    let access = &Access::new(gate.authorizer.as_deref());
+    let case = Case { gate, review, caller, began, age, generation, bypass, access };
     case.decide().instrument(trace::review(review, generation)).await
 }
 
@@ -175,6 +151,8 @@ struct Case<'a> {
     age: Option<Duration>,
     generation: &'a Generation,
     bypass: &'a BypassDecision<'a>,
+    /// Decided access checks: those of one phase hold in the next.
+    access: &'a Access<'a>,
 }
 
 impl<'a> Case<'a> {
@@ -217,8 +195,8 @@ impl<'a> Case<'a> {
     where
         'a: 'r,
     {
-        let Self { gate, caller, began, generation, .. } = *self;
-        Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began).with(found)
+        let Self { gate, caller, began, generation, access, .. } = *self;
+        Lookup::new(generation, gate.namespaces.as_deref(), review, caller, began, access).with(found)
     }
 
     /// The hooks of that type whose rules mean this request.
@@ -238,14 +216,14 @@ impl<'a> Case<'a> {
         matching
     }
 
-    /// The place of one hook in this request. Waits as [`Case::selected`] does; but unless `waits` not for a namespace that
-    /// is not known yet: then `None`.
+    /// The place of one hook in this request. Waits as [`Case::selected`] does, and has found out together what those
+    /// `behind` it will need as well; `behind`: `None` where nothing is to be waited for, and then the place may be `None`.
     async fn role(
         self,
         review: &Review,
         lookup: &mut Lookup<'_>,
         matched: Matched,
-        waits: bool,
+        behind: Option<&[Matched]>,
     ) -> Result<Option<Role<'a>>, Refusal> {
         let Self { gate, caller, generation, bypass, .. } = self;
         let mut found = false;
@@ -254,18 +232,26 @@ impl<'a> Case<'a> {
                 let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
                 let served = looked.as_ref().and_then(Looked::served);
                 let judge = Judge::new(&lookup.conditions);
-                Selection { generation, bypass, review, caller, served }.role(lookup, &judge, matched)
+                let selection = Selection { generation, bypass, review, caller, served };
+                let role = selection.role(lookup, &judge, matched);
+                if lookup.conditions.has_slow() {
+                    behind.unwrap_or_default().iter().for_each(|next| selection.prepare(lookup, &judge, *next));
+                }
+                role
             };
             if lookup.conditions.has_slow() {
-                lookup.conditions.evaluate().await;
+                match behind {
+                    None => return Ok(None),
+                    Some(_) => lookup.conditions.evaluate().await,
+                }
                 continue;
             }
             match role {
                 Ok(role) => return Ok(Some(role)),
                 Err(Held::Refused(refusal)) => return Err(refusal),
+                Err(Held::Unknown(_) | Held::Large | Held::Slow) if behind.is_none() => return Ok(None),
                 Err(Held::Large) => lookup.read().await,
                 Err(Held::Slow) => lookup.conditions.evaluate().await,
-                Err(Held::Unknown(_)) if !waits => return Ok(None),
                 Err(Held::Unknown(namespace)) if found => {
                     return Err(Box::new(status::namespace_not_found(&namespace)));
                 }
@@ -336,11 +322,12 @@ impl<'a> Case<'a> {
         if broken || selected.broken {
             self.gate.metrics.record_break_glass();
         }
-        let probing = || probing.iter().chain(&selected.probing);
-        probing().for_each(|live| live.metrics.passed_unasked());
-        let probing: SmallVec<[Decider<'_>; 2]> = probing().map(|live| Decider::from(*live)).collect();
+        probing.iter().chain(&selected.probing).for_each(|live| live.metrics.passed_unasked());
+        let probing = [probing, selected.probing]
+            .map(|hooks| -> SmallVec<[Decider<'_>; 2]> { hooks.into_iter().map(Decider::from).collect() });
+        let probing = [&*probing[0], &*probing[1]];
         let Combined { mut verdict, dropped } =
-            combine::combine(&turns, &outcomes, &probing, self.gate.patch_annotations);
+            combine::combine(&turns, &outcomes, probing, self.gate.patch_annotations);
         let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
         report(&dropped, live);
         let Initialized { runs, patched, refusal: not_initialized } = initialized;
@@ -357,7 +344,7 @@ impl<'a> Case<'a> {
 
     /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.
     fn conclude(self, calls: Calls<'_>, mut verdict: Verdict, how: RequestOutcome) -> Verdict {
-        let Self { gate, review, caller, began, age, generation, bypass } = self;
+        let Self { gate, review, caller, began, age, generation, bypass, .. } = self;
         bypass.annotate(&gate.metrics, &mut verdict);
         if generation.number > 0 {
             // A hook by our own name does not get to say it.

@@ -25,6 +25,7 @@ pub use super::patched::Change;
 use super::{
     Case,
     ahead::Ahead,
+    call_record::record,
     lookup::Lookup,
     now,
     outcome::{Ending, Outcome},
@@ -201,7 +202,8 @@ impl<'a> Phase<'a> {
                 continue;
             }
             // No hook waits for what is to be found out for one behind it.
-            match self.case.role(review, lookup, matched, batch.asked.is_empty()).await {
+            let behind = batch.asked.is_empty().then(|| &self.matching[at + 1..]);
+            match self.case.role(review, lookup, matched, behind).await {
                 Ok(None) => break,
                 Ok(Some(Role::None)) => {}
                 Ok(Some(Role::Broken)) => batch.broken = batch.broken.or(Some(at)),
@@ -273,13 +275,26 @@ impl<'a> Phase<'a> {
         review: &Review,
         before: Option<&Arc<Patched>>,
     ) -> Option<Arc<Patched>> {
-        let mut counted = 0;
+        let mut in_vain = 0;
         let mut changed = None;
-        for ((at, Asked { live, .. }), mut outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes) {
-            if outcome.is_cancelled() {
-                break;
+        let mut is_over = false;
+        for ((at, Asked { live, unable, .. }), mut outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes)
+        {
+            is_over |= outcome.is_cancelled();
+            // Where a bypass opens every hook, nothing but a "no" ends a request that is out of time.
+            let is_no = self.late && outcome.is_denial() && self.case.bypass.opens_everything();
+            let is_no = is_no && !self.mutation.rejects();
+            if is_over && !is_no {
+                if unable.is_none() {
+                    in_vain += 1;
+                    live.metrics.asked_in_vain();
+                    if !outcome.is_cancelled() {
+                        live.metrics.record(self.case.caller.worker, HookOutcome::Cancelled, outcome.took);
+                    }
+                }
+                continue;
             }
-            counted += 1;
+            record(live, self.case.caller, review, &outcome);
             self.next = at + 1;
             if self.round == 0 && matches!(outcome.ending, Ending::Answered(_)) {
                 self.ahead.learn(live, outcome.patch().is_some());
@@ -292,12 +307,14 @@ impl<'a> Phase<'a> {
             self.mutation.turns.push(Turn { outcome, round: self.round, place, change });
             if self.mutation.rejects() {
                 changed = None;
-                break;
+                is_over = true;
+                continue;
             }
             // Upstream ends the chain here, whoever else has answered.
             if failed_open && self.case.caller.deadline.left(now()).is_zero() {
                 self.late = true;
-                break;
+                is_over = true;
+                continue;
             }
             if changed.is_some() {
                 self.asked_again.append(&mut self.asked_before);
@@ -305,12 +322,9 @@ impl<'a> Phase<'a> {
             if live.hook.reinvocation == Reinvocation::IfNeeded {
                 self.asked_before.insert(self.matching[at].hook);
             }
-            if changed.is_some() {
-                break;
-            }
+            is_over |= changed.is_some();
         }
-        let in_vain = batch.asked.iter().skip(counted).filter(|asked| asked.unable.is_none());
-        self.ahead.spend(in_vain.inspect(|asked| asked.live.metrics.asked_in_vain()).count());
+        self.ahead.spend(in_vain);
         changed
     }
 

@@ -20,6 +20,8 @@ pub struct Outcome<'a> {
     pub took: Duration,
     /// The patch of a yes as it was read, until it is applied.
     pub(super) parsed: Option<Result<Patch, PatchError>>,
+    /// Warnings and annotations of an answer that is not usable for its patch.
+    pub(super) said: Option<Box<Answer>>,
 }
 
 /// The ways in which a call can end for the request.
@@ -52,7 +54,15 @@ impl<'a> Outcome<'a> {
 
     /// The outcome of a call that ended so.
     pub fn ended(decider: Decider<'a>, ending: Ending, took: Duration) -> Self {
-        Self { decider, ending, took, parsed: None }
+        Self { decider, ending, took, parsed: None, said: None }
+    }
+
+    /// The answer whose warnings and annotations are handed on.
+    pub(super) fn said(&self) -> Option<&Answer> {
+        match &self.ending {
+            Ending::Answered(answer) => Some(answer),
+            _ => self.said.as_deref(),
+        }
     }
 
     /// The patch of a yes as it was read. It is there once.

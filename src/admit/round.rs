@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     Caller, Reasons,
     attempt::Attempt,
+    call_record::record,
     decider::Decider,
     decode::{Decoded, decode},
     outcome::{Ending, Outcome},
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::{
     hooks::{Call, Channel, GrpcRequest, HttpRequest, Inbox, Method, Reply, Request},
-    live::LiveHook,
     model::{CallFailure, HookType, Protocol, Review, SideEffects},
     offload::{self, LARGE},
     telemetry::{HookOutcome, Repeat},
@@ -122,6 +122,10 @@ struct Round<'a, 'r> {
     until: Until,
     /// When no further answer is waited for, once there is a rejection.
     ends: Option<Instant>,
+    /// Attempts from the first on that have an outcome.
+    in_order: usize,
+    /// One of these rejects or sends a patch.
+    changed: bool,
 }
 
 impl<'a, 'r> Round<'a, 'r> {
@@ -152,6 +156,8 @@ impl<'a, 'r> Round<'a, 'r> {
             sooner: None,
             until,
             ends: None,
+            in_order: 0,
+            changed: false,
         };
         for (tag, asked) in asked.iter().enumerate() {
             round.first(tag, asked);
@@ -162,15 +168,9 @@ impl<'a, 'r> Round<'a, 'r> {
     fn is_over(&self) -> bool {
         let ended = |until: &Until| match until {
             Until::Rejected(_) => self.ends.is_some_and(|end| end <= Instant::now()),
-            Until::Changed => self.has_changed(),
+            Until::Changed => self.changed,
         };
         self.running == 0 || ended(&self.until)
-    }
-
-    /// Does one of them reject or send a patch, and has every one before it answered?
-    fn has_changed(&self) -> bool {
-        let mut in_order = self.attempts.iter().map_while(|attempt| attempt.outcome.as_ref());
-        in_order.any(|outcome| outcome.rejects() || outcome.patch().is_some())
     }
 
     /// Asks one hook, unless the request is a dry run that must not reach it, or it cannot be asked about this request.
@@ -271,7 +271,11 @@ impl<'a, 'r> Round<'a, 'r> {
     /// What came back from a hook is understood.
     fn answered(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, now: Instant) {
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| attempt.outcome.is_none()) else { return };
-        if matches!(&answer, Err(failure) if attempt.retries(failure, now)) {
+        let failure = match &answer {
+            Ok(decoded) => decoded.failure.as_ref(),
+            Err(failure) => Some(failure),
+        };
+        if failure.is_some_and(|failure| attempt.retries(failure, now)) {
             attempt.live.metrics.repeated(Repeat::Policy);
             return self.ask(tag, |channel, _, call| channel.ask_elsewhere(call));
         }
@@ -294,13 +298,13 @@ impl<'a, 'r> Round<'a, 'r> {
 
     fn settle(&mut self, tag: usize, result: Result<Decoded, CallFailure>, took: Duration) {
         let Some(attempt) = self.attempts.get(tag) else { return };
-        let (result, parsed) = match result {
-            Ok((answer, parsed)) => (Ok(answer), parsed),
-            Err(failure) => (Err(failure), None),
+        let (result, parsed, said) = match result {
+            Ok(Decoded { answer, patch, failure: None }) => (Ok(answer), patch, None),
+            Ok(Decoded { answer, failure: Some(failure), .. }) => (Err(failure), None, Some(Box::new(answer))),
+            Err(failure) => (Err(failure), None, None),
         };
         let mut outcome = Outcome::judge(attempt.live.into(), attempt.opened, result, took);
-        outcome.parsed = parsed;
-        attempt.span.in_scope(|| log(attempt.live, &self.review.uid, &outcome.ending));
+        (outcome.parsed, outcome.said) = (parsed, said);
         self.put(tag, outcome);
     }
 
@@ -309,10 +313,19 @@ impl<'a, 'r> Round<'a, 'r> {
             self.rejected();
         }
         if let Some(attempt) = self.attempts.get_mut(tag) {
-            attempt.live.metrics.record(self.caller.worker, outcome.label(), outcome.took);
-            attempt.span.in_scope(|| tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, "answered"));
+            attempt.span.in_scope(|| {
+                tracing::debug!(outcome = ?outcome.label(), took = ?outcome.took, "answered");
+                // Of a call ahead of its turn nobody knows yet whether it counts.
+                if self.until != Until::Changed {
+                    record(attempt.live, self.caller, self.review, &outcome);
+                }
+            });
             attempt.outcome = Some(outcome);
             self.running -= 1;
+        }
+        while let Some(outcome) = self.attempts.get(self.in_order).and_then(|attempt| attempt.outcome.as_ref()) {
+            self.changed |= outcome.rejects() || outcome.patch().is_some();
+            self.in_order += 1;
         }
     }
 
@@ -368,20 +381,12 @@ impl<'a, 'r> Round<'a, 'r> {
 impl Drop for Round<'_, '_> {
     /// Also when the request itself was given up, because its caller hung up.
     fn drop(&mut self) {
+        if self.until == Until::Changed {
+            let Self { caller, review, attempts, .. } = self;
+            let answered = attempts.iter().filter_map(|attempt| Some((attempt.live, attempt.outcome.as_ref()?)));
+            answered.for_each(|(live, outcome)| record(live, caller, review, outcome));
+        }
         self.leave();
-    }
-}
-
-/// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.
-fn log(live: &LiveHook, uid: &str, ending: &Ending) {
-    let (failure, what) = match ending {
-        Ending::FailedOpen(failure) => (failure, "failed calling hook, failing open"),
-        Ending::FailedClosed(failure) => (failure, "failed calling hook, failing closed"),
-        Ending::Answered(_) | Ending::DryRunRefused | Ending::Cancelled => return,
-    };
-    if let Some(held_back) = live.metrics.may_tell() {
-        let failure = failure.class();
-        tracing::warn!(hook = %live.hook.name, uid, %failure, held_back, "{what}");
     }
 }
 

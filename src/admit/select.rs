@@ -10,6 +10,7 @@ use super::{
     status,
 };
 use crate::{
+    cel::Condition,
     live::{Generation, LiveHook, Rotation},
     model::{CallFailure, FailurePolicy, HookType, Review, Served, Target},
     snapshot::{HookSet, How, Matched, Wanted},
@@ -114,6 +115,18 @@ impl<'a> Selection<'a, '_> {
         }
     }
 
+    /// Has conditions of a hook that comes later evaluated with those that are waited for now, where they would be waited for
+    /// as well.
+    pub(super) fn prepare(&self, lookup: &Lookup<'_>, judge: &Judge<'_>, matched: Matched) {
+        let Self { generation, bypass, .. } = *self;
+        let Some(live) = generation.hooks.get(matched.hook as usize) else { return };
+        let Some(origin) = generation.snapshot.origin(matched.hook) else { return };
+        let is_asked = matches!(live.rotation, Rotation::Active { .. }) && !bypass.skips(&live.hook.name);
+        if is_asked && judge.waits(&origin.conditions) && matches!(lookup.selects(live), Ok(true)) {
+            judge.say(matched.hook, &origin.conditions);
+        }
+    }
+
     /// Selects the validating hooks of this request. Every hook is decided before any is called.
     ///
     /// # Errors
@@ -194,7 +207,11 @@ fn meets_conditions(
 /// The same of a hook that is only named.
 fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32) -> bool {
     let conditions = generation.snapshot.origin(hook).map(|origin| &origin.conditions);
-    conditions.is_none_or(|conditions| matches!(judge.say(hook, conditions), None | Some(Said::Asked)))
+    conditions.is_none_or(|conditions| {
+        // Nobody else is asked about a hook that is not.
+        let asks = conditions.iter().any(Condition::asks_authorizer);
+        asks || matches!(judge.say(hook, conditions), None | Some(Said::Asked))
+    })
 }
 
 /// Upstream converts the object for a hook that wants another version; a review holds it in one only, so such a hook

@@ -30,7 +30,7 @@ use crate::{
     source::{Contents, LastGood, LastGoodError, LastGoodFile, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
-    watch::{RegistrationWatch, break_glass::look},
+    watch::{AccessReviews, RegistrationWatch, break_glass::look},
 };
 
 /// Why nothing is served.
@@ -131,6 +131,7 @@ impl Sidecar {
         let registration = registration
             .map(|(name, access)| finish(&runtime, RegistrationWatch::new(access, name, Arc::clone(&current))))
             .transpose()?;
+        let access = settings.cluster().map(|access| finish(&runtime, AccessReviews::new(access))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
         let publisher = finish(&runtime, settings.tells.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
@@ -153,6 +154,7 @@ impl Sidecar {
                 runtime,
                 cluster,
                 registration,
+                access,
                 replica,
                 publisher,
                 last_good,

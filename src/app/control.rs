@@ -18,7 +18,7 @@ use crate::{
     replicas::Publishing,
     rotate::Rotator,
     source::{self, Source},
-    watch::{NamespaceWatcher, RegistrationWatch, break_glass::keep},
+    watch::{AccessReviews, NamespaceWatcher, RegistrationWatch, break_glass::keep},
 };
 
 /// The control plane.
@@ -33,6 +33,7 @@ pub(super) struct Control {
     pub(super) source: Source,
     pub(super) following: Option<NamespaceWatcher>,
     pub(super) registration: Option<RegistrationWatch>,
+    pub(super) access: Option<AccessReviews>,
     pub(super) publishing: Publishing,
     pub(super) saving: Option<Saving>,
     pub(super) break_glass_file: Option<PathBuf>,
@@ -60,6 +61,12 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
+        let access = async {
+            match self.access {
+                Some(access) => access.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let saving = async {
             match self.saving {
                 Some(saving) => saving.run().await,
@@ -73,6 +80,7 @@ impl Control {
                 self.certificates.watch(read_every),
                 following,
                 registration,
+                access,
                 saving,
                 publishing.run(),
                 keep(current, self.break_glass_file, read_every),

@@ -38,7 +38,7 @@ impl First {
         found: Option<LastGood>,
     ) -> Self {
         let own = OwnAddresses::new([settings.listen, settings.admin], settings.uds.as_deref());
-        let mut known = CandidateCache::listening_at(own);
+        let mut known = CandidateCache::listening_at(own).with_authorizer(settings.cluster().is_some());
         let restored = found.and_then(|found| match restored(&mut known, found, settings) {
             Ok(restored) => Some(restored),
             Err(problems) => {

@@ -38,7 +38,7 @@ use crate::{
     source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
-    watch::{NamespaceWatcher, RegistrationWatch},
+    watch::{AccessReviews, NamespaceWatcher, RegistrationWatch},
 };
 
 /// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
@@ -63,6 +63,8 @@ pub(super) struct Parts {
     pub(super) runtime: UnwaitedRuntime,
     pub(super) cluster: Option<Client>,
     pub(super) registration: Option<RegistrationWatch>,
+    /// The cluster whose authorizer is asked.
+    pub(super) access: Option<AccessReviews>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
     /// Where the configuration in force is kept.
@@ -87,6 +89,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         memory: Arc::clone(&budget),
         namespaces: following.as_ref().map(NamespaceWatcher::namespaces),
         discovery: following.as_ref().map(NamespaceWatcher::discovery),
+        authorizer: parts.access.as_ref().map(AccessReviews::authorizer),
     });
     let drain = settings.max_deadline + MARGIN;
     let descriptors = Descriptors::of_this_process(Limits::default().connections, settings.workers.get());
@@ -138,7 +141,11 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let (keeper, news) = watch::channel(None);
     let saving = parts.last_good.map(|file| Saving { file, current: Arc::clone(&gate.current), news });
     let own = OwnAddresses::new([running.addresses.tcp, running.addresses.admin], running.addresses.uds.as_deref());
-    rotator = rotator.listening_at(own).with_kept(kept).with_last_good(saving.is_some().then_some(keeper));
+    rotator = rotator
+        .listening_at(own)
+        .with_authorizer(parts.access.is_some())
+        .with_kept(kept)
+        .with_last_good(saving.is_some().then_some(keeper));
     if let Some(candidate) = first {
         rotator.put_in_force(candidate);
     }
@@ -179,6 +186,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         source: parts.source,
         following,
         registration: parts.registration,
+        access: parts.access,
         publishing,
         saving,
         told,

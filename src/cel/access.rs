@@ -130,6 +130,11 @@ pub(super) fn is_sized(value: &Value<'_>) -> bool {
             | Value::Duration(_)
             | Value::Timestamp(_)
             | Value::Quantity(_)
+            | Value::Url(_)
+            | Value::Semver(_)
+            | Value::Format(_)
+            | Value::Authorizer(_)
+            | Value::Decision(_)
             | Value::Type(_)
             | Value::Optional(None)
     )
@@ -147,8 +152,14 @@ fn equal_within<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize
         (Value::Null, Value::Null) => return Ok(true),
         (Value::Type(a), Value::Type(b)) => return Ok(a == b),
         (Value::Quantity(a), Value::Quantity(b)) => return Ok(a.compare(b).is_eq()),
+        (Value::Url(a), Value::Url(b)) => return Ok(a.text() == b.text()),
+        (Value::Semver(a), Value::Semver(b)) => return Ok(a.compare(b).is_eq()),
+        (Value::Format(a), Value::Format(b)) => return Ok(a == b),
         (Value::Ip(a), Value::Ip(b)) => return Ok(a == b),
         (Value::Cidr(a, x), Value::Cidr(b, y)) => return Ok(a == b && x == y),
+        // As upstream, whatever else stands on the other side.
+        (Value::Authorizer(_) | Value::Decision(_), Value::Null) => return Ok(false),
+        (Value::Authorizer(_) | Value::Decision(_), _) => return Err(Fault::no_such_overload()),
         (Value::Optional(a), Value::Optional(b)) => {
             return match (a, b) {
                 (Some(a), Some(b)) => equal_within(a, b, meter, deep),

@@ -31,7 +31,12 @@ pub(super) fn compile(text: &str) -> Result<Program, String> {
     let mut checker = Checker::default();
     let (root, found) = checker.expression(&tree)?;
     match checker.unknowns.known(&found) {
-        Type::Bool => Ok(Program { root, slots: checker.most_slots, reads_objects: checker.reads_objects }),
+        Type::Bool => Ok(Program {
+            root,
+            slots: checker.most_slots,
+            reads_objects: checker.reads_objects,
+            asks_authorizer: checker.asks_authorizer,
+        }),
         other => Err(format!("must evaluate to bool but got {other}")),
     }
 }
@@ -53,6 +58,7 @@ pub(super) struct Checker {
     depth: usize,
     nodes: usize,
     reads_objects: bool,
+    asks_authorizer: bool,
 }
 
 impl Checker {
@@ -101,7 +107,10 @@ impl Checker {
             }
             "request" => variable(Variable::Request, "kubernetes.AdmissionRequest"),
             "namespaceObject" => variable(Variable::NamespaceObject, "kubernetes.Namespace"),
-            "authorizer" => Err("authorizer is not available here: nobody is asked what a user may do".to_owned()),
+            "authorizer" => {
+                self.asks_authorizer = true;
+                variable(Variable::Authorizer, "kubernetes.authorization.Authorizer")
+            }
             name => match type_name(name) {
                 Some(name) => Ok((Node::Type(name), Type::Meta)),
                 None => Err(undeclared(name)),
@@ -110,12 +119,18 @@ impl Checker {
     }
 
     fn select(&mut self, select: &SelectExpr) -> Result<Checked, String> {
-        // A type's name has dots in it.
+        // The name of a type, and of one variable, has dots in it.
         if let Some(name) = qualified(&select.operand).map(|path| format!("{path}.{}", select.field))
             && !self.is_local(&name)
-            && let Some(known) = type_name(&name)
         {
-            return Ok((Node::Type(known), Type::Meta));
+            if let Some(known) = type_name(&name) {
+                return Ok((Node::Type(known), Type::Meta));
+            }
+            if name == "authorizer.requestResource" && !select.test {
+                self.asks_authorizer = true;
+                let of = Type::written("kubernetes.authorization.ResourceCheck");
+                return Ok((Node::Variable(Variable::RequestResource), of));
+            }
         }
         let (operand, of) = self.expression(&select.operand)?;
         let found = self.field(&of, &select.field)?;

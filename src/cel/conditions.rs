@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
+    authorization::AccessCheck,
     check,
     evaluate::Evaluation,
     fault::{Fault, Stop},
@@ -34,6 +35,11 @@ impl Condition {
     /// Does it look at the object, or the old one?
     pub fn reads_objects(&self) -> bool {
         self.program.reads_objects
+    }
+
+    /// Does it ask what a user may do?
+    pub fn asks_authorizer(&self) -> bool {
+        self.program.asks_authorizer
     }
 
     /// Its value, and what that cost.
@@ -82,6 +88,8 @@ pub enum Decision<'c> {
     Failed(String),
     /// It takes longer than was allowed, and is to be begun anew elsewhere.
     TooLong,
+    /// It is to be begun anew with a decision on this access check.
+    Undecided(Box<AccessCheck>),
 }
 
 const OUT_OF_BUDGET: &str =
@@ -95,6 +103,7 @@ pub fn decide<'c>(conditions: &'c [Condition], input: &'c Input<'c>, allowance: 
         let (value, cost) = condition.evaluate(input, allowance);
         let value = match value {
             Err(Fault::Stop(Stop::TooLong)) => return Evaluated::TooLong,
+            Err(Fault::Stop(Stop::Undecided(check))) => return Evaluated::Undecided(check),
             value => value,
         };
         match left.checked_sub(cost) {
@@ -124,6 +133,8 @@ pub enum Evaluated<'c> {
     OutOfBudget,
     /// It takes longer than was allowed.
     TooLong,
+    /// It makes an access check that has no decision yet.
+    Undecided(Box<AccessCheck>),
 }
 
 /// What conditions say together, taken one after the other until it is known.
@@ -132,6 +143,7 @@ pub fn combined<'c>(evaluations: impl IntoIterator<Item = Evaluated<'c>>) -> Dec
     for evaluated in evaluations {
         match evaluated {
             Evaluated::TooLong => return Decision::TooLong,
+            Evaluated::Undecided(check) => return Decision::Undecided(check),
             Evaluated::OutOfBudget => return Decision::Failed(OUT_OF_BUDGET.to_owned()),
             Evaluated::Value(_, Ok(true)) => {}
             Evaluated::Value(name, Ok(false)) => return Decision::Excluded(name),

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     access,
+    authorization::Authorizer,
     fault::Fault,
     input::{Input, Part},
     meter::Meter,
@@ -130,6 +131,11 @@ impl<'a> Evaluation<'a, '_> {
         let document = match variable {
             Variable::Request => return Ok(Value::Struct(Part::Request, &self.input.request)),
             Variable::NamespaceObject => return Ok(Value::Null),
+            Variable::Authorizer => return Ok(Value::Authorizer(Rc::new(Authorizer::new(&self.input.decisions)))),
+            Variable::RequestResource => {
+                let Input { decisions, request, .. } = self.input;
+                return Ok(Value::Authorizer(Rc::new(Authorizer::of_request(decisions, request))));
+            }
             Variable::Object => &self.input.object,
             Variable::OldObject => &self.input.old_object,
         };

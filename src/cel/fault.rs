@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::authorization::AccessCheck;
+
 /// Why an evaluation ended without a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -12,7 +14,7 @@ pub(super) enum Fault {
 }
 
 /// What ends an evaluation, whatever the expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// It costs more than one expression may.
     Cost,
@@ -20,15 +22,18 @@ pub(super) enum Stop {
     Deadline,
     /// It takes longer than the caller's thread can be kept, and is to be begun anew elsewhere.
     TooLong,
+    /// This access check has no decision yet.
+    Undecided(Box<AccessCheck>),
 }
 
 impl Stop {
     /// As upstream words it.
-    pub(super) const fn text(self) -> &'static str {
+    pub(super) const fn text(&self) -> &'static str {
         match self {
             Self::Cost => "operation cancelled: actual cost limit exceeded",
             Self::Deadline => "operation interrupted",
             Self::TooLong => "evaluation takes too long here",
+            Self::Undecided(_) => "the authorizer was not asked",
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::{cell::OnceCell, fmt};
 
 use super::{
+    authorization::AccessDecisions,
     document::Document,
     fault::Fault,
     meter::Meter,
@@ -94,6 +95,8 @@ pub struct Input<'a> {
     pub object: Option<Document<'a>>,
     /// The stored object, where there is one.
     pub old_object: Option<Document<'a>>,
+    /// Access checks that were decided.
+    pub decisions: AccessDecisions,
 }
 
 /// A part of the request that has fields.

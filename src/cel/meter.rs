@@ -54,12 +54,15 @@ impl<'a> Meter<'a> {
 
     /// Adds to the cost as upstream counts it.
     pub(super) fn pay(&self, cost: u64) -> Result<(), Fault> {
+        self.charge(cost)?;
+        self.step(cost.max(1))
+    }
+
+    /// Adds to the cost what takes no time here.
+    pub(super) fn charge(&self, cost: u64) -> Result<(), Fault> {
         let paid = self.cost.get().saturating_add(cost);
         self.cost.set(paid);
-        if paid > MOST_OF_ONE {
-            return Err(Fault::Stop(Stop::Cost));
-        }
-        self.step(cost.max(1))
+        if paid > MOST_OF_ONE { Err(Fault::Stop(Stop::Cost)) } else { Ok(()) }
     }
 
     /// Takes back what upstream does not count.

@@ -6,10 +6,12 @@
 //! containers that the expression looks into are ever located. A `meter` counts what upstream counts as cost, and steps, so that
 //! the caller's thread is given back in time. `conditions` says what the values of several expressions mean together.
 //!
-//! Nothing here waits, and nothing asks anybody: `authorizer` is refused by `check`.
+//! Nothing here waits, and nothing asks anybody. An expression that asks the `authorizer` (`authorization`) is evaluated
+//! until an access check has no decision yet. Whoever evaluates has that check decided, and evaluates once more.
 
 mod access;
 mod aggregates;
+mod authorization;
 mod calls;
 mod check;
 mod conditions;
@@ -17,6 +19,7 @@ mod document;
 mod evaluate;
 mod fault;
 mod folds;
+mod formats;
 mod functions;
 mod input;
 mod macros;
@@ -25,13 +28,16 @@ mod names;
 mod parse;
 mod program;
 mod quantity;
+mod semver;
 #[cfg(test)]
 mod tests;
 mod time;
 mod types;
+mod url;
 mod value;
 
 pub use self::{
+    authorization::{AccessCheck, AccessDecision, AccessDecisions, AccessTarget, ResourceAccess, Subject},
     conditions::{Condition, Decision, Evaluated, combined, decide},
     document::Document,
     input::{Input, Request, User},

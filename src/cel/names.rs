@@ -3,31 +3,7 @@
 use cel::{common::ast::Expr, parser::Expression};
 
 /// Names that an apiserver knows, and what to say of them here.
-const NOT_HERE: [(&str, &[&str]); 4] = [
-    ("URLs", &["url", "isURL", "getScheme", "getHost", "getHostname", "getPort", "getEscapedPath", "getQuery"]),
-    ("semantic versions", &["semver", "isSemver", "major", "minor", "patch"]),
-    (
-        "named formats",
-        &[
-            "format.named",
-            "validate",
-            "format.dns1123Label",
-            "format.dns1123Subdomain",
-            "format.dns1035Label",
-            "format.qualifiedName",
-            "format.dns1123LabelPrefix",
-            "format.dns1123SubdomainPrefix",
-            "format.dns1035LabelPrefix",
-            "format.labelValue",
-            "format.uri",
-            "format.uuid",
-            "format.byte",
-            "format.date",
-            "format.datetime",
-        ],
-    ),
-    ("formatted texts", &["format"]),
-];
+const NOT_HERE: [(&str, &[&str]); 1] = [("formatted texts", &["format"])];
 
 pub(super) fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}'")

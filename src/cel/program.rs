@@ -12,6 +12,9 @@ pub(super) enum Variable {
     Request,
     /// Declared, and null in every match condition. As upstream.
     NamespaceObject,
+    Authorizer,
+    /// `authorizer.requestResource`: one name.
+    RequestResource,
 }
 
 /// One step.
@@ -102,6 +105,8 @@ pub(super) struct Program {
     pub(super) slots: usize,
     /// Does it look at the object, or the old one?
     pub(super) reads_objects: bool,
+    /// Does it ask what a user may do?
+    pub(super) asks_authorizer: bool,
 }
 
 impl Node {

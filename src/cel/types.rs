@@ -116,7 +116,19 @@ const STRUCTS: [(&str, Fields); 9] = [
     ("kubernetes.NamespaceCondition", NAMESPACE_CONDITION),
 ];
 
-const OPAQUE: [&str; 3] = ["kubernetes.Quantity", "net.IP", "net.CIDR"];
+const OPAQUE: [&str; 11] = [
+    "kubernetes.Quantity",
+    "kubernetes.URL",
+    "kubernetes.Semver",
+    "kubernetes.NamedFormat",
+    "net.IP",
+    "net.CIDR",
+    "kubernetes.authorization.Authorizer",
+    "kubernetes.authorization.PathCheck",
+    "kubernetes.authorization.GroupCheck",
+    "kubernetes.authorization.ResourceCheck",
+    "kubernetes.authorization.Decision",
+];
 
 impl Type {
     /// A type as this crate's tables write it: `list(string)`, `map(A, B)`. Capital letters are not known yet.

@@ -5,10 +5,14 @@ use std::{borrow::Cow, cmp::Ordering, net::IpAddr, rc::Rc};
 use rustc_hash::FxHashMap;
 
 use super::{
+    authorization::{AccessDecision, Authorizer},
     document::Node,
+    formats::Format,
     input::{Part, Request},
     quantity::Quantity,
+    semver::Semver,
     time::{Duration, Timestamp},
+    url::Url,
 };
 
 /// Text that is lent by the expression or the input, or was made while evaluating.
@@ -67,8 +71,15 @@ pub(super) enum Value<'a> {
     Struct(Part, &'a Request<'a>),
     Optional(Option<Rc<Value<'a>>>),
     Quantity(Rc<Quantity>),
+    Url(Rc<Url>),
+    Semver(Rc<Semver>),
+    Format(&'static Format),
     Ip(IpAddr),
     Cidr(IpAddr, u8),
+    /// An access check in the making.
+    Authorizer(Rc<Authorizer<'a>>),
+    /// What was decided on one.
+    Decision(&'a AccessDecision),
     Type(&'static str),
     /// An error, kept as what a loop has gathered: the next round may do without it.
     Failed(Rc<Cow<'static, str>>),
@@ -164,6 +175,11 @@ impl<'a> Value<'a> {
         Self::String(Text::Made(text.into()))
     }
 
+    /// Text that lies elsewhere.
+    pub(super) const fn lent(text: &'a str) -> Self {
+        Self::String(Text::Lent(text))
+    }
+
     pub(super) fn list(items: Vec<Value<'a>>) -> Self {
         Self::List(Rc::new(items))
     }
@@ -190,8 +206,13 @@ impl<'a> Value<'a> {
             Self::Json(_) => "map",
             Self::Optional(_) => "optional_type",
             Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::Format(_) => "kubernetes.NamedFormat",
             Self::Ip(_) => "net.IP",
             Self::Cidr(..) => "net.CIDR",
+            Self::Authorizer(authorizer) => authorizer.type_name(),
+            Self::Decision(_) => "kubernetes.authorization.Decision",
             Self::Type(_) => "type",
             Self::Failed(_) => "error",
         }

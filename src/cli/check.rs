@@ -71,6 +71,10 @@ pub struct Check {
     #[arg(long, value_name = "FILE")]
     against: Vec<PathBuf>,
 
+    /// Take conditions that ask `authorizer`: serve will have a cluster to ask, by --namespaces-from or --source kubernetes
+    #[arg(long)]
+    authorizer: bool,
+
     /// The address of serve: a hook that leads there would call Gatepost itself
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
@@ -91,8 +95,9 @@ impl Check {
 
     fn told(&self) -> Result<(String, Ending), String> {
         let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
+        let known = CandidateCache::listening_at(own).with_authorizer(self.authorizer);
         let Examined { mut told, mut ending, candidate } =
-            examined(&self.path, self.hazards.into(), own).map_err(|error| error.to_string())?;
+            examined(&self.path, self.hazards.into(), known).map_err(|error| error.to_string())?;
         let Some(candidate) = candidate else { return Ok((told, ending)) };
         let mut then = |(more, good): (String, bool)| {
             told.push_str(&more);
@@ -116,15 +121,15 @@ pub(super) struct Examined {
     pub(super) candidate: Option<Candidate>,
 }
 
-/// Looks at the configuration at `path`, by a sidecar that listens at these addresses.
+/// Looks at the configuration at `path`, as a sidecar would that has nothing but this in its cache.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn examined(path: &Path, on_hazard: OnHazard, own: OwnAddresses) -> Result<Examined, ReadError> {
+pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCache) -> Result<Examined, ReadError> {
     let contents = FileSource::new(path).read(PATIENCE)?;
     // Hazards that are denied are told like those that are not, for their patches; only the end differs.
     let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
-    Ok(match CandidateCache::listening_at(own).candidate(&contents, looked, None) {
+    Ok(match known.candidate(&contents, looked, None) {
         Ok(candidate) => {
             let mut findings = candidate.snapshot.findings().to_vec();
             if on_hazard != OnHazard::Off {

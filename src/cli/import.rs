@@ -22,7 +22,7 @@ use super::{Ending, check, complain, plural::counted};
 use crate::{
     app::{Settings, UnwaitedRuntime},
     kube::{Access, Client, KubeError, List},
-    rotate::{OnHazard, OwnAddresses},
+    rotate::{OnHazard, OwnAddresses, candidate::CandidateCache},
 };
 
 const EXAMPLES: &str = "\
@@ -159,7 +159,8 @@ impl Import {
     /// What the folder says now, with whatever else is in it.
     fn check(&self, told: &mut String) -> Result<Ending, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
-        let found = check::examined(&self.folder, OnHazard::Warn, own).map_err(|error| error.to_string())?;
+        let known = CandidateCache::listening_at(own).with_authorizer(true);
+        let found = check::examined(&self.folder, OnHazard::Warn, known).map_err(|error| error.to_string())?;
         told.push_str(&found.told);
         Ok(found.ending)
     }

@@ -39,6 +39,7 @@ pub(super) fn front(budget: usize) -> Arc<Front> {
         memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
+        authorizer: None,
     };
     gate.current.stamp(Instant::now() + Duration::from_secs(3600));
     Front::new(Arc::new(gate), Limits::default(), MemoryBudget::new(budget)).expect("front")

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{
     Method, Request, Response, StatusCode,
-    header::{ACCEPT, ETAG, IF_NONE_MATCH},
+    header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
 use http_body_util::{BodyExt, Limited};
 use kube::{Config, client::Body};
@@ -200,6 +200,21 @@ impl Client {
         self.write(Method::PATCH, path, Some(content_type), patch.to_string().into_bytes()).await
     }
 
+    /// What the apiserver makes of the object that is to be created at `path`.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
+        let request = Request::post(path).header(ACCEPT, "application/json").header(CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(object.to_string().into_bytes()));
+        let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
+        let creating = async {
+            let sent = self.inner.send(request).await.map_err(|error| KubeError::call(&self.server, &error))?;
+            self.parsed(path, sent).await.map_err(|error| error.unwritten("POST"))
+        };
+        tokio::time::timeout(PATIENCE, creating).await.map_err(|_| self.late())?
+    }
+
     async fn write(&self, method: Method, path: &str, form: Option<&str>, body: Vec<u8>) -> Result<(), KubeError> {
         let mut request = Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
         if let Some(form) = form {
@@ -275,7 +290,7 @@ impl Client {
         KubeError::Late { server: self.server.clone(), patience: PATIENCE }
     }
 
-    fn nonsense(&self, path: &str, cause: String) -> KubeError {
+    pub(super) fn nonsense(&self, path: &str, cause: String) -> KubeError {
         KubeError::Nonsense { server: self.server.clone(), path: without_query(path), cause }
     }
 }

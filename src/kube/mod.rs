@@ -5,6 +5,7 @@
 //! on what people wrote, and types of our own would drop the fields we do not know.
 
 mod access;
+mod access_review;
 mod client;
 mod connection;
 mod discovery;

@@ -1,5 +1,6 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
+pub mod authorizer;
 pub mod break_glass;
 pub mod current;
 pub mod discovery;
@@ -13,6 +14,7 @@ pub mod retired_hook;
 pub mod rotation;
 pub mod target;
 
+pub use authorizer::Authorizer;
 pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead};
 pub use discovery::Discovery;

@@ -53,6 +53,8 @@ pub struct CandidateCache {
     tls: TlsConfigs,
     /// Where no hook is to be.
     own: OwnAddresses,
+    /// Is there a cluster whose authorizer conditions may ask?
+    authorizer: bool,
 }
 
 /// For so long, all in all, a check lets reviews go first between its steps.
@@ -75,9 +77,15 @@ impl CandidateCache {
         Self { own, ..Self::default() }
     }
 
+    /// The same, with a cluster whose authorizer conditions may ask, or without one.
+    #[must_use]
+    pub fn with_authorizer(self, authorizer: bool) -> Self {
+        Self { authorizer, ..self }
+    }
+
     /// By the same sidecar, and nothing yet.
     pub(super) fn anew(&self) -> Self {
-        Self::listening_at(self.own.clone())
+        Self::listening_at(self.own.clone()).with_authorizer(self.authorizer)
     }
 
     /// What was last checked opens in an emergency, whatever else is wrong with it.
@@ -199,6 +207,9 @@ impl CandidateCache {
                 }),
             }
         }
+        if !self.authorizer {
+            problems.extend(asking_authorizer(&snapshot));
+        }
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -234,4 +245,20 @@ impl CandidateCache {
             tls,
         }
     }
+}
+
+/// Conditions that ask an authorizer, where there is none.
+fn asking_authorizer(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    let origins = (0..).map_while(|index| snapshot.origin(index));
+    origins.flat_map(|origin| {
+        let asking = origin.conditions.iter().enumerate().filter(|(_, condition)| condition.asks_authorizer());
+        asking.map(move |(place, _)| Problem {
+            file: origin.file.clone(),
+            path: format!("{}.matchConditions[{place}].expression", origin.path),
+            what: "asks the authorizer, and there is no cluster to ask".to_owned(),
+            fix: "name the cluster: serve --namespaces-from KUBECONFIG, and check --authorizer; or leave this webhook \
+                  registered with kube-apiserver"
+                .to_owned(),
+        })
+    })
 }

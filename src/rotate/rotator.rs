@@ -142,6 +142,11 @@ impl Rotator {
         Self { known: CandidateCache::listening_at(own), ..self }
     }
 
+    /// Takes conditions that ask the authorizer of a cluster, or refuses them. To be said after where it listens.
+    pub fn with_authorizer(self, authorizer: bool) -> Self {
+        Self { known: self.known.with_authorizer(authorizer), ..self }
+    }
+
     /// The connections to all hooks share this.
     pub fn with_resources(self, resources: Resources) -> Self {
         Self { resources, ..self }

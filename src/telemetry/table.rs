@@ -73,7 +73,7 @@ families! {
     HOOK_UNASKED = Counter "gatepost_hook_unasked_total" ["hook", "type"]
         "Reviews that matched this hook and were decided without it, because it has not passed its probe yet.";
     HOOK_CALLS_IN_VAIN = Counter "gatepost_hook_calls_in_vain_total" ["hook", "type"]
-        "Calls of a mutating hook ahead of its turn that did not count, because a hook before it changed the object or ended the request. gatepost_hook_calls_total counts them too.";
+        "Calls of a mutating hook ahead of its turn that did not count, because a hook before it changed the object or ended the request. gatepost_hook_calls_total counts them as cancelled.";
     HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "type", "cause"]
         "Repeated calls of a hook about one review, by cause: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was repeated.";
     HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "type", "cause"]

@@ -64,7 +64,7 @@ fn judge(case: &Case) -> Outcome {
         Decision::Excluded(name) => (false, false, name),
         // As the selection of hooks does it.
         Decision::Failed(_) => (case.failure_policy != Some(Policy::Ignore), false, ""),
-        Decision::TooLong => return Err("too long".into()),
+        Decision::TooLong | Decision::Undecided(_) => return Err("too long".into()),
     };
     let found = Expected { error, matches, failed_condition: failed_condition.to_owned() };
     equal("the outcome", &found, &case.expect)

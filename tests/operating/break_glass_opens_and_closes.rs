@@ -83,6 +83,7 @@ fn stale(gate: &Gate) -> Gate {
         memory: gatepost::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
+        authorizer: None,
     }
 }
 

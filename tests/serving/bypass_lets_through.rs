@@ -53,6 +53,7 @@ fn aged(gate: &Gate, age: Option<Duration>) -> Gate {
         memory: gatepost::memory::MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
+        authorizer: None,
     }
 }
 

@@ -28,6 +28,7 @@ mod http_hooks;
 mod https_front;
 mod initializers_act_in_flight;
 mod match_conditions_decide_who_is_asked;
+mod mutating_calls_ahead_of_their_turn;
 mod mutating_hooks_are_managed_alike;
 mod mutating_hooks_are_not_trusted;
 mod mutating_hooks_change_the_object;

@@ -2,14 +2,27 @@
 //! Source: `docs/reference/webhook-semantics.md` §7.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
 use crate::support::{
-    gate::{ask, document, gate, hook},
+    gate::{ask, ask_within, document, gate, hook},
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
 use bytes::Bytes;
 use gatepost::{
-    admit::Reasons,
+    admit::{Gate, Reasons},
+    cel::{AccessDecision, Subject},
+    live::{
+        Authorizer,
+        authorizer::{Decided, Question},
+    },
     wire::pb::k8s::io::{
         api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
         apimachinery::pkg::runtime::RawExtension,
@@ -96,4 +109,87 @@ async fn an_error_rejects_before_any_hook_is_asked() {
     let verdict = ask(&gate(&document(&hooks), Reasons::First), request(POD)).await;
     assert_eq!(verdict.refusal.map(|refusal| refusal.code), Some(403));
     assert!(first.seen().is_empty() && second.seen().is_empty());
+}
+
+/// A gate whose authorizer allows `get`, or cannot be asked about it; and how often it was asked.
+fn authorized(yaml: &str, decided: fn() -> Decided) -> (Arc<Gate>, Arc<AtomicUsize>) {
+    let (authorizer, mut questions) = Authorizer::new();
+    let mut gate = gate(yaml, Reasons::First);
+    Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(authorizer);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Some(Question { username, user, check, answer }) = questions.recv().await {
+            assert_eq!((&*username, &user.groups[..]), ("alice", &["dev".to_owned()][..]));
+            assert_eq!(check.subject, Subject::Requester);
+            counted.fetch_add(1, Ordering::Relaxed);
+            let allowed = &*check.verb == "get";
+            let _ = answer.send(decided().map(|decision| AccessDecision { allowed, ..decision }));
+        }
+    });
+    (gate, asked)
+}
+
+#[tokio::test]
+async fn the_authorizer_is_asked_once_for_all_hooks_of_a_review() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let allowed = "authorizer.group('').resource('pods').check('get').allowed()";
+    let skip = "!authorizer.requestResource.check('skip').allowed()";
+    let excluded = conditions("Fail", &[allowed, "!authorizer.path('/x').check('get').allowed()"]);
+    let large = format!(r#"{{"spec":{{"data":[{}"last"]}}}}"#, r#""0123456789abcdef","#.repeat(20_000));
+    let reads = format!("object.spec.data.exists(x, x == 'last') && {allowed}");
+    for (last, object, denied, times) in [
+        (conditions("Fail", &[skip, allowed]), POD, true, 3),
+        (conditions("Fail", &["authorizer.group('').resource('pods').check('set').allowed()"]), POD, false, 3),
+        // Evaluated beside the worker.
+        (conditions("Fail", &[&reads]), &*large, true, 2),
+    ] {
+        let hooks = [hook("a.example.com", &no.url(), &excluded), hook("b.example.com", &no.url(), &last)];
+        let (gate, asked) = authorized(&document(&hooks), || Ok(AccessDecision::default()));
+        let verdict = ask(&gate, request(object)).await;
+        assert_eq!((verdict.allowed(), asked.load(Ordering::Relaxed)), (!denied, times), "{last}");
+    }
+}
+
+#[tokio::test]
+async fn an_authorizer_that_cannot_be_asked_leaves_it_to_the_failure_policy() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    for (policy, code) in [("Fail", Some(403)), ("Ignore", None)] {
+        let expressions = ["authorizer.path('/x').check('get').allowed()"];
+        let hooks = [hook("h.example.com", &no.url(), &conditions(policy, &expressions))];
+        let (gate, asked) = authorized(&document(&hooks), || Err("no answer".to_owned()));
+        let refusal = ask(&gate, request(POD)).await.refusal;
+        assert!(refusal.as_ref().is_none_or(|it| it.message.ends_with("cannot be asked: no answer")), "{refusal:?}");
+        assert_eq!((refusal.map(|refusal| refusal.code), asked.load(Ordering::Relaxed)), (code, 1), "{policy}");
+    }
+    assert!(no.seen().is_empty());
+}
+
+#[tokio::test]
+async fn an_authorizer_that_is_silent_is_waited_for_until_the_deadline() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let expressions = ["authorizer.path('/x').check('get').allowed()"];
+    let yaml = document(&[hook("h.example.com", &no.url(), &conditions("Ignore", &expressions))]);
+    let (authorizer, _questions) = Authorizer::new();
+    let mut gate = gate(&yaml, Reasons::First);
+    Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(authorizer);
+    let verdict = ask_within(&gate, request(POD), Duration::from_millis(50)).await;
+    assert_eq!(verdict.refusal.map(|refusal| refusal.code), Some(504));
+}
+
+#[tokio::test]
+async fn one_review_makes_so_many_access_checks_and_no_more() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let hooks: Vec<_> = (0..65)
+        .map(|at| {
+            let expression = format!("!authorizer.path('/{at}').check('get').allowed()");
+            hook(&format!("h{at}.example.com"), &no.url(), &conditions("Fail", &[&expression]))
+        })
+        .collect();
+    let (gate, asked) = authorized(&document(&hooks), || Ok(AccessDecision::default()));
+    let refusal = ask(&gate, request(POD)).await.refusal.expect("refused");
+    assert!(refusal.message.ends_with("a request makes at most 64 access checks"), "{}", refusal.message);
+    assert_eq!(asked.load(Ordering::Relaxed), 64);
+    let (gate, _) = authorized(&document(&hooks[1..]), || Ok(AccessDecision::default()));
+    assert!(ask(&gate, request(POD)).await.allowed());
 }

@@ -58,6 +58,7 @@ fn over(current: Arc<Current>, metrics: Arc<Metrics>) -> Gate {
         memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
+        authorizer: None,
     }
 }
 

@@ -2,17 +2,23 @@
 //! request is as good as any.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
+use bytes::Bytes;
+
 use crate::support::{
-    gate::{document, gate},
+    gate::{document, gate, hook},
     http_hook::{HttpHook, HttpScript},
     mutating::{add_label, ask, entry, patch},
     reviews::create_pod,
+    scripted_hook::{Script, ScriptedHook},
 };
 use gatepost::{
     admit::{Gate, Reasons},
     memory::MemoryBudget,
     model::{Phase, Verdict},
-    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
+    wire::{
+        outbound::framed,
+        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
+    },
 };
 use serde_json::{Value, json};
 
@@ -162,6 +168,54 @@ async fn what_cannot_be_read_is_a_failed_call_and_the_policy_decides() {
     let (hook, _others, gate) = among_others("Fail").await;
     hook.set(HttpScript::Respond(operations(10_000)));
     assert!(ask(&gate, Phase::Mutate, create_pod("u", 0)).await.patch.is_some());
+}
+
+#[tokio::test]
+async fn the_warnings_of_an_answer_whose_patch_cannot_be_read_reach_the_client() {
+    for (patch, patch_type) in [("[1, 2]", "JSONPatch"), (r#"[{"op":"add","path":"/a","value":1}]"#, "Merge")] {
+        for policy in ["Fail", "Ignore"] {
+            let (hook, _others, gate) = among_others(policy).await;
+            let mut response = raw_patch(patch.as_bytes());
+            response["warnings"] = json!(["look here"]);
+            response["auditAnnotations"] = json!({"seen": "yes"});
+            response["patchType"] = json!(patch_type);
+            hook.set(HttpScript::Respond(response));
+            let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+            assert_eq!(verdict.allowed(), policy == "Ignore");
+            assert_eq!(verdict.warnings, ["look here"], "{policy} {patch_type}");
+            let annotation = ("bad.example.com/seen".to_owned(), "yes".to_owned());
+            assert!(verdict.audit_annotations.contains(&annotation), "{:?}", verdict.audit_annotations);
+        }
+    }
+}
+
+/// Over gRPC an answer is one message.
+#[tokio::test]
+async fn an_answer_sent_twice_over_grpc_is_a_failed_call() {
+    let response = AdmissionResponse {
+        uid: Some("u".into()),
+        allowed: Some(true),
+        patch: Some(r#"[{"op":"add","path":"/metadata/labels/a","value":"1"}]"#.into()),
+        patch_type: Some("JSONPatch".into()),
+        ..AdmissionResponse::default()
+    };
+    let answer = AdmissionReview { response: Some(response), ..AdmissionReview::default() };
+    let framed = framed(&answer);
+    let twice = Bytes::from([&*framed, &*framed].concat());
+    for policy in ["Fail", "Ignore"] {
+        let other = HttpHook::plain(HttpScript::Allow).await;
+        let bad = ScriptedHook::start(Script::Body(twice.clone())).await;
+        let more = format!("type: Mutating\nsideEffects: None\nfailurePolicy: {policy}");
+        let entries =
+            [hook("bad.example.com", &bad.url(), &more), entry("last", "Mutating", &other, "sideEffects: None")];
+        let gate = gate(&document(&entries), Reasons::First);
+        let Verdict { refusal, patch, .. } = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+        assert_eq!((refusal.is_none(), patch), (policy == "Ignore", None), "{refusal:?}");
+        refusal.iter().for_each(|refusal| speaks_well(&refusal.message));
+        bad.set(Script::Body(framed.clone()));
+        let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+        assert!(verdict.allowed() && verdict.patch.is_some(), "{:?}", verdict.refusal);
+    }
 }
 
 #[tokio::test]

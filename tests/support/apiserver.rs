@@ -27,6 +27,8 @@ pub enum Asked {
     Discovery,
     /// The same, where the caller knew it already.
     Unchanged,
+    /// What a user may do.
+    AccessReview,
 }
 
 /// What a watch does next.
@@ -62,6 +64,8 @@ struct State {
     /// Of what it serves only the core group is told.
     core_only: bool,
     asked: Vec<(Asked, String)>,
+    /// Specs of access reviews.
+    reviewed: Vec<Value>,
     watch: Option<mpsc::UnboundedSender<Next>>,
 }
 
@@ -166,6 +170,11 @@ impl Apiserver {
         locked(&self.state).core_only = only;
     }
 
+    /// The specs of all access reviews. Of these, those about a `get` are allowed.
+    pub fn reviewed(&self) -> Vec<Value> {
+        locked(&self.state).reviewed.clone()
+    }
+
     fn next(&self, next: Next) {
         let state = locked(&self.state);
         state.watch.as_ref().expect("a watch").send(next).expect("a watch that lives");
@@ -204,6 +213,13 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
         let mut body = vec![0; length];
         lines.get_mut().read_exact(&mut body).await.expect("a body");
         let path = first.split(' ').nth(1).expect("a path").to_owned();
+        if first.starts_with("POST /apis/authorization.k8s.io/v1/subjectaccessreviews ") {
+            let answer = access_review(&state, serde_json::from_slice(&body).expect("JSON"));
+            if write.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+            continue;
+        }
         let patch = patch.filter(|_| first.starts_with("PATCH ")).map(|written| {
             assert_eq!(written, "application/merge-patch+json");
             serde_json::from_slice(&body).expect("JSON")
@@ -235,6 +251,21 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
             }
         }
     }
+}
+
+fn access_review(state: &Mutex<State>, mut review: Value) -> String {
+    let mut state = locked(state);
+    state.asked.push((Asked::AccessReview, String::new()));
+    if let Some(place) = state.refused.iter().position(|(refused, _)| *refused == Asked::AccessReview) {
+        let (_, code) = state.refused.remove(place);
+        return whole(code, &json!({"kind": "Status", "code": code, "message": "not for you"}));
+    }
+    let spec = review["spec"].clone();
+    let verb = |of: &str| spec[of]["verb"] == "get";
+    let allowed = verb("resourceAttributes") || verb("nonResourceAttributes");
+    review["status"] = json!({"allowed": allowed, "reason": "made up"});
+    state.reviewed.push(spec);
+    whole(201, &review)
 }
 
 /// The answer to a question for what is served; `None` where it is another one.

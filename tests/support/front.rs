@@ -91,6 +91,7 @@ fn gate() -> Arc<Gate> {
         memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
+        authorizer: None,
     })
 }
 

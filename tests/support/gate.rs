@@ -80,6 +80,7 @@ pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Ar
         memory: MemoryBudget::unlimited(),
         namespaces: None,
         discovery: None,
+        authorizer: None,
     })
 }
 

@@ -4,7 +4,9 @@
 //! `ext`, and `k8s.io/apiserver/pkg/cel/library`; of the costs: cel-go `interpreter/runtimecost.go` and
 //! `k8s.io/apiserver/pkg/cel/library/cost.go`.
 
+mod authorizer;
 mod convert;
+mod forms;
 mod lists;
 mod network;
 mod operators;
@@ -62,6 +64,12 @@ pub(super) enum Cost {
     Bytes,
     /// A tenth of a text, one of all else.
     FromString,
+    /// Of an access check, which is asked elsewhere.
+    AccessCheck,
+    /// A list of requirements of the second argument's size.
+    Selector,
+    /// Text times the expression of a named format.
+    Format,
 }
 
 /// One row of a library.
@@ -105,6 +113,8 @@ static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(||
         optional::ROWS,
         quantities::ROWS,
         network::ROWS,
+        authorizer::ROWS,
+        forms::ROWS,
     ];
     let mut functions = FxHashMap::default();
     for Row(name, signatures, cost, call) in libraries.into_iter().flatten() {
@@ -152,7 +162,10 @@ impl Function {
         ambiguous: bool,
         meter: &Meter<'_>,
     ) -> Result<Value<'a>, Fault> {
-        meter.pay(self.price(arguments, ambiguous, meter)?)?;
+        match self.cost {
+            Cost::AccessCheck => meter.charge(ACCESS_CHECK)?,
+            _ => meter.pay(self.price(arguments, ambiguous, meter)?)?,
+        }
         let result = (self.call)(arguments, meter)?;
         match self.cost {
             Cost::Result(factor) => meter.pay(scaled(access::size(&result, meter)?, factor))?,
@@ -211,12 +224,29 @@ impl Function {
             Cost::Bytes if matches!(arguments.first(), Some(Value::Bytes(_))) => scaled(size(0)?, 0.1),
             Cost::FromString if is_string(0) && !ambiguous => scaled(size(0)?, 0.1),
             Cost::Bytes | Cost::FromString => 1,
+            Cost::AccessCheck => ACCESS_CHECK,
+            Cost::Format => match arguments.first() {
+                Some(Value::Format(format)) => {
+                    scaled(size(1)? + 1, 0.1).saturating_mul(scaled(format.regex_size, 0.25))
+                }
+                _ => 1,
+            },
+            Cost::Selector => {
+                let len = size(1)?;
+                scaled(len, 0.1) + scaled(len, 0.5).saturating_mul(REQUIREMENT) + LIST_CALL - 1
+            }
         })
     }
 }
 
 /// What a call costs that makes a list.
 const LIST_CALL: u64 = 11;
+
+/// Cost of an access check: two fit into one expression.
+const ACCESS_CHECK: u64 = 350_000;
+
+/// Cost of one requirement of a selector.
+const REQUIREMENT: u64 = 50;
 
 fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64

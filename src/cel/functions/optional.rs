@@ -41,7 +41,14 @@ fn is_zero(value: &Value<'_>, meter: &Meter<'_>) -> bool {
         Value::Double(number) => *number == 0.0,
         Value::Duration(span) => span.0 == 0,
         Value::Optional(inner) => inner.is_none(),
-        Value::Timestamp(_) | Value::Type(_) | Value::Quantity(_) => false,
+        Value::Timestamp(_)
+        | Value::Type(_)
+        | Value::Quantity(_)
+        | Value::Url(_)
+        | Value::Semver(_)
+        | Value::Format(_)
+        | Value::Authorizer(_)
+        | Value::Decision(_) => false,
         sized => access::size(sized, meter).is_ok_and(|size| size == 0),
     }
 }

@@ -1,11 +1,12 @@
-//! Amounts as Kubernetes writes them.
+//! Amounts as Kubernetes writes them; and comparisons by name, which semantic versions have as well.
 
 use std::{cmp::Ordering, rc::Rc};
 
 use super::{Cost, Row, none, operators::text};
 use crate::cel::{fault::Fault, meter::Meter, quantity::Quantity, value::Value};
 
-const TWO: &[&str] = &["kubernetes.Quantity|kubernetes.Quantity->bool"];
+const TWO: &[&str] = &["kubernetes.Quantity|kubernetes.Quantity->bool", "kubernetes.Semver|kubernetes.Semver->bool"];
+const COMPARED: &[&str] = &["kubernetes.Quantity|kubernetes.Quantity->int", "kubernetes.Semver|kubernetes.Semver->int"];
 const SUMS: &[&str] =
     &["kubernetes.Quantity|kubernetes.Quantity->kubernetes.Quantity", "kubernetes.Quantity|int->kubernetes.Quantity"];
 
@@ -24,9 +25,7 @@ pub(super) const ROWS: &[Row] = &[
     }),
     Row("isGreaterThan", TWO, Cost::One, |args, _| compared(args).map(|order| Value::Bool(order == Ordering::Greater))),
     Row("isLessThan", TWO, Cost::One, |args, _| compared(args).map(|order| Value::Bool(order == Ordering::Less))),
-    Row("compareTo", &["kubernetes.Quantity|kubernetes.Quantity->int"], Cost::One, |args, _| {
-        compared(args).map(|order| Value::Int(order as i64))
-    }),
+    Row("compareTo", COMPARED, Cost::One, |args, _| compared(args).map(|order| Value::Int(order as i64))),
     Row("asApproximateFloat", &["kubernetes.Quantity|->double"], Cost::One, |args, _| match args {
         [Value::Quantity(quantity)] => Ok(Value::Double(quantity.double())),
         _ => none(),
@@ -48,6 +47,7 @@ pub(super) const ROWS: &[Row] = &[
 fn compared(args: &[Value<'_>]) -> Result<Ordering, Fault> {
     match args {
         [Value::Quantity(a), Value::Quantity(b)] => Ok(a.compare(b)),
+        [Value::Semver(a), Value::Semver(b)] => Ok(a.compare(b)),
         _ => Err(Fault::no_such_overload()),
     }
 }

@@ -106,7 +106,7 @@ async fn read(place: &Place) -> Names {
         Ok(Err(error)) => return Names::unknown(error.to_string()),
         Err(_) => return Names::unknown(format!("{place} gives no answer")),
     };
-    match CandidateCache::default().candidate(&contents, OnHazard::Off, Some(&Kept::default())) {
+    match CandidateCache::default().with_authorizer(true).candidate(&contents, OnHazard::Off, Some(&Kept::default())) {
         Ok(candidate) => Names {
             known: candidate.snapshot.hooks.iter().map(|hook| hook.name.to_string()).collect(),
             gap: candidate.held.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),

@@ -24,11 +24,14 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     if !sound {
         next(&format!("solve the problems above, until `gatepost check {folder}` finds none"));
     }
-    next(&format!(
-        "see that every hook answers, on each machine that Gatepost will run on: gatepost check --connect {folder}"
-    ));
     let selecting: Vec<_> = objects.iter().flat_map(Object::namespace_selectors).collect();
-    let from = if selecting.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
+    let asking: Vec<_> = objects.iter().flat_map(Object::asking_authorizer).collect();
+    let authorizer = if asking.is_empty() { "" } else { " --authorizer" };
+    next(&format!(
+        "see that every hook answers, on each machine that Gatepost will run on: gatepost check --connect{authorizer} \
+         {folder}"
+    ));
+    let from = if selecting.is_empty() && asking.is_empty() { "" } else { " --namespaces-from KUBECONFIG" };
     next(&format!("serve them: gatepost serve --config {folder} --tls-cert FILE --tls-key FILE{from}"));
     next("register Gatepost with the apiserver: gatepost register --help");
     next("see in /metrics that reviews arrive; until the next step every hook is called twice");
@@ -78,6 +81,14 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
              without it a review that such a hook may want is rejected",
             selecting.len(),
             few(selecting.iter().copied()),
+        ));
+    }
+    if !asking.is_empty() {
+        notes.push(format!(
+            "{} hooks have matchConditions that ask the authorizer ({}): let --namespaces-from name a kubeconfig (or \
+             in-cluster) whose user may create subjectaccessreviews; without it the configuration is refused",
+            asking.len(),
+            few(asking.iter().copied()),
         ));
     }
     notes.push(
@@ -147,5 +158,10 @@ mod tests {
         assert!(told.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{told}");
         assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
         assert!(told.contains("and 2 more") && told.contains("namespaceSelector (h0.a.b,"), "{told}");
+        let condition = json!([{"name": "c", "expression": "authorizer.path('/x').check('get').allowed()"}]);
+        let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
+        let told = advice(Path::new("f"), &objects, &[], true);
+        assert!(told.contains("check --connect --authorizer f\n") && told.contains("(a.b.c)"), "{told}");
+        assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
     }
 }

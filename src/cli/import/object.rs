@@ -121,6 +121,15 @@ impl Object {
         self.hooks().filter(selects).filter_map(|hook| hook["name"].as_str())
     }
 
+    /// The names of its hooks whose conditions ask what a user may do.
+    pub(super) fn asking_authorizer(&self) -> impl Iterator<Item = &str> {
+        let asks = |hook: &&Value| {
+            let mut conditions = hook["matchConditions"].as_array().into_iter().flatten();
+            conditions.any(|condition| condition["expression"].as_str().is_some_and(|text| text.contains("authorizer")))
+        };
+        self.hooks().filter(asks).filter_map(|hook| hook["name"].as_str())
+    }
+
     fn hooks(&self) -> impl Iterator<Item = &Value> {
         self.value["webhooks"].as_array().into_iter().flatten()
     }

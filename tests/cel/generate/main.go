@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
@@ -71,7 +72,7 @@ func main() {
 			answers = append(answers, a)
 			continue
 		}
-		results, left, err := evaluator.ForInput(context.Background(), versioned, request, celplugin.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
+		results, left, err := evaluator.ForInput(context.Background(), versioned, request, celplugin.OptionalVariableBindings{Authorizer: authorizer.AuthorizerFunc(decide)}, nil, celconfig.RuntimeCELCostBudgetMatchConditions)
 		must(err)
 		cost := celconfig.RuntimeCELCostBudgetMatchConditions - left
 		a.Cost = &cost
@@ -93,6 +94,23 @@ func main() {
 	out, err := json.MarshalIndent(answers, "", " ")
 	must(err)
 	fmt.Println(string(out))
+}
+
+// Allows what is got, and says in its reason what it was asked.
+func decide(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	who := strings.Join(append([]string{a.GetUser().GetName()}, a.GetUser().GetGroups()...), ",")
+	asked := []string{who, a.GetVerb(), a.GetPath()}
+	if a.IsResourceRequest() {
+		asked = []string{who, a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetNamespace(), a.GetName()}
+	}
+	reason := strings.Join(asked, "|")
+	switch a.GetVerb() {
+	case "get":
+		return authorizer.DecisionAllow, reason, nil
+	case "fail":
+		return authorizer.DecisionNoOpinion, reason, fmt.Errorf("made up")
+	}
+	return authorizer.DecisionDeny, reason, nil
 }
 
 // Numbers as an apiserver's decoder has them.

@@ -1,0 +1,36 @@
+//! Caller: what the front knows of one call besides the review.
+
+use bytes::Bytes;
+
+use crate::model::{Deadline, Hops, Labels, Phase, registration::Segment};
+
+/// What is to become of hooks that want a review's object in a version that it is not in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OtherVersions {
+    /// Their call fails: nobody else will ask them, and they must not be passed over in silence.
+    #[default]
+    Fail,
+    /// They are passed over: the caller asks about each version in a review of its own.
+    AskedApart,
+}
+
+/// What the front knows of one call besides the review.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Which of the service's calls was made.
+    pub phase: Phase,
+    /// By when the verdict must be there.
+    pub deadline: Deadline,
+    /// The worker (0..n) on whose thread this runs; it picks the lane to each hook.
+    pub worker: usize,
+    /// Hooks that want the object in another version.
+    pub other_versions: OtherVersions,
+    /// The mutating hooks that are asked, where not all are.
+    pub segment: Option<Segment>,
+    /// The Gateposts that the review has passed through before.
+    pub hops: Hops,
+    /// Labels of the request's namespace, where the caller sent them.
+    pub namespace_labels: Option<Labels>,
+    /// The same as they came (base64), passed on to the hooks so that sidecars chain.
+    pub namespace_labels_text: Option<Bytes>,
+}

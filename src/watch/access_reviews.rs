@@ -1,0 +1,113 @@
+//! Access reviews: has access checks of requests decided by the authorizer of a cluster.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+
+use crate::{
+    kube::{Access, Client, Connection, KubeError},
+    live::{Authorizer, authorizer::Question},
+};
+
+/// Access checks that are asked at once; others wait, each within its request's time.
+const AT_ONCE: usize = 64;
+
+/// How long a client is used before changed credentials are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A cluster whose authorizer is about to be asked.
+#[derive(Debug)]
+pub struct AccessReviews {
+    connection: Connection,
+    client: Option<(Client, Instant)>,
+    authorizer: Arc<Authorizer>,
+    questions: mpsc::Receiver<Question>,
+    /// Why the last check could not be decided, as it was told.
+    told: Option<KubeError>,
+}
+
+impl AccessReviews {
+    /// Of that cluster. Connects to nothing before [`AccessReviews::run`].
+    ///
+    /// # Errors
+    /// Address or credentials that cannot be read.
+    pub async fn new(access: Access) -> Result<Self, KubeError> {
+        let (authorizer, questions) = Authorizer::new();
+        let connection = Connection::new(access).await?;
+        Ok(Self { connection, client: None, authorizer, questions, told: None })
+    }
+
+    /// The authorizer, for those who ask it.
+    pub fn authorizer(&self) -> Arc<Authorizer> {
+        Arc::clone(&self.authorizer)
+    }
+
+    /// Has checks decided until dropped.
+    pub async fn run(mut self) {
+        let mut asking = JoinSet::new();
+        loop {
+            tokio::select! {
+                Some(ended) = asking.join_next(), if !asking.is_empty() => {
+                    if let Ok(Some(outcome)) = ended {
+                        self.report(outcome);
+                    }
+                }
+                question = self.questions.recv(), if asking.len() < AT_ONCE => {
+                    // The authorizer is ours: there is always somebody who may ask.
+                    let Some(question) = question else { return };
+                    match self.client().await {
+                        Ok(client) => drop(asking.spawn(decide(client, question))),
+                        Err(error) => {
+                            let _ = question.answer.send(Err(error.to_string()));
+                            self.report(Err(error));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn client(&mut self) -> Result<Client, KubeError> {
+        if let Some((client, since)) = &self.client
+            && since.elapsed() < LOOK_EVERY
+        {
+            return Ok(client.clone());
+        }
+        let client = self.connection.client().await?;
+        self.client = Some((client.clone(), Instant::now()));
+        Ok(client)
+    }
+
+    /// One line a change.
+    fn report(&mut self, outcome: Result<(), KubeError>) {
+        match outcome {
+            Ok(()) if self.told.take().is_some() => tracing::info!("the authorizer of the cluster answers again"),
+            Ok(()) => {}
+            Err(failure) => {
+                self.connection.failed(&failure);
+                self.client = None;
+                if self.told.as_ref() != Some(&failure) {
+                    tracing::warn!(
+                        %failure,
+                        fix = failure.fix(),
+                        "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
+                         policy"
+                    );
+                    self.told = Some(failure);
+                }
+            }
+        }
+    }
+}
+
+/// One access check; `None` where its request has ended before.
+async fn decide(client: Client, question: Question) -> Option<Result<(), KubeError>> {
+    let Question { username, user, check, mut answer } = question;
+    let decided = tokio::select! {
+        decided = client.review_access(&username, &user, &check) => decided,
+        () = answer.closed() => return None,
+    };
+    let outcome = decided.as_ref().map(|_| ()).map_err(Clone::clone);
+    let _ = answer.send(decided.map_err(|error| error.to_string()));
+    Some(outcome)
+}
