@@ -27,7 +27,7 @@ use common::{
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, GrpcRequest, Inbox, Method, Request, frames_of},
+    hooks::{Call, ConnectionChoice, GrpcRequest, Inbox, Method, Request, frames_of},
     model::Rope,
     wire::inbound,
 };
@@ -87,7 +87,7 @@ fn ours(whole: &Bytes, hooks: usize) {
             deadline,
             inbox: inbox.clone(),
             tag: tag as u32,
-            again: true,
+            connection: ConnectionChoice::Any,
             resends: 0,
             hops: gatepost::model::Hops::FIRST,
         }));

@@ -30,7 +30,7 @@ use std::{
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, HttpRequest, Inbox, Reply, Request},
+    hooks::{Call, Channel, ConnectionChoice, HttpReply, HttpRequest, Inbox, Reply, Request},
     model::{HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         encodings::{Encodings, Form},
@@ -88,7 +88,7 @@ impl Caller {
             deadline,
             inbox: inbox.clone(),
             tag: tag as u32,
-            again: true,
+            connection: ConnectionChoice::Any,
             resends: 0,
             hops: gatepost::model::Hops::FIRST,
         };

@@ -1,8 +1,15 @@
 //! Attempt: one hook's call in a round, from the first question to the outcome.
 //!
-//! In this order it is decided what comes next: has the deadline passed (it is settled as a timeout); does the hook ask to
-//! be called later (it rests); did nothing usable come back, and does its policy say Retry (it is asked once more, over
-//! another connection); else it is settled.
+//! The only owner of asking again: the transport sends every call once and reports what came of it. [`Asks::next`] decides
+//! in this order:
+//!
+//! 1. A call that the hook has not processed is sent again, at most twice.
+//! 2. A hook that asks for time (`Retry-After`) is asked again after it, at most ten times.
+//! 3. A call without a usable answer is retried once, over another connection, where the failure policy is Retry.
+//! 4. Otherwise it is settled with what came.
+//!
+//! The deadline stands above all four: [`Attempt::is_late`] settles a call as timed out, whatever it waits for, and the
+//! transport sends none after it.
 //!
 //! ```text
 //!                       answer, failure, time is up
@@ -18,7 +25,7 @@ use tracing::Span;
 
 use super::{outcome::Outcome, trace};
 use crate::{
-    hooks::HttpReply,
+    hooks::{ConnectionChoice, Processed, Reply},
     live::LiveHook,
     model::{CallFailure, FailurePolicy},
 };
@@ -41,15 +48,100 @@ pub(super) struct Attempt<'a> {
     pub(super) outcome: Option<Outcome<'a>>,
     /// When it is asked again, while it rests.
     again_at: Option<Instant>,
+    asks: Asks,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(super) enum Came<'r> {
+    /// A reply, not yet looked into.
+    Reply(&'r Reply),
+    /// Nothing usable.
+    Failure(&'r CallFailure, Processed),
+}
+
+/// Step after what came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The call is sent again at once, over such a connection: the hook has not processed it.
+    Resend(ConnectionChoice),
+    /// The hook is asked again after this pause, as it wishes.
+    Rest(Duration),
+    /// The hook is asked again at once, over a connection that is no worker's own, as its failure policy says.
+    Retry,
+    /// What came is what there is.
+    Settle,
+}
+
+/// Terms of asking a hook again.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    /// Its failure policy is Retry.
+    retry: bool,
+    /// Asking it twice does no harm.
+    idempotent: bool,
+    deadline: Instant,
+}
+
+/// How often a hook was asked, and how it is asked next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asks {
     rests: u8,
-    /// Asked a second time, on another connection.
     retried: bool,
+    /// Resends since it rested or was retried.
+    pub(super) resends: u8,
+    pub(super) connection: ConnectionChoice,
+    /// Not over the worker's own connections.
+    pub(super) elsewhere: bool,
+}
+
+impl Asks {
+    /// The step after what came of the last call.
+    ///
+    /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline, we say
+    /// at once that there will be no answer.
+    fn next(&self, terms: Terms, came: &Came<'_>, now: Instant) -> Next {
+        let left = terms.deadline.saturating_duration_since(now);
+        match came {
+            Came::Reply(Reply::Http(reply)) => {
+                let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
+                // Compared as a pause: a hook may name one that no clock can show.
+                let pause = asked.filter(|pause| *pause < left && self.rests < MOST_RESTS);
+                pause.map_or(Next::Settle, Next::Rest)
+            }
+            Came::Reply(Reply::Grpc(_)) => Next::Settle,
+            Came::Failure(failure, processed) => {
+                let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
+                match processed.resend(self.resends, terms.idempotent) {
+                    Some(connection) => Next::Resend(connection),
+                    None if retries && !left.is_zero() => Next::Retry,
+                    None => Next::Settle,
+                }
+            }
+        }
+    }
+
+    /// The asks once that step is taken.
+    fn after(self, next: Next) -> Self {
+        let Self { rests, retried, resends, elsewhere, .. } = self;
+        match next {
+            Next::Resend(connection) => Self { rests, retried, resends: resends + 1, connection, elsewhere },
+            Next::Rest(_) => Self { rests: rests + 1, retried, ..Self::default() },
+            Next::Retry => Self { rests, retried: true, elsewhere: true, ..Self::default() },
+            Next::Settle => self,
+        }
+    }
 }
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(live: &'a LiveHook, opened: bool, deadline: Instant) -> Self {
-        let span = trace::call(live);
-        Self { live, opened, deadline, span, open: false, outcome: None, again_at: None, rests: 0, retried: false }
+        let (span, asks) = (trace::call(live), Asks::default());
+        Self { live, opened, deadline, span, open: false, outcome: None, again_at: None, asks }
+    }
+
+    /// How it is asked now.
+    pub(super) fn asks(&self) -> Asks {
+        self.asks
     }
 
     /// When something is to be done about it unless an answer comes first; `None` once it is settled.
@@ -71,32 +163,20 @@ impl<'a> Attempt<'a> {
         over
     }
 
-    /// Does the hook ask us to come back later, and is there time for that? Then it rests until the time returned.
-    ///
-    /// Source: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline, we say at once
-    /// that there will be no answer.
-    pub(super) fn rests(&mut self, reply: &HttpReply, now: Instant) -> Option<Instant> {
-        let asked = reply.retry_after.filter(|_| reply.status == 429 || reply.status >= 500);
-        // Compared as a pause: a hook may name one that no clock can show.
-        let pause = asked.filter(|pause| *pause < self.deadline.saturating_duration_since(now))?;
-        if self.rests == MOST_RESTS {
-            return None;
+    /// Decides the step after what came, and counts it. One that rests wakes by itself; the caller takes the other steps.
+    pub(super) fn next(&mut self, came: &Came<'_>, now: Instant) -> Next {
+        let terms = Terms {
+            retry: self.live.hook.failure_policy == FailurePolicy::Retry,
+            // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
+            idempotent: self.live.target.side_effects().free(),
+            deadline: self.deadline,
+        };
+        let next = self.asks.next(terms, came, now);
+        self.asks = self.asks.after(next);
+        if let Next::Rest(pause) = next {
+            self.again_at = Some(now + pause);
         }
-        self.rests += 1;
-        self.again_at = Some(now + pause);
-        self.again_at
-    }
-
-    /// May it be asked once more, on another connection, after this failure? Only once.
-    pub(super) fn retries(&mut self, failure: &CallFailure, now: Instant) -> bool {
-        // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
-        let may = self.live.hook.failure_policy == FailurePolicy::Retry
-            && self.live.target.side_effects().free()
-            && !self.retried
-            && failure.may_retry()
-            && now < self.deadline;
-        self.retried |= may;
-        may
+        next
     }
 
     /// The time the hook had, in whole milliseconds as messages have it.
@@ -105,3 +185,6 @@ impl<'a> Attempt<'a> {
         Duration::from_millis(allowed.as_micros().div_ceil(1000) as u64)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     Caller, Reasons,
-    attempt::Attempt,
+    attempt::{Attempt, Came, Next},
     call_record::record,
     decider::Decider,
     decode::{Decoded, decode},
@@ -23,12 +23,15 @@ use super::{
     select::Asked,
 };
 use crate::{
-    hooks::{Call, Channel, GrpcRequest, HttpRequest, Inbox, Method, Reply, Request},
+    hooks::{Call, GrpcRequest, HttpReply, HttpRequest, Inbox, Method, Processed, Reply, Request, Unanswered},
     model::{CallFailure, HookType, Protocol, Review, SideEffects},
     offload::{self, LARGE},
     telemetry::{HookOutcome, Repeat},
     wire::encodings::{Encodings, Form},
 };
+
+/// A hook that ends the call itself so shortly before our deadline has run out of time.
+const RINGS_EARLY: Duration = Duration::from_millis(5);
 
 /// When a round ends before every hook has answered. Hooks that have not are then told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,12 +190,12 @@ impl<'a, 'r> Round<'a, 'r> {
         } else if let Some(unable) = &asked.unable {
             self.settle(tag, Err((**unable).clone()), Duration::ZERO);
         } else {
-            self.ask(tag, Channel::ask);
+            self.ask(tag);
         }
     }
 
-    /// Sends the review, in the encoding this hook wants, over a connection that `send` chooses.
-    fn ask(&mut self, tag: usize, send: impl FnOnce(&Channel, usize, Call)) {
+    /// Sends the review, in the encoding this hook wants, as its attempt says.
+    fn ask(&mut self, tag: usize) {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
         let protocol = target.protocol();
@@ -214,17 +217,22 @@ impl<'a, 'r> Round<'a, 'r> {
             }
         };
         attempt.open = true;
+        let asks = attempt.asks();
         let call = Call {
             request,
             body,
             deadline: attempt.deadline,
             inbox: self.inbox.clone(),
             tag: tag as u32,
-            again: target.side_effects().free(),
-            resends: 0,
+            connection: asks.connection,
+            resends: asks.resends,
             hops: self.caller.hops.passed_on(),
         };
-        send(target.channel(), self.caller.worker, call);
+        if asks.elsewhere {
+            target.channel().ask_elsewhere(call);
+        } else {
+            target.channel().ask(self.caller.worker, call);
+        }
     }
 
     /// When the next thing is to be done that no answer does.
@@ -233,53 +241,78 @@ impl<'a, 'r> Round<'a, 'r> {
     }
 
     /// Something came back from a hook.
-    fn arrived(&mut self, tag: u32, result: Result<Reply, CallFailure>, now: Instant) {
+    fn arrived(&mut self, tag: u32, result: Result<Reply, Unanswered>, now: Instant) {
         let tag = tag as usize;
         let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| attempt.outcome.is_none()) else { return };
         attempt.open = false;
-        if let Ok(Reply::Http(reply)) = &result
-            && let Some(end) = attempt.rests(reply, now)
-        {
-            let (hook, delay) = (&attempt.live.hook.name, end.duration_since(now));
-            tracing::debug!(%hook, status = reply.status, ?delay, "a hook asks to be called later (Retry-After)");
-            return self.rings_by(end);
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(lost) => return self.failed(tag, lost, now),
+        };
+        if let Next::Rest(pause) = attempt.next(&Came::Reply(&reply), now) {
+            let hook = &attempt.live.hook.name;
+            let Reply::Http(HttpReply { status, .. }) = &reply else { return };
+            tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
+            return self.rings_by(now + pause);
         }
         let hook_type = attempt.live.hook.hook_type;
         let form = match attempt.live.target.protocol() {
             Protocol::Http { form, .. } => Some(*form),
             Protocol::Grpc => None,
         };
-        let answer = match result {
-            Ok(reply) if reply.cost() >= LARGE => {
-                let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
-                let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
-                self.decoding.spawn(async move { (tag, decoding.await) });
-                return;
-            }
-            Ok(reply) => decode(hook_type, form, (&self.review.uid, self.review.object.is_some()), reply),
-            // The hook was told our deadline, and its clock may ring a moment before ours.
-            Err(CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. })
-                if now + RINGS_EARLY >= attempt.deadline =>
-            {
-                Err(CallFailure::Timeout(attempt.allowed(self.began)))
-            }
-            Err(failure) => Err(failure),
-        };
+        if reply.cost() >= LARGE {
+            let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
+            let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
+            self.decoding.spawn(async move { (tag, decoding.await) });
+            return;
+        }
+        let answer = decode(hook_type, form, (&self.review.uid, self.review.object.is_some()), reply);
         self.answered(tag, answer, now);
     }
 
-    /// What came back from a hook is understood.
+    /// What came back from a hook is understood, or cannot be.
     fn answered(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, now: Instant) {
-        let Some(attempt) = self.attempts.get_mut(tag).filter(|attempt| attempt.outcome.is_none()) else { return };
+        if self.attempts.get(tag).is_none_or(|attempt| attempt.outcome.is_some()) {
+            return;
+        }
         let failure = match &answer {
             Ok(decoded) => decoded.failure.as_ref(),
             Err(failure) => Some(failure),
         };
-        if failure.is_some_and(|failure| attempt.retries(failure, now)) {
-            attempt.live.metrics.repeated(Repeat::Policy);
-            return self.ask(tag, |channel, _, call| channel.ask_elsewhere(call));
+        if failure.is_some_and(|failure| self.asks_again(tag, failure, Processed::Perhaps, now)) {
+            return;
         }
         self.settle(tag, answer, now.duration_since(self.began));
+    }
+
+    /// Nothing came back from a hook.
+    fn failed(&mut self, tag: usize, Unanswered { failure, processed }: Unanswered, now: Instant) {
+        if self.asks_again(tag, &failure, processed, now) {
+            return;
+        }
+        let Some(attempt) = self.attempts.get(tag) else { return };
+        let failure = match failure {
+            // The hook was told our deadline, and its clock may ring a moment before ours.
+            CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }
+                if now + RINGS_EARLY >= attempt.deadline =>
+            {
+                CallFailure::Timeout(attempt.allowed(self.began))
+            }
+            failure => failure,
+        };
+        self.settle(tag, Err(failure), now.duration_since(self.began));
+    }
+
+    /// There is no usable answer. Asks the hook again where its attempt says so.
+    fn asks_again(&mut self, tag: usize, failure: &CallFailure, processed: Processed, now: Instant) -> bool {
+        let Some(attempt) = self.attempts.get_mut(tag) else { return false };
+        match attempt.next(&Came::Failure(failure, processed), now) {
+            Next::Resend(_) => {}
+            Next::Retry => attempt.live.metrics.repeated(Repeat::Policy),
+            Next::Rest(_) | Next::Settle => return false,
+        }
+        self.ask(tag);
+        true
     }
 
     /// It is time for something: for some, time is up; others are asked again.
@@ -291,7 +324,7 @@ impl<'a, 'r> Round<'a, 'r> {
                 self.settle(tag, Err(CallFailure::Timeout(allowed)), now.duration_since(self.began));
             } else if attempt.wakes(now) {
                 attempt.live.metrics.repeated(Repeat::RetryAfter);
-                self.ask(tag, Channel::ask);
+                self.ask(tag);
             }
         }
     }
@@ -389,6 +422,3 @@ impl Drop for Round<'_, '_> {
         self.leave();
     }
 }
-
-/// A hook that ends the call itself so shortly before our deadline has run out of time.
-const RINGS_EARLY: Duration = Duration::from_millis(5);

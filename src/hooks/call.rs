@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Inbox, Request};
+use super::{ConnectionChoice, Inbox, Request};
 use crate::model::{Hops, Rope};
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
@@ -46,10 +46,9 @@ pub struct Call {
     pub inbox: Arc<Inbox>,
     /// By which the inbox's owner knows this call.
     pub tag: u32,
-    /// Asking twice does no harm: a call of which the hook may have seen something is made once more where its
-    /// connection turns out to have been dead.
-    pub again: bool,
-    /// How often it was sent anew because the hook said that it had not looked at it.
+    /// Which connection may carry it.
+    pub connection: ConnectionChoice,
+    /// How often it was sent before and not processed; failures say so.
     pub resends: u8,
     /// The Gateposts that the review has passed through, this one included; sent to the hook.
     pub hops: Hops,

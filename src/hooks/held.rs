@@ -88,7 +88,7 @@ impl Held {
 
     fn settle(&mut self, failure: &CallFailure) {
         for call in self.calls.drain(..) {
-            call.inbox.deliver(call.tag, Err(failure.clone()));
+            call.inbox.deliver(call.tag, Err(failure.clone().into()));
         }
     }
 }

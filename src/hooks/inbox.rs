@@ -8,11 +8,10 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::reply::Reply;
-use crate::model::CallFailure;
+use super::{Unanswered, reply::Reply};
 
 /// What came back from one call: the call's tag, and the hook's reply or why there is none.
-pub type Arrival = (u32, Result<Reply, CallFailure>);
+pub type Arrival = (u32, Result<Reply, Unanswered>);
 
 /// Where the answers of one request's calls arrive, in the order they come. One allocation a request, however many
 /// hooks there are.
@@ -33,7 +32,7 @@ impl Inbox {
     }
 
     /// Puts in what came back from one call, and wakes the owner.
-    pub(super) fn deliver(&self, tag: u32, result: Result<Reply, CallFailure>) {
+    pub(super) fn deliver(&self, tag: u32, result: Result<Reply, Unanswered>) {
         let waker = {
             let mut state = self.state();
             if state.closed {

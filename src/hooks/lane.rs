@@ -83,7 +83,7 @@ impl Lane {
     pub(super) fn new(dialler: Arc<Dialler>, turns: Arc<Turns>) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, commands) = unbounded_channel();
         let swept = Arc::new(Notify::new());
-        let leavers = Leavers::new(swept.clone(), sender.downgrade());
+        let leavers = Leavers::new(swept.clone());
         let task = Task { dialler, turns, commands, held: Held::default(), open: true, leavers, pace: Pace::default() };
         (Self { commands: sender, swept }, task.run())
     }
@@ -93,7 +93,7 @@ impl Lane {
             && let Command::Ask(call) = refused.0
         {
             // Only when the worker's runtime is gone, at the end of the process.
-            call.inbox.deliver(call.tag, Err(CallFailure::Connection("gatepost is stopping".into())));
+            call.inbox.deliver(call.tag, Err(CallFailure::Connection("gatepost is stopping".into()).into()));
         }
     }
 
@@ -167,7 +167,7 @@ impl Task {
     async fn carry_over(&mut self, connection: Http2Connection<Socket>) -> Option<(String, Fruit)> {
         let first = self.held.connected();
         let ended = connection.drive(&mut self.commands, first).await;
-        self.held.calls = ended.unseen;
+        self.held.calls = ended.unsent;
         if let Some(leaving) = ended.leaving {
             // The next calls do not wait for the answers still due here.
             self.leavers.add(leaving);

@@ -2,10 +2,9 @@
 
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
-use tokio::sync::{Notify, mpsc::WeakUnboundedSender, oneshot};
+use tokio::sync::{Notify, oneshot};
 
-use super::{call::Call, dial::Socket, http2::Http2Connection, lane::Command};
-use crate::model::CallFailure;
+use super::{dial::Socket, http2::Http2Connection};
 
 /// More are not waited for at a time: a hook that sends every call away must not pile up what it was sent.
 const MOST: usize = 8;
@@ -18,13 +17,11 @@ pub(super) struct Leavers {
     held: VecDeque<oneshot::Sender<()>>,
     /// Rings when calls were abandoned.
     swept: Arc<Notify>,
-    /// Where calls are to be asked after all that the hook has not looked at.
-    lane: WeakUnboundedSender<Command>,
 }
 
 impl Leavers {
-    pub(super) fn new(swept: Arc<Notify>, lane: WeakUnboundedSender<Command>) -> Self {
-        Self { held: VecDeque::new(), swept, lane }
+    pub(super) fn new(swept: Arc<Notify>) -> Self {
+        Self { held: VecDeque::new(), swept }
     }
 
     /// Waits for the answers still due on this connection, beside the lane.
@@ -35,16 +32,11 @@ impl Leavers {
         }
         let (held, let_go) = oneshot::channel();
         self.held.push_back(held);
-        tokio::spawn(finish(connection, let_go, self.swept.clone(), self.lane.clone()));
+        tokio::spawn(finish(connection, let_go, self.swept.clone()));
     }
 }
 
-async fn finish(
-    mut connection: Http2Connection<Socket>,
-    mut let_go: oneshot::Receiver<()>,
-    swept: Arc<Notify>,
-    lane: WeakUnboundedSender<Command>,
-) {
+async fn finish(mut connection: Http2Connection<Socket>, mut let_go: oneshot::Receiver<()>, swept: Arc<Notify>) {
     let mut abandoned = pin!(swept.notified());
     while !connection.is_settled() {
         tokio::select! {
@@ -56,19 +48,7 @@ async fn finish(
                 abandoned.as_mut().enable();
                 connection.cancel_abandoned();
             }
-            unseen = connection.finish_calls() => unseen.into_iter().for_each(|call| ask_again(&lane, call)),
+            () = connection.finish_calls() => {}
         }
-    }
-}
-
-/// Has the lane ask again. Where nobody will ask it any more, the call has failed.
-fn ask_again(lane: &WeakUnboundedSender<Command>, call: Call) {
-    let refused = match lane.upgrade() {
-        Some(lane) => lane.send(Command::Ask(call)).err().map(|refused| refused.0),
-        None => Some(Command::Ask(call)),
-    };
-    if let Some(Command::Ask(call)) = refused {
-        let why = "the hook did not look at it, and is not called any more";
-        call.inbox.deliver(call.tag, Err(CallFailure::Connection(why.into())));
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`].
 //!
-//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends calls again that a hook
-//! has certainly not processed, and reports answers that break the protocol as failures. `admit` owns the rest: the
-//! hook's deadline, `Retry-After`, the failure policy and its retry, and what an answer means for the request.
+//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and reports
+//! what came of it: of a call without an answer also whether the hook may have processed it ([`Unanswered`]). Answers
+//! that break the protocol are failures. `admit` owns the rest: the hook's deadline, whether it is asked again, the
+//! failure policy, and what an answer means for the request.
 
 mod answer_room;
 pub mod call;
@@ -35,6 +36,7 @@ pub mod resources;
 mod retry_after;
 mod socket;
 mod target;
+mod unanswered;
 
 pub use call::{Call, Method};
 pub use channel::Channel;
@@ -47,3 +49,4 @@ pub use probe::{ProbeFailure, ProbePost};
 pub use protocol::{GrpcRequest, HttpRequest, Request};
 pub use reply::{HttpReply, Reply};
 pub use resources::Resources;
+pub use unanswered::{ConnectionChoice, Processed, Unanswered};

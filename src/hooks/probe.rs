@@ -10,7 +10,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::{
-    Channel, Inbox,
+    Channel, ConnectionChoice, Inbox,
     call::{Call, Method},
     canned,
     protocol::{GrpcRequest, HttpRequest, Request},
@@ -190,18 +190,36 @@ impl Channel {
 
     async fn reply_to(&self, request: Request, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
         let inbox = Arc::new(Inbox::default());
-        let deadline = Instant::now() + timeout;
-        self.ask(
-            0,
-            Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true, resends: 0, hops: Hops::FIRST },
-        );
-        let arrived = tokio::time::timeout(timeout, inbox.take()).await;
+        let call = Call {
+            request,
+            body,
+            deadline: Instant::now() + timeout,
+            inbox: inbox.clone(),
+            tag: 0,
+            connection: ConnectionChoice::Any,
+            resends: 0,
+            hops: Hops::FIRST,
+        };
+        let answered = tokio::time::timeout(timeout, self.resent(call)).await;
         inbox.close();
-        match arrived.map(|arrived| arrived.into_iter().next()) {
-            Ok(Some((_, result))) => result,
-            _ => {
-                self.sweep(0);
-                Err(CallFailure::Timeout(timeout))
+        answered.unwrap_or_else(|_| {
+            self.sweep(0);
+            Err(CallFailure::Timeout(timeout))
+        })
+    }
+
+    /// Sends a call, and again while the hook has not processed it. A probe changes nothing: asking twice does no harm.
+    async fn resent(&self, mut call: Call) -> Result<Reply, CallFailure> {
+        loop {
+            self.ask(0, call.clone());
+            let arrived = call.inbox.take().await;
+            for (_, result) in arrived {
+                let lost = match result {
+                    Ok(reply) => return Ok(reply),
+                    Err(lost) => lost,
+                };
+                let Some(connection) = lost.processed.resend(call.resends, true) else { return Err(lost.failure) };
+                (call.connection, call.resends) = (connection, call.resends + 1);
             }
         }
     }

@@ -10,7 +10,10 @@ use crate::support;
 use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Arrival, Call, Channel, ConnectionBudget, HttpRequest, Inbox, Reply, Request, Resources},
+    hooks::{
+        Arrival, Call, Channel, ConnectionBudget, ConnectionChoice, HttpRequest, Inbox, Reply, Request, Resources,
+        Unanswered,
+    },
     memory::MemoryBudget,
     model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
 };
@@ -43,7 +46,7 @@ fn call(inbox: &Arc<Inbox>, tag: usize, time: Duration) -> Call {
         deadline: Instant::now() + time,
         inbox: inbox.clone(),
         tag: tag as u32,
-        again: false,
+        connection: ConnectionChoice::Any,
         resends: 0,
         hops: gatepost::model::Hops::FIRST,
     }
@@ -138,7 +141,7 @@ async fn more_calls_than_may_wait_fail_at_once() {
     }
     for (tag, result) in arrivals(&inbox, 5).await {
         assert!(tag as usize >= MOST + MOST_WAITING, "{tag}");
-        let Err(CallFailure::Connect(why)) = result else { panic!("{result:?}") };
+        let Err(Unanswered { failure: CallFailure::Connect(why), .. }) = result else { panic!("{result:?}") };
         assert_eq!(why.step, Step::Connect);
         assert_eq!(why.what, "its connections are all in use, and 1024 calls wait for one");
     }
@@ -224,7 +227,9 @@ async fn a_hook_that_accepts_and_hangs_up_is_not_dialled_for_each_call() {
     for tag in 0..calls {
         channel.ask(0, call(&inbox, tag, LONG));
         let arrived = arrivals(&inbox, 1).await;
-        assert!(matches!(&arrived[..], [(_, Err(CallFailure::Connection(_)))]), "{arrived:?}");
+        let [(_, Err(Unanswered { failure: CallFailure::Connection(_), .. }))] = &arrived[..] else {
+            panic!("{arrived:?}");
+        };
     }
     // 16 at once, then at 50, 100, 200, 400, 800 ms and every second.
     let most = 16 + 5 + began.elapsed().as_secs() as usize + 1;
@@ -253,7 +258,9 @@ async fn where_tls_is_wanted_and_missing_nothing_is_dialled() {
     let (channel, inbox) = (Channel::open(endpoint, None, &[Handle::current()]), Arc::new(Inbox::default()));
     channel.ask(0, call(&inbox, 0, LONG));
     let arrived = arrivals(&inbox, 1).await;
-    let [(0, Err(CallFailure::Connect(why)))] = &arrived[..] else { panic!("{arrived:?}") };
+    let [(0, Err(Unanswered { failure: CallFailure::Connect(why), .. }))] = &arrived[..] else {
+        panic!("{arrived:?}");
+    };
     assert_eq!(why.step, Step::Tls, "{why}");
     assert!(timeout(Duration::ZERO, listener.accept()).await.is_err(), "not even connected to");
 }

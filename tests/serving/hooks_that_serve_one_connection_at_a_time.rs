@@ -12,7 +12,7 @@ use std::{
 use crate::support::{certificates::localhost, http_hook::HTTP1};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, HttpRequest, Inbox, ProbePost, Reply, Request},
+    hooks::{Call, Channel, ConnectionChoice, HttpReply, HttpRequest, Inbox, ProbePost, Reply, Request},
     model::{
         Endpoint, HttpForm, ReviewVersion, Rope, Transport,
         hook::{Address, EndpointTls},
@@ -115,7 +115,7 @@ fn ask(channel: &Channel, worker: usize, inbox: &Arc<Inbox>) {
             deadline,
             inbox: inbox.clone(),
             tag: worker as u32,
-            again: false,
+            connection: ConnectionChoice::Any,
             resends: 0,
             hops: gatepost::model::Hops::FIRST,
         },

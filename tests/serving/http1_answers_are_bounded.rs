@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, ConnectionBudget, HttpRequest, Inbox, Reply, Request, Resources},
+    hooks::{Call, Channel, ConnectionBudget, ConnectionChoice, HttpRequest, Inbox, Reply, Request, Resources},
     memory::{MemoryBudget, Purpose},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address},
 };
@@ -75,13 +75,13 @@ impl Hook {
                 deadline,
                 inbox: inbox.clone(),
                 tag: 0,
-                again: false,
+                connection: ConnectionChoice::Any,
                 resends: 0,
                 hops: gatepost::model::Hops::FIRST,
             },
         );
         let mut arrived = timeout(time.min(LONG), inbox.take()).await.ok()?;
-        Some(arrived.remove(0).1)
+        Some(arrived.remove(0).1.map_err(|lost| lost.failure))
     }
 
     /// What a call comes to that is answered without end, and the bytes that it took to find out.

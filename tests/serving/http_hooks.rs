@@ -9,7 +9,7 @@ use std::{
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, HttpReply, HttpRequest, Inbox, Reply, Request},
+    hooks::{Call, Channel, ConnectionChoice, HttpReply, HttpRequest, Inbox, Processed, Reply, Request, Unanswered},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
 };
 use http::Version;
@@ -40,11 +40,11 @@ async fn post(channel: &Channel) -> Result<HttpReply, CallFailure> {
 /// Asks so many at once.
 fn ask(channel: &Channel, inbox: &Arc<Inbox>, calls: u32, body: &Rope) {
     for tag in 0..calls {
-        channel.ask(0, call(inbox, tag, body, true));
+        channel.ask(0, call(inbox, tag, body));
     }
 }
 
-fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope, again: bool) -> Call {
+fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope) -> Call {
     let request = Request::Http(HttpRequest { path: "/validate".into(), form: JSON, timeout: LONG });
     Call {
         request,
@@ -52,7 +52,7 @@ fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope, again: bool) -> Call {
         deadline: Instant::now() + LONG,
         inbox: inbox.clone(),
         tag,
-        again,
+        connection: ConnectionChoice::Any,
         resends: 0,
         hops: gatepost::model::Hops::FIRST,
     }
@@ -434,18 +434,22 @@ async fn a_used_connection_that_ends_without_a_word_is_made_good_once() {
 }
 
 #[tokio::test]
-async fn a_call_is_made_once_more_only_where_that_does_no_harm() {
-    for (again, asked) in [(true, 2), (false, 1)] {
-        let hook = HttpHook::plain(HttpScript::Allow).await;
-        let channel = channel(&hook);
-        post(&channel).await.expect("a reply");
-        hook.set(HttpScript::GiveUp);
-        let inbox = Arc::new(Inbox::default());
-        channel.ask(0, call(&inbox, 0, &question(), again));
-        let arrived = timeout(LONG, inbox.take()).await.expect("an end");
-        assert!(matches!(&arrived[..], [(0, Err(CallFailure::Connection(_)))]), "{arrived:?}");
-        assert_eq!(hook.seen().len(), 1 + asked, "again: {again}");
+async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
+    let hook = HttpHook::plain(HttpScript::Allow).await;
+    let channel = channel(&hook);
+    post(&channel).await.expect("a reply");
+    hook.set(HttpScript::GiveUp);
+    let inbox = Arc::new(Inbox::default());
+    for (connection, processed) in
+        [(ConnectionChoice::Any, Processed::Stale { sent: true }), (ConnectionChoice::New, Processed::Perhaps)]
+    {
+        channel.ask(0, Call { connection, ..call(&inbox, 0, &question()) });
+        let mut arrived = timeout(LONG, inbox.take()).await.expect("an end");
+        let lost: Unanswered = arrived.remove(0).1.expect_err("no answer");
+        assert!(matches!(lost.failure, CallFailure::Connection(_)), "{lost:?}");
+        assert_eq!(lost.processed, processed, "{connection:?}");
     }
+    assert_eq!((hook.seen().len(), hook.connections()), (3, 2));
 }
 
 #[tokio::test]

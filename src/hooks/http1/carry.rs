@@ -18,6 +18,7 @@ use super::{
         inbox::Inbox,
         protocol::{HttpRequest, Request},
         reply::Reply,
+        unanswered::Unanswered,
     },
     link::{Link, Lost, request},
     turns::Turns,
@@ -43,6 +44,8 @@ pub(super) enum Way {
     Dialled(Socket),
     /// Room for one: it dials.
     Dial(Slot),
+    /// Room for one, in turn with all who wait for room: it dials then.
+    DialInTurn,
     /// Nothing yet: it is told.
     Wait(oneshot::Receiver<Way>),
     /// There will be none.
@@ -59,7 +62,7 @@ enum New {
 #[derive(Debug)]
 pub(super) struct Carried {
     /// None where the call's time was up. Whoever asked knows that by the same clock.
-    pub(super) result: Option<Result<Reply, CallFailure>>,
+    pub(super) result: Option<Result<Reply, Unanswered>>,
     pub(super) link: Option<Link>,
     /// The hook was found to speak HTTP/2.
     pub(super) http2: bool,
@@ -67,8 +70,7 @@ pub(super) struct Carried {
 
 impl Carrier {
     /// Carries out one call until its deadline; then what it uses is closed, as HTTP/1.1 has no other way to call off a
-    /// call. A used connection may be dead without our knowing. Where nothing of the call was sent over it, or it ended
-    /// before the hook said anything and asking twice does no harm, the call is made once more, on a new one.
+    /// call. A used connection may be dead without our knowing, which is reported.
     pub(super) async fn carry(self, call: Call, way: Way) -> Carried {
         let deadline = call.deadline;
         let carried = timeout_at(deadline.into(), self.carry_by(call, way)).await;
@@ -81,14 +83,10 @@ impl Carrier {
             way => way,
         };
         let new = match way {
-            Way::Used(link) => match self.post(link, &call).await {
-                Ok(carried) => return carried,
-                Err(lost) if !(lost.unsent || lost.silent && call.again) => return failed(lost.failure),
-                // Its own room in the budget is given back, and taken again in turn.
-                Err(_) => match self.dialler.room().await {
-                    Ok(slot) => New::Dial(slot),
-                    Err(why) => return failed(CallFailure::Connect(why)),
-                },
+            Way::Used(link) => return self.post(link, &call).await.unwrap_or_else(|lost| failed(lost.on_kept())),
+            Way::DialInTurn => match self.dialler.room().await {
+                Ok(slot) => New::Dial(slot),
+                Err(why) => return failed(CallFailure::Connect(why)),
             },
             Way::Dialled(socket) => New::Dialled(socket),
             Way::Dial(slot) => New::Dial(slot),
@@ -147,15 +145,15 @@ impl Carrier {
         }
         let request = match request(&self.host, call, path, *form, *timeout) {
             Ok(request) => request,
-            Err(failure) => return Ok(Carried { result: Some(Err(failure)), link: Some(link), http2: false }),
+            Err(failure) => return Ok(Carried { link: Some(link), ..failed(failure) }),
         };
         let (reply, link) = link.post(request, LARGEST_ANSWER, &self.dialler.answers).await?;
         Ok(Carried { result: Some(Ok(Reply::Http(reply))), link, http2: false })
     }
 }
 
-pub(super) fn failed(failure: CallFailure) -> Carried {
-    Carried { result: Some(Err(failure)), link: None, http2: false }
+pub(super) fn failed(failure: impl Into<Unanswered>) -> Carried {
+    Carried { result: Some(Err(failure.into())), link: None, http2: false }
 }
 
 fn at_connect(why: &str) -> Unreachable {
@@ -169,7 +167,7 @@ async fn alone(connection: Http2Connection<Socket>, call: Call) -> Carried {
     // Nobody else will ask over it.
     let (_, mut commands) = unbounded_channel();
     let ended = connection.drive(&mut commands, vec![Call { inbox: inbox.clone(), ..call }]).await;
-    if !ended.unseen.is_empty() {
+    if !ended.unsent.is_empty() {
         let failure = CallFailure::Connection("the hook takes no calls on a new connection".into());
         return Carried { http2: true, ..failed(failure) };
     }
@@ -178,6 +176,6 @@ async fn alone(connection: Http2Connection<Socket>, call: Call) -> Carried {
     }
     // A call that ran out of time is not answered at all.
     let arrived = inbox.take_now().into_iter().next();
-    let lost = || Err(CallFailure::Connection("the hook took no call".into()));
+    let lost = || Err(CallFailure::Connection("the hook took no call".into()).into());
     Carried { result: Some(arrived.map_or_else(lost, |(_, result)| result)), link: None, http2: true }
 }

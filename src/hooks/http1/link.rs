@@ -25,6 +25,7 @@ use super::{
         post::{self, Media},
         reply::HttpReply,
         retry_after,
+        unanswered::{Processed, Unanswered},
     },
     body::RopeBody,
     wire::{Heard, Wire},
@@ -67,11 +68,23 @@ impl Drop for Link {
 pub(super) struct Lost {
     pub(super) failure: CallFailure,
     /// Nothing of the call was sent.
-    pub(super) unsent: bool,
+    unsent: bool,
     /// The connection ended before the hook said anything.
-    pub(super) silent: bool,
+    silent: bool,
     /// There was not even the head of an answer.
     pub(super) bare: bool,
+}
+
+impl Lost {
+    /// For a connection that was kept from earlier calls.
+    pub(super) fn on_kept(self) -> Unanswered {
+        let processed = match (self.unsent, self.silent) {
+            (true, _) => Processed::Stale { sent: false },
+            (false, true) => Processed::Stale { sent: true },
+            (false, false) => Processed::Perhaps,
+        };
+        Unanswered { failure: self.failure, processed }
+    }
 }
 
 impl Link {

@@ -33,7 +33,10 @@ use tokio::{
 };
 
 use super::{
-    super::{call::Call, dial::Socket, dialler::Dialler, held::Held, inbox::Inbox, lane::Command},
+    super::{
+        call::Call, dial::Socket, dialler::Dialler, held::Held, inbox::Inbox, lane::Command,
+        unanswered::ConnectionChoice,
+    },
     carry::{Carried, Carrier, Way, failed},
     link::Link,
     queue::{Queue, Room},
@@ -178,9 +181,11 @@ impl Pool {
         if call.is_abandoned() || Instant::now() >= call.deadline {
             return;
         }
-        let way = match dialled {
-            Some(socket) => Way::Dialled(socket),
-            None => self.way(),
+        let way = match (dialled, call.connection) {
+            (Some(socket), _) => Way::Dialled(socket),
+            (None, ConnectionChoice::Any) => self.way(),
+            // The room of the one that was stale is given back, and taken again in turn.
+            (None, ConnectionChoice::New) => Way::DialInTurn,
         };
         let (inbox, tag) = (call.inbox.clone(), call.tag);
         let carrying = self.carrying.spawn(self.carrier.clone().carry(call, way));

@@ -21,7 +21,6 @@ use super::{
     },
     CallExchange,
     alarm::Alarm,
-    resend::resend,
 };
 use crate::{
     http2::{Config, Connection, Fault},
@@ -49,14 +48,13 @@ pub(in super::super) struct Limits {
     pub(in super::super) budget: Arc<MemoryBudget>,
 }
 
-/// Why a connection takes no more calls. Those that the hook surely has not seen are in `unseen` and may be asked
-/// elsewhere.
+/// End of a connection: it takes no more calls.
 #[derive(Debug)]
 pub(in super::super) struct Ended<S> {
     /// `None` when we closed it because nobody will ask any more.
     pub(in super::super) why: Option<String>,
-    /// Calls that never began, or that the hook says it has not looked at.
-    pub(in super::super) unseen: Vec<Call>,
+    /// Calls that never began, to be sent elsewhere.
+    pub(in super::super) unsent: Vec<Call>,
     /// The connection itself, where the hook still answers calls on it: to be driven by [`Http2Connection::finish_calls`].
     pub(in super::super) leaving: Option<Http2Connection<S>>,
     /// The hook has answered a call on it.
@@ -100,8 +98,6 @@ pub(in super::super) struct Http2Connection<S> {
     io: S,
     limits: Limits,
     connection: Connection<CallExchange>,
-    /// Calls to be asked elsewhere.
-    unseen: Vec<Call>,
     alarm: Alarm,
     /// TLS keeps bytes back until flushed.
     flushed: bool,
@@ -127,7 +123,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             io,
             limits,
             connection: Connection::new(config, RequestHeads::new(https, authority)),
-            unseen: Vec::new(),
             alarm: Alarm::default(),
             flushed: true,
             blocked: false,
@@ -147,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     }
 
     /// Carries out commands until the connection takes no more calls. Every call is then settled, in
-    /// [`Ended::unseen`], or will be answered on [`Ended::leaving`]. One that runs out of time is not settled but let go:
+    /// [`Ended::unsent`], or will be answered on [`Ended::leaving`]. One that runs out of time is not settled but let go:
     /// whoever asked has a clock too.
     pub(in super::super) async fn drive(
         mut self,
@@ -158,32 +153,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
             self.submit(call);
         }
         let over = poll_fn(|cx| self.poll_drive(cx, commands)).await;
-        self.unseen.extend(self.connection.take_waiting().map(CallExchange::into_call));
-        let (unseen, answered) = (std::mem::take(&mut self.unseen), self.connection.has_answered());
+        let unsent = self.connection.take_waiting().map(CallExchange::into_call).collect();
+        let answered = self.connection.has_answered();
         match over {
-            Over::Unwanted => Ended { why: None, unseen, leaving: None, answered },
+            Over::Unwanted => Ended { why: None, unsent, leaving: None, answered },
             Over::Leaving => {
                 let goaway = self.connection.goaway();
                 let why = goaway.map_or(LEAVING.to_owned(), |goaway| format!("{LEAVING}: {goaway}"));
-                Ended { why: Some(why), unseen, leaving: Some(self), answered }
+                Ended { why: Some(why), unsent, leaving: Some(self), answered }
             }
-            Over::Lost(broken) => Ended { why: Some(self.lose(broken).await), unseen, leaving: None, answered },
+            Over::Lost(broken) => Ended { why: Some(self.lose(broken).await), unsent, leaving: None, answered },
         }
     }
 
-    /// Waits for the answers still due on a connection that takes no new calls; their deadlines bound the time. Returns
-    /// early with calls that are to be asked elsewhere after all.
-    pub(in super::super) async fn finish_calls(&mut self) -> Vec<Call> {
+    /// Waits for the answers still due on a connection that takes no new calls; their deadlines bound the time.
+    pub(in super::super) async fn finish_calls(&mut self) {
         let lost = poll_fn(|cx| match self.poll_io(cx) {
             Err(broken) => Poll::Ready(Some(broken)),
-            Ok(()) if self.connection.is_idle() || !self.unseen.is_empty() => Poll::Ready(None),
+            Ok(()) if self.connection.is_idle() => Poll::Ready(None),
             Ok(()) => Poll::Pending,
         })
         .await;
         if let Some(broken) = lost {
             self.lose(broken).await;
         }
-        std::mem::take(&mut self.unseen)
     }
 
     /// Is every call settled?
@@ -350,11 +343,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         let received = self.connection.receive(len);
         let goaway = self.connection.goaway();
         for unprocessed in self.connection.take_unprocessed() {
-            match resend(unprocessed, goaway) {
-                Some(call) if self.connection.is_closing() => self.unseen.push(call),
-                Some(call) => self.submit(call),
-                None => {}
-            }
+            CallExchange::report(unprocessed, goaway);
         }
         Ok(received?)
     }

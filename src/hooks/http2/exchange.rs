@@ -7,9 +7,11 @@ use super::super::{
     call::Call,
     collected::Collected,
     protocol::{ResponseHead, fields::ResponseFields, request_head::RequestHeads},
+    reply::Reply,
+    unanswered::{Processed, Unanswered},
 };
 use crate::{
-    http2::{Exchange, Failure},
+    http2::{Exchange, Failure, GoAway, Unprocessed},
     model::{CallFailure, Rope},
 };
 
@@ -35,6 +37,26 @@ impl CallExchange {
 
     pub(in super::super) fn into_call(self) -> Call {
         self.call
+    }
+
+    /// Reports a call that the hook says it has not processed.
+    pub(super) fn report(unprocessed: Unprocessed<Self>, goaway: Option<GoAway>) {
+        let (exchange, processed, why) = match unprocessed {
+            Unprocessed::Refused(exchange) => {
+                (exchange, Processed::Refused, "the hook refused the call: it is overloaded".to_owned())
+            }
+            Unprocessed::BeyondGoAway(exchange) => {
+                let times = exchange.call.resends + 1;
+                let goaway = goaway.map_or(String::new(), |goaway| format!(": {goaway}"));
+                let why = format!("the hook took the call on none of {times} connections{goaway}");
+                (exchange, Processed::BeyondGoAway, why)
+            }
+        };
+        exchange.deliver(Err(Unanswered { failure: CallFailure::Connection(why), processed }));
+    }
+
+    fn deliver(self, result: Result<Reply, Unanswered>) {
+        self.call.inbox.deliver(self.call.tag, result);
     }
 }
 
@@ -70,7 +92,7 @@ impl Exchange for CallExchange {
 
     fn complete(self, trailers: Option<ResponseFields>) {
         let result = self.call.request.protocol().judge(self.head.unwrap_or_default(), trailers, self.body);
-        self.call.inbox.deliver(self.call.tag, result);
+        self.call.inbox.deliver(self.call.tag, result.map_err(Unanswered::from));
     }
 
     fn fail(self, failure: Failure<'_, CallFailure>) {
@@ -80,7 +102,7 @@ impl Exchange for CallExchange {
             Failure::Malformed(what) => self.call.request.protocol().malformed(what),
             Failure::Refused(failure) => failure,
         };
-        self.call.inbox.deliver(self.call.tag, Err(failure));
+        self.deliver(Err(failure.into()));
     }
 }
 
@@ -90,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        hooks::{HttpReply, HttpRequest, Inbox, Reply, Request},
+        hooks::{ConnectionChoice::Any, HttpReply, HttpRequest, Inbox, Request},
         model::{Hops, HttpForm},
     };
 
@@ -99,13 +121,12 @@ mod tests {
     fn posted() -> (Arc<Inbox>, CallExchange) {
         let request = Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO });
         let inbox = Arc::new(Inbox::default());
-        let (body, deadline) = (Rope::new([]), Instant::now());
-        let call =
-            Call { request, body, deadline, inbox: inbox.clone(), tag: 0, again: true, resends: 0, hops: Hops::FIRST };
+        let (body, deadline, hops) = (Rope::new([]), Instant::now(), Hops::FIRST);
+        let call = Call { request, body, deadline, inbox: inbox.clone(), tag: 0, connection: Any, resends: 0, hops };
         (inbox, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
     }
 
-    fn settled(inbox: &Inbox) -> Result<Reply, CallFailure> {
+    fn settled(inbox: &Inbox) -> Result<Reply, Unanswered> {
         inbox.take_now().remove(0).1
     }
 
@@ -135,7 +156,7 @@ mod tests {
         ] {
             let (inbox, exchange) = posted();
             exchange.fail(failure);
-            assert_eq!(settled(&inbox), Err(told));
+            assert_eq!(settled(&inbox), Err(told.into()));
         }
     }
 }

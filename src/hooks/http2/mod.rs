@@ -4,13 +4,11 @@
 //! | --- | --- |
 //! | `driver` | a connection and its socket: commands in, bytes out and in, the time |
 //! | `exchange` | a call and its answer while it arrives |
-//! | `resend` | which calls are sent anew that the hook has not looked at |
 //! | `alarm` | one timer for all deadlines |
 
 mod alarm;
 mod driver;
 mod exchange;
-mod resend;
 #[cfg(test)]
 pub(super) mod scripted;
 #[cfg(test)]

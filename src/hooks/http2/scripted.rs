@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{
-    hooks::{Call, GrpcRequest, Inbox, Method, Request},
+    hooks::{Call, ConnectionChoice, GrpcRequest, Inbox, Method, Request},
     http2::frame::{self, HEAD, Head, PREFACE, flag, kind},
     model::Rope,
 };
@@ -73,6 +73,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
         }
     }
 
+    /// Waits until all that was sent has been read: a PING behind it is answered.
+    pub(in super::super) async fn is_heard(&mut self) {
+        self.send(kind::PING, 0, 0, &[0; 8]).await;
+        while let Some((head, _)) = self.any().await {
+            if head.kind == kind::PING && head.has(flag::ACK) {
+                return;
+            }
+        }
+    }
+
     /// Reads until the connection ends.
     pub(in super::super) async fn hear_out(&mut self) {
         while self.any().await.is_some() {}
@@ -113,7 +123,7 @@ pub(in super::super) fn call(inbox: &Arc<Inbox>, tag: u32, body: Bytes, time: Du
         deadline: now() + time,
         inbox: Arc::clone(inbox),
         tag,
-        again: false,
+        connection: ConnectionChoice::Any,
         resends: 0,
         hops: crate::model::Hops::FIRST,
     }

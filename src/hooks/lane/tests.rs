@@ -6,13 +6,14 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     time::timeout,
 };
 
 use super::*;
 use crate::{
     hooks::{
-        Inbox, Reply, Resources,
+        Channel, Inbox, Method, Reply, Resources,
         http2::scripted::{Scripted, call},
     },
     model::{Endpoint, Transport, hook::Address},
@@ -26,9 +27,13 @@ async fn listening() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+fn endpoint(at: SocketAddr) -> Endpoint {
+    let address = Address::Tcp { host: at.ip().to_string().into(), port: at.port() };
+    Endpoint { address, tls: None, transport: Transport::Grpc }
+}
+
 fn lane_to(address: SocketAddr) -> Lane {
-    let address = Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
-    let endpoint = Endpoint { address, tls: None, transport: Transport::Grpc };
+    let endpoint = endpoint(address);
     let (lane, task) = Lane::new(Arc::new(Dialler::new(endpoint, None, &Resources::unlimited(), 1)), Arc::default());
     tokio::spawn(task);
     lane
@@ -40,7 +45,7 @@ async fn accepted(listener: &TcpListener) -> Scripted<TcpStream> {
 }
 
 async fn result(inbox: &Inbox) -> Result<Reply, CallFailure> {
-    timeout(LONG, inbox.take()).await.expect("settled in time").remove(0).1
+    timeout(LONG, inbox.take()).await.expect("settled in time").remove(0).1.map_err(|lost| lost.failure)
 }
 
 #[tokio::test]
@@ -89,11 +94,9 @@ async fn a_hook_that_greets_and_leaves_is_dialled_seldom() {
 }
 
 #[tokio::test]
-async fn a_review_that_every_goaway_leaves_out_is_sent_three_times() {
+async fn a_probe_that_every_goaway_leaves_out_is_sent_three_times() {
     let (listener, address) = listening().await;
-    let lane = lane_to(address);
-    let inbox = Arc::new(Inbox::default());
-    lane.ask(call(&inbox, 0, Bytes::from_static(b"one"), LONG));
+    let channel = Channel::open(endpoint(address), None, &[Handle::current()]);
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = sent.clone();
     let hook = tokio::spawn(async move {
@@ -105,8 +108,9 @@ async fn a_review_that_every_goaway_leaves_out_is_sent_three_times() {
             hook.hear_out().await;
         }
     });
-    let failure = result(&inbox).await.expect_err("nobody took it").to_string();
-    assert!(failure.contains("GOAWAY ENHANCE_YOUR_CALM"), "{failure}");
+    let asked = channel.ask_once(Method::Health, Bytes::from_static(b"one"), LONG).await;
+    let failure = asked.expect_err("nobody took it").to_string();
+    assert!(failure.ends_with("on none of 3 connections: GOAWAY ENHANCE_YOUR_CALM"), "{failure}");
     assert_eq!(sent.load(SeqCst), 3);
     hook.abort();
 }
@@ -124,10 +128,16 @@ async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
         let mut hook = accepted(&listener).await;
         assert_eq!(hook.call().await, 1);
         hook.goaway(1, 0).await;
+        // The next call is for the next connection.
+        hook.is_heard().await;
         hooks.push(hook);
     }
-    for _ in 0..2 {
-        let failure = result(&first).await.expect_err("given up").to_string();
+    let mut arrived = Vec::new();
+    while arrived.len() < 2 {
+        arrived.extend(timeout(LONG, first.take()).await.expect("given up in time"));
+    }
+    for (_, result) in arrived {
+        let failure = result.expect_err("given up").failure.to_string();
         assert!(failure.contains("too many connections"), "{failure}");
     }
     later.close();

@@ -15,7 +15,9 @@ use tokio::{
 
 use super::{Ended, Http2Connection, Limits};
 use crate::{
-    hooks::{Call, Inbox, Reply, answer_room::AnswerRoom, http2::scripted::Scripted, lane::Command},
+    hooks::{
+        Arrival, Call, Inbox, Reply, Unanswered, answer_room::AnswerRoom, http2::scripted::Scripted, lane::Command,
+    },
     memory::MemoryBudget,
     model::CallFailure,
 };
@@ -58,9 +60,19 @@ impl Held {
 
     /// What arrives next.
     async fn arrived(&self) -> (u32, Result<Reply, CallFailure>) {
+        let (tag, result) = self.arrival().await;
+        (tag, result.map_err(|lost| lost.failure))
+    }
+
+    async fn arrival(&self) -> Arrival {
         let mut arrived = self.inbox.take().await;
         assert_eq!(arrived.len(), 1, "{arrived:?}");
         arrived.remove(0)
+    }
+
+    /// How the call was lost whose arrival is next.
+    async fn lost(&self) -> Unanswered {
+        self.arrival().await.1.expect_err("no answer")
     }
 
     async fn failure(&self) -> String {

@@ -4,31 +4,32 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    hooks::http2::scripted::{call, headers},
+    hooks::{
+        Processed,
+        http2::scripted::{call, headers},
+    },
     http2::frame::{code, flag, kind, setting},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_call_is_asked_once_more() {
+async fn a_refused_call_is_reported_and_its_connection_goes_on() {
     let mut held = connected(1 << 20, 1 << 20, &[]).await;
     held.ask(call(&held.inbox, 0, body(10), SECOND));
-    for stream in [1, 3] {
-        assert_eq!(held.hook.call().await, stream);
-        held.hook.send(kind::RST_STREAM, 0, stream, &code::REFUSED_STREAM.to_be_bytes()).await;
-    }
-    assert!(held.failure().await.contains("it is overloaded"));
-    held.ask(call(&held.inbox, 1, body(10), SECOND));
-    assert_eq!(held.hook.call().await, 5);
-    held.hook.send(kind::RST_STREAM, 0, 5, &code::REFUSED_STREAM.to_be_bytes()).await;
-    assert_eq!(held.hook.call().await, 7);
-    held.hook.answer(7, b"yes").await;
+    assert_eq!(held.hook.call().await, 1);
+    held.hook.send(kind::RST_STREAM, 0, 1, &code::REFUSED_STREAM.to_be_bytes()).await;
+    let lost = held.lost().await;
+    assert_eq!(lost.processed, Processed::Refused);
+    assert!(lost.failure.to_string().ends_with("it is overloaded"), "{lost:?}");
+    held.ask(call(&held.inbox, 0, body(10), SECOND));
+    assert_eq!(held.hook.call().await, 3);
+    held.hook.answer(3, b"yes").await;
     assert!(held.arrived().await.1.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_answer_has_begun_is_not_asked_anew_whatever_the_hook_says() {
+async fn a_call_whose_answer_has_begun_may_be_processed_whatever_the_hook_says() {
     for refuses in [true, false] {
         let mut held = connected(1 << 20, 1 << 20, &[]).await;
         held.ask(call(&held.inbox, 0, body(10), SECOND));
@@ -39,26 +40,26 @@ async fn a_call_whose_answer_has_begun_is_not_asked_anew_whatever_the_hook_says(
         } else {
             held.hook.goaway(0, code::NO_ERROR).await;
         }
-        let failure = tokio::time::timeout(SECOND / 2, held.failure()).await.expect("told");
-        assert!(failure.contains("it began to answer"), "{failure}");
+        let lost = tokio::time::timeout(SECOND / 2, held.lost()).await.expect("told");
+        assert!(lost.failure.to_string().contains("it began to answer"), "{lost:?}");
+        assert_eq!(lost.processed, Processed::Perhaps);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_goaway_leaves_is_sent_anew_twice_and_then_fails_with_its_code() {
-    for (resends, is_sent) in [(0, true), (1, true), (2, false)] {
+async fn a_call_beyond_goaway_is_reported_with_its_code() {
+    for (resends, connections) in [(0, 1), (2, 3)] {
         let mut held = connected(1 << 20, 1 << 20, &[]).await;
         held.ask(Call { resends, ..call(&held.inbox, 0, body(10), SECOND) });
         held.hook.call().await;
         held.hook.goaway(0, code::ENHANCE_YOUR_CALM).await;
         let ended = held.ended.await.expect("no panic");
-        let sent: Vec<u8> = ended.unseen.iter().map(|call| call.resends).collect();
-        assert_eq!(sent, if is_sent { vec![resends + 1] } else { vec![] }, "{resends}");
         assert!(ended.why.expect("it leaves").contains("GOAWAY ENHANCE_YOUR_CALM") && !ended.answered);
-        if !is_sent {
-            let failure = held.inbox.take_now().remove(0).1.expect_err("failed").to_string();
-            assert!(failure.ends_with("on none of 3 connections: GOAWAY ENHANCE_YOUR_CALM"), "{failure}");
-        }
+        assert!(ended.unsent.is_empty());
+        let lost = held.inbox.take_now().remove(0).1.expect_err("failed");
+        assert_eq!(lost.processed, Processed::BeyondGoAway);
+        let end = format!("on none of {connections} connections: GOAWAY ENHANCE_YOUR_CALM");
+        assert!(lost.failure.to_string().ends_with(&end), "{lost:?}");
     }
 }
 
@@ -68,12 +69,12 @@ async fn a_call_that_never_began_may_go_on_for_as_long_as_it_has_time() {
     held.ask(Call { resends: 2, ..call(&held.inbox, 0, body(10), SECOND) });
     tokio::task::yield_now().await;
     held.hook.goaway(0, code::NO_ERROR).await;
-    let unseen = held.ended.await.expect("no panic").unseen;
-    assert_eq!(unseen.iter().map(|call| call.resends).collect::<Vec<_>>(), [2]);
+    let unsent = held.ended.await.expect("no panic").unsent;
+    assert_eq!(unsent.iter().map(|call| call.resends).collect::<Vec<_>>(), [2]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_goaway_sends_more_calls_elsewhere() {
+async fn a_second_goaway_leaves_more_calls_out() {
     let mut held = connected(1 << 20, 1 << 20, &[]).await;
     for tag in 0..3 {
         held.ask(call(&held.inbox, tag, body(10), SECOND));
@@ -81,15 +82,16 @@ async fn a_second_goaway_sends_more_calls_elsewhere() {
     }
     held.hook.goaway(3, code::NO_ERROR).await;
     let ended = held.ended.await.expect("no panic");
-    assert_eq!(ended.unseen.iter().map(|call| call.tag).collect::<Vec<_>>(), [2]);
     let mut leaving = ended.leaving.expect("two are due");
     held.hook.goaway(1, code::NO_ERROR).await;
-    let unseen = leaving.finish_calls().await;
-    assert_eq!(unseen.iter().map(|call| (call.tag, call.resends)).collect::<Vec<_>>(), [(1, 1)]);
-    assert!(!leaving.is_settled());
     held.hook.answer(1, b"yes").await;
-    assert!(leaving.finish_calls().await.is_empty() && leaving.is_settled());
-    assert_eq!(held.inbox.take_now().len(), 1);
+    leaving.finish_calls().await;
+    assert!(leaving.is_settled());
+    let arrived = held.inbox.take_now();
+    let came: Vec<_> =
+        arrived.iter().map(|(tag, result)| (*tag, result.as_ref().err().map(|lost| lost.processed))).collect();
+    let beyond = Some(Processed::BeyondGoAway);
+    assert_eq!(came, [(2, beyond), (0, None), (1, beyond)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,6 +129,6 @@ async fn a_hook_that_hangs_up_after_goaway_is_quoted() {
     if let Some(leaving) = &mut ended.leaving {
         leaving.finish_calls().await;
     }
-    let failure = held.inbox.take_now().remove(0).1.expect_err("failed").to_string();
+    let failure = held.inbox.take_now().remove(0).1.expect_err("failed").failure.to_string();
     assert_eq!(failure, "connection lost: the hook closed the connection, after GOAWAY INTERNAL_ERROR");
 }

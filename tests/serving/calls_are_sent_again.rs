@@ -1,0 +1,52 @@
+//! Calls that a hook has not processed are sent again under every policy; others only where that does no harm.
+
+use std::sync::Arc;
+
+use crate::support::{
+    gate::{ask, document, gate, hook},
+    http_hook::{HttpHook, HttpScript},
+    reviews::create_pod,
+    scripted_hook::{Script, ScriptedHook},
+};
+use gatepost::admit::{Gate, Reasons};
+use h2::Reason;
+
+const HARMLESS: &str = "sideEffects: None";
+const HARMFUL: &str = "failurePolicy: Fail";
+const RETRY: &str = "failurePolicy: Retry\nsideEffects: None";
+
+fn gate_to(url: &str, terms: &str) -> Arc<Gate> {
+    gate(&document(&[hook("h.example.com", url, terms)]), Reasons::First)
+}
+
+#[tokio::test]
+async fn a_refused_call_is_sent_once_more() {
+    for (terms, sent, connections) in [(HARMFUL, 2, 1), (HARMLESS, 2, 1), (RETRY, 4, 2)] {
+        let scripted = ScriptedHook::start(Script::Reset(Reason::REFUSED_STREAM)).await;
+        let refusal = ask(&gate_to(&scripted.url(), terms), create_pod("u", 10)).await.refusal.expect("closed");
+        let why = "connection lost: the hook refused the call: it is overloaded";
+        assert!(refusal.message.ends_with(why), "{}", refusal.message);
+        assert_eq!((scripted.seen().len(), scripted.connections()), (sent, connections), "{terms}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_hook_resets_for_another_reason_is_not() {
+    let scripted = ScriptedHook::start(Script::Reset(Reason::INTERNAL_ERROR)).await;
+    assert!(!ask(&gate_to(&scripted.url(), HARMLESS), create_pod("u", 10)).await.allowed());
+    assert_eq!(scripted.seen().len(), 1);
+}
+
+/// The connection was kept from an earlier review, and ends with the next call before a byte of its answer.
+#[tokio::test]
+async fn a_call_over_a_stale_connection_is_sent_over_a_new_one_where_that_does_no_harm() {
+    for (terms, sent) in [(HARMFUL, 1), (HARMLESS, 2), (RETRY, 3)] {
+        let scripted = HttpHook::plain(HttpScript::Allow).await;
+        let gate = gate_to(&scripted.url(), terms);
+        assert!(ask(&gate, create_pod("u", 10)).await.allowed());
+        scripted.set(HttpScript::GiveUp);
+        let refusal = ask(&gate, create_pod("u", 10)).await.refusal.expect("closed");
+        assert!(refusal.message.contains("connection lost"), "{}", refusal.message);
+        assert_eq!(scripted.seen().len() - 1, sent, "{terms}");
+    }
+}
