@@ -14,6 +14,7 @@ mod json;
 mod json_patch;
 mod said;
 mod unknown;
+mod viewed;
 mod views;
 
 /// What is done with an input.

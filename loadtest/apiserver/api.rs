@@ -6,7 +6,12 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 
 use super::{
-    cluster::Cluster, connection::Connection, object, registration, rig::Rig, task::Kind, variant::Variant,
+    cluster::Cluster,
+    connection::{Connection, text},
+    object, registration,
+    rig::Rig,
+    task::Kind,
+    variant::Variant,
     writers::Writers,
 };
 use crate::{Fallible, size::Size};
@@ -83,9 +88,4 @@ impl<'a> Api<'a> {
             }
         }
     }
-}
-
-/// The beginning of an answer, for people.
-pub(super) fn text(body: &[u8]) -> String {
-    String::from_utf8_lossy(body).chars().take(600).collect()
 }

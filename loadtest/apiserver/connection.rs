@@ -62,3 +62,8 @@ impl Connection {
         Ok((status, body.collect().await?.to_bytes()))
     }
 }
+
+/// The beginning of an answer, for people.
+pub(super) fn text(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).chars().take(600).collect()
+}

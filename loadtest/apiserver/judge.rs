@@ -2,8 +2,7 @@
 
 use super::{
     cell::Cell,
-    mutating,
-    plan::{LARGE, MEDIUM, SMALL},
+    plan::{FOURTH_PATCHES_ALL_WAIT, LARGE, MEDIUM, NONE_PATCHES, NONE_PATCHES_ALL_WAIT, SMALL},
     variant::Variant,
 };
 use crate::figures::ENOUGH;
@@ -75,7 +74,7 @@ pub(super) fn mutating(cell: &Cell) -> Vec<Judged> {
     };
     let p50 = cell.p50_ratio(Variant::Json, Variant::Direct);
     match cell.course {
-        mutating::NONE_PATCHES => {
+        NONE_PATCHES => {
             let cpu = [(SMALL, 0.35), (MEDIUM, 0.25), (LARGE, 0.20)];
             if let Some((_, bound)) = cpu.iter().find(|(known, _)| *known == cell.size) {
                 add("added CPU", cell.added_ratio(Variant::Json, Variant::Direct), *bound, None);
@@ -84,8 +83,8 @@ pub(super) fn mutating(cell: &Cell) -> Vec<Judged> {
             add("p50", p50, 0.7, None);
             add("p99", cell.p99_ratio(Variant::Json, Variant::Direct), 0.7, writes);
         }
-        mutating::NONE_PATCHES_ALL_WAIT => add("p50", p50, 0.25, None),
-        mutating::FOURTH_PATCHES_ALL_WAIT => add("p50", p50, 0.45, None),
+        NONE_PATCHES_ALL_WAIT => add("p50", p50, 0.25, None),
+        FOURTH_PATCHES_ALL_WAIT => add("p50", p50, 0.45, None),
         _ => {}
     }
     judged

@@ -13,6 +13,7 @@ mod mutating;
 mod object;
 mod plan;
 pub(crate) mod plot;
+mod programs;
 mod registration;
 mod repetition;
 mod rig;
@@ -29,7 +30,8 @@ use api::Api;
 use cell::Cell;
 use cluster::Cluster;
 use plan::Plan;
-use rig::{Programs, Rig};
+use programs::Programs;
+use rig::Rig;
 use task::Task;
 use variant::Variant;
 

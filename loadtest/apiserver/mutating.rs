@@ -10,9 +10,10 @@ use super::{
     cell::Cell,
     cluster::Cluster,
     judge,
-    plan::Plan,
+    plan::{FOURTH_PATCHES, FOURTH_PATCHES_ALL_WAIT, NONE_PATCHES, NONE_PATCHES_ALL_WAIT, Plan},
+    programs::Programs,
     repetition::Cpu,
-    rig::{Programs, Rig},
+    rig::Rig,
     summary,
     tally::Tally,
     task::{Kind, Task},
@@ -23,15 +24,6 @@ use crate::{Fallible, figures::ENOUGH, results::Results};
 const HOOKS: usize = 8;
 const FOURTH: Option<usize> = Some(4);
 const WAIT: Duration = Duration::from_millis(5);
-
-/// Eight writers, hooks that answer at once.
-pub(super) const NONE_PATCHES: &str = "none-patches";
-/// See [`NONE_PATCHES`].
-pub(super) const FOURTH_PATCHES: &str = "fourth-patches";
-/// One writer, hooks that wait.
-pub(super) const NONE_PATCHES_ALL_WAIT: &str = "none-patches-all-wait";
-/// See [`NONE_PATCHES_ALL_WAIT`].
-pub(super) const FOURTH_PATCHES_ALL_WAIT: &str = "fourth-patches-all-wait";
 
 /// Title and task of the cells by that name.
 fn series(name: &str) -> (&'static str, Task) {

@@ -10,6 +10,15 @@ pub(super) const MEDIUM: Size = Size(50 << 10);
 /// See [`SMALL`].
 pub(super) const LARGE: Size = Size(500 << 10);
 
+/// Cell of `--mutating`: eight writers, hooks that answer at once.
+pub(super) const NONE_PATCHES: &str = "none-patches";
+/// See [`NONE_PATCHES`].
+pub(super) const FOURTH_PATCHES: &str = "fourth-patches";
+/// One writer, hooks that wait.
+pub(super) const NONE_PATCHES_ALL_WAIT: &str = "none-patches-all-wait";
+/// See [`NONE_PATCHES_ALL_WAIT`].
+pub(super) const FOURTH_PATCHES_ALL_WAIT: &str = "fourth-patches-all-wait";
+
 /// Writers of every cell but the extra hop's.
 const WRITERS: usize = 8;
 

@@ -2,12 +2,12 @@
 //!
 //! For JSON hooks it is the same document: what stood in the apiserver stands in the sidecar's folder, word by word.
 
-use std::{fs, net::SocketAddr, path::Path, process::Command};
+use std::{fs, net::SocketAddr, path::Path};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{rig::Programs, sidecar::Sidecar, task::Kind, variant::Variant};
+use super::{task::Kind, variant::Variant};
 use crate::Fallible;
 
 /// The configuration's name, in the apiserver and in a sidecar's folder.
@@ -66,20 +66,6 @@ pub(super) fn for_gatepost(
         "externalAdmissionHooks": hooks.collect::<Vec<_>>(),
     });
     Ok(format!("{document:#}\n"))
-}
-
-/// What `gatepost register` prints for a sidecar, as JSON.
-pub(super) fn of_gatepost(programs: &Programs, kind: Kind, sidecar: &Sidecar, folder: &Path) -> Fallible<String> {
-    let mut command = Command::new(&programs.gatepost);
-    command.args(["register", "--form", "api", "--name", NAME, "--kind", kind.as_str()]);
-    command.arg("--url").arg(format!("https://{}", sidecar.address));
-    command.arg("--ca-file").arg(folder.join("ca.pem")).arg("--config").arg(&sidecar.config);
-    let output = command.output()?;
-    if !output.status.success() {
-        return Err(format!("gatepost register: {}", String::from_utf8_lossy(&output.stderr)).into());
-    }
-    let document: Value = serde_saphyr::from_slice(&output.stdout)?;
-    Ok(document.to_string())
 }
 
 /// Path of a hook.

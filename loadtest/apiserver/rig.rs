@@ -2,13 +2,13 @@
 //!
 //! Every variant has hook processes of its own, so that their counts show which way a write took, and how often.
 
-use std::{env, path::PathBuf, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use tempfile::TempDir;
 
 use super::{
-    Settings,
     hooks::Hooks,
+    programs::Programs,
     registration,
     repetition::Cpu,
     sidecar::Sidecar,
@@ -19,26 +19,6 @@ use crate::{Fallible, certificates, process::cpu_time};
 
 /// How long everything is watched while nobody writes.
 const IDLE: Duration = Duration::from_secs(3);
-
-/// The programs that are started.
-#[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) gatepost: PathBuf,
-    pub(super) gatepost_arguments: Vec<String>,
-    hook: PathBuf,
-}
-
-impl Programs {
-    /// The programs that were asked for; the product comes from the build this program is part of.
-    pub(super) fn new(settings: &Settings) -> Fallible<Self> {
-        let gatepost = match &settings.gatepost {
-            Some(gatepost) => gatepost.clone(),
-            None => env::current_exe()?.ancestors().nth(2).ok_or("this program has no folder")?.join("gatepost"),
-        };
-        let gatepost_arguments = settings.gatepost_arguments.clone();
-        Ok(Self { gatepost, gatepost_arguments, hook: settings.hook.clone() })
-    }
-}
 
 /// Hooks and sidecars, running. Everything but the apiserver ends when it is dropped.
 #[derive(Debug)]
@@ -80,7 +60,7 @@ impl Rig {
             let registered = match &sidecar {
                 // Everything that is asked in one way is registered by hand; mutating hooks as an operator would.
                 Some(sidecar) if task.kind == Kind::Mutating => {
-                    registration::of_gatepost(programs, task.kind, sidecar, folder.path())?
+                    sidecar.registration(programs, task.kind, folder.path())?
                 }
                 Some(sidecar) => registration::stock(task.kind, &[sidecar.address], folder.path())?,
                 None => registration::stock(task.kind, &hooks.addresses, folder.path())?,

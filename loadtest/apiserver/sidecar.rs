@@ -7,7 +7,9 @@ use std::{
     process::Command,
 };
 
-use super::{hooks::Hooks, registration, rig::Programs, task::Kind, variant::Variant};
+use serde_json::Value;
+
+use super::{hooks::Hooks, programs::Programs, registration, task::Kind, variant::Variant};
 use crate::{Fallible, process::Process, rig::wait_until_ready};
 
 /// A running sidecar.
@@ -16,7 +18,7 @@ pub(super) struct Sidecar {
     /// Where it serves gRPC and `POST /validate`, on one port
     pub(super) address: SocketAddr,
     /// Folder with its configuration
-    pub(super) config: PathBuf,
+    config: PathBuf,
     process: Process,
 }
 
@@ -40,6 +42,20 @@ impl Sidecar {
         let address = process.address("tcp")?;
         wait_until_ready(process.address("admin")?)?;
         Ok(Self { address, config, process })
+    }
+
+    /// What `gatepost register` prints for it, as JSON.
+    pub(super) fn registration(&self, programs: &Programs, kind: Kind, folder: &Path) -> Fallible<String> {
+        let mut command = Command::new(&programs.gatepost);
+        command.args(["register", "--form", "api", "--name", registration::NAME, "--kind", kind.as_str()]);
+        command.arg("--url").arg(format!("https://{}", self.address));
+        command.arg("--ca-file").arg(folder.join("ca.pem")).arg("--config").arg(&self.config);
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(format!("gatepost register: {}", String::from_utf8_lossy(&output.stderr)).into());
+        }
+        let document: Value = serde_saphyr::from_slice(&output.stdout)?;
+        Ok(document.to_string())
     }
 
     /// Its process id.

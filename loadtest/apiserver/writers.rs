@@ -11,7 +11,11 @@ use hdrhistogram::Histogram;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 
-use super::{api::text, cluster::Cluster, connection::Connection, object};
+use super::{
+    cluster::Cluster,
+    connection::{Connection, text},
+    object,
+};
 use crate::{
     Fallible,
     generate::{histogram, record},

@@ -11,12 +11,10 @@ use super::{
     value::Literal,
 };
 
-/// Items of a list; the second one says whether it is left out where it is missing.
-type Items = Box<[(Node, bool)]>;
-
 impl Checker {
-    /// Items of a list, all of one type.
-    pub(super) fn items(&mut self, elements: &[Expression], optional: &[usize]) -> Result<(Items, Type), String> {
+    /// A list, whose items are all of one type.
+    pub(super) fn list(&mut self, elements: &[Expression], optional: &[usize]) -> Result<Checked, String> {
+        // The second of each says whether the item is left out where it is missing.
         let mut items = Vec::with_capacity(elements.len());
         let mut common: Option<Type> = None;
         for (at, element) in elements.iter().enumerate() {
@@ -29,7 +27,11 @@ impl Checker {
             items.push((node, is_optional));
         }
         let item = common.unwrap_or_else(|| Type::Var(self.unknowns.add(1)));
-        Ok((items.into(), item))
+        let node = match literals(&items) {
+            Some(literals) => Node::Literal(Literal::List(literals)),
+            None => Node::List(items.into()),
+        };
+        Ok((node, Type::List(item.into())))
     }
 
     pub(super) fn map<'t>(&mut self, entries: impl Iterator<Item = &'t EntryExpr>) -> Result<Checked, String> {
@@ -78,7 +80,7 @@ impl Checker {
 }
 
 /// The items, where all of them are literals.
-pub(super) fn literals(items: &[(Node, bool)]) -> Option<Box<[Literal]>> {
+fn literals(items: &[(Node, bool)]) -> Option<Box<[Literal]>> {
     let literal = |(node, optional): &(Node, bool)| match node {
         Node::Literal(literal) if !optional => Some(literal.clone()),
         _ => None,

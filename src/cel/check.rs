@@ -7,7 +7,6 @@ use cel::{
 };
 
 use super::{
-    aggregates::literals,
     folds, functions, macros,
     names::{not_here, qualified, type_name, undeclared},
     parse::parse,
@@ -74,14 +73,7 @@ impl Checker {
             Expr::Ident(name) => self.ident(name),
             Expr::Select(select) => self.select(select),
             Expr::Call(call) => self.call(call),
-            Expr::List(list) => {
-                let (items, item) = self.items(&list.elements, &list.optional_indices)?;
-                let node = match literals(&items) {
-                    Some(literals) => Node::Literal(Literal::List(literals)),
-                    None => Node::List(items),
-                };
-                Ok((node, Type::List(item.into())))
-            }
+            Expr::List(list) => self.list(&list.elements, &list.optional_indices),
             Expr::Map(map) => self.map(map.entries.iter().map(|entry| &entry.expr)),
             Expr::Struct(message) => Err(format!("messages ({}) cannot be made here", message.type_name)),
             Expr::Comprehension(fold) => self.comprehension(fold),

@@ -1,0 +1,26 @@
+//! Programs: what is started beside the apiserver.
+
+use std::{env, path::PathBuf};
+
+use super::Settings;
+use crate::Fallible;
+
+/// The programs that are started.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) gatepost: PathBuf,
+    pub(super) gatepost_arguments: Vec<String>,
+    pub(super) hook: PathBuf,
+}
+
+impl Programs {
+    /// The programs that were asked for; the product comes from the build this program is part of.
+    pub(super) fn new(settings: &Settings) -> Fallible<Self> {
+        let gatepost = match &settings.gatepost {
+            Some(gatepost) => gatepost.clone(),
+            None => env::current_exe()?.ancestors().nth(2).ok_or("this program has no folder")?.join("gatepost"),
+        };
+        let gatepost_arguments = settings.gatepost_arguments.clone();
+        Ok(Self { gatepost, gatepost_arguments, hook: settings.hook.clone() })
+    }
+}
