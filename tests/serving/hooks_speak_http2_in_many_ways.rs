@@ -28,15 +28,15 @@ use tokio::{
     task::JoinSet,
 };
 
-const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-fn endpoint(at: SocketAddr, tls: Option<EndpointTls>, transport: Transport) -> Endpoint {
+pub(crate) fn endpoint(at: SocketAddr, tls: Option<EndpointTls>, transport: Transport) -> Endpoint {
     let address = Address::Tcp { host: at.ip().to_string().into(), port: at.port() };
     Endpoint { address, tls, transport }
 }
 
 /// Bytes that are like no others.
-fn body(len: usize, seed: usize) -> Bytes {
+pub(crate) fn body(len: usize, seed: usize) -> Bytes {
     (0..len).map(|at| (at * 31 + at / 251 + seed) as u8).collect::<Vec<u8>>().into()
 }
 
@@ -107,6 +107,15 @@ async fn h2_with_every_knob_turned() {
     }
 }
 
+/// Writes a server's key pair into the folder, and says how to trust it.
+pub(crate) fn certified(folder: &Path) -> EndpointTls {
+    let key = KeyPair::generate().expect("a key");
+    let pair = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name").self_signed(&key).expect("signed");
+    fs::write(folder.join("tls.crt"), pair.pem()).expect("written");
+    fs::write(folder.join("tls.key"), key.serialize_pem()).expect("written");
+    EndpointTls { server_name: "localhost".into(), ca_pem: Some(pair.pem().into_bytes().into()), client_pem: None }
+}
+
 /// nghttp2's server, which sends back what it is posted; it ends with its handle.
 struct Nghttpd {
     process: Child,
@@ -163,12 +172,7 @@ fn listening(process: u32) -> Option<SocketAddr> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nghttp2_with_windows_of_every_size() {
     let folder = tempfile::tempdir().expect("a folder");
-    let key = KeyPair::generate().expect("a key");
-    let pair = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name").self_signed(&key).expect("signed");
-    fs::write(folder.path().join("tls.crt"), pair.pem()).expect("written");
-    fs::write(folder.path().join("tls.key"), key.serialize_pem()).expect("written");
-    let tls =
-        EndpointTls { server_name: "localhost".into(), ca_pem: Some(pair.pem().into_bytes().into()), client_pem: None };
+    let tls = certified(folder.path());
     let config = client_config(&tls, Transport::Http, &SystemRoots::default()).expect("sound");
     for options in [
         &[][..],

@@ -20,6 +20,7 @@ mod failure_policies;
 mod faults_around_us_are_survived;
 mod health_and_reflection_answer_stock_clients;
 mod hooks_are_asked_at_once;
+mod hooks_in_go_speak_http2;
 mod hooks_may_ask_for_time;
 mod hooks_over_tls_and_unix_sockets;
 mod hooks_speak_http2_in_many_ways;
