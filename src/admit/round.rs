@@ -23,6 +23,7 @@ use super::{
     select::Asked,
 };
 use crate::{
+    clock::now,
     hooks::{Call, GrpcRequest, HttpReply, HttpRequest, Inbox, Method, Processed, Reply, Request, Unanswered},
     model::{CallFailure, HookType, Protocol, Review, SideEffects},
     offload::{self, LARGE},
@@ -56,18 +57,18 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
         tokio::select! {
             biased;
             arrived = round.inbox.take() => {
-                let now = Instant::now();
+                let now = now();
                 for (tag, result) in arrived {
                     round.arrived(tag, result, now);
                 }
             }
             Some(decoded) = round.decoding.join_next(), if !round.decoding.is_empty() => match decoded {
-                Ok((tag, answer)) => round.answered(tag, answer, Instant::now()),
+                Ok((tag, answer)) => round.answered(tag, answer, now()),
                 Err(error) => error.try_into_panic().map_or((), |panic| resume_unwind(panic)),
             },
             // It may ring for a hook that has answered meanwhile; then it is only set anew.
             () = &mut alarm => {
-                round.ring(Instant::now());
+                round.ring(now());
                 if let Some(next) = round.next_alarm() {
                     set_for = next;
                     alarm.as_mut().reset(next.into());
@@ -95,14 +96,14 @@ async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller)
     if forms.is_empty() {
         return Encodings::of(review);
     }
-    let began = Instant::now();
+    let began = now();
     let (copy, wanted) = (review.clone(), forms.clone());
     let writing = offload::run(review.bytes.len(), move || {
         let encodings = Encodings::of(&copy);
         wanted.into_iter().map(|form| (form, encodings.get(form))).collect()
     });
     let written = timeout_at(caller.deadline.instant().into(), writing).await.unwrap_or_else(|_| {
-        let late = CallFailure::Timeout(Duration::from_millis(began.elapsed().as_millis() as u64));
+        let late = CallFailure::Timeout(Duration::from_millis((now() - began).as_millis() as u64));
         forms.into_iter().map(|form| (form, Err(late.clone()))).collect()
     });
     Encodings::with(review, written)
@@ -139,7 +140,7 @@ impl<'a, 'r> Round<'a, 'r> {
         caller: &'r Caller,
         encodings: Encodings<'r>,
     ) -> Self {
-        let began = Instant::now();
+        let began = now();
         let attempts = asked
             .iter()
             .map(|asked| {
@@ -170,7 +171,7 @@ impl<'a, 'r> Round<'a, 'r> {
 
     fn is_over(&self) -> bool {
         let ended = |until: &Until| match until {
-            Until::Rejected(_) => self.ends.is_some_and(|end| end <= Instant::now()),
+            Until::Rejected(_) => self.ends.is_some_and(|end| end <= now()),
             Until::Changed => self.changed,
         };
         self.running == 0 || ended(&self.until)
@@ -201,7 +202,7 @@ impl<'a, 'r> Round<'a, 'r> {
         let protocol = target.protocol();
         let body = match self.encodings.get(protocol.into()) {
             Ok(body) => body,
-            Err(failure) => return self.settle(tag, Err(failure), self.began.elapsed()),
+            Err(failure) => return self.settle(tag, Err(failure), now() - self.began),
         };
         let request = match protocol {
             Protocol::Grpc => {
@@ -370,7 +371,7 @@ impl<'a, 'r> Round<'a, 'r> {
             Reasons::Within(grace) => grace,
             Reasons::All => return,
         };
-        let end = self.caller.deadline.within(Instant::now(), grace).instant();
+        let end = self.caller.deadline.within(now(), grace).instant();
         self.ends = Some(end);
         self.rings_by(end);
     }
@@ -383,7 +384,7 @@ impl<'a, 'r> Round<'a, 'r> {
     /// The outcomes; calls still open are cancelled.
     fn end(mut self) -> Vec<Outcome<'a>> {
         self.leave();
-        let took = self.began.elapsed();
+        let took = now() - self.began;
         std::mem::take(&mut self.attempts)
             .into_iter()
             .map(|attempt| {
@@ -405,7 +406,7 @@ impl<'a, 'r> Round<'a, 'r> {
             }
             // One that rests is not open, and cancelled all the same.
             if attempt.outcome.is_none() {
-                attempt.live.metrics.record(worker, HookOutcome::Cancelled, self.began.elapsed());
+                attempt.live.metrics.record(worker, HookOutcome::Cancelled, now() - self.began);
             }
         }
     }

@@ -4,13 +4,22 @@
 //! seconds before and after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is moved
 //! by setting the wall clock.
 
+mod age;
+mod backoff;
 mod boot_moment;
 mod pauses;
 
 use std::time::{Duration, Instant};
 
+pub use age::Age;
+pub use backoff::{Backoff, chance, jittered};
 pub use boot_moment::BootMoment;
 pub use pauses::Pauses;
+
+/// Now, on tokio's clock: the clock of all timers, which a test may pause.
+pub fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
 
 /// Tells how long the machine has slept since it was started. Only differences mean something.
 ///
@@ -33,8 +42,7 @@ impl Moment {
     /// smaller counts. (A process that is stopped between the two clocks of one reading takes the wait for sleep.)
     pub fn now(slept: Slept) -> Self {
         let before = slept();
-        // tokio's clock, so that a test with paused time sees the same clock everywhere.
-        let instant = tokio::time::Instant::now().into_std();
+        let instant = now();
         Self { instant, slept: before.min(slept()) }
     }
 

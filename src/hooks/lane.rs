@@ -47,6 +47,7 @@ use super::{
     pace::{Fruit, Pace},
 };
 use crate::{
+    clock::now,
     model::{CallFailure, Step, Unreachable},
     telemetry::faults,
 };
@@ -212,11 +213,6 @@ impl Task {
             }
         }
     }
-}
-
-/// Now, as timers have it.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 /// Waits until then; without a time, for ever.

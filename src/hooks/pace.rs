@@ -1,14 +1,14 @@
 //! Pace: when a lane may dial, and when it may dial again.
 
-use std::{
-    collections::hash_map::RandomState,
-    hash::{BuildHasher, Hasher},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use crate::clock::{Backoff, chance, jittered};
 
 /// Pauses after connections that came to nothing, while nobody asks: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Factors between which they vary.
+const JITTER: (f64, f64) = (0.75, 1.25);
 /// The longest while somebody asks: a hook that has come back is to be found soon.
 const LONGEST_ASKED: Duration = Duration::from_millis(250);
 /// A lane does not dial more often than this.
@@ -31,14 +31,14 @@ pub(super) struct Pace {
     /// When it dialled last, and what that came to, once it is known.
     dialled: Option<Instant>,
     ended: Option<(Instant, Fruit)>,
-    pause: Duration,
+    backoff: Backoff,
     /// From 0 to 1: replicas and workers should not dial in step.
-    jitter: fn() -> f64,
+    chance: fn() -> f64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { dialled: None, ended: None, pause: FIRST_PAUSE, jitter }
+        Self { dialled: None, ended: None, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), chance }
     }
 }
 
@@ -53,14 +53,12 @@ impl Pace {
     pub(super) fn ended(&mut self, now: Instant, fruit: Fruit) {
         let lasted = self.dialled.is_some_and(|dialled| now.duration_since(dialled) >= LONGEST_PAUSE);
         if fruit == Fruit::Answers || fruit == Fruit::Nothing && lasted {
-            self.pause = FIRST_PAUSE;
+            self.backoff.reset();
             self.ended = Some((now, Fruit::Answers));
             return;
         }
         if self.ended.is_none() && self.dialled.is_some() {
-            let fraction = 0.75 + (self.jitter)() / 2.0;
-            self.ended = Some((now + self.pause.mul_f64(fraction), fruit));
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.ended = Some((now + jittered(self.backoff.pause(), JITTER, (self.chance)()), fruit));
         }
     }
 
@@ -77,17 +75,12 @@ impl Pace {
     }
 }
 
-fn jitter() -> f64 {
-    let seed = RandomState::new().build_hasher().finish();
-    (seed >> 11) as f64 / (1_u64 << 53) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn pace() -> Pace {
-        Pace { jitter: || 0.5, ..Pace::default() }
+        Pace { chance: || 0.5, ..Pace::default() }
     }
 
     /// How often it dials in a minute, when every dial comes to this at once.

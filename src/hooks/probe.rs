@@ -1,9 +1,6 @@
 //! Probe: is this hook there, and willing?
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prost::Message;
@@ -17,6 +14,7 @@ use super::{
     reply::{HttpReply, Reply},
 };
 use crate::{
+    clock::now,
     model::{CallFailure, Hook, HookType, Hops, HttpForm, Protocol, Rope, Step, Transport, Unreachable},
     wire::{answer, outbound::framed},
 };
@@ -100,9 +98,9 @@ impl Channel {
     /// Why the hook cannot be asked, and at which step; [`CallFailure::Grpc`] also where it says it is not serving,
     /// [`CallFailure::Http`] where there is no hook at that path.
     pub async fn probe(&self, post: Option<&ProbePost>, timeout: Duration) -> Result<(), ProbeFailure> {
-        let until = Instant::now() + timeout;
+        let until = now() + timeout;
         self.connected(timeout).await?;
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(now());
         match (self.endpoint().transport, post) {
             (Transport::Grpc, _) => self.serves(left, timeout).await,
             (Transport::Http, None) => Ok(()),
@@ -116,17 +114,17 @@ impl Channel {
 
     /// Asks the health service, or else for a review, within what is `left` of the probe's `timeout`.
     async fn serves(&self, left: Duration, timeout: Duration) -> Result<(), ProbeFailure> {
-        let until = Instant::now() + left;
+        let until = now() + left;
         let health = framed(&HealthCheckRequest { service: SERVICE.to_owned() });
         match self.ask_once(Method::Health, health, left).await {
             Ok(reply) => serving(reply).map_err(ProbeFailure::at(Step::Health, timeout)),
             // No health service, or it does not know ours.
             Err(CallFailure::Grpc { code: "UNIMPLEMENTED" | "NOT_FOUND", .. }) => {
-                let left = until.saturating_duration_since(Instant::now());
+                let left = until.saturating_duration_since(now());
                 let reply = match self.ask_once(Method::Validate, canned::message(), left).await {
                     // A hook that only changes objects has no other method.
                     Err(CallFailure::Grpc { code: "UNIMPLEMENTED", .. }) => {
-                        let left = until.saturating_duration_since(Instant::now());
+                        let left = until.saturating_duration_since(now());
                         self.ask_once(Method::Mutate, canned::message(), left).await
                     }
                     reply => reply,
@@ -193,7 +191,7 @@ impl Channel {
         let call = Call {
             request,
             body,
-            deadline: Instant::now() + timeout,
+            deadline: now() + timeout,
             inbox: inbox.clone(),
             tag: 0,
             connection: ConnectionChoice::Any,

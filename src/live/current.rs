@@ -14,7 +14,7 @@ use super::{
     BreakGlasses, Generation, GenerationGuard, LastGoodState, Rejection, RetiredHook, Unconfirmed,
     generation_guard::Newest,
 };
-use crate::clock::{Moment, Slept, slept};
+use crate::clock::{Age, Moment, Slept, slept};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
@@ -36,10 +36,8 @@ pub struct FailedRead {
 pub struct Current {
     generation: ArcSwap<Generation>,
     newest: Newest,
-    epoch: Moment,
-    slept: Slept,
-    /// Nanoseconds from `epoch` to the start of the last good read, time slept included, plus one; 0 before the first.
-    fresh: AtomicU64,
+    /// Since the start of the last good read.
+    read: Age,
     failed_read: ArcSwapOption<FailedRead>,
     rejected: ArcSwapOption<Rejection>,
     unconfirmed: ArcSwapOption<Unconfirmed>,
@@ -62,9 +60,7 @@ impl Current {
         Self {
             generation: ArcSwap::from_pointee(Generation::nothing()),
             newest: Newest::new(),
-            epoch: Moment::awake_since(now, slept),
-            slept,
-            fresh: AtomicU64::new(0),
+            read: Age::new(now, slept),
             failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
             unconfirmed: ArcSwapOption::empty(),
@@ -102,26 +98,19 @@ impl Current {
 
     /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.
     pub fn stamp(&self, started: Instant) {
-        self.stamp_read(Moment::awake_since(started, self.slept));
+        self.read.renew_awake(started);
     }
 
     /// A consistent read that *started* at `started` has succeeded, and what it found is in force.
     pub fn stamp_read(&self, started: Moment) {
-        self.fresh.fetch_max(self.nanos_to(started) + 1, Ordering::Release);
+        self.read.renew(started);
     }
 
     /// Time since the start of the last good read, time slept included; `None` before the first.
     ///
     /// Ask before [`Current::load`]: what is loaded then is at least as new as what the age was told of.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let read = self.fresh.load(Ordering::Acquire).checked_sub(1)?;
-        let now = self.nanos_to(Moment::awake_since(now, self.slept));
-        Some(Duration::from_nanos(now.saturating_sub(read)))
-    }
-
-    /// Nanoseconds from the epoch to that moment, time slept included.
-    fn nanos_to(&self, moment: Moment) -> u64 {
-        moment.since(self.epoch).as_nanos() as u64
+        self.read.at(now)
     }
 
     /// True while the configuration is younger than [`STALE_AFTER`].

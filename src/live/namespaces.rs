@@ -6,10 +6,7 @@
 
 use std::{
     hash::Hasher,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -18,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    clock::{Moment, Slept, slept},
+    clock::{Age, Moment, Slept, slept},
     model::Labels,
 };
 
@@ -36,10 +33,8 @@ type Shard = FxHashMap<Box<str>, Arc<Labels>>;
 #[derive(Debug)]
 pub struct Namespaces {
     shards: Box<[ArcSwap<Shard>]>,
-    epoch: Moment,
-    slept: Slept,
-    /// Nanoseconds from `epoch` to the last sign of life, time slept included, plus one; 0 before the first whole list.
-    alive: AtomicU64,
+    /// Since the last sign of life; unknown before the first whole list.
+    alive: Age,
     questions: mpsc::Sender<Question>,
 }
 
@@ -73,8 +68,7 @@ impl Namespaces {
     pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();
-        let epoch = Moment::awake_since(now, slept);
-        (Arc::new(Self { shards, epoch, slept, alive: AtomicU64::new(0), questions }), asked)
+        (Arc::new(Self { shards, alive: Age::new(now, slept), questions }), asked)
     }
 
     /// One look at a namespace.
@@ -99,14 +93,7 @@ impl Namespaces {
 
     /// Time since the last sign of life, time slept included; `None` before the first whole list.
     pub fn age(&self, now: Instant) -> Option<Duration> {
-        let alive = self.alive.load(Ordering::Acquire).checked_sub(1)?;
-        let now = self.nanos_to(Moment::awake_since(now, self.slept));
-        Some(Duration::from_nanos(now.saturating_sub(alive)))
-    }
-
-    /// Nanoseconds from the epoch to that moment, time slept included.
-    fn nanos_to(&self, moment: Moment) -> u64 {
-        moment.since(self.epoch).as_nanos() as u64
+        self.alive.at(now)
     }
 
     /// May a request be decided on it?
@@ -127,12 +114,12 @@ impl Namespaces {
 
     /// The apiserver has spoken at `now`, and the machine has not slept since: what is known was current then.
     pub fn stamp(&self, now: Instant) {
-        self.stamp_at(Moment::awake_since(now, self.slept));
+        self.alive.renew_awake(now);
     }
 
     /// What is known was current at that moment.
     pub fn stamp_at(&self, moment: Moment) {
-        self.alive.fetch_max(self.nanos_to(moment) + 1, Ordering::Release);
+        self.alive.renew(moment);
     }
 
     /// Takes up one namespace, new or changed.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher, Hasher, RandomState},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -15,6 +14,7 @@ use tokio::{
 
 use super::hook_placement::Placement;
 use crate::{
+    clock::{Backoff, chance, jittered},
     hooks::{Channel, ProbeFailure, ProbePost},
     live::{Rotation, generation::Replacement},
     model::{Endpoint, Hook},
@@ -26,6 +26,8 @@ pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// No pause is longer: an operator who has mended a hook should not wait for it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Factors between which pauses vary: sidecars that lost the same hook are not to come back to it in step.
+const JITTER: (f64, f64) = (0.5, 1.0);
 
 /// How a probe went.
 #[derive(Debug)]
@@ -121,14 +123,15 @@ async fn probe_until_passed(
     mut post: watch::Receiver<Option<ProbePost>>,
     news: mpsc::Sender<ProbeNews>,
 ) {
-    for failures in 1.. {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
         let posted = post.borrow_and_update().clone();
         let outcome = channel.probe(posted.as_ref(), PROBE_TIMEOUT).await;
         let passed = outcome.is_ok();
         if news.send(ProbeNews { channel: Arc::clone(&channel), post: posted, outcome }).await.is_err() {
             return;
         }
-        let pause = pause(failures, RandomState::new().build_hasher().finish());
+        let pause = jittered(backoff.pause(), JITTER, chance());
         let changed = match passed {
             true => post.changed().await,
             // A pause that ends by itself is the ordinary case.
@@ -137,26 +140,5 @@ async fn probe_until_passed(
         if changed.is_err() {
             return;
         }
-    }
-}
-
-/// The pause after so many failed probes in a row: between half and all of the doubled pause, so that sidecars that
-/// lost the same hook do not come back to it in step.
-fn pause(failures: u32, random: u64) -> Duration {
-    let doublings = failures.saturating_sub(1).min(10);
-    let longest = (FIRST_PAUSE * (1 << doublings)).min(LONGEST_PAUSE);
-    longest / 2 + (longest / 2).mul_f64(random as f64 / u64::MAX as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_a_limit_and_vary() {
-        let most: Vec<_> = (1..=8).map(|failures| pause(failures, u64::MAX).as_millis()).collect();
-        assert_eq!(most, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-        assert_eq!(pause(1, 0), FIRST_PAUSE / 2);
-        assert_eq!(pause(u32::MAX, 0), LONGEST_PAUSE / 2);
     }
 }

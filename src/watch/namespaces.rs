@@ -19,7 +19,7 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::discovery::follow;
 use crate::{
-    clock::{Moment, slept},
+    clock::{Backoff, Moment, slept},
     kube::{Client, Event, KubeError, Watch},
     live::{Discovery, Namespaces, namespaces::Question},
     model::Labels,
@@ -80,7 +80,7 @@ async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeEr
 }
 
 async fn keep(client: &Client, namespaces: &Namespaces) {
-    let (mut pause, mut told) = (PAUSES.0, None);
+    let (mut backoff, mut told) = (Backoff::new(PAUSES.0, PAUSES.1), None);
     loop {
         let began = Instant::now();
         let ended = match list(client, namespaces).await {
@@ -88,7 +88,7 @@ async fn keep(client: &Client, namespaces: &Namespaces) {
             Err(failure) => Err(failure),
         };
         if ended.is_ok() || began.elapsed() > PAUSES.1 {
-            pause = PAUSES.0;
+            backoff.reset();
         }
         if let Err(failure) = ended
             && told.as_ref() != Some(&failure)
@@ -96,8 +96,7 @@ async fn keep(client: &Client, namespaces: &Namespaces) {
             tracing::warn!(%failure, fix = failure.fix(), "cannot watch namespaces; their labels are getting old");
             told = Some(failure);
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSES.1);
+        sleep(backoff.pause()).await;
     }
 }
 

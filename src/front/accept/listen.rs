@@ -24,6 +24,7 @@ use super::{
     bound::Accepted, clients::NoRoom, identity::Identity, life::Life, shared_port::SETTLE, worker::least_busy,
 };
 use crate::{
+    clock::Backoff,
     front::{Bound, Front, Worker},
     telemetry::{Reading, Refused, Throttle},
 };
@@ -139,11 +140,11 @@ impl Acceptor {
     }
 
     async fn accept(&self, socket: &Bound) {
-        let mut pause = PAUSE.0;
+        let mut backoff = Backoff::new(PAUSE.0, PAUSE.1);
         loop {
             match socket.accept().await {
                 Ok((accepted, identity)) => {
-                    pause = PAUSE.0;
+                    backoff.reset();
                     self.hand_out(accepted, identity);
                 }
                 // The peer gave up while it waited in the backlog.
@@ -152,11 +153,11 @@ impl Acceptor {
                 Err(error) => {
                     // Most likely too many open files: trying again at once would only burn the core.
                     static CANNOT: Throttle = Throttle::new();
+                    let pause = backoff.pause();
                     if let Some(held_back) = CANNOT.pass() {
                         tracing::warn!(%error, ?pause, held_back, "cannot accept connections; trying again after a pause");
                     }
                     sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE.1);
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::model::CallFailure;
+use crate::{clock::Backoff, model::CallFailure};
 
 /// So many in a row are no reason to wait: a hook that restarts breaks all its connections.
 const MOST_IN_A_ROW: u32 = 16;
@@ -20,15 +20,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Barren(Mutex<Row>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Row {
     length: u32,
     /// Counts the failures that made the pause longer; those that were begun before are of an earlier one.
     pauses: u64,
+    backoff: Backoff,
     pause: Duration,
     /// The next try.
     next: Option<Instant>,
     last: Option<CallFailure>,
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        Self { length: 0, pauses: 0, backoff, pause: Duration::ZERO, next: None, last: None }
+    }
 }
 
 /// A connection that is being made.
@@ -64,7 +72,7 @@ impl Barren {
         row.last = Some(failure.clone());
         if row.length >= MOST_IN_A_ROW && attempt.pauses == row.pauses {
             row.pauses += 1;
-            row.pause = (row.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            row.pause = row.backoff.pause();
             row.next = Some(now + row.pause);
         }
     }

@@ -1,6 +1,6 @@
 //! One call, from an idle connection or a new one to its result.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use http::HeaderValue;
 use tokio::{
@@ -23,7 +23,10 @@ use super::{
     link::{Link, Lost, request},
     turns::Turns,
 };
-use crate::model::{CallFailure, Step, Unreachable};
+use crate::{
+    clock::now,
+    model::{CallFailure, Step, Unreachable},
+};
 
 /// What carrying a call takes, besides the call.
 #[derive(Clone, Debug)]
@@ -98,7 +101,7 @@ impl Carrier {
 
     /// Carries out a call over a new connection.
     async fn carry_anew(&self, call: Call, new: New) -> Carried {
-        let attempt = match self.turns.barren.attempt(Instant::now()) {
+        let attempt = match self.turns.barren.attempt(now()) {
             Ok(attempt) => attempt,
             Err(failure) => return failed(failure),
         };
@@ -110,7 +113,7 @@ impl Carrier {
             Err(why) => {
                 // Nobody there is cheap to find out; who greets and leaves is not.
                 if !matches!(why.step, Step::Resolve | Step::Connect) {
-                    self.turns.barren.failed(attempt, Instant::now(), &CallFailure::Connect(why.clone()));
+                    self.turns.barren.failed(attempt, now(), &CallFailure::Connect(why.clone()));
                 }
                 return failed(CallFailure::Connect(why));
             }
@@ -124,7 +127,7 @@ impl Carrier {
         match self.post(link, &call).await {
             Err(lost) => {
                 if lost.bare {
-                    self.turns.barren.failed(attempt, Instant::now(), &lost.failure);
+                    self.turns.barren.failed(attempt, now(), &lost.failure);
                 }
                 failed(lost.failure)
             }
@@ -139,7 +142,7 @@ impl Carrier {
         let Request::Http(HttpRequest { path, form, timeout }) = &call.request else {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
-        if Instant::now() >= call.deadline {
+        if now() >= call.deadline {
             // What is past its deadline is not sent any more.
             return Ok(Carried { result: None, link: Some(link), http2: false });
         }

@@ -42,7 +42,10 @@ use super::{
     queue::{Queue, Room},
     turns::{PATIENCE, Resting, Turns},
 };
-use crate::model::{CallFailure, Step, Unreachable};
+use crate::{
+    clock::now,
+    model::{CallFailure, Step, Unreachable},
+};
 
 /// So long is an idle connection kept, as by Go.
 const IDLE_FOR: Duration = Duration::from_secs(90);
@@ -108,7 +111,7 @@ impl Pool {
             // Before the look at who waits, so that none is missed who begins to wait after it.
             let mut call = pin!(turns.call());
             call.as_mut().enable();
-            self.tidy(Instant::now());
+            self.tidy(now());
             if !open && self.carrying.is_empty() {
                 return None;
             }
@@ -169,7 +172,7 @@ impl Pool {
     fn alarm(&self) -> Option<Instant> {
         let longest = self.idle.front()?.since + self.idle_for();
         let beyond = self.idle.iter().any(|idle| idle.link.is_beyond_guarantee());
-        Some(if beyond { longest.min(Instant::now() + LOOK_AROUND) } else { longest })
+        Some(if beyond { longest.min(now() + LOOK_AROUND) } else { longest })
     }
 
     /// So long may connections be idle, as things are.
@@ -178,7 +181,7 @@ impl Pool {
     }
 
     fn ask(&mut self, call: Call, dialled: Option<Socket>) {
-        if call.is_abandoned() || Instant::now() >= call.deadline {
+        if call.is_abandoned() || now() >= call.deadline {
             return;
         }
         let way = match (dialled, call.connection) {
@@ -244,7 +247,7 @@ impl Pool {
     }
 
     fn rest(&mut self, link: Link) {
-        self.idle.push_back(Idle { since: Instant::now(), link, _resting: self.carrier.turns.rest() });
+        self.idle.push_back(Idle { since: now(), link, _resting: self.carrier.turns.rest() });
     }
 
     /// A call is over. Its connection is idle before its answer is known: who asks next finds it.

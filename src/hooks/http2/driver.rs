@@ -23,6 +23,7 @@ use super::{
     alarm::Alarm,
 };
 use crate::{
+    clock::now,
     http2::{Config, Connection, Fault},
     memory::{MemoryBudget, Purpose, Reservation},
 };
@@ -107,11 +108,6 @@ pub(in super::super) struct Http2Connection<S> {
     stalled: Option<Instant>,
     /// What stays queued of calls that are over.
     remains: Reservation,
-}
-
-/// Now, as timers have it: in tests they may be ahead.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {

@@ -1,14 +1,12 @@
 //! Scripted: a hook's side of one HTTP/2 connection, frame by frame, for tests.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{
+    clock::now,
     hooks::{Call, ConnectionChoice, GrpcRequest, Inbox, Method, Request},
     http2::frame::{self, HEAD, Head, PREFACE, flag, kind},
     model::Rope,
@@ -127,9 +125,4 @@ pub(in super::super) fn call(inbox: &Arc<Inbox>, tag: u32, body: Bytes, time: Du
         resends: 0,
         hops: crate::model::Hops::FIRST,
     }
-}
-
-/// Now, as timers have it.
-pub(in super::super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    hooks::http2::scripted::{call, now},
+    clock::now,
+    hooks::http2::scripted::call,
     http2::frame::{code, flag, kind, setting},
 };
 
