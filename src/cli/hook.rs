@@ -1,19 +1,20 @@
 //! `hook`: a ready gRPC hook, for trials.
 
 mod deny_if;
-mod listen;
 mod service;
 
 use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 
+use http::Request;
+use hyper::body::Incoming;
 use tokio::runtime::Builder;
+use tower_service::Service as _;
 
 use self::{
     deny_if::DenyIf,
-    listen::Door,
     service::{Behaviour, Service},
 };
-use super::{Ending, complain, duration};
+use super::{Ending, acceptor::Acceptor, complain, duration};
 use crate::{tls::server_config, wire::pb::gatepost::v1::admission_server::AdmissionServer};
 
 const EXAMPLES: &str = "\
@@ -90,18 +91,30 @@ impl Hook {
         let behaviour =
             Behaviour { deny_if: self.deny_if, delay: self.delay, fail_rate: self.fail_rate, warnings: self.warn };
         Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let door = match self.uds {
-                Some(path) => Door::unix(&path)?,
-                None => Door::tcp(self.listen, tls).await?,
+            let acceptor = match self.uds {
+                Some(path) => Acceptor::unix(&path)?,
+                None => Acceptor::tcp(self.listen, tls)?,
             };
             // Where stdout is closed nobody wants to know.
-            let _ = writeln!(std::io::stdout(), "listening {}", door.url());
+            let _ = writeln!(std::io::stdout(), "listening {}", acceptor.url());
             let stop = async {
                 // Without a signal handler the hook runs until it is killed.
                 let _ = tokio::signal::ctrl_c().await;
             };
             let service = AdmissionServer::new(Service::new(behaviour)).max_decoding_message_size(16 << 20);
-            door.serve(service, stop).await;
+            let (health, health_service) = tonic_health::server::health_reporter();
+            health.set_serving::<AdmissionServer<Service>>().await;
+            let answer = move |request: Request<Incoming>| {
+                let (mut service, mut health_service) = (service.clone(), health_service.clone());
+                async move {
+                    if request.uri().path().starts_with("/grpc.health.v1.Health/") {
+                        health_service.call(request).await
+                    } else {
+                        service.call(request).await
+                    }
+                }
+            };
+            acceptor.serve(answer, stop).await;
             Ok(())
         })
     }

@@ -1,5 +1,6 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
+mod acceptor;
 pub mod ask;
 pub mod audit;
 pub mod break_glass;

@@ -7,17 +7,16 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process,
+    sync::Arc,
     time::SystemTime,
 };
-
-use tokio_rustls::TlsAcceptor;
 
 use super::{
     certificates::Certificates,
     hook::{Hook, Place},
     policies::{self, Policy},
 };
-use crate::tls;
+use crate::tls::{self, ServerConfig};
 
 /// What all names end with.
 pub(super) const DOMAIN: &str = ".example.com";
@@ -88,7 +87,7 @@ pub(super) const SECOND: [Part; 6] = [NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, WAR
 /// The hooks and the folder they are configured in. Both are gone when this is.
 pub(super) struct Cast {
     folder: PathBuf,
-    tls: TlsAcceptor,
+    tls: Arc<ServerConfig>,
     running: BTreeMap<&'static str, Hook>,
     /// Where those listen that ran once.
     places: BTreeMap<&'static str, Place>,
@@ -120,7 +119,7 @@ impl Cast {
         Ok(Self { folder, tls, running: BTreeMap::new(), places: BTreeMap::new(), urls: BTreeMap::new() })
     }
 
-    fn prepare(folder: &Path) -> Result<TlsAcceptor, String> {
+    fn prepare(folder: &Path) -> Result<Arc<ServerConfig>, String> {
         let certificates = Certificates::fresh().map_err(|error| format!("cannot make certificates: {error}"))?;
         let files = [
             ("config", None),
@@ -136,7 +135,7 @@ impl Cast {
         let authority = certificates.authority.as_bytes();
         let hooks = &certificates.hooks;
         let tls = tls::server_config(hooks.certificate.as_bytes(), hooks.key.as_bytes(), Some(authority));
-        Ok(tls.map_err(|error| error.to_string())?.into())
+        tls.map_err(|error| error.to_string())
     }
 
     /// Where everything is.

@@ -3,32 +3,27 @@
 use std::{
     future::pending,
     io,
-    net::{SocketAddr, TcpListener},
-    os::unix::net::UnixListener,
+    net::SocketAddr,
     path::PathBuf,
-    pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
     thread::{self, JoinHandle},
 };
 
+use hyper::body::Incoming;
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    runtime::Builder,
-    sync::{mpsc, oneshot},
-};
-use tokio_rustls::TlsAcceptor;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{
-    Request, Response, Status,
-    transport::{Server, server::Connected},
-};
+use tokio::{runtime::Builder, sync::oneshot};
+use tonic::{Request, Response, Status};
+use tower_service::Service as _;
 
 use super::policies::{Policy, Said};
-use crate::wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer};
 use crate::wire::pb::k8s::io::{
     api::admission::v1::{AdmissionResponse, AdmissionReview},
     apimachinery::pkg::apis::meta::v1 as meta,
+};
+use crate::{
+    cli::acceptor::Acceptor,
+    tls::ServerConfig,
+    wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer},
 };
 
 /// HTTP status of a hook's no, and its word.
@@ -40,14 +35,9 @@ pub(super) enum Place {
     /// Plaintext; port 0 takes a free one.
     Plain(SocketAddr),
     /// TLS, to clients with a certificate.
-    Tls(SocketAddr, TlsAcceptor),
+    Tls(SocketAddr, Arc<ServerConfig>),
     /// A unix socket.
     Unix(PathBuf),
-}
-
-enum Listener {
-    Tcp(tokio::net::TcpListener, Option<TlsAcceptor>),
-    Unix(tokio::net::UnixListener),
 }
 
 /// A hook that serves. Dropping it kills it.
@@ -76,15 +66,22 @@ impl Hook {
     /// Listens, and serves that policy; with `None` it takes every question and never answers.
     pub(super) fn start(place: Place, policy: Option<Policy>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (place, listener) = {
+        let (place, acceptor) = {
             let _entered = runtime.enter();
             listen(place)?
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let run = move || {
-            runtime.block_on(async {
-                tokio::select! { _ = stopped => {}, () = serve(listener, policy) => {} }
-            });
+            let service = AdmissionServer::new(Answers(policy));
+            let answer = move |request: http::Request<Incoming>| {
+                let mut service = service.clone();
+                async move { service.call(request).await }
+            };
+            // Killed by its handle's end: nobody sends anything.
+            let stop = async {
+                let _ = stopped.await;
+            };
+            runtime.block_on(acceptor.serve(answer, stop));
         };
         let thread = thread::Builder::new().name("demo-hook".to_owned()).spawn(run)?;
         Ok(Self { place, stop: Some(stop), thread: Some(thread) })
@@ -100,65 +97,18 @@ impl Hook {
     }
 }
 
-fn listen(place: Place) -> io::Result<(Place, Listener)> {
-    let bind = |address| {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok::<_, io::Error>((listener.local_addr()?, tokio::net::TcpListener::from_std(listener)?))
+fn listen(place: Place) -> io::Result<(Place, Acceptor)> {
+    let acceptor = match &place {
+        Place::Plain(address) => Acceptor::tcp(*address, None)?,
+        Place::Tls(address, tls) => Acceptor::tcp(*address, Some(Arc::clone(tls)))?,
+        Place::Unix(path) => Acceptor::unix(path)?,
     };
-    Ok(match place {
-        Place::Plain(address) => {
-            let (address, listener) = bind(address)?;
-            (Place::Plain(address), Listener::Tcp(listener, None))
-        }
-        Place::Tls(address, tls) => {
-            let (address, listener) = bind(address)?;
-            (Place::Tls(address, tls.clone()), Listener::Tcp(listener, Some(tls)))
-        }
-        Place::Unix(path) => {
-            let listener = UnixListener::bind(&path)?;
-            listener.set_nonblocking(true)?;
-            (Place::Unix(path), Listener::Unix(tokio::net::UnixListener::from_std(listener)?))
-        }
-    })
-}
-
-async fn serve(listener: Listener, policy: Option<Policy>) {
-    let (sockets, incoming) = mpsc::channel(16);
-    let server = Server::builder()
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
-        .serve_with_incoming(AdmissionServer::new(Answers(policy)), ReceiverStream::new(incoming));
-    // Both run until the hook is killed; neither has anything to tell by ending.
-    tokio::select! { _ = server => {}, () = accept(listener, sockets) => {} }
-}
-
-async fn accept(listener: Listener, sockets: mpsc::Sender<io::Result<Socket>>) {
-    loop {
-        let sockets = sockets.clone();
-        match &listener {
-            Listener::Unix(listener) => {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                let _ = sockets.send(Ok(Socket(Box::pin(stream)))).await;
-            }
-            Listener::Tcp(listener, tls) => {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                let _ = stream.set_nodelay(true);
-                let tls = tls.clone();
-                // Shaking hands takes a while; the next caller does not wait for it.
-                tokio::spawn(async move {
-                    let socket = match tls {
-                        None => Socket(Box::pin(stream)),
-                        Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => Socket(Box::pin(stream)),
-                            Err(_) => return,
-                        },
-                    };
-                    let _ = sockets.send(Ok(socket)).await;
-                });
-            }
-        }
-    }
+    let place = match (place, acceptor.address()) {
+        (Place::Plain(_), Some(address)) => Place::Plain(address),
+        (Place::Tls(_, tls), Some(address)) => Place::Tls(address, tls),
+        (place, _) => place,
+    };
+    Ok((place, acceptor))
 }
 
 /// The service.
@@ -201,37 +151,5 @@ fn response(uid: Option<String>, said: Said) -> AdmissionResponse {
         warnings: said.warnings,
         audit_annotations: said.annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
         ..Default::default()
-    }
-}
-
-trait Duplex: AsyncRead + AsyncWrite + Send {}
-impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
-
-/// An accepted connection, whatever its kind.
-struct Socket(Pin<Box<dyn Duplex>>);
-
-impl Connected for Socket {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.as_mut().poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll_shutdown(cx)
     }
 }

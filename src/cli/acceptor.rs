@@ -1,6 +1,8 @@
-//! Door: where a hook listens, and the connections that come through it.
+//! Acceptor: where a hook of ours listens, and the connections that it accepts.
 
 use std::{
+    convert::Infallible,
+    error::Error,
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -10,7 +12,12 @@ use std::{
     time::Duration,
 };
 
-use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use http::{Request, Response};
+use hyper::{
+    body::{Body, Incoming},
+    server::conn::http2,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -18,31 +25,31 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tower_service::Service;
 
-use crate::{
-    tls::ServerConfig,
-    wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer},
-};
+use crate::tls::ServerConfig;
 
 /// A caller that does not finish its TLS handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Where a hook listens: TCP, TCP with TLS, or a unix socket.
+/// Listener of a hook: TCP, TCP with TLS, or a unix socket.
 #[derive(Debug)]
-pub(crate) enum Door {
+pub(crate) enum Acceptor {
     /// TCP, with TLS where there is a configuration for it.
     Tcp(TcpListener, Option<Arc<ServerConfig>>),
     /// A unix socket at this path.
     Unix(UnixListener, PathBuf),
 }
 
-impl Door {
+impl Acceptor {
     /// Binds a TCP address; port 0 takes a free one.
-    pub(crate) async fn tcp(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await;
+    pub(crate) fn tcp(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
+        let listen = || {
+            let listener = std::net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-        Ok(Self::Tcp(listener.map_err(named)?, tls))
+        Ok(Self::Tcp(listen().map_err(named)?, tls))
     }
 
     /// Binds a unix socket. A file in its place is left alone, and is an error.
@@ -64,10 +71,25 @@ impl Door {
         }
     }
 
-    /// Serves these gRPC services to whoever comes, until `stop`; calls under way then end with the process.
-    pub(crate) async fn serve<T: Admission>(self, service: AdmissionServer<T>, stop: impl Future<Output = ()>) {
-        let (health, health_service) = tonic_health::server::health_reporter();
-        health.set_serving::<AdmissionServer<T>>().await;
+    /// Where it listens, with the port it got; `None` for a unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().ok(),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// Serves gRPC over HTTP/2 to whoever comes, until `stop`; calls under way then end with the process.
+    pub(crate) async fn serve<F, B>(
+        self,
+        answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        stop: impl Future<Output = ()>,
+    ) where
+        F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = tokio::select! {
@@ -79,25 +101,15 @@ impl Door {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             };
-            let (service, health_service) = (service.clone(), health_service.clone());
+            let answer = answer.clone();
             tokio::spawn(async move {
                 let Some(caller) = accepted.shake().await else { return };
-                let route = service_fn(move |request: http::Request<Incoming>| {
-                    let (mut service, mut health_service) = (service.clone(), health_service.clone());
-                    async move {
-                        if request.uri().path().starts_with("/grpc.health.v1.Health/") {
-                            health_service.call(request).await
-                        } else {
-                            service.call(request).await
-                        }
-                    }
-                });
                 // A connection that breaks concerns its caller, who sees it.
                 let _ = http2::Builder::new(TokioExecutor::new())
                     .initial_stream_window_size(2 << 20)
                     .initial_connection_window_size(8 << 20)
                     .max_frame_size(1 << 20)
-                    .serve_connection(TokioIo::new(caller), route)
+                    .serve_connection(TokioIo::new(caller), service_fn(answer))
                     .await;
             });
         }
