@@ -10,7 +10,7 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    model::{Gvk, Gvr, Operation, Review, Rope, Target},
+    model::{Gvk, Gvr, Operation, Review, Target},
     snapshot::{HookSet, How, Matched, Snapshot, SourceFile, load},
 };
 
@@ -51,26 +51,15 @@ fn compiled(file: &SourceFile) -> Snapshot {
 }
 
 fn review() -> Review {
+    let kind = Gvk { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() };
+    let resource = Gvr { group: "apps".into(), version: "v1".into(), resource: "deployments".into() };
+    let bare = Review::bare(Operation::Create, kind, resource);
     Review {
         uid: "3f0a4f4c-0f10-4d62-9b1e-2f7b0c4b8e11".into(),
-        kind: Gvk { group: "apps".into(), version: "v1".into(), kind: "Deployment".into() },
-        resource: Gvr { group: "apps".into(), version: "v1".into(), resource: "deployments".into() },
-        sub_resource: "".into(),
-        request_kind: None,
-        request_resource: None,
-        request_sub_resource: "".into(),
         name: "web".into(),
         namespace: "shop".into(),
-        operation: Operation::Create,
         username: "system:serviceaccount:kube-system:deployment-controller".into(),
-        dry_run: false,
-        user: None,
-        object: None,
-        old_object: None,
-        options: None,
-        encoding: gatepost::model::Encoding::Grpc,
-        message: 0..0,
-        bytes: Rope::new(Vec::new()),
+        ..bare
     }
 }
 

@@ -2,15 +2,15 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::ValueEnum;
-use gatepost::wire::pb::k8s::io::{
-    api::{
-        admission::v1::{AdmissionRequest, AdmissionReview},
-        authentication::v1::{ExtraValue, UserInfo},
+use gatepost::wire::{
+    pb::k8s::io::{
+        api::{
+            admission::v1::{AdmissionRequest, AdmissionReview},
+            authentication::v1::{ExtraValue, UserInfo},
+        },
+        apimachinery::pkg::runtime::RawExtension,
     },
-    apimachinery::pkg::{
-        apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-        runtime::RawExtension,
-    },
+    request,
 };
 use prost::Message;
 use serde_json::{Value, json};
@@ -56,23 +56,17 @@ pub(crate) fn review(subject: Subject, size: Size) -> AdmissionReview {
         Subject::Pod => ("Pod", "pods"),
         Subject::ConfigMap => ("ConfigMap", "configmaps"),
     };
-    let kind = GroupVersionKind { group: Some(String::new()), version: text("v1"), kind: text(kind) };
-    let resource = GroupVersionResource { group: Some(String::new()), version: text("v1"), resource: text(resource) };
     let create_options = json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl"});
+    let create = request::create(UID, kind, resource, object(subject, size));
     let request = AdmissionRequest {
-        uid: text(UID),
-        kind: Some(kind.clone()),
-        resource: Some(resource.clone()),
-        request_kind: Some(kind),
-        request_resource: Some(resource),
+        request_kind: create.kind.clone(),
+        request_resource: create.resource.clone(),
         name: text("checkout-6f9d7c5b8-x2x7p"),
         namespace: text("shop"),
-        operation: text("CREATE"),
         user_info: Some(user()),
-        object: Some(RawExtension { raw: Some(object(subject, size)) }),
         dry_run: Some(false),
         options: Some(RawExtension { raw: Some(create_options.to_string().into()) }),
-        ..Default::default()
+        ..create
     };
     AdmissionReview { request: Some(request), response: None }
 }

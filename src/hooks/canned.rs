@@ -13,11 +13,9 @@ use crate::{
                 admission::v1::{AdmissionRequest, AdmissionReview},
                 authentication::v1::UserInfo,
             },
-            apimachinery::pkg::{
-                apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-                runtime::RawExtension,
-            },
+            apimachinery::pkg::runtime::RawExtension,
         },
+        request,
     },
 };
 
@@ -43,25 +41,18 @@ fn review() -> AdmissionReview {
     let object =
         br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"gatepost-probe","namespace":"default"}}"#;
     let options = br#"{"apiVersion":"meta.k8s.io/v1","kind":"CreateOptions","dryRun":["All"]}"#;
-    let raw = |json: &'static [u8]| Some(RawExtension { raw: Some(Bytes::from_static(json)) });
     let text = |text: &str| Some(text.to_owned());
-    let kind = GroupVersionKind { group: text(""), version: text("v1"), kind: text("ConfigMap") };
-    let resource = GroupVersionResource { group: text(""), version: text("v1"), resource: text("configmaps") };
+    let create = request::create(UID, "ConfigMap", "configmaps", Bytes::from_static(object));
     AdmissionReview {
         request: Some(AdmissionRequest {
-            uid: text(UID),
-            kind: Some(kind.clone()),
-            resource: Some(resource.clone()),
             name: text("gatepost-probe"),
             namespace: text("default"),
-            operation: text("CREATE"),
             user_info: Some(UserInfo { username: text("system:gatepost:probe"), ..Default::default() }),
-            object: raw(object),
             dry_run: Some(true),
-            options: raw(options),
-            request_kind: Some(kind),
-            request_resource: Some(resource),
-            ..Default::default()
+            options: Some(RawExtension { raw: Some(Bytes::from_static(options)) }),
+            request_kind: create.kind.clone(),
+            request_resource: create.resource.clone(),
+            ..create
         }),
         response: None,
     }

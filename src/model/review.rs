@@ -189,3 +189,32 @@ pub struct Review {
     /// The message as it arrived, frame head or envelope included: a hook of the same encoding is sent just this.
     pub bytes: Rope,
 }
+
+impl Review {
+    /// A review about that and nothing more, without user, object and bytes: what tests and benches of rules begin with.
+    #[doc(hidden)]
+    pub fn bare(operation: Operation, kind: Gvk, resource: Gvr) -> Self {
+        let none = ByteString::new;
+        Self {
+            uid: none(),
+            kind,
+            resource,
+            sub_resource: none(),
+            request_kind: None,
+            request_resource: None,
+            request_sub_resource: none(),
+            name: none(),
+            namespace: none(),
+            operation,
+            username: none(),
+            dry_run: false,
+            user: None,
+            object: None,
+            old_object: None,
+            options: None,
+            encoding: Encoding::Grpc,
+            message: 0..0,
+            bytes: Rope::new([]),
+        }
+    }
+}

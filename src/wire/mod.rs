@@ -19,6 +19,7 @@ pub mod labels;
 pub mod namespace;
 pub mod outbound;
 mod pieces;
+pub mod request;
 pub mod review_json;
 mod seen;
 mod user;

@@ -21,7 +21,10 @@ use gatepost::{
     live::Current,
     memory::MemoryBudget,
     telemetry::{Audit, Metrics},
-    wire::pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
+    wire::{
+        pb::k8s::io::api::admission::v1::{AdmissionRequest, AdmissionReview},
+        request,
+    },
 };
 use h2::{
     SendStream,
@@ -258,15 +261,7 @@ pub fn framed(message: &[u8]) -> Bytes {
 
 /// A good review with an object of that size.
 pub fn review(uid: &str, object: usize) -> Bytes {
-    let mut review = AdmissionReview::default();
-    let request = review.request.insert(AdmissionRequest::default());
-    request.uid = Some(uid.into());
-    request.operation = Some("CREATE".into());
-    request.namespace = Some("shop".into());
-    let kind = request.kind.get_or_insert_default();
-    (kind.version, kind.kind) = (Some("v1".into()), Some("Pod".into()));
-    let resource = request.resource.get_or_insert_default();
-    (resource.version, resource.resource) = (Some("v1".into()), Some("pods".into()));
-    request.object.get_or_insert_default().raw = Some(vec![b'x'; object].into());
-    framed(&review.encode_to_vec())
+    let create = request::create(uid, "Pod", "pods", vec![b'x'; object].into());
+    let request = Some(AdmissionRequest { namespace: Some("shop".into()), ..create });
+    framed(&AdmissionReview { request, response: None }.encode_to_vec())
 }

@@ -3,16 +3,11 @@
 use bytes::Bytes;
 use gatepost::wire::{
     outbound::framed,
-    pb::k8s::io::{
-        api::{
-            admission::v1::{AdmissionRequest, AdmissionReview},
-            authentication::v1::UserInfo,
-        },
-        apimachinery::pkg::{
-            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-            runtime::RawExtension,
-        },
+    pb::k8s::io::api::{
+        admission::v1::{AdmissionRequest, AdmissionReview},
+        authentication::v1::UserInfo,
     },
+    request,
 };
 
 /// An object of about `size` bytes, as JSON.
@@ -28,16 +23,11 @@ pub fn pod(size: usize) -> Bytes {
 pub fn create_pod(uid: &str, size: usize) -> AdmissionRequest {
     let text = |text: &str| Some(text.to_owned());
     AdmissionRequest {
-        uid: text(uid),
-        kind: Some(GroupVersionKind { group: text(""), version: text("v1"), kind: text("Pod") }),
-        resource: Some(GroupVersionResource { group: text(""), version: text("v1"), resource: text("pods") }),
         name: text("web"),
         namespace: text("shop"),
-        operation: text("CREATE"),
         user_info: Some(UserInfo { username: text("ann"), ..Default::default() }),
-        object: Some(RawExtension { raw: Some(pod(size)) }),
         dry_run: Some(false),
-        ..Default::default()
+        ..request::create(uid, "Pod", "pods", pod(size))
     }
 }
 

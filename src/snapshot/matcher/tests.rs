@@ -3,8 +3,8 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use super::*;
 use crate::{
     model::{
-        Encoding, Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Reinvocation, Rope,
-        Rule, Scope, Selector, Served, SideEffects, Target, Transport, hook::Address,
+        Endpoint, FailurePolicy, Gvk, Gvr, HookType, MatchPolicy, Operation, Protocol, Reinvocation, Rule, Scope,
+        Selector, Served, SideEffects, Target, Transport, hook::Address,
     },
     snapshot::{How, Wanted},
 };
@@ -35,27 +35,9 @@ fn hook(rules: Vec<Rule>) -> Arc<Hook> {
 }
 
 fn review(operation: Operation, group: &str, version: &str, resource: &str, sub: &str, namespace: &str) -> Review {
-    Review {
-        uid: "".into(),
-        kind: Gvk::default(),
-        resource: Gvr { group: group.into(), version: version.into(), resource: resource.into() },
-        sub_resource: sub.into(),
-        request_kind: None,
-        request_resource: None,
-        request_sub_resource: "".into(),
-        name: "".into(),
-        namespace: namespace.into(),
-        operation,
-        username: "".into(),
-        dry_run: false,
-        user: None,
-        object: None,
-        old_object: None,
-        options: None,
-        encoding: Encoding::Grpc,
-        message: 0..0,
-        bytes: Rope::new(Vec::new()),
-    }
+    let resource = Gvr { group: group.into(), version: version.into(), resource: resource.into() };
+    let bare = Review::bare(operation, Gvk::default(), resource);
+    Review { sub_resource: sub.into(), namespace: namespace.into(), ..bare }
 }
 
 fn words(from: &'static [&'static str]) -> impl Strategy<Value = Vec<Box<str>>> {

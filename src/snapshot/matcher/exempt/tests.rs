@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Encoding, Operation, Rope};
+use crate::model::Operation;
 
 /// Group, resource and kind.
 type About = (&'static str, &'static str, &'static str);
@@ -10,25 +10,9 @@ fn review(made: Option<About>, sent: About) -> Review {
     let resource =
         |(group, resource, _): About| Gvr { group: group.into(), version: "v7".into(), resource: resource.into() };
     Review {
-        uid: "u".into(),
-        kind: kind(sent),
-        resource: resource(sent),
-        sub_resource: "".into(),
         request_kind: made.map(kind),
         request_resource: made.map(resource),
-        request_sub_resource: "".into(),
-        name: "n".into(),
-        namespace: "".into(),
-        operation: Operation::Update,
-        username: "".into(),
-        dry_run: false,
-        user: None,
-        object: None,
-        old_object: None,
-        options: None,
-        encoding: Encoding::Grpc,
-        message: 0..0,
-        bytes: Rope::new([]),
+        ..Review::bare(Operation::Update, kind(sent), resource(sent))
     }
 }
 
