@@ -9,6 +9,7 @@ mod forms;
 mod go;
 mod hook_answer;
 mod hpack;
+pub(crate) mod http1;
 mod http2;
 mod json;
 mod json_patch;
@@ -21,13 +22,14 @@ mod views;
 pub(crate) type Oracle = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub(crate) const TARGETS: [(&str, Oracle); 8] = [
+pub(crate) const TARGETS: [(&str, Oracle); 9] = [
     ("json_view", views::json),
     ("protobuf_view", views::protobuf),
     ("envelope", views::envelope),
     ("configuration", configuration::check),
     ("hook_answer", hook_answer::check),
     ("json_patch", json_patch::check),
+    ("http1_reader", http1::check),
     ("http2_frames", http2::check),
     ("hpack", hpack::check),
 ];

@@ -18,14 +18,13 @@ use super::{
     connection_budget::{Exhausted, Share, Slot},
     dial::{Means, Socket, dial},
     http2::{Http2Connection, Limits},
+    reply::LARGEST_ANSWER,
     target::Target,
 };
 use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
 
 /// Resolve, connect, TLS and greeting together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The largest answer taken from a hook: as much as the largest review, which some hooks send back with it.
-pub(super) const LARGEST_ANSWER: usize = 16 << 20;
 
 /// A connection, by what is spoken on it.
 #[derive(Debug)]

@@ -42,6 +42,8 @@ pub use call::{Call, Method};
 pub use channel::Channel;
 pub use connection_budget::ConnectionBudget;
 #[doc(hidden)]
+pub use http1::read_http1;
+#[doc(hidden)]
 pub use http2::frames_of;
 pub use inbox::{Arrival, Inbox};
 pub use patch_rates::{PatchRates, RequestKind};

@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-use super::{answer_room::AnswerRoom, dialler::LARGEST_ANSWER, gzip};
+use super::{answer_room::AnswerRoom, gzip};
 use crate::model::CallFailure;
 
+/// The largest answer taken from a hook: as much as the largest review, which some hooks send back with it.
+pub(super) const LARGEST_ANSWER: usize = 16 << 20;
 /// A byte of YAML takes as long as so many of JSON (`benches/worst_cases.rs`).
 const YAML: usize = 16;
 

@@ -109,6 +109,10 @@ fn many_seeds_are_taken() {
         let patch = gatepost::patch::Patch::parse(patch.slice(at + 1..end));
         document.and_then(|document| document.patched(&patch?, gatepost::patch::Limits::default())).is_ok()
     });
+    taken("http1_reader", &|bytes| {
+        let memory = gatepost::memory::MemoryBudget::unlimited();
+        crate::oracles::http1::read(bytes[0], &bytes[1..], &memory).is_ok()
+    });
     taken("hook_answer", &|bytes| {
         let form = HttpForm::Json(ReviewVersion::V1beta1);
         wire::http_answer::decode(HookType::Validating, form, "123", 200, bytes).is_ok()

@@ -41,7 +41,7 @@ const REVIEWS: [&str; 9] = [
 pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     let mut all =
         BTreeMap::from([("configuration", configurations()), ("hook_answer", answers()), ("json_patch", patches())]);
-    all.extend([("http2_frames", frames()), ("hpack", blocks())]);
+    all.extend([("http1_reader", replies()), ("http2_frames", frames()), ("hpack", blocks())]);
     for (target, form) in [
         ("json_view", Form::Json(ReviewVersion::V1beta1)),
         ("protobuf_view", Form::Grpc),
@@ -90,6 +90,40 @@ fn frames() -> Files {
         scripts.into_iter().map(|(name, script)| (name.to_owned(), [&asked, &script.concat()[..]].concat())).collect();
     files.insert("from-the-beginning".into(), [ASK, SEND, SETTINGS, SEND, HEAD].concat());
     files
+}
+
+/// Answers over HTTP/1.1 (`fuzz/oracles/http1.rs`): the size of the parts they arrive in, and what is said.
+fn replies() -> Files {
+    let said: [(&str, u8, &str); 18] = [
+        ("whole", 0, "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nyes"),
+        ("byte-by-byte", 1, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"),
+        ("until-it-hangs-up", 7, "HTTP/1.1 200 OK\r\n\r\nall that there is"),
+        ("of-1.0", 0, "HTTP/1.0 200 OK\r\n\r\nold"),
+        ("in-chunks", 3, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n"),
+        (
+            "in-chunks-with-trailers",
+            0,
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\ntrailer: x\r\n\r\nA;a=b\r\n0123456789\r\n0\r\nx: y\r\n\r\n",
+        ),
+        ("not-in-chunks", 0, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip\r\n\r\n3\r\nyes"),
+        (
+            "announced-first",
+            5,
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+        ),
+        ("switched", 0, "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
+        ("later", 0, "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"),
+        ("unchanged", 0, "HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n"),
+        ("lengths", 0, "HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\ncontent-length: 2\r\n\r\nno"),
+        ("other-lengths", 0, "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nno"),
+        ("cut-short", 0, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nno"),
+        ("too-long", 0, "HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\nno"),
+        ("packed", 0, "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\nno"),
+        ("more-behind", 0, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nnoHTTP/1.1 200 OK\r\n\r\n"),
+        ("no-http", 0, "SSH-2.0-OpenSSH_9.9\r\n"),
+    ];
+    let with_size = |(name, size, text): (&str, u8, &str)| (name.to_owned(), [&[size], text.as_bytes()].concat());
+    said.into_iter().map(with_size).collect()
 }
 
 /// Scripts of `fuzz/oracles/hpack.rs`: RFC 7541's examples, and what is written.

@@ -13,14 +13,15 @@ use super::{
         call::Call,
         connection_budget::Slot,
         dial::Socket,
-        dialler::{Dialled, Dialler, LARGEST_ANSWER},
+        dialler::{Dialled, Dialler},
         http2::Http2Connection,
         inbox::Inbox,
         protocol::{HttpRequest, Request},
-        reply::Reply,
+        reply::{LARGEST_ANSWER, Reply},
         unanswered::Unanswered,
     },
-    link::{Link, Lost, request},
+    link::{Link, request},
+    reader::Lost,
     turns::Turns,
 };
 use crate::{

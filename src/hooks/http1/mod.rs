@@ -6,6 +6,8 @@
 //! | --- | --- |
 //! | `body` | a review on its way out: the shared pieces, one after the other |
 //! | `wire` | a socket that counts what the hook says |
+//! | `reader` | the answer to one POST, within bounds |
+//! | `in_memory` | the same from bytes in memory, for fuzzing |
 //! | `link` | one connection: a POST out, its reply in |
 //! | `carry` | one call from idle connection, or dial, to its result |
 //! | `pool` | the connections of one lane |
@@ -16,11 +18,14 @@
 mod barren;
 mod body;
 mod carry;
+mod in_memory;
 mod link;
 mod pool;
 mod queue;
+mod reader;
 mod turns;
 mod wire;
 
+pub use in_memory::read_http1;
 pub(super) use pool::Pool;
 pub(super) use turns::Turns;

@@ -12,8 +12,6 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::super::dial::Socket;
-
 /// How much a hook has said since a call began, and how much it may say.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heard(Arc<Counts>);
@@ -53,18 +51,18 @@ impl Heard {
 
 /// A socket that counts what the hook says.
 #[derive(Debug)]
-pub(super) struct Wire {
-    socket: Socket,
+pub(super) struct Wire<S> {
+    socket: S,
     heard: Heard,
 }
 
-impl Wire {
-    pub(super) fn new(socket: Socket, heard: Heard) -> Self {
+impl<S> Wire<S> {
+    pub(super) fn new(socket: S, heard: Heard) -> Self {
         Self { socket, heard }
     }
 }
 
-impl AsyncRead for Wire {
+impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.socket).poll_read(cx, buf);
@@ -76,7 +74,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, buf)
     }

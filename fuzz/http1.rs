@@ -1,0 +1,10 @@
+//! The part of the product's `hooks::http1` that reads.
+
+#[path = "../src/hooks/http1/in_memory.rs"]
+mod in_memory;
+#[path = "../src/hooks/http1/reader.rs"]
+mod reader;
+#[path = "../src/hooks/http1/wire.rs"]
+mod wire;
+
+pub use in_memory::read_http1;
