@@ -58,7 +58,18 @@ const DOORS: [(&str, &[&str]); 18] = [
     // `rotate` only hands a finished `ClientConfig` from `tls` to the connection; `snapshot` compares key and certificate.
     ("rustls", &["tls/", "etcd/", "hooks/", "rotate/candidate.rs", "snapshot/check/pem.rs"]),
     ("schemars", &["schema/"]),
-    ("tonic", &["wire/pb/", "etcd/", "front/grpc/health_reflection.rs", "front/refusal.rs", "cli/hook", "cli/demo"]),
+    (
+        "tonic",
+        &[
+            "wire/pb/",
+            "etcd/",
+            "front/grpc/attach.rs",
+            "front/grpc/health_reflection.rs",
+            "front/refusal.rs",
+            "cli/hook",
+            "cli/demo",
+        ],
+    ),
     ("tonic_reflection", &["front/grpc/health_reflection.rs", "front/connection.rs"]),
     ("webpki", &["tls/"]),
     ("x509_parser", &["tls/x509"]),

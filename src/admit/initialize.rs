@@ -5,28 +5,31 @@
 //! have made of the object. Nothing exists before the last of them is done: an object that one of them refuses, or that
 //! one that must act does not act on in time, is not created, and the caller is told so.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod act;
+mod ahead;
 
+use std::{ops::Range, sync::Arc, time::Duration};
+
+use act::{Acted, Failure, Turn, end_of};
+use ahead::Ahead;
+use serde_json::json;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
 use super::{
     Case,
+    access::user_of,
     lookup::{Held, Lookup},
     now,
-    patched::{Patched, patched},
+    patched::Patched,
     status,
     status::Refusal,
 };
 use crate::{
-    initialize::{Initialization, Initializers, built_in, create, needs_permission},
-    memory::Purpose,
-    model::{FailurePolicy, Initializer, Operation, ResourceInitializers, Review, Verdict},
-    offload::{self, LARGE},
-    patch::Patch,
+    cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
+    initialize::{Initialization, Initializers, VERB, create, needs_permission},
+    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict},
+    offload,
     telemetry::InitializerOutcome,
     wire::{annotations, groups},
 };
@@ -41,8 +44,6 @@ const INITIALIZED: &str = "initialize.gatepost.dev";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The group of all kubelets.
 const NODES: &str = "system:nodes";
-/// The most of a request's time that is kept for the answer.
-const MARGIN: Duration = Duration::from_millis(250);
 
 /// One initializer's turn at the object.
 #[derive(Clone, Debug)]
@@ -66,14 +67,6 @@ pub(super) struct Initialized {
     pub(super) patched: Option<Arc<Patched>>,
     /// Why it is not created.
     pub(super) refusal: Option<Refusal>,
-}
-
-/// Why an initializer's turn has not ended as it should.
-enum Failure {
-    /// Its time, or the request's, is over.
-    Late(Duration),
-    /// It cannot act on this object.
-    Unable(String),
 }
 
 /// Is there anything to be initialized in such requests? Asked first, of every request.
@@ -111,33 +104,69 @@ impl<'a> Phase<'a> {
         let mut lookup = self.case.lookup(review, None);
         let Some(list) = self.pending(entry, review, &mut lookup).await? else { return Ok(()) };
         let mut way = Initialization::new(list);
+        let mut ahead = Ahead::default();
         while let Some(head) = way.head() {
-            let began = now();
+            let mut began = now();
             let name: Arc<str> = head.into();
+            let object = self.initialized.patched.clone();
+            if ahead.is_empty() {
+                ahead.ask(self.case, entry, &way, (object.as_ref(), &mut lookup)).await;
+                if let Some((name, failure)) = ahead.refusal() {
+                    let took = now().saturating_duration_since(began);
+                    let refusal = failure.refusal(&name);
+                    self.ended(Run { name, outcome: InitializerOutcome::Rejected, took, passed_over: None });
+                    return Err(refusal);
+                }
+            }
             let configured = entry.initializers.iter().find(|one| *one.name == *name);
-            let ended = match configured {
-                Some(one) => self.act(one, &mut lookup, began).await,
+            let asked = ahead.take(&name, object.as_ref());
+            let counted = asked.is_some();
+            let ended = match (configured, asked) {
+                (Some(one), Some(answer)) => {
+                    let turn = Turn { case: self.case, one, before: object, began };
+                    began = ahead.began.unwrap_or(began);
+                    match answer {
+                        Ok(answer) => turn.acted(answer).await,
+                        Err(failure) => Err(failure),
+                    }
+                }
+                (Some(one), None) => Turn { case: self.case, one, before: object, began }.act(&mut lookup).await,
                 // A list that a client wrote may name anybody.
-                None => Ok(None),
+                (None, _) => Ok(Acted::default()),
             };
             let opened = self.case.bypass.fails_open(&name);
             let policy = configured.filter(|_| !opened).map_or(FailurePolicy::Ignore, |one| one.failure_policy);
+            // It is its turn, so every step is taken but that of a wrong addition.
+            let ended = ended.and_then(|Acted { changed, adds }| {
+                let known = |add: &str| entry.initializers.iter().any(|one| &*one.name == add);
+                match adds.iter().all(|add| known(add)).then(|| way.done(&name, adds)) {
+                    Some(Ok(_)) => Ok(changed),
+                    _ => Err(Failure::Unable(
+                        "it adds initializers that this resource has not, or that had a turn".into(),
+                    )),
+                }
+            });
             let (outcome, passed_over, refusal) = match ended {
                 Ok(None) => (InitializerOutcome::Unchanged, None, None),
                 Ok(Some(patched)) => {
                     self.initialized.patched = Some(patched);
                     (InitializerOutcome::Changed, None, None)
                 }
-                Err(failure) if policy == FailurePolicy::Ignore => {
+                Err(failure)
+                    if opened && !failure.is_rejection() || policy == FailurePolicy::Ignore && failure.may_open() =>
+                {
+                    let _ = way.late(&name, policy);
                     (InitializerOutcome::FailedOpen, Some(failure.passed_over(&name)), None)
                 }
+                Err(failure) if failure.is_rejection() => {
+                    (InitializerOutcome::Rejected, None, Some(failure.refusal(&name)))
+                }
+                Err(failure) if failure.is_shed() => (InitializerOutcome::Shed, None, Some(failure.refusal(&name))),
                 Err(failure) => (InitializerOutcome::FailedClosed, None, Some(failure.refusal(&name))),
             };
-            // It is its turn: the step is taken.
-            let _ = match outcome {
-                InitializerOutcome::FailedOpen | InitializerOutcome::FailedClosed => way.late(&name, policy),
-                _ => way.done(&name, Vec::new()),
-            };
+            if counted {
+                ahead.is_now(self.initialized.patched.as_ref());
+            }
             self.ended(Run { name, outcome, took: now().saturating_duration_since(began), passed_over });
             if let Some(refusal) = refusal {
                 return Err(refusal);
@@ -170,8 +199,8 @@ impl<'a> Phase<'a> {
         }
         let written =
             written.map(|names| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty())));
-        let permitted = needs_permission(written.as_ref())
-            && entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
+        let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
+        let permitted = needs_permission(written.as_ref()) && (listed() || self.may_initialize(review).await?);
         let mut names = Vec::new();
         if written.is_none() {
             for one in &entry.initializers {
@@ -183,11 +212,30 @@ impl<'a> Phase<'a> {
         create(written, names, permitted).map_err(|refused| Box::new(refused.into_status()))
     }
 
+    /// May the user `initialize` the resource, by what the cluster's apiserver says? Nobody may where there is none.
+    async fn may_initialize(&self, review: &Review) -> Result<bool, Refusal> {
+        let Some(authorizer) = &self.case.gate.authorizer else { return Ok(false) };
+        let (asking, size) = (review.clone(), review.user.as_ref().map_or(0, Range::len));
+        let asked = async {
+            let user = offload::run(size, move || user_of(&asking)).await?;
+            let username: Arc<str> = Arc::from(&*review.username);
+            authorizer.ask(&username, &Arc::new(user), check(review))?.await.map_err(|gone| gone.to_string())?
+        };
+        match timeout_at(end_of(self.case).into(), asked).await {
+            Ok(Ok(decided)) => Ok(decided.allowed),
+            Ok(Err(why)) => {
+                let what = format!("cannot find out whether you may {VERB:?} this resource: {why}");
+                Err(Box::new(status::internal(&what)))
+            }
+            Err(_) => Err(Box::new(status::out_of_time())),
+        }
+    }
+
     async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], Refusal> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
         let reading = offload::run(size, move || annotations::of_object(&bytes, place, [OWN_LIST, MIRROR]));
-        match timeout_at(self.until().into(), reading).await {
+        match timeout_at(end_of(self.case).into(), reading).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(why)) => Err(Box::new(status::internal(&why))),
             Err(_) => Err(Box::new(status::out_of_time())),
@@ -197,7 +245,8 @@ impl<'a> Phase<'a> {
     /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not.
     async fn is_selected(&self, one: &Initializer, lookup: &mut Lookup<'_>) -> Result<bool, Refusal> {
         let bypass = self.case.bypass;
-        if one.built_in.is_none() || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
+        let nobody_acts = one.built_in.is_none() && one.attach.is_none();
+        if nobody_acts || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
             return Ok(false);
         }
         match known(lookup, |lookup| lookup.selected_by(&one.namespace_selector, &one.object_selector)).await {
@@ -205,86 +254,20 @@ impl<'a> Phase<'a> {
             selected => selected,
         }
     }
-
-    /// Has the initializer act on the object; the object as it is then, where that changed it.
-    async fn act(
-        &self,
-        one: &Initializer,
-        lookup: &mut Lookup<'_>,
-        began: Instant,
-    ) -> Result<Option<Arc<Patched>>, Failure> {
-        let until = self.until().min(began + one.timeout);
-        let late = || Failure::Late(until.saturating_duration_since(began));
-        if until <= began {
-            return Err(late());
-        }
-        let Some(additions) = one.built_in.clone() else { return Ok(None) };
-        let labels = if additions.reads_namespace() {
-            let found = known(lookup, Lookup::namespace_labels).await;
-            Some(found.map_err(|refusal| Failure::Unable(refusal.message))?)
-        } else {
-            None
-        };
-        let before = self.initialized.patched.clone();
-        let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
-        let Some(place) = review.object.clone() else { return Ok(None) };
-        // What is added is bounded, and an object that is new with it no larger than twice.
-        let Some(room) = self.case.gate.memory.reserve(Purpose::Answer, place.len()) else {
-            return Err(Failure::Unable("Gatepost has no memory free for the object; try again".to_owned()));
-        };
-        let size = place.len() + before.as_ref().map_or(0, |before| before.document.held());
-        let work = move || {
-            let object = review.bytes.copy_of(place);
-            let facts = built_in::Facts {
-                namespace: &review.namespace,
-                name: &review.name,
-                user: &review.username,
-                namespace_labels: labels.as_ref(),
-            };
-            match built_in::patch(&additions, &object, facts)? {
-                Some(text) => {
-                    let patch = Patch::parse(text).map_err(|error| error.to_string())?;
-                    patched(&review, before.as_ref(), &patch, room)
-                }
-                None => Ok(None),
-            }
-        };
-        // It is gone through twice: once for what is missing, once to add it.
-        let ended = if size < LARGE / 2 {
-            work()
-        } else {
-            match timeout_at(until.into(), offload::run(LARGE, work)).await {
-                Ok(ended) => ended,
-                Err(_) => return Err(late()),
-            }
-        };
-        ended.map(|changed| changed.map(Arc::new)).map_err(Failure::Unable)
-    }
-
-    /// The end of the request's time for initializers: what is left then is for the answer.
-    fn until(&self) -> Instant {
-        let Case { caller, began, .. } = self.case;
-        let margin = MARGIN.min(caller.deadline.left(began) / 10);
-        caller.deadline.instant().checked_sub(margin).unwrap_or(began)
-    }
 }
 
-impl Failure {
-    fn refusal(self, name: &str) -> Refusal {
-        Box::new(match self {
-            Self::Late(after) => status::initializer_late(name, after),
-            Self::Unable(why) => status::initializer_failed(name, &why),
-        })
-    }
-
-    /// The warning to whoever creates the object.
-    fn passed_over(self, name: &str) -> String {
-        let why = match self {
-            Self::Late(after) => format!("did not act within {} ms", after.as_millis()),
-            Self::Unable(why) => format!("could not act: {why}"),
-        };
-        format!("initializer \"{name}\" {why}; the object goes on without it")
-    }
+/// May the requester `initialize` what the review creates?
+// source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, canInitialize.
+fn check(review: &Review) -> AccessCheck {
+    let Gvr { group, resource, .. } = &review.resource;
+    let target = AccessTarget::Resource(ResourceAccess {
+        group: (**group).into(),
+        resource: (**resource).into(),
+        namespace: (*review.namespace).into(),
+        name: (*review.name).into(),
+        ..ResourceAccess::default()
+    });
+    AccessCheck { subject: Subject::Requester, verb: VERB.into(), target }
 }
 
 /// Says in the verdict which initializers acted, and warns of those that were passed over.
@@ -292,7 +275,7 @@ pub(super) fn report(runs: &[Run], verdict: &mut Verdict) {
     // As upstream's limit for all warnings of a request, in characters.
     const ALL_WARNINGS: usize = 4096;
     for (index, run) in runs.iter().enumerate() {
-        let said = serde_json::json!({"initializer": &*run.name, "outcome": run.outcome.as_str()});
+        let said = json!({"initializer": &*run.name, "outcome": run.outcome.as_str()});
         verdict.audit_annotations.push((format!("{INITIALIZED}/index_{index}"), said.to_string()));
         let Some(warning) = &run.passed_over else { continue };
         let so_far: usize = verdict.warnings.iter().map(|warning| warning.chars().count()).sum();

@@ -7,7 +7,7 @@ use tokio::time::timeout_at;
 
 use super::{Case, outcome::Outcome, status};
 use crate::{
-    memory::{Purpose, Reservation},
+    memory::{MemoryBudget, Purpose, Reservation},
     model::{Encoding, ProposedPatch, Review, Rope, StatusInfo},
     offload::{self, LARGE},
     patch::{Document, IdentityField, Limits, Patch},
@@ -56,13 +56,8 @@ pub(super) async fn apply(
     };
     // What is gone through: all that the review holds, what patches have opened before, and what this one may copy.
     let opened = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-    let copies = if patch.copies() { 3 * MIB } else { 0 };
-    let size = review.bytes.len() + text.len() + opened + copies;
-    // What is new of the object, and once more of the difference; what was there is shared.
-    let object = review.object.as_ref().map_or(0, Range::len);
-    let held = before.map_or_else(|| Document::outline(object), |before| before.room.bytes());
-    let most = 2 * (text.len() + copies) + patch.compared(object) + held;
-    let Some(room) = case.gate.memory.reserve(Purpose::Answer, most) else {
+    let size = review.bytes.len() + text.len() + opened + copies(&patch);
+    let Some(room) = room_for(&patch, text.len(), (review, before), &case.gate.memory) else {
         return (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None);
     };
     let applied = if size < LARGE {
@@ -80,6 +75,26 @@ pub(super) async fn apply(
         Ok(Some(changed)) => (Change::Patched(text.clone()), Some(Arc::new(changed))),
         Err(why) => (refused(outcome, &why), None),
     }
+}
+
+/// Bytes that a patch may copy besides its own.
+fn copies(patch: &Patch) -> usize {
+    if patch.copies() { 3 * MIB } else { 0 }
+}
+
+/// Room for what a patch of that many bytes makes of a review's object, which is what `before` has made of it; `None` where
+/// there is none.
+pub(super) fn room_for(
+    patch: &Patch,
+    text: usize,
+    (review, before): (&Review, Option<&Arc<Patched>>),
+    memory: &Arc<MemoryBudget>,
+) -> Option<Reservation> {
+    // What is new of the object, and once more of the difference; what was there is shared.
+    let object = review.object.as_ref().map_or(0, Range::len);
+    let held = before.map_or_else(|| Document::outline(object), |before| before.room.bytes());
+    let most = 2 * (text + copies(patch)) + patch.compared(object) + held;
+    memory.reserve(Purpose::Answer, most)
 }
 
 fn refused(outcome: &Outcome<'_>, why: &str) -> Change {

@@ -126,6 +126,46 @@ pub(super) fn initializer_late(name: &str, after: Duration) -> StatusInfo {
     StatusInfo { causes: vec![cause], retry_after_seconds: 1, ..failure(504, "Timeout", message) }
 }
 
+/// Nobody has claimed the name of an initializer that must act. The outcome is definite: nothing was stored.
+pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
+    let late = initializer_late(name, Duration::ZERO);
+    let message = format!("Timeout: no instance of initializer \"{name}\" is attached; the object was not created");
+    StatusInfo { message, ..late }
+}
+
+/// A dry run met an initializer that has side effects and must act.
+pub(super) fn initializer_on_dry_run(name: &str) -> StatusInfo {
+    failure(400, "BadRequest", format!("initializer \"{name}\" does not support dry run"))
+}
+
+/// No more objects can be held for an initializer.
+pub(super) fn too_many_holds(name: &str) -> StatusInfo {
+    StatusInfo {
+        retry_after_seconds: 1,
+        ..failure(
+            429,
+            "TooManyRequests",
+            format!("too many new objects wait for initializer \"{name}\"; the object was not created, try again"),
+        )
+    }
+}
+
+/// An initializer's own no, with its name as a cause.
+pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
+    let mut causes = said.causes.clone();
+    causes.push(StatusCause {
+        reason: "InitializationFailed".into(),
+        message: said.message.clone(),
+        field: name.to_owned(),
+    });
+    let message = match &*said.message {
+        "" => format!("initializer \"{name}\" refused the object"),
+        message => message.to_owned(),
+    };
+    let code = if (400..600).contains(&said.code) { said.code } else { 403 };
+    StatusInfo { code, status: "Failure".into(), message, causes, has_details: true, ..said }
+}
+
 /// The configuration is too old to be trusted, or there is none: it has never been read, or was rejected.
 pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> StatusInfo {
     let how = match (age, rejected.map(|rejected| &*rejected.problems)) {

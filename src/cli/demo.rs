@@ -5,7 +5,9 @@
 mod cast;
 mod certificates;
 mod crowd;
+mod digest;
 mod hook;
+mod initializers;
 mod policies;
 mod records;
 mod reviews;
@@ -35,6 +37,10 @@ const ENOUGH: usize = 200;
 const EXAMPLES: &str = "\
 Examples:
   gatepost demo
+  gatepost demo --initializers
+      Pods get a label, a variable, a sidecar and images by digest; one is refused, one process crashes.
+  gatepost demo --initializers --stay
+      The same; then examples/initializers may attach.
   NO_COLOR=1 gatepost demo | less
 
 Exit codes:
@@ -50,12 +56,21 @@ Exit codes:
 /// are being asked. It ends by itself after a few seconds, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Demo {}
+pub struct Demo {
+    /// Show initializers instead: new Pods are prepared before anyone sees them
+    #[arg(long)]
+    initializers: bool,
+
+    /// Stay afterwards until Ctrl-C, for initializers of your own
+    #[arg(long, requires = "initializers")]
+    stay: bool,
+}
 
 impl Demo {
     /// Plays it.
     pub fn run(&self) -> Ending {
-        match perform() {
+        let performed = if self.initializers { initializers::perform(self.stay) } else { perform() };
+        match performed {
             Ok(()) => Ending::Good,
             Err(what) => complain(&format!("the demo did not go as it should: {what}")),
         }

@@ -24,7 +24,10 @@ use self::{
 use super::{Ending, complain, import::folder};
 use crate::{
     model::{FailurePolicy, HookType, Reinvocation, registration::Segment},
-    snapshot::{self, coverage::selectors},
+    snapshot::{
+        self,
+        coverage::{self, selectors},
+    },
     source::FileSource,
 };
 
@@ -204,7 +207,7 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<Plan,
             let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
             let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
             // Initializers that are built in find their own work done.
-            plan.twice.retain(|name| !initializers::is_its_name(name));
+            plan.twice.retain(|name| !coverage::is_of_initializers(name));
             // Asked twice, a validating hook says the same; a mutating one may patch twice.
             if hook_type == HookType::Mutating && !plan.twice.is_empty() {
                 let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();

@@ -20,7 +20,7 @@ use super::{
     },
     admin::readiness,
     answer,
-    grpc::health_reflection::GrpcAuxServices,
+    grpc::{health_reflection::GrpcAuxServices, quota::Quota},
     http::reply,
     inflight::{Inflight, InflightGuard},
     limits,
@@ -41,6 +41,7 @@ pub struct Front {
     inflight: Arc<Inflight>,
     clients: Arc<Clients>,
     aux_services: GrpcAuxServices,
+    attaching: Quota,
 }
 
 /// Why the front cannot be built.
@@ -58,7 +59,7 @@ impl Front {
         readiness::observe(&gate);
         let aux_services = GrpcAuxServices::new(Arc::clone(&gate.current))?;
         let clients = Clients::new(limits.connections, Instant::now());
-        Ok(Arc::new(Self { gate, limits, inflight, clients, aux_services }))
+        Ok(Arc::new(Self { gate, limits, inflight, clients, aux_services, attaching: Quota::of_attached() }))
     }
 
     /// The gate reviews are brought to.
@@ -89,6 +90,11 @@ impl Front {
     /// How much one connection may pin in buffers.
     pub(super) fn buffers(&self) -> limits::Buffers {
         limits::Buffers::of(self.inflight.budget().limit())
+    }
+
+    /// Places of initializers' instances.
+    pub(super) fn attaching(&self) -> &Quota {
+        &self.attaching
     }
 
     pub(super) fn aux_services(&self) -> &GrpcAuxServices {

@@ -23,6 +23,9 @@
 //! | a message that comes at less than 16 KiB a second, after 5 s | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not whole by the deadline | DEADLINE_EXCEEDED | 408 |
 //! | a message that is not an AdmissionReview with a request, uid and operation | INVALID_ARGUMENT | 400 |
+//! | a claim of an initializer's name by somebody who may not have it | PERMISSION_DENIED | |
+//! | a stream of an initializer that does not begin with a claim | INVALID_ARGUMENT | |
+//! | more instances of initializers than there are places | RESOURCE_EXHAUSTED | |
 //! | a request that made us panic | INTERNAL | 500 |
 //!
 //! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to whoever sent the write.
@@ -111,6 +114,12 @@ pub(super) enum Refusal {
     ColdTooMany,
     #[error("the call took longer than {}", humantime::format_duration(*within))]
     ColdDeadline { within: Duration },
+    #[error("the name is not configured as one that you may claim: see `attach` of the initializer")]
+    NotYours,
+    #[error("the first message must be a claim, and each message one gatepost.v1.InitializerMessage")]
+    NotAClaim,
+    #[error("too many instances of initializers are attached")]
+    TooManyInstances,
     #[error("the deadline had already passed when the call arrived")]
     DeadlineZero,
     #[error("the message was not complete within {}: {received} bytes had arrived", humantime::format_duration(*within))]
@@ -140,9 +149,12 @@ impl Refusal {
             Self::UnknownMethod { .. } | Self::UnknownService { .. } | Self::UnknownPath { .. } | Self::Compressed => {
                 Code::Unimplemented
             }
-            Self::Timeout | Self::TimeoutParameter | Self::NamespaceLabels | Self::Hops | Self::NotAReview(_) => {
-                Code::InvalidArgument
-            }
+            Self::Timeout
+            | Self::TimeoutParameter
+            | Self::NamespaceLabels
+            | Self::Hops
+            | Self::NotAClaim
+            | Self::NotAReview(_) => Code::InvalidArgument,
             Self::Loop(_) => Code::FailedPrecondition,
             Self::TooLarge { .. }
             | Self::TooLong { .. }
@@ -150,7 +162,9 @@ impl Refusal {
             | Self::Overloaded { .. }
             | Self::Share { .. }
             | Self::ColdTooLong { .. }
+            | Self::TooManyInstances
             | Self::ColdTooMany => Code::ResourceExhausted,
+            Self::NotYours => Code::PermissionDenied,
             Self::DeadlineZero | Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } => {
                 Code::DeadlineExceeded
             }
@@ -185,7 +199,10 @@ impl Refusal {
             | Self::TooLong { .. }
             | Self::TooLargeForMemory { .. }
             | Self::ColdTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Overloaded { .. } | Self::Share { .. } | Self::ColdTooMany => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded { .. } | Self::Share { .. } | Self::ColdTooMany | Self::TooManyInstances => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::NotYours => StatusCode::FORBIDDEN,
             Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } | Self::Cancelled => {
                 StatusCode::REQUEST_TIMEOUT
             }
@@ -200,6 +217,7 @@ impl Refusal {
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
             | Self::Flag(_)
+            | Self::NotAClaim
             | Self::NotAReview(_) => StatusCode::BAD_REQUEST,
             Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
@@ -224,13 +242,15 @@ impl Refusal {
             | Self::NoMessage { .. }
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
+            | Self::NotAClaim
             | Self::Flag(_) => Refused::Framing,
             Self::TooLarge { .. }
             | Self::TooLong { .. }
             | Self::TooLargeForMemory { .. }
             | Self::ColdTooLong { .. } => Refused::TooLarge,
             Self::Overloaded { .. } => Refused::Overloaded,
-            Self::Share { .. } | Self::ColdTooMany => Refused::ClientShare,
+            Self::Share { .. } | Self::ColdTooMany | Self::TooManyInstances => Refused::ClientShare,
+            Self::NotYours => Refused::Claim,
             Self::DeadlineZero | Self::Deadline { .. } | Self::ColdDeadline { .. } => Refused::Deadline,
             Self::Stalled { .. } => Refused::Stalled,
             Self::NotAReview(_) => Refused::NotAReview,

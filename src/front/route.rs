@@ -18,6 +18,8 @@ pub(super) enum Route {
     /// A review over gRPC.
     Admission(Phase),
     Health,
+    /// An instance of an initializer.
+    Attach,
     ReflectionV1,
     ReflectionV1Alpha,
 }
@@ -82,6 +84,7 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
         };
     }
     match path.get(1..).and_then(|rest| rest.split_once('/')).map(|(service, _)| service) {
+        Some("gatepost.v1.Initializers") if path.ends_with("/Attach") => Ok(Route::Attach),
         Some("grpc.health.v1.Health") => Ok(Route::Health),
         Some("grpc.reflection.v1.ServerReflection") => Ok(Route::ReflectionV1),
         Some("grpc.reflection.v1alpha.ServerReflection") => Ok(Route::ReflectionV1Alpha),

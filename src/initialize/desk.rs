@@ -39,6 +39,9 @@ pub struct Limits {
     pub vacant: Duration,
 }
 
+/// Names without an instance that are remembered.
+const MOST_REMEMBERED: usize = 1024;
+
 impl Default for Limits {
     fn default() -> Self {
         let (lease, vacant) = (Duration::from_secs(10), Duration::from_secs(10));
@@ -297,21 +300,20 @@ impl Desk {
             out.push(Action::Late(id));
             self.end(id, out);
         }
-        // Names that nobody asks for, and nobody has had for long, are as if they had never been claimed.
+        // Names that nobody has ever had are forgotten; those that somebody had only where there are many of them: people
+        // want to know since when.
         if now.saturating_duration_since(epoch) >= limit {
+            let many = self.names.len() > MOST_REMEMBERED;
             self.names.retain(|_, claim| {
-                !(claim.tasks.is_empty() && claim.vacant_since.is_some_and(|since| since == epoch || vacated(since)))
+                let forgotten = |since: Instant| since == epoch || many && vacated(since);
+                !(claim.tasks.is_empty() && claim.vacant_since.is_some_and(forgotten))
             });
         }
     }
 
-    /// When [`Desk::pass`] has something to do next.
-    pub fn next_alarm(&self) -> Option<Instant> {
-        let deadline = self.deadlines.first().map(|(deadline, _)| *deadline);
-        let leases = self.instances.values().map(|instance| instance.heard + self.limits.lease);
-        let queued = self.names.values().filter(|claim| !claim.queue.is_empty());
-        let vacant = queued.filter_map(|claim| claim.vacant_since).map(|since| since + self.limits.vacant);
-        deadline.into_iter().chain(leases).chain(vacant).min()
+    /// When the instance lapses, unless it is heard of before; `None` where it is gone.
+    pub fn lapses(&self, id: InstanceId) -> Option<Instant> {
+        self.instances.get(&id).map(|instance| instance.heard + self.limits.lease)
     }
 
     /// State of each name, by name.

@@ -11,10 +11,13 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    BreakGlasses, Generation, GenerationGuard, LastGoodState, Rejection, RetiredHook, Unconfirmed,
+    BreakGlasses, Generation, GenerationGuard, Hub, LastGoodState, Rejection, RetiredHook, Unconfirmed,
     generation_guard::Newest,
 };
-use crate::clock::{Age, Moment, Slept, slept};
+use crate::{
+    clock::{Age, Moment, Slept, slept},
+    initialize::desk::Limits,
+};
 
 /// Older than this, the configuration is not trusted and requests are refused.
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
@@ -46,6 +49,7 @@ pub struct Current {
     observed: AtomicU64,
     retired: ArcSwap<Vec<RetiredHook>>,
     break_glass: BreakGlasses,
+    hub: Arc<Hub>,
     last_good: ArcSwapOption<LastGoodState>,
 }
 
@@ -68,6 +72,7 @@ impl Current {
             observed: AtomicU64::new(0),
             retired: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
+            hub: Hub::new(Limits::default(), now),
             last_good: ArcSwapOption::empty(),
         }
     }
@@ -180,6 +185,11 @@ impl Current {
     /// What is opened in an emergency, whatever is in force.
     pub fn break_glass(&self) -> &BreakGlasses {
         &self.break_glass
+    }
+
+    /// The instances of initializers that are attached, and the holds that wait for them.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
     }
 
     /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the

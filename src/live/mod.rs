@@ -1,5 +1,6 @@
 //! What is in force now: a snapshot with its live hooks, and how fresh it is.
 
+pub mod attendance;
 pub mod authorizer;
 pub mod break_glass;
 pub mod current;
@@ -7,6 +8,7 @@ pub mod discovery;
 pub mod generation;
 pub mod generation_guard;
 pub mod hook_state;
+pub mod hub;
 pub mod last_good;
 pub mod namespaces;
 pub mod rejection;
@@ -14,6 +16,7 @@ pub mod retired_hook;
 pub mod rotation;
 pub mod target;
 
+pub use attendance::attendance;
 pub use authorizer::Authorizer;
 pub use break_glass::BreakGlasses;
 pub use current::{Current, FailedRead};
@@ -21,6 +24,7 @@ pub use discovery::Discovery;
 pub use generation::{Generation, LiveHook, Overdue, Replacement};
 pub use generation_guard::GenerationGuard;
 pub use hook_state::HookState;
+pub use hub::Hub;
 pub use last_good::LastGoodState;
 pub use namespaces::Namespaces;
 pub use rejection::{HeldBack, Rejection, Unconfirmed};

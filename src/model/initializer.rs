@@ -1,9 +1,9 @@
 //! Initializer: a named party that must act on a new object before anyone else sees it.
 
-use std::{sync::Arc, time::Duration};
+use std::{hint::black_box, sync::Arc, time::Duration};
 
 use super::{
-    FailurePolicy, Selector,
+    FailurePolicy, Selector, SideEffects,
     bypass::Who,
     template::{Shape, Template, Variable},
 };
@@ -23,8 +23,39 @@ pub struct Initializer {
     pub namespace_selector: Selector,
     /// It acts on objects with such labels.
     pub object_selector: Selector,
-    /// What it does, where it needs no process; `None` for one that attaches.
+    /// What it does, where it needs no process.
     pub built_in: Option<Box<BuiltIn>>,
+    /// Who may claim its name, where a process acts for it.
+    pub attach: Option<Claimants>,
+    /// The process may be asked at once with its neighbours that say so as well; what it does to the object is its own
+    /// part.
+    pub parallel: bool,
+    /// What the process changes in the world besides the object. A dry run reaches only one that changes nothing then.
+    pub side_effects: SideEffects,
+}
+
+/// Who may claim the name of an initializer: whoever meets one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claimants {
+    /// Common names of client certificates.
+    pub common_names: Vec<Box<str>>,
+    /// SHA-256 digests of tokens.
+    pub token_digests: Vec<[u8; 32]>,
+}
+
+impl Claimants {
+    /// May they claim it who show a certificate of that name, or a token of that digest?
+    pub fn admit(&self, certificate: Option<&str>, token: Option<[u8; 32]>) -> bool {
+        certificate.is_some_and(|name| self.common_names.iter().any(|admitted| **admitted == *name))
+            || token.is_some_and(|digest| self.holds(&digest))
+    }
+
+    /// Is it one of the digests? Takes as long for every answer: how long it takes tells nothing of a digest.
+    fn holds(&self, digest: &[u8; 32]) -> bool {
+        let differs = |known: &[u8; 32]| known.iter().zip(digest).fold(0, |bits, (one, other)| bits | (one ^ other));
+        let equal = self.token_digests.iter().map(|known| u8::from(black_box(differs(known)) == 0));
+        equal.fold(0, |any, equal| black_box(any | equal)) == 1
+    }
 }
 
 /// The initializers that new objects of one resource get, in this order.

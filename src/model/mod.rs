@@ -34,7 +34,7 @@ pub use hook::{
     Transport,
 };
 pub use hops::Hops;
-pub use initializer::{BuiltIn, Initializer, PodAdditions, PodPlace, ResourceInitializers};
+pub use initializer::{BuiltIn, Claimants, Initializer, PodAdditions, PodPlace, ResourceInitializers};
 pub use labels::Labels;
 pub use reach::{Step, Unreachable};
 pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};

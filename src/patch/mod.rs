@@ -24,6 +24,7 @@ mod difference;
 mod document;
 mod equal;
 mod error;
+mod fields;
 mod identity;
 mod object;
 mod operation;
@@ -36,6 +37,7 @@ mod write;
 pub use self::{
     document::Document,
     error::{Fault, PatchError},
+    fields::Fields,
     identity::IdentityField,
     operation::{Kind, Patch},
 };

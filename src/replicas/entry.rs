@@ -271,6 +271,8 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         read_failure: None,
         hooks: told,
         hooks_left_out: missing.map(hooks).sum(),
+        // Each replica's admin page has them.
+        initializers: Vec::new(),
         published: oldest.renewed.clone().unwrap_or_default(),
     })
 }

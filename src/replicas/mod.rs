@@ -25,5 +25,5 @@ pub use place::StatusPlace;
 pub use publisher::Publisher;
 pub use publishing::Publishing;
 pub use replica::{Replica, Telling};
-pub use report::{HookReport, Report, Standing};
+pub use report::{HookReport, InitializerReport, Report, Standing};
 pub use wait::{Progress, Seen, Silent};

@@ -6,14 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Replica, exceptions};
 use crate::{
-    live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation},
+    live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation, attendance},
     model::Revision,
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
-    telemetry::{RecentFailures, RecentInVain},
+    telemetry::{Attendance, RecentFailures, RecentInVain},
 };
 
 /// Problems told of a rejected configuration; `/configz` has all of them.
 const MOST_PROBLEMS: usize = 8;
+/// Initializers told of.
+const MOST_INITIALIZERS: usize = 64;
 /// Characters of one text.
 const LONGEST_TEXT: usize = 400;
 
@@ -71,8 +73,32 @@ pub struct Report {
     /// Hooks that there was no room for.
     #[serde(default)]
     pub hooks_left_out: usize,
+    /// The initializers that a process acts for, the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub initializers: Vec<InitializerReport>,
     /// When this was told.
     pub published: String,
+}
+
+/// One initializer that a process acts for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializerReport {
+    /// Its name.
+    pub name: String,
+    /// What becomes of objects that it does not act on.
+    pub failure_policy: String,
+    /// Instances that are attached.
+    pub instances: usize,
+    /// Objects that wait for it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub holds: usize,
+    /// How long the oldest of them has waited, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_hold_seconds: Option<f64>,
+    /// Since when no instance has been attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unattended_since: Option<String>,
 }
 
 /// A configuration that was read, and is not in force because it is not sound.
@@ -220,6 +246,11 @@ impl Report {
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
             hooks,
             hooks_left_out,
+            initializers: attendance(current, now)
+                .iter()
+                .take(MOST_INITIALIZERS)
+                .map(|one| attended(one, clock))
+                .collect(),
             published: time(clock),
         }
     }
@@ -231,6 +262,17 @@ impl Report {
             // The digest is known whatever the source calls its states.
             Revision::Digest(_) => Some(Revision::of_digest(&self.digest)).filter(|_| self.generation > 0),
         }
+    }
+}
+
+fn attended(one: &Attendance, clock: SystemTime) -> InitializerReport {
+    InitializerReport {
+        name: one.name.to_string(),
+        failure_policy: one.failure_policy.as_str().to_owned(),
+        instances: one.instances,
+        holds: one.holds,
+        oldest_hold_seconds: one.oldest.map(|oldest| oldest.as_secs_f64()),
+        unattended_since: one.unattended.map(|time| self::time(clock.checked_sub(time).unwrap_or(clock))),
     }
 }
 

@@ -53,6 +53,26 @@ pub struct Initializer {
     pub object_selector: Option<LabelSelector>,
     /// What Gatepost itself adds to the object, so that no process is needed.
     pub built_in: Option<BuiltIn>,
+    /// Who may claim the name, where a process acts for it. Nobody unless said.
+    pub attach: Option<Claimants>,
+    /// What the process changes in the world besides the object. Dry runs reach only one that says `None` or
+    /// `NoneOnDryRun`.
+    pub side_effects: Option<super::hook::SideEffects>,
+    /// The process may be asked at once with neighbours in the list that say so as well: each touches other fields of the
+    /// object. Where two patches meet after all, the later initializer is asked again. `false` unless said.
+    pub parallel: Option<bool>,
+}
+
+/// Who may claim the name of an initializer: whoever meets one of these.
+#[derive(Clone, Debug, JsonSchema)]
+#[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
+pub struct Claimants {
+    /// Common names of client certificates.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 253)))]
+    pub common_names: Option<Vec<String>>,
+    /// SHA-256 digests of tokens, in hexadecimal digits.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 64, max = 64), regex(pattern = "^[0-9a-f]{64}$")))]
+    pub token_sha256: Option<Vec<String>>,
 }
 
 /// What happens when an initializer does not act in time.

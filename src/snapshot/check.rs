@@ -121,7 +121,7 @@ impl Checked {
     }
 }
 
-/// A bypass, or a break-glass, may name a hook that is not there, or not yet: it then does nothing for it, which may be
+/// A bypass, or a break-glass, may name a hook or initializer that is not there, or not yet: it then does nothing for it, which may be
 /// a slip.
 fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     let configurations = &checked.configurations;
@@ -132,11 +132,15 @@ fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     if naming.is_empty() {
         return Vec::new();
     }
-    let hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|(hook, _)| &*hook.name).collect();
+    let mut hooks: HashSet<&str> = configurations.iter().flat_map(|c| &c.hooks).map(|(hook, _)| &*hook.name).collect();
+    // They are passed over by their names as well.
+    let entries = configurations.iter().flat_map(|configuration| &configuration.initializers);
+    hooks.extend(entries.flat_map(|entry| &entry.initializers).map(|one| &*one.name));
     let mut notes = Vec::new();
     for (what, name, named, (file, path)) in naming {
         for hook in named.iter().filter(|hook| !hooks.contains(&***hook)) {
-            let text = format!("no hook is called {}: the {what} {name} does nothing for it", quoted(hook));
+            let text =
+                format!("no hook or initializer is called {}: the {what} {name} does nothing for it", quoted(hook));
             notes.push(Note { file: file.clone(), path: path.clone(), text });
         }
     }

@@ -77,6 +77,9 @@ fn describe_initializer(one: &Initializer) -> Value {
         "namespaceSelector": describe_selector(&one.namespace_selector),
         "objectSelector": describe_selector(&one.object_selector),
         "builtIn": one.built_in.is_some(),
+        "attach": one.attach.is_some(),
+        "sideEffects": one.side_effects.as_str(),
+        "parallel": one.parallel,
     })
 }
 

@@ -17,7 +17,8 @@ use prometheus_client::{
 };
 
 use super::{
-    HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
+    Attendance, HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome,
+    TlsReload,
     cells::{BUCKETS, Sums},
     faults,
     hook::{DroppedAnnotation, Repeat},
@@ -40,6 +41,9 @@ impl Metrics {
         Ok(text)
     }
 }
+
+/// A value of one initializer.
+type OfInitializer = fn(&Attendance) -> f64;
 
 /// One pass over the counters.
 #[derive(Debug)]
@@ -179,7 +183,22 @@ impl Scrape {
         })?;
         family(encoder, &table::INITIALIZER_DURATION, |out| {
             all.iter().try_for_each(|(name, sums)| histogram(out, &[("initializer", name)], sums, |_| true))
-        })
+        })?;
+        let attended = self.0.attendance();
+        let gauges: [(&Family, OfInitializer); 4] = [
+            (&table::INITIALIZER_INSTANCES, |one| one.instances as f64),
+            (&table::INITIALIZER_HOLDS, |one| one.holds as f64),
+            (&table::INITIALIZER_OLDEST_HOLD, |one| one.oldest.unwrap_or_default().as_secs_f64()),
+            (&table::INITIALIZER_UNATTENDED, |one| one.unattended.unwrap_or_default().as_secs_f64()),
+        ];
+        for (table, value) in gauges {
+            family(encoder, table, |out| {
+                attended
+                    .iter()
+                    .try_for_each(|one| out.encode_family(&[("initializer", &*one.name)])?.encode_gauge(&value(one)))
+            })?;
+        }
+        Ok(())
     }
 
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

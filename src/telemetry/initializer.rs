@@ -1,8 +1,13 @@
 //! Counters of one initializer, resolved once a generation.
 
-use std::time::Duration;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use super::cells::Cells;
+use crate::model::FailurePolicy;
 
 /// How one initializer's turn at one object ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +22,14 @@ pub enum InitializerOutcome {
     FailedOpen,
     /// The same, and the request is rejected.
     FailedClosed,
+    /// Too many objects waited already, and the request is rejected.
+    Shed,
 }
 
 impl InitializerOutcome {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 5] = ["changed", "unchanged", "rejected", "failed_open", "failed_closed"];
+    pub(super) const LABELS: [&'static str; 6] =
+        ["changed", "unchanged", "rejected", "failed_open", "failed_closed", "shed"];
 
     /// The label of metrics and of the audit log.
     pub fn as_str(self) -> &'static str {
@@ -45,5 +53,47 @@ impl InitializerMetrics {
 
     pub(super) fn cells(&self) -> &Cells<{ InitializerOutcome::LABELS.len() }> {
         &self.0
+    }
+}
+
+/// Instances and holds of one initializer that a process acts for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attendance {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What becomes of objects that it does not act on; the harder one where several resources name it.
+    pub failure_policy: FailurePolicy,
+    /// Instances that are attached.
+    pub instances: usize,
+    /// Objects that wait for it.
+    pub holds: usize,
+    /// How long the oldest of them has waited.
+    pub oldest: Option<Duration>,
+    /// For how long no instance has been attached; `None` while one is.
+    pub unattended: Option<Duration>,
+}
+
+/// Reads the attendance.
+type Read = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
+
+/// Who knows the attendance.
+#[derive(Default)]
+pub(super) struct Attended(Mutex<Option<Read>>);
+
+impl Attended {
+    /// Who knows it; the last one to say so counts.
+    pub(super) fn set(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(read));
+    }
+
+    /// The attendance, by name; nothing where nobody knows it.
+    pub(super) fn get(&self) -> Vec<Attendance> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|read| read()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Attended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attended").finish_non_exhaustive()
     }
 }

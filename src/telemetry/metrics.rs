@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused, RequestOutcome, TlsReload,
-    cells::Cells, named::Named, reading::Readings,
+    Attendance, BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused, RequestOutcome,
+    TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
 };
 use crate::model::HookType;
 
@@ -34,6 +34,7 @@ pub struct Metrics {
     /// Requests that break-glass has let past.
     pub(super) break_glass: AtomicU64,
     readings: Readings,
+    attended: Attended,
 }
 
 impl fmt::Debug for Metrics {
@@ -66,6 +67,7 @@ impl Metrics {
             own_configuration: AtomicU64::new(0),
             break_glass: AtomicU64::new(0),
             readings: Readings::default(),
+            attended: Attended::default(),
         }
     }
 
@@ -155,6 +157,16 @@ impl Metrics {
     /// Registers who knows a value; the last one to say so counts.
     pub fn observe(&self, reading: Reading, read: impl Fn() -> Option<f64> + Send + Sync + 'static) {
         self.readings.set(reading, read);
+    }
+
+    /// Registers who knows the instances and holds of initializers; the last one to say so counts.
+    pub fn observe_attendance(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
+        self.attended.set(read);
+    }
+
+    /// Instances and holds of each initializer that a process acts for.
+    pub(super) fn attendance(&self) -> Vec<Attendance> {
+        self.attended.get()
     }
 
     /// The counters of every hook.

@@ -22,7 +22,7 @@ pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat};
-pub use initializer::{InitializerMetrics, InitializerOutcome};
+pub use initializer::{Attendance, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
 pub use outcome::{ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;

@@ -73,11 +73,13 @@ pub enum Refused {
     Evicted,
     /// A review that has passed through too many Gateposts.
     Loop,
+    /// A claim of an initializer's name by somebody who may not have it.
+    Claim,
 }
 
 impl Refused {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 24] = [
+    pub(super) const LABELS: [&'static str; 25] = [
         "protocol",
         "tls_handshake",
         "not_tls",
@@ -102,6 +104,7 @@ impl Refused {
         "unanswered",
         "evicted",
         "loop",
+        "claim",
     ];
 }
 

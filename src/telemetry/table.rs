@@ -85,9 +85,17 @@ families! {
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
-        "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped) or failed_closed.";
+        "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]
         "Duration of an initializer's turns.";
+    INITIALIZER_INSTANCES = Gauge "gatepost_initializer_instances" ["initializer"]
+        "Instances that are attached, of each initializer that a process acts for.";
+    INITIALIZER_HOLDS = Gauge "gatepost_initializer_holds" ["initializer"]
+        "New objects that wait for the initializer. At 1,000, or 4,000 of all initializers, further ones get 429.";
+    INITIALIZER_OLDEST_HOLD = Gauge "gatepost_initializer_oldest_hold_seconds" ["initializer"]
+        "How long the oldest of these objects has waited; 0 while none does.";
+    INITIALIZER_UNATTENDED = Gauge "gatepost_initializer_unattended_seconds" ["initializer"]
+        "For how long no instance has been attached; 0 while one is. From 10 s on, objects do not wait: the failure policy decides at once.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
         "Reviews that a bypass rule applied to, by its name and effect. own-configuration counts requests about Gatepost's own configuration, which skip all hooks.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []
@@ -105,7 +113,7 @@ families! {
     HOOKS_OVERDUE = Gauge "gatepost_hooks_overdue" []
         "Hooks that have passed no probe within rollout.probeWithin: not called; or, with onProbeFailure: Enforce, called unproven; or, where they move, still called at the former endpoint.";
     REGISTRATION_UNCOVERED = Gauge "gatepost_registration_uncovered_hooks" []
-        "Hooks for which the registration with the apiserver does not send every request that they want, so that writes pass them unseen. Absent without --registration, and after it could not be read for five minutes.";
+        "Hooks, and resources with initializers, for which the registration with the apiserver does not send every request that they want, so that writes pass them unseen. Absent without --registration, and after it could not be read for five minutes.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []

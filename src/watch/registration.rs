@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use crate::{
     model::HookType,
     snapshot::{
         Snapshot,
-        coverage::{Registration, compared},
+        coverage::{Registration, Subject, compared},
     },
 };
 
@@ -128,7 +129,7 @@ impl RegistrationWatch {
         let client = self.connection.client().await?;
         let mut found = Vec::new();
         for hook_type in [HookType::Validating, HookType::Mutating] {
-            if snapshot.has(hook_type) {
+            if snapshot.has(hook_type) || compared(&snapshot).any(|one| one.hook_type() == hook_type) {
                 found.push((hook_type, client.find(registrations(hook_type).0, &self.name).await?));
             }
         }
@@ -199,7 +200,10 @@ impl RegistrationWatch {
 
 /// A line for each hook of which no registration sends everything. One that is not there sends nothing.
 fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>, String> {
-    let id = |index: u32| snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned();
+    let name = |subject: Subject, shown: &dyn fmt::Display| match subject {
+        Subject::Hook(index) => snapshot.hooks.get(index as usize).map_or("", |hook| &hook.id).to_owned(),
+        Subject::Initializers => shown.to_string(),
+    };
     let mut lines = BTreeSet::new();
     for (hook_type, object) in found {
         let there = object.is_some();
@@ -210,18 +214,17 @@ fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>,
             object
         });
         let registration = Registration::read(object)?;
-        let of_type = |index: u32| snapshot.hooks.get(index as usize).is_some_and(|hook| hook.hook_type == hook_type);
         if registration.is_empty() {
             let why = if there { "none of its webhooks leads to Gatepost" } else { "there is no such registration" };
-            let hooks = compared(snapshot).filter(|(index, _)| of_type(*index));
-            lines.extend(hooks.map(|(index, _)| format!("{}: {why}", id(index))));
+            let of_type = compared(snapshot).filter(|one| one.hook_type() == hook_type);
+            lines.extend(of_type.map(|one| format!("{}: {why}", name(one.subject, &one))));
             continue;
         }
         // Of one hook the first is enough.
         let mut last = None;
-        for gap in registration.gaps(snapshot).into_iter().filter(|gap| gap.missed && of_type(gap.hook)) {
-            if last.replace(gap.hook) != Some(gap.hook) {
-                lines.insert(format!("{}: {}", id(gap.hook), gap.what));
+        for gap in registration.gaps(snapshot).into_iter().filter(|gap| gap.missed && gap.hook_type == hook_type) {
+            if last.replace(gap.at) != Some(gap.at) {
+                lines.insert(format!("{}: {}", name(gap.subject, &gap.name), gap.what));
             }
         }
     }
@@ -272,6 +275,17 @@ mod tests {
         assert_eq!(lines(Some(registration("/other", &["*"]))), two("none of its webhooks leads to Gatepost"));
         assert_eq!(lines(None), two("there is no such registration"));
         assert!(uncovered(vec![(HookType::Validating, Some(json!({"webhooks": [{}]})))], &snapshot).is_err());
+    }
+
+    #[test]
+    fn initializers_are_told_of_by_their_resource() {
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: c}\n\
+                    resourceInitializers: [{resource: pods, initializers: [a]}]\n";
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        let lines = |hook_type| uncovered(vec![(hook_type, None)], &snapshot).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(lines(HookType::Mutating), ["initializers of pods: there is no such registration"]);
+        assert_eq!(lines(HookType::Validating), [""; 0]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod flat_key;
 pub mod groups;
 pub mod http_answer;
 pub mod inbound;
+pub mod initializers;
 pub mod json;
 pub mod json_view;
 pub mod labels;

@@ -21,3 +21,4 @@ mod registration_drift_is_told;
 mod replicas_in_a_cluster;
 mod runlevels_are_labelled;
 mod what_a_cluster_serves_is_followed;
+mod who_may_initialize_is_asked;

@@ -90,6 +90,7 @@ impl Trial {
             read_failure: None,
             hooks: vec![hook],
             hooks_left_out: 0,
+            initializers: Vec::new(),
             published: String::new(),
         };
         Replica { objects: Objects::new(connection, name, finalizer), report }

@@ -6,6 +6,20 @@ use std::{
 };
 
 #[test]
+fn initializers_go_as_told() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))
+        .args(["demo", "--initializers"])
+        .env("TMPDIR", folder.path())
+        .output()
+        .expect("runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.contains("everything went as described") && told.contains("failed_closed"), "{told}");
+    assert_eq!(fs::read_dir(folder.path()).expect("listing").count(), 0, "nothing is left behind");
+}
+
+#[test]
 fn the_demo_goes_as_told_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("folder");
     let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))

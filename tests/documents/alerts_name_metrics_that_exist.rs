@@ -10,8 +10,8 @@ use std::{
 };
 
 use gatepost::{
-    model::{FailureKind, HookType},
-    telemetry::{HookOutcome, Metrics, Reading},
+    model::{FailureKind, FailurePolicy, HookType},
+    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading},
 };
 use serde_json::Value;
 
@@ -74,6 +74,11 @@ fn exposition() -> Exposition {
     let hook = metrics.hook(HookType::Validating, &"h.example.com".into());
     hook.record(0, HookOutcome::FailedOpen(FailureKind::Timeout), Duration::ZERO);
     hook.set_timeout(Duration::from_secs(1));
+    metrics.initializer(&"i.example.com".into()).record(0, InitializerOutcome::Shed, Duration::ZERO);
+    metrics.observe_attendance(|| {
+        let (name, failure_policy) = ("i.example.com".into(), FailurePolicy::Fail);
+        vec![Attendance { name, failure_policy, instances: 1, holds: 1, oldest: None, unattended: None }]
+    });
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);
     let mut exposition = Exposition::new();
     for line in metrics.render().expect("text").lines().filter(|line| !line.starts_with('#')) {

@@ -8,12 +8,13 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use tonic_prost_build::Builder;
 
-const SERVICE: &str = "gatepost/v1/admission.proto";
-const ETCD: &str = "etcd/api/etcdserverpb/rpc.proto";
+const SERVICE: &[&str] = &["gatepost/v1/admission.proto"];
+const SERVICES: &[&str] = &["gatepost/v1/admission.proto", "gatepost/v1/initializers.proto"];
+const ETCD: &[&str] = &["etcd/api/etcdserverpb/rpc.proto"];
 
-/// The Rust that a file of `proto/` generates: file name to content.
-fn generate(service: &str, adjust: impl FnOnce(Builder) -> Builder) -> BTreeMap<String, Vec<u8>> {
-    let files = protox::compile([service], ["proto"]).expect("proto/ compiles");
+/// The Rust that files of `proto/` generate: file name to content.
+fn generate(services: &[&str], adjust: impl FnOnce(Builder) -> Builder) -> BTreeMap<String, Vec<u8>> {
+    let files = protox::compile(services, ["proto"]).expect("proto/ compiles");
     let out = tempfile::tempdir().expect("temporary folder");
     let builder = tonic_prost_build::configure().out_dir(out.path()).build_transport(false).include_file("mod.rs");
     adjust(builder).compile_fds(files).expect("Rust is generated");
@@ -31,7 +32,7 @@ fn generate(service: &str, adjust: impl FnOnce(Builder) -> Builder) -> BTreeMap<
 /// The descriptor set that gRPC reflection serves.
 fn descriptors() -> Vec<u8> {
     use prost::Message;
-    protox::compile([SERVICE], ["proto"]).expect("proto/ compiles").encode_to_vec()
+    protox::compile(SERVICES, ["proto"]).expect("proto/ compiles").encode_to_vec()
 }
 
 fn compare(folder: &str, expected: &BTreeMap<String, Vec<u8>>) {
@@ -60,7 +61,7 @@ fn compare(folder: &str, expected: &BTreeMap<String, Vec<u8>>) {
 
 #[test]
 fn committed_rust_is_what_proto_generates() {
-    let mut expected = generate(SERVICE, |builder| builder.bytes(".").btree_map("."));
+    let mut expected = generate(SERVICES, |builder| builder.bytes(".").btree_map("."));
     expected.insert("descriptors.bin".into(), descriptors());
     compare("src/wire/pb", &expected);
 }

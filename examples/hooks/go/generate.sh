@@ -18,6 +18,7 @@ if command -v protoc >/dev/null; then protoc=(protoc); else protoc=("${PYTHON:-p
 options=()
 for mapping in \
   gatepost/v1/admission.proto=gatepostv1 \
+  gatepost/v1/initializers.proto=gatepostv1 \
   k8s.io/api/admission/v1/generated.proto=admissionv1 \
   k8s.io/api/authentication/v1/generated.proto=authenticationv1 \
   k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto=metav1 \
@@ -30,7 +31,7 @@ rm -rf gen
 PATH="$tools:$PATH" "${protoc[@]}" -I "$proto" \
   --go_out=. --go_opt=module=example.com/pinned-images \
   --go-grpc_out=. --go-grpc_opt=module=example.com/pinned-images \
-  "${options[@]}" $(cd "$proto" && find . -name '*.proto' | sed 's|^\./||' | sort)
+  "${options[@]}" $(cd "$proto" && find gatepost k8s.io -name '*.proto' | sort)
 # Which protoc it was is of no interest, and would differ from machine to machine.
 find gen -name '*.go' -exec sed -i -E '/^\/\/ *-? *protoc +v/d' {} +
 gofmt -l gen

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::snapshot::{
     Snapshot,
-    coverage::{Registration, compared},
+    coverage::{Registration, Subject, compared},
 };
 
 /// What there is to tell of the hooks beside a registration, and whether all are covered.
@@ -24,16 +24,24 @@ pub(in crate::cli) fn told(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(St
     let mut told = format!("\nagainst {shown}:\n");
     let gaps = registration.gaps(snapshot);
     for gap in &gaps {
-        let origin = snapshot.origin(gap.hook);
+        let origin = match gap.subject {
+            Subject::Hook(index) => snapshot.origin(index),
+            Subject::Initializers => None,
+        };
         let place = origin.map_or_else(String::new, |origin| format!("{}: {}: ", origin.file, origin.path));
-        let name = snapshot.hooks.get(gap.hook as usize).map_or("", |hook| &hook.name);
         // Writing to a String cannot fail.
-        let _ = writeln!(told, "{place}hook {name:?}: {}", gap.what);
+        let _ = writeln!(told, "{place}{}: {}", gap.name, gap.what);
     }
     let covered = gaps.iter().all(|gap| !gap.missed);
-    let (hooks, entries) = (compared(snapshot).count(), registration.len());
+    let (of_initializers, of_hooks): (Vec<_>, Vec<_>) =
+        compared(snapshot).partition(|one| one.subject == Subject::Initializers);
+    let (resources, hooks, entries) = (of_initializers.len(), of_hooks.len(), registration.len());
+    let also = match resources {
+        0 => String::new(),
+        _ => format!(" and the initializers of {resources} resources"),
+    };
     match covered {
-        true => drop(writeln!(told, "what the rules of {hooks} hooks see is sent, by {entries} entries")),
+        true => drop(writeln!(told, "what the rules of {hooks} hooks{also} see is sent, by {entries} entries")),
         false => told.push_str(
             "hooks never see what is not sent: run gatepost register --config PATH and apply what it prints\n",
         ),
@@ -167,6 +175,34 @@ mod tests {
         assert!(covered && text.contains("is to be registered apart"), "{text}");
         let (text, covered) = told(&alone, &[write("m.yaml", mutating("/mutate/segment/1/of/2"))]).unwrap();
         assert!(!covered && text.contains("other.example.com") && !text.contains("apart"), "{text}");
+    }
+
+    #[test]
+    fn initializers_are_held_against_the_mutating_registration() {
+        let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
+                    resourceInitializers: [{resource: pods, initializers: [a]}, {resource: services, initializers: []}]\n";
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let creates = PODS.replace(", UPDATE", "");
+        for (rules, path, words) in [
+            (&*creates, "/mutate", ""),
+            (&*creates, "/mutate/segment/2/of/2", ""),
+            (&*creates, "/mutate/segment/1/of/2", "CREATE of pods is sent by no entry"),
+            (&*creates, "/validate", "CREATE of pods is sent by no entry"),
+            (&PODS.replace("CREATE, ", ""), "/mutate", "CREATE of pods is sent by no entry"),
+        ] {
+            let file = folder.path().join("m.yaml");
+            let text = registration(rules, path, "");
+            let kind = if path == "/validate" { "ValidatingWebhook" } else { "MutatingWebhook" };
+            fs::write(&file, text.replace("ValidatingWebhook", kind)).unwrap();
+            let (text, covered) = told(&snapshot, &[file]).unwrap();
+            assert_eq!(covered, words.is_empty(), "{rules} {path}: {text}");
+            assert!(text.contains(words), "{rules} {path}: {text}");
+            let named =
+                if covered { "0 hooks and the initializers of 1 resources" } else { "\ninitializers of pods: " };
+            assert!(text.contains(named), "{text}");
+        }
     }
 
     #[test]

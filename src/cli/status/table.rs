@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::urgent;
 use crate::{
-    replicas::{HookReport, Report, Seen, Standing},
+    replicas::{HookReport, InitializerReport, Report, Seen, Standing},
     schema::status::CallsInVain,
 };
 
@@ -71,6 +71,7 @@ fn state(report: &Report) -> &'static str {
         Report { from_last_good: Some(_), .. } => "from disk",
         Report { hooks, .. } if hooks.iter().any(|hook| hook.failures.is_some()) => "failing",
         Report { hooks, .. } if hooks.iter().any(|hook| hook.overdue.is_some()) => "degraded",
+        Report { initializers, .. } if initializers.iter().any(|one| one.instances == 0) => "degraded",
         _ => "ok",
     }
 }
@@ -124,9 +125,17 @@ fn attention(report: &Report) -> Vec<String> {
         }
     }
     lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
+    lines.extend(report.initializers.iter().map(attended));
     let draining = report.hooks.iter().filter(|hook| hook.state == Standing::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines
+}
+
+/// Who is there for an initializer, and what waits.
+fn attended(one: &InitializerReport) -> String {
+    let InitializerReport { name, instances, holds, oldest_hold_seconds, .. } = one;
+    let oldest = oldest_hold_seconds.map(|age| format!(", the oldest for {age:.1}s")).unwrap_or_default();
+    format!("initializer {name}: {instances} instances, {holds} objects wait{oldest}")
 }
 
 /// What asking a mutating hook ahead of its turn has cost.
@@ -209,6 +218,26 @@ mod tests {
                 "a: t is draining since 2026-01-01T00:00:00Z",
             ]
         );
+    }
+
+    #[test]
+    fn initializers_are_told_with_their_instances_and_objects() {
+        let one = |name: &str, policy: &str, since: Option<&str>| InitializerReport {
+            name: name.to_owned(),
+            failure_policy: policy.to_owned(),
+            instances: usize::from(since.is_none()) * 2,
+            holds: usize::from(since.is_none()),
+            oldest_hold_seconds: since.is_none().then_some(1.5),
+            unattended_since: since.map(str::to_owned),
+        };
+        let since = Some("2026-01-01T00:00:00Z");
+        let initializers = vec![one("a.x", "Fail", since), one("b.x", "Ignore", since), one("c.x", "Fail", None)];
+        let told = lines(vec![Report { initializers, ..report("r", Vec::new()) }]);
+        let no_instance = "no instance of this initializer is attached since 2026-01-01T00:00:00Z";
+        assert_eq!(told[0], format!("r: UNATTENDED a.x: {no_instance}; new objects are refused"));
+        assert_eq!(told[1], format!("r: UNATTENDED b.x: {no_instance}; new objects are created without it"));
+        assert!(told[4].contains("degraded"), "{}", told[4]);
+        assert_eq!(told[7], "r: initializer c.x: 2 instances, 1 objects wait, the oldest for 1.5s");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    replicas::{HookReport, Report, Standing},
+    replicas::{HookReport, InitializerReport, Report, Standing},
     schema::status::{BypassInForce, CallFailures, OpenGlass},
 };
 
@@ -19,6 +19,7 @@ enum Rank {
     Reads,
     Failing,
     Unproven,
+    Unattended,
     Bypass,
 }
 
@@ -62,6 +63,7 @@ fn of(report: &Report) -> Vec<(Rank, String)> {
         lines.extend(hook.failures.iter().map(|failures| (Rank::Failing, failing(hook, failures))));
         lines.extend(unproven(hook).map(|text| (Rank::Unproven, text)));
     }
+    lines.extend(report.initializers.iter().filter_map(|one| Some((Rank::Unattended, unattended(one)?))));
     lines.extend(report.bypasses.iter().map(|bypass| (Rank::Bypass, rule(bypass))));
     if report.bypasses_left_out > 0 {
         let more = format!("{} more bypass rules are in force; see /configz", report.bypasses_left_out);
@@ -108,6 +110,16 @@ fn unproven(hook: &HookReport) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// An initializer without an instance, and what becomes of new objects.
+fn unattended(one: &InitializerReport) -> Option<String> {
+    let since = one.unattended_since.as_ref()?;
+    let means = match &*one.failure_policy {
+        "Ignore" => "new objects are created without it",
+        _ => "new objects are refused",
+    };
+    Some(format!("UNATTENDED {}: no instance of this initializer is attached since {since}; {means}", one.name))
 }
 
 fn rule(bypass: &BypassInForce) -> String {

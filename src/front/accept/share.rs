@@ -21,6 +21,8 @@ pub(crate) struct Client {
     bytes: AtomicUsize,
     /// Health watches and the like that it has open.
     pub(crate) aux_calls: AtomicUsize,
+    /// Instances of initializers that it has attached.
+    pub(crate) attached: AtomicUsize,
     /// Until when it is known for its verdicts, in seconds since the front began; 0 for never.
     known_until: AtomicU64,
 }
@@ -47,7 +49,8 @@ impl Share {
 
 impl Client {
     pub(crate) fn new(identity: Identity) -> Self {
-        Self { identity, bytes: AtomicUsize::new(0), aux_calls: AtomicUsize::new(0), known_until: AtomicU64::new(0) }
+        let [bytes, aux_calls, attached] = [const { AtomicUsize::new(0) }; 3];
+        Self { identity, bytes, aux_calls, attached, known_until: AtomicU64::new(0) }
     }
 
     pub(crate) fn identity(&self) -> &Identity {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     admit::Gate,
-    live::{Current, HookState, LastGoodState, LiveHook, Namespaces},
+    live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance},
     telemetry::{Audit, Reading},
 };
 
@@ -141,5 +141,7 @@ pub(crate) fn observe(gate: &Gate) {
         metrics.observe(Reading::NamespacesAge, reading(namespaces, age));
         metrics.observe(Reading::Namespaces, reading(namespaces, |known| Some(known.len() as f64)));
     }
+    let (of, now) = (Arc::downgrade(current), Instant::now);
+    metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
     metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
 }

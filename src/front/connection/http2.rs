@@ -25,7 +25,7 @@ use crate::{
         Front,
         accept::{life::Life, linger::Lingering},
         answer,
-        grpc::call,
+        grpc::{attach, call},
         http::{body::Body, webhook},
         limits,
         outgoing::Outgoing,
@@ -170,6 +170,12 @@ impl Front {
                 let (front, session) = (Arc::clone(self), Arc::clone(session));
                 tokio::spawn(async move {
                     call::answer(&front, &session, worker, phase, parts.headers, body, respond).await;
+                });
+            }
+            Ok(Route::Attach) => {
+                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
+                tokio::spawn(async move {
+                    attach::answer(&front, &session, parts.headers, body, respond, life).await;
                 });
             }
             Ok(route) => {

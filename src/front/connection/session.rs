@@ -23,6 +23,8 @@ pub(crate) struct Session {
     calls: AtomicUsize,
     /// Calls of health and reflection.
     pub(crate) aux_calls: AtomicUsize,
+    /// Instances of initializers.
+    pub(crate) attached: AtomicUsize,
     /// Has it had a verdict?
     served: AtomicBool,
     /// The second in which it came, or its last review.
@@ -39,6 +41,7 @@ impl Session {
             unsent: Unsent::new(now),
             calls: AtomicUsize::new(0),
             aux_calls: AtomicUsize::new(0),
+            attached: AtomicUsize::new(0),
             served: AtomicBool::new(false),
             last_used: AtomicU64::new(second),
             evicted: Notify::new(),

@@ -1,5 +1,6 @@
 //! Reviews over gRPC, and the health and reflection services beside them. [`call`] is the road of one.
 
+pub(crate) mod attach;
 pub(crate) mod call;
 pub(crate) mod head;
 pub(crate) mod health_reflection;

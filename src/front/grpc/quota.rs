@@ -1,4 +1,4 @@
-//! Quota: how many calls of health and reflection there may be at once.
+//! Quota: how many calls there may be at once of health and reflection, and how many instances of initializers.
 
 use std::sync::{
     Arc,
@@ -12,6 +12,8 @@ use crate::{
 
 /// On one connection.
 const OF_CONNECTION: usize = 8;
+/// Instances on one connection: a process may act for several names.
+const ATTACHED_OF_CONNECTION: usize = 32;
 /// Of all clients.
 const OF_ALL: usize = 256;
 /// One client, on all its connections, may have as many as a quarter of the places that are free: 51 while it is alone. So
@@ -27,9 +29,18 @@ pub(crate) struct Cost {
 
 /// The calls of all clients.
 #[derive(Debug, Default)]
-pub(crate) struct Quota(AtomicUsize);
+pub(crate) struct Quota {
+    all: AtomicUsize,
+    /// Of instances of initializers, which have places of their own: they stay, and must not keep a kubelet out.
+    attached: bool,
+}
 
 impl Quota {
+    /// Places of instances of initializers.
+    pub(crate) fn of_attached() -> Self {
+        Self { attached: true, ..Self::default() }
+    }
+
     /// A place for one more call on that connection; given back when it is dropped.
     pub(crate) fn take<'a>(
         &'a self,
@@ -39,13 +50,18 @@ impl Quota {
     ) -> Result<Taken<'a>, Refusal> {
         // Not as reviews are held: whoever asks whether we live is to hear it also when those have all that is theirs.
         let mut taken = Taken { of: [None; 3], _held: budget.empty(Purpose::Verdict) };
-        let of_client = OF_ALL.saturating_sub(self.0.load(Relaxed)) / PART;
-        let counters =
-            [(&session.aux_calls, OF_CONNECTION), (&session.client().aux_calls, of_client), (&self.0, OF_ALL)];
+        let of_client = OF_ALL.saturating_sub(self.all.load(Relaxed)) / PART;
+        let client = session.client();
+        let (on_connection, most, of_one) = if self.attached {
+            (&session.attached, ATTACHED_OF_CONNECTION, &client.attached)
+        } else {
+            (&session.aux_calls, OF_CONNECTION, &client.aux_calls)
+        };
+        let counters = [(on_connection, most), (of_one, of_client), (&self.all, OF_ALL)];
         for (place, (counter, most)) in taken.of.iter_mut().zip(counters) {
             *place = Some(counter);
             if counter.fetch_add(1, Relaxed) >= most {
-                return Err(Refusal::ColdTooMany);
+                return Err(if self.attached { Refusal::TooManyInstances } else { Refusal::ColdTooMany });
             }
         }
         let bytes = cost.held;
@@ -94,6 +110,6 @@ mod tests {
         let kubelet = connect(1000);
         assert!(quota.take(kubelet.session(), &budget, COST).is_ok());
         drop(taken);
-        assert_eq!((quota.0.load(Relaxed), budget.held()), (0, 0));
+        assert_eq!((quota.all.load(Relaxed), budget.held()), (0, 0));
     }
 }

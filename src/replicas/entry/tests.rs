@@ -46,6 +46,7 @@ fn report(hooks: &[(&str, &str, Standing)]) -> Report {
         read_failure: None,
         hooks: hooks.iter().map(|(configuration, name, state)| hook(configuration, name, *state)).collect(),
         hooks_left_out: 0,
+        initializers: Vec::new(),
         published: NOW.to_owned(),
     }
 }

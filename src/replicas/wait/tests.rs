@@ -23,6 +23,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> Report {
         read_failure: None,
         hooks: Vec::new(),
         hooks_left_out: 0,
+        initializers: Vec::new(),
         published: "2026-01-01T00:00:00Z".to_owned(),
     }
 }

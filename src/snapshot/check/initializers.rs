@@ -6,12 +6,12 @@ use std::{collections::HashSet, time::Duration};
 
 use super::{
     bypass::{self, listed},
-    hook::given,
+    hook::{self, given},
     names, selector,
 };
 use crate::{
     initialize::order,
-    model::{FailurePolicy, Initializer, ResourceInitializers, Selector, bypass::Who},
+    model::{Claimants, FailurePolicy, Initializer, ResourceInitializers, Selector, SideEffects, bypass::Who},
     snapshot::document::{form::Form, node::Node, problem::quoted, value::Value},
 };
 #[cfg(test)]
@@ -19,8 +19,20 @@ pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};
 
 pub(crate) const KEYS: [&str; 4] = ["apiGroup", "resource", "initializers", "mayInitialize"];
 /// The keys of one initializer.
-pub(crate) const ONE_KEYS: [&str; 7] =
-    ["name", "failurePolicy", "timeout", "after", "namespaceSelector", "objectSelector", "builtIn"];
+pub(crate) const ONE_KEYS: [&str; 10] = [
+    "name",
+    "failurePolicy",
+    "timeout",
+    "after",
+    "namespaceSelector",
+    "objectSelector",
+    "builtIn",
+    "attach",
+    "sideEffects",
+    "parallel",
+];
+/// The keys of those that may claim a name.
+pub(crate) const ATTACH_KEYS: [&str; 2] = ["commonNames", "tokenSha256"];
 /// The keys of those that may write a list themselves.
 pub(crate) const WHO_KEYS: [&str; 3] = ["users", "groups", "serviceAccounts"];
 
@@ -109,6 +121,9 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
             namespace_selector: Selector::default(),
             object_selector: Selector::default(),
             built_in: None,
+            attach: None,
+            parallel: false,
+            side_effects: SideEffects::Undeclared,
         });
     }
     if !at.is_map_of(&ONE_KEYS) {
@@ -118,11 +133,22 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     let (place, policy) = (at.key("name"), at.key("failurePolicy"));
     let name = if place.required("every initializer has a name") { name(&place) } else { None };
     let failure_policy = if policy.present() { policy.choice(&POLICIES) } else { Some(FailurePolicy::Ignore) };
-    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| super::hook::time(&at));
+    let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time(&at));
     let after = listed(&at.key("after"), "the name of an initializer", names::is_dns_subdomain, names::SUBDOMAIN);
     let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
     let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
     let built_in = given(at.key("builtIn")).map(|at| built_in::check(&at, group, resource));
+    let attach = given(at.key("attach")).map(|at| claimants(&at));
+    let effects = given(at.key("sideEffects"));
+    let parallel = given(at.key("parallel"));
+    let written = [("attach", attach.is_some()), ("sideEffects", effects.is_some()), ("parallel", parallel.is_some())];
+    for (place, written) in written {
+        if written && built_in.is_some() {
+            at.key(place).problem("is for a process, and builtIn needs none", "keep one of the two");
+        }
+    }
+    let side_effects = effects.map_or(Some(SideEffects::Undeclared), |at| at.choice(&hook::SIDE_EFFECTS));
+    let parallel = parallel.is_some_and(|at| at.boolean() == Some(true));
     (at.problems() == before).then_some(())?;
     Some(Initializer {
         name: name?.into(),
@@ -132,7 +158,46 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
         namespace_selector,
         object_selector,
         built_in: built_in.flatten().map(Box::new),
+        attach,
+        parallel,
+        side_effects: side_effects?,
     })
+}
+
+/// Who may claim the name: at least one of them.
+fn claimants(at: &Node<'_>) -> Claimants {
+    if !at.is_map_of(&ATTACH_KEYS) {
+        return Claimants::default();
+    }
+    if !ATTACH_KEYS.iter().any(|key| at.key(key).present()) {
+        at.problem("admits nobody", "list commonNames of client certificates, or the SHA-256 digests of tokens");
+    }
+    let common_names = listed(&at.key("commonNames"), "the common name of a certificate", |_| true, "");
+    let tokens = at.key("tokenSha256");
+    let written = listed(&tokens, "the SHA-256 digest of a token", |_| true, "");
+    for (item, text) in tokens.items().zip(&written) {
+        if !text.is_empty() && bytes_of(text).is_none() {
+            // Not repeated: it may be the token itself.
+            item.problem(
+                "is not the SHA-256 digest of a token",
+                "write 64 hexadecimal digits in lower case: printf %s TOKEN | sha256sum",
+            );
+        }
+    }
+    Claimants { common_names, token_digests: written.iter().filter_map(|text| bytes_of(text)).collect() }
+}
+
+/// 64 hexadecimal digits in lower case.
+fn bytes_of(digest: &str) -> Option<[u8; 32]> {
+    let digits = digest.as_bytes().as_chunks::<2>();
+    let (pairs, []) = digits else { return None };
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some(value(*high)? << 4 | value(*low)?)).collect();
+    bytes?.try_into().ok()
 }
 
 /// Users that may write a list themselves: at least one of them, exactly.

@@ -1,14 +1,18 @@
 //! Coverage: hooks beside a registration with an apiserver. What the registration does not send is never asked about.
 
 mod atom;
+mod initializers;
 pub mod selectors;
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
 use serde_json::Value;
 
-pub use self::atom::{Atom, atoms_of};
 use self::selectors::{implies, is_within, names_left_out};
+pub use self::{
+    atom::{Atom, atoms_of},
+    initializers::{as_a_hook, is_of_initializers},
+};
 use super::{Snapshot, check::webhooks, checked_webhook_configuration};
 use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector, registration::Segment};
 
@@ -39,11 +43,54 @@ struct Entry {
     atoms: Vec<Atom>,
 }
 
+/// Whose requests an apiserver has to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The hook at this place of the snapshot.
+    Hook(u32),
+    /// All initializers of one resource.
+    Initializers,
+}
+
+/// A hook, or the initializers of a resource, that a registration is held against.
+#[derive(Debug)]
+pub struct Compared<'a> {
+    /// Whose requests it is about.
+    pub subject: Subject,
+    hook: Cow<'a, Hook>,
+    /// Its failures reject, now or once it is rolled out.
+    closed: bool,
+    segment: Option<Segment>,
+}
+
+impl Compared<'_> {
+    /// In which phase it is asked.
+    pub fn hook_type(&self) -> HookType {
+        self.hook.hook_type
+    }
+}
+
+impl fmt::Display for Compared<'_> {
+    /// `hook "a.example.com"`, or `initializers of pods`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.subject {
+            Subject::Hook(_) => write!(f, "hook {:?}", self.hook.name),
+            Subject::Initializers => f.write_str(&self.hook.name),
+        }
+    }
+}
+
 /// Something that a hook means and the registration does not send as the hook means it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The hook, by its place in the snapshot.
-    pub hook: u32,
+    /// The hook, or initializers.
+    pub subject: Subject,
+    /// Its place in the order of [`compared`].
+    pub at: usize,
+    /// Its type.
+    pub hook_type: HookType,
+    /// `hook "a.example.com"`, or `initializers of pods`.
+    pub name: String,
     /// Some of it is not sent at all that should be; otherwise it is left out on purpose, or fails open.
     pub missed: bool,
     /// What, and why.
@@ -101,25 +148,36 @@ impl Registration {
     /// What hooks mean and this does not send so, in the order of the hooks.
     pub fn gaps(&self, snapshot: &Snapshot) -> Vec<Gap> {
         let mut found = Vec::new();
-        for (index, hook) in compared(snapshot) {
-            let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
-            let segment = snapshot.segment(index);
-            let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(hook, segment)).collect();
-            let mut gaps = gaps(hook, declared != FailurePolicy::Ignore, &entries);
-            if let Some(entry) = entries.iter().find(|entry| hook.isolated && !entry.isolates(segment)) {
+        for (at, one) in compared(snapshot).enumerate() {
+            let hook = &*one.hook;
+            let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(&one)).collect();
+            let mut gaps = gaps(hook, one.closed, &entries);
+            if let Some(entry) = entries.iter().find(|entry| hook.isolated && !entry.isolates(one.segment)) {
                 let what = "is to be registered apart, and is asked together with others";
                 gaps.insert((false, format!("it {what} by {}", entry.hook.name)));
             }
-            found.extend(gaps.into_iter().map(|(missed, what)| Gap { hook: index, missed, what }));
+            let (subject, hook_type) = (one.subject, hook.hook_type);
+            let gap = |(missed, what)| Gap { subject, at, hook_type, name: one.to_string(), missed, what };
+            found.extend(gaps.into_iter().map(gap));
         }
         found
     }
 }
 
-/// The hooks that an apiserver has to be told of: those with a rule.
-pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = (u32, &Hook)> {
+/// All that an apiserver has to be told of: hooks with a rule, and resources with initializers.
+pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
-    hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty())
+    let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
+        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
+        let closed = declared != FailurePolicy::Ignore;
+        Compared { subject: Subject::Hook(index), hook: Cow::Borrowed(hook), closed, segment: snapshot.segment(index) }
+    });
+    let resources = snapshot.initializers().iter().filter(|entry| !entry.initializers.is_empty());
+    hooks.chain(resources.map(|entry| {
+        let hook = as_a_hook(entry);
+        let closed = hook.failure_policy != FailurePolicy::Ignore;
+        Compared { subject: Subject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
+    }))
 }
 
 /// What is not as the hook means it, and whether something is not sent at all that should be.
@@ -157,10 +215,14 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&Entry]) -> BTreeSet<(bool, String
 }
 
 impl Entry {
-    /// Is a hook of this segment asked where it sends something?
-    fn asks(&self, hook: &Hook, of: Option<Segment>) -> bool {
-        let asks = |segment: Segment| of.is_none_or(|of| segment.asks(of.number, of.of));
-        self.hook.hook_type == hook.hook_type && self.segment.is_none_or(asks)
+    /// Is it asked where this sends something?
+    fn asks(&self, one: &Compared<'_>) -> bool {
+        let asks = |segment: Segment| match one.subject {
+            Subject::Hook(_) => one.segment.is_none_or(|of| segment.asks(of.number, of.of)),
+            // They act behind the last hook.
+            Subject::Initializers => segment.number == segment.of,
+        };
+        self.hook.hook_type == one.hook.hook_type && self.segment.is_none_or(asks)
     }
 
     /// Is only the hook of this segment asked where it sends something?

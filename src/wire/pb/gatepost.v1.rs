@@ -500,3 +500,454 @@ pub mod admission_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// InitializerMessage is what an instance says.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InitializerMessage {
+    #[prost(oneof = "initializer_message::Message", tags = "1, 2, 3, 4")]
+    pub message: ::core::option::Option<initializer_message::Message>,
+}
+/// Nested message and enum types in `InitializerMessage`.
+pub mod initializer_message {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Message {
+        /// The first message, and only that.
+        #[prost(message, tag = "1")]
+        Claim(super::Claim),
+        /// The instance is alive. Any other message says so as well.
+        #[prost(message, tag = "2")]
+        Heartbeat(super::Heartbeat),
+        /// The end of one task.
+        #[prost(message, tag = "3")]
+        Answer(super::InitializerAnswer),
+        /// The instance wants no more tasks. It answers those it has, and ends the stream.
+        #[prost(message, tag = "4")]
+        Leave(super::Leave),
+    }
+}
+/// Claim says for which initializer the instance acts.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Claim {
+    /// The initializer's name, as the configuration has it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The token that the configuration knows the digest of, where it asks for one.
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+    /// How many tasks it takes at once; 0 is 16.
+    #[prost(uint32, tag = "3")]
+    pub window: u32,
+}
+/// Heartbeat says nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Heartbeat {}
+/// Leave says nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Leave {}
+/// InitializerAnswer ends a task.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InitializerAnswer {
+    /// The task's number.
+    #[prost(uint64, tag = "1")]
+    pub task: u64,
+    /// The attempt that is answered. An answer to an attempt that is another's by now does not count.
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
+    #[prost(oneof = "initializer_answer::Outcome", tags = "3, 4")]
+    pub outcome: ::core::option::Option<initializer_answer::Outcome>,
+}
+/// Nested message and enum types in `InitializerAnswer`.
+pub mod initializer_answer {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        /// The initializer has done its part.
+        #[prost(message, tag = "3")]
+        Done(super::Done),
+        /// The object is not to be created; the creator gets this.
+        #[prost(message, tag = "4")]
+        Fail(super::super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status),
+    }
+}
+/// Done says what the initializer makes of the object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Done {
+    /// A JSON Patch (RFC 6902); empty changes nothing.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub patch: ::prost::bytes::Bytes,
+    /// Initializers of the same resource that must act behind this one and are not in the list.
+    #[prost(string, repeated, tag = "2")]
+    pub add: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// SidecarMessage is what an instance is told.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SidecarMessage {
+    #[prost(oneof = "sidecar_message::Message", tags = "1, 2, 3, 4")]
+    pub message: ::core::option::Option<sidecar_message::Message>,
+}
+/// Nested message and enum types in `SidecarMessage`.
+pub mod sidecar_message {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Message {
+        /// The claim is good.
+        #[prost(message, tag = "1")]
+        Attached(super::Attached),
+        /// Something to be done.
+        #[prost(message, tag = "2")]
+        Task(super::InitializerTask),
+        /// A task that nobody waits for any more.
+        #[prost(message, tag = "3")]
+        Cancel(super::Cancel),
+        /// The sidecar is about to end: attach elsewhere. Tasks under way still count.
+        #[prost(message, tag = "4")]
+        Draining(super::Draining),
+    }
+}
+/// Attached says how the instance is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Attached {
+    /// An instance that is not heard of for so long has lapsed, and its tasks are given to others.
+    #[prost(uint32, tag = "1")]
+    pub lease_milliseconds: u32,
+    /// How many tasks it gets at once.
+    #[prost(uint32, tag = "2")]
+    pub window: u32,
+}
+/// InitializerTask is one new object.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InitializerTask {
+    /// The task's number, the same in every attempt.
+    #[prost(uint64, tag = "1")]
+    pub task: u64,
+    /// 1 the first time. Higher: an instance that had it before has lapsed, and may have acted.
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
+    /// How long the answer is waited for.
+    #[prost(uint32, tag = "3")]
+    pub milliseconds: u32,
+    /// The request, with its creator and the object as those before have made it.
+    #[prost(message, optional, tag = "4")]
+    pub review: ::core::option::Option<
+        super::super::k8s::io::api::admission::v1::AdmissionReview,
+    >,
+    /// Labels of the request's namespace, where they are known.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub namespace_labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// Cancel names the task.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cancel {
+    /// The task's number.
+    #[prost(uint64, tag = "1")]
+    pub task: u64,
+}
+/// Draining says nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Draining {}
+/// Generated client implementations.
+pub mod initializers_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Initializers is where a process claims the name of an initializer and acts on new objects.
+    ///
+    /// Several processes may claim one name: they share its tasks. A process attaches to every sidecar that serves
+    /// the cluster, as a review may reach any of them.
+    #[derive(Debug, Clone)]
+    pub struct InitializersClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> InitializersClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InitializersClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            InitializersClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// One instance of one initializer, for as long as the stream lasts. Its first message is a claim.
+        pub async fn attach(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<
+                Message = super::InitializerMessage,
+            >,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::SidecarMessage>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.Initializers/Attach",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.Initializers", "Attach"));
+            self.inner.streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod initializers_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with InitializersServer.
+    #[async_trait]
+    pub trait Initializers: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the Attach method.
+        type AttachStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::SidecarMessage, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// One instance of one initializer, for as long as the stream lasts. Its first message is a claim.
+        async fn attach(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::InitializerMessage>>,
+        ) -> std::result::Result<tonic::Response<Self::AttachStream>, tonic::Status>;
+    }
+    /// Initializers is where a process claims the name of an initializer and acts on new objects.
+    ///
+    /// Several processes may claim one name: they share its tasks. A process attaches to every sidecar that serves
+    /// the cluster, as a review may reach any of them.
+    #[derive(Debug)]
+    pub struct InitializersServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> InitializersServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for InitializersServer<T>
+    where
+        T: Initializers,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/gatepost.v1.Initializers/Attach" => {
+                    #[allow(non_camel_case_types)]
+                    struct AttachSvc<T: Initializers>(pub Arc<T>);
+                    impl<
+                        T: Initializers,
+                    > tonic::server::StreamingService<super::InitializerMessage>
+                    for AttachSvc<T> {
+                        type Response = super::SidecarMessage;
+                        type ResponseStream = T::AttachStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::InitializerMessage>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Initializers>::attach(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AttachSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for InitializersServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "gatepost.v1.Initializers";
+    impl<T> tonic::server::NamedService for InitializersServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -1,0 +1,273 @@
+//! Act: one initializer's turn at the object, built in or by a process that has claimed its name.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::time::timeout_at;
+
+use super::{
+    super::{
+        Case, Lookup, now,
+        patched::{Patched, patched, room_for},
+        status,
+        status::Refusal,
+    },
+    known,
+};
+use crate::{
+    initialize::built_in,
+    live::hub::{Answered, Made, Message, Unanswered},
+    memory::{Purpose, Reservation},
+    model::{BuiltIn, Initializer, Labels, Review, Rope, StatusInfo},
+    offload,
+    patch::{Document, Fields, Patch},
+    wire::{
+        encodings::{Encodings, Form},
+        inbound::FRAME_HEAD,
+    },
+};
+
+/// The most of a request's time that is kept for the answer.
+const MARGIN: Duration = Duration::from_millis(250);
+
+const NO_ROOM: &str = "Gatepost has no memory free for the object; try again";
+
+/// What an initializer has made of the object.
+#[derive(Debug, Default)]
+pub(super) struct Acted {
+    /// The object, where it has changed it.
+    pub(super) changed: Option<Arc<Patched>>,
+    /// Initializers that must act behind it.
+    pub(super) adds: Vec<Box<str>>,
+}
+
+/// What a process has answered, and its place in the memory budget.
+pub(super) struct Answer {
+    /// The patch, and the bytes of its text.
+    patch: Option<(Patch, usize)>,
+    /// The fields that it touches.
+    pub(super) fields: Fields,
+    adds: Vec<Box<str>>,
+    _room: Reservation,
+}
+
+/// Why an initializer's turn has not ended as it should.
+pub(super) enum Failure {
+    /// Its time, or the request's, is over.
+    Late(Duration),
+    /// Nobody has had its name for long.
+    Vacant,
+    /// It cannot act on this object.
+    Unable(String),
+    /// A dry run must not reach it.
+    DryRun,
+    /// Too many objects are held already, or too much memory.
+    Full,
+    /// It refuses the object.
+    Rejected(Box<StatusInfo>),
+}
+
+/// One initializer, and the object as it is.
+pub(super) struct Turn<'a> {
+    pub(super) case: Case<'a>,
+    pub(super) one: &'a Initializer,
+    /// The object, where something has changed it.
+    pub(super) before: Option<Arc<Patched>>,
+    pub(super) began: Instant,
+}
+
+impl Turn<'_> {
+    /// Has the initializer act.
+    pub(super) async fn act(&self, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
+        if self.until() <= self.began {
+            return Err(self.late());
+        }
+        match (&self.one.built_in, &self.one.attach) {
+            (Some(additions), _) => self.add(additions, lookup).await,
+            (None, Some(_)) => self.ask(lookup).await,
+            // Nobody may claim its name.
+            (None, None) => Ok(Acted::default()),
+        }
+    }
+
+    async fn add(&self, additions: &BuiltIn, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
+        let labels = if additions.reads_namespace() {
+            let found = known(lookup, Lookup::namespace_labels).await;
+            Some(found.map_err(|refusal| Failure::Unable(refusal.message))?)
+        } else {
+            None
+        };
+        let (review, before, additions) = (self.review().clone(), self.before.clone(), additions.clone());
+        let Some(place) = review.object.clone() else { return Ok(Acted::default()) };
+        // What is added is bounded, and an object that is new with it no larger than twice.
+        let Some(room) = self.case.gate.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()))
+        else {
+            return Err(Failure::Unable(NO_ROOM.to_owned()));
+        };
+        self.changed(0, move || {
+            let object = review.bytes.copy_of(place);
+            let facts = built_in::Facts {
+                namespace: &review.namespace,
+                name: &review.name,
+                user: &review.username,
+                namespace_labels: labels.as_ref(),
+            };
+            match built_in::patch(&additions, &object, facts)? {
+                Some(text) => {
+                    let patch = Patch::parse(text).map_err(|error| error.to_string())?;
+                    patched(&review, before.as_ref(), &patch, room)
+                }
+                None => Ok(None),
+            }
+        })
+        .await
+    }
+
+    async fn ask(&self, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
+        let answer = self.asked(labels(lookup).await).await?;
+        self.acted(answer).await
+    }
+
+    /// What the process answers.
+    pub(super) async fn asked(&self, labels: Labels) -> Result<Answer, Failure> {
+        if self.case.review.dry_run && !self.one.side_effects.free() {
+            return Err(Failure::DryRun);
+        }
+        let review = self.review().clone();
+        let size = review.bytes.len();
+        let room = self.case.gate.memory.reserve(Purpose::Queue, size).ok_or(Failure::Full)?;
+        let name = Arc::clone(&self.one.name);
+        // It is gone through twice: to be written, and for its digest.
+        let writing = offload::run(2 * size, move || message(&name, &review, &labels, room));
+        let message = match timeout_at(self.until().into(), writing).await {
+            Ok(message) => message.map_err(Failure::Unable)?,
+            Err(_) => return Err(self.late()),
+        };
+        let hub = self.case.gate.current.hub();
+        let (answered, room) = hub.ask(&self.one.name, message, self.until()).await.map_err(|why| match why {
+            Unanswered::Late => self.late(),
+            Unanswered::Vacant(_) => Failure::Vacant,
+            Unanswered::Full => Failure::Full,
+        })?;
+        let Made { patch, adds } = match answered {
+            Answered::Failed(status) => return Err(Failure::Rejected(status)),
+            Answered::Done(made) => made,
+        };
+        let Some(text) = patch else { return Ok(Answer { patch: None, fields: Fields::default(), adds, _room: room }) };
+        let length = text.len();
+        let parsing = offload::run(2 * length, move || {
+            let patch = Patch::parse(text).map_err(|error| error.to_string())?;
+            Ok::<_, String>((patch.fields(), patch))
+        });
+        let parsed = timeout_at(self.until().into(), parsing).await.map_err(|_| self.late())?;
+        let (fields, patch) = parsed.map_err(Failure::Unable)?;
+        Ok(Answer { patch: Some((patch, length)), fields, adds, _room: room })
+    }
+
+    /// Does what the process has answered.
+    pub(super) async fn acted(&self, answer: Answer) -> Result<Acted, Failure> {
+        let Answer { patch, adds, _room, .. } = answer;
+        let Some((patch, length)) = patch else { return Ok(Acted { changed: None, adds }) };
+        let (review, before) = (self.review().clone(), self.before.clone());
+        let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);
+        let room = room.ok_or_else(|| Failure::Unable(NO_ROOM.to_owned()))?;
+        let acted = self.changed(length, move || patched(&review, before.as_ref(), &patch, room)).await?;
+        Ok(Acted { adds, ..acted })
+    }
+
+    /// Does what changes the object, beside the worker where there is much to go through, within the initializer's time.
+    async fn changed(
+        &self,
+        patch: usize,
+        change: impl FnOnce() -> Result<Option<Patched>, String> + Send + 'static,
+    ) -> Result<Acted, Failure> {
+        let held = self.before.as_ref().map_or(0, |before| before.document.held());
+        // It is gone through about twice: once for what is to be changed, once to change it.
+        let size = 2 * (self.review().bytes.len() + held + patch);
+        let ended = match timeout_at(self.until().into(), offload::run(size, change)).await {
+            Ok(ended) => ended,
+            Err(_) => return Err(self.late()),
+        };
+        let changed = ended.map_err(Failure::Unable)?;
+        Ok(Acted { changed: changed.map(Arc::new), adds: Vec::new() })
+    }
+
+    fn review(&self) -> &Review {
+        self.before.as_ref().map_or(self.case.review, |before| &before.review)
+    }
+
+    /// By when it must have acted: what is left of the request's time then is for the answer.
+    fn until(&self) -> Instant {
+        end_of(self.case).min(self.began + self.one.timeout)
+    }
+
+    fn late(&self) -> Failure {
+        Failure::Late(self.until().saturating_duration_since(self.began))
+    }
+}
+
+/// The end of a request's time for initializers.
+pub(super) fn end_of(case: Case<'_>) -> Instant {
+    let Case { caller, began, .. } = case;
+    let margin = MARGIN.min(caller.deadline.left(began) / 10);
+    caller.deadline.instant().checked_sub(margin).unwrap_or(began).max(began.min(now()))
+}
+
+/// Labels of the request's namespace as a process is told: what is known of them, and that may be nothing.
+pub(super) async fn labels(lookup: &mut Lookup<'_>) -> Labels {
+    known(lookup, Lookup::namespace_labels).await.unwrap_or_default()
+}
+
+/// The review as an instance gets it: a bare AdmissionReview in protobuf.
+fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Message, String> {
+    let framed: Rope = Encodings::of(review).get(Form::Grpc).map_err(|failure| failure.to_string())?;
+    let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
+    let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
+    room.shrink_to(review.len());
+    // Names have no zero byte.
+    let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
+    Ok(Message { review, namespace_labels, digest, room })
+}
+
+impl Failure {
+    /// Is it passed over under `Ignore`? Not where the initializer itself says no, nor where there is no room to wait.
+    pub(super) fn may_open(&self) -> bool {
+        !matches!(self, Self::Rejected(_) | Self::Full)
+    }
+
+    /// Is there no room to wait?
+    pub(super) fn is_shed(&self) -> bool {
+        matches!(self, Self::Full)
+    }
+
+    pub(super) fn is_rejection(&self) -> bool {
+        matches!(self, Self::Rejected(_))
+    }
+
+    pub(super) fn refusal(self, name: &str) -> Refusal {
+        Box::new(match self {
+            Self::Late(after) => status::initializer_late(name, after),
+            Self::Vacant => status::initializer_vacant(name),
+            Self::Unable(why) => status::initializer_failed(name, &why),
+            Self::DryRun => status::initializer_on_dry_run(name),
+            Self::Full => status::too_many_holds(name),
+            Self::Rejected(said) => status::initializer_rejected(name, *said),
+        })
+    }
+
+    /// The warning to whoever creates the object.
+    pub(super) fn passed_over(&self, name: &str) -> String {
+        let why = match self {
+            Self::Late(after) => format!("did not act within {} ms", after.as_millis()),
+            Self::Vacant => "has no instance attached".to_owned(),
+            Self::Unable(why) => format!("could not act: {why}"),
+            Self::DryRun => "has side effects and is not asked in a dry run".to_owned(),
+            Self::Full | Self::Rejected(_) => "did not act".to_owned(),
+        };
+        format!("initializer \"{name}\" {why}; the object goes on without it")
+    }
+}

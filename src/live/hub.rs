@@ -1,0 +1,321 @@
+//! Hub: the instances of initializers that are attached, and the holds that wait for them.
+//!
+//! The [`Desk`] says who has which task; here its decisions are carried out: a task's message goes to the instance's stream,
+//! an answer to the hold that waits for it. Nothing runs by itself: each hold looks at the time when its own deadline is
+//! due, each stream when its own lease is, and all of them every second, whichever of the others is stuck.
+
+mod recent;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep_until,
+};
+
+use self::recent::Recent;
+pub use self::recent::{Digest, Made};
+use crate::{
+    initialize::{
+        Desk,
+        desk::{Action, InstanceId, Limits, NameState, NotTaken, TaskId},
+    },
+    memory::Reservation,
+    model::StatusInfo,
+};
+
+/// Nobody looks less often than that.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What an instance has made of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// It has done its part.
+    Done(Made),
+    /// The object is not to be created.
+    Failed(Box<StatusInfo>),
+}
+
+/// Why a task was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// Its time is over.
+    Late,
+    /// Nobody has had the name for so long.
+    Vacant(Duration),
+    /// Too many objects are held already.
+    Full,
+}
+
+/// What an instance is told.
+#[derive(Clone, Debug)]
+pub enum ToInstance {
+    /// A task.
+    Task {
+        /// Its number.
+        task: TaskId,
+        /// How often it was given out, this time included.
+        attempt: u32,
+        /// By when its answer counts.
+        deadline: Instant,
+        /// Its message, the same for every attempt.
+        message: Arc<Message>,
+    },
+    /// Nobody waits for the task any more.
+    Cancel(TaskId),
+}
+
+/// One object for one initializer, encoded by whoever holds it.
+#[derive(Debug)]
+pub struct Message {
+    /// An AdmissionReview in protobuf.
+    pub review: Bytes,
+    /// Labels of the request's namespace, where they are known.
+    pub namespace_labels: Vec<(Box<str>, Box<str>)>,
+    /// Digest of the initializer's name and of the review.
+    pub digest: Digest,
+    /// Its place in the memory budget.
+    pub room: Reservation,
+}
+
+/// Instances and holds of one process.
+#[derive(Debug)]
+pub struct Hub {
+    lease: Duration,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    desk: Desk,
+    next: u64,
+    holds: HashMap<TaskId, Hold>,
+    recent: Recent,
+    streams: HashMap<InstanceId, mpsc::UnboundedSender<ToInstance>>,
+}
+
+#[derive(Debug)]
+struct Hold {
+    message: Arc<Message>,
+    answer: oneshot::Sender<Result<(Answered, Reservation), Unanswered>>,
+}
+
+impl Hub {
+    /// No instance and no hold.
+    pub fn new(limits: Limits, now: Instant) -> Arc<Self> {
+        let (holds, streams, recent) = Default::default();
+        let state = Mutex::new(State { desk: Desk::new(limits, now), next: 0, holds, recent, streams });
+        Arc::new(Self { lease: limits.lease, began: now, state })
+    }
+
+    /// An instance claims a name; `None` where there are too many.
+    pub fn attach(self: &Arc<Self>, name: &Arc<str>, window: usize, now: Instant) -> Option<Attached> {
+        let (to, from) = mpsc::unbounded_channel();
+        let mut state = self.state();
+        state.next += 1;
+        let id = InstanceId(state.next);
+        // Before the desk gives it anything.
+        state.streams.insert(id, to);
+        let mut actions = Vec::new();
+        let attached = state.desk.attach(name, id, window, now, &mut actions);
+        state.carry_out(actions);
+        if !attached {
+            state.streams.remove(&id);
+            return None;
+        }
+        Some(Attached { hub: Arc::clone(self), id, told: from })
+    }
+
+    /// Has an initializer act on an object, unless it has done so on this very request. Leaving, in whatever way, withdraws
+    /// the task. The answer comes with its place in the memory budget.
+    ///
+    /// # Errors
+    /// It did not, by `deadline`.
+    pub async fn ask(
+        &self,
+        name: &Arc<str>,
+        message: Message,
+        deadline: Instant,
+    ) -> Result<(Answered, Reservation), Unanswered> {
+        let (to, mut answer) = oneshot::channel();
+        let task = {
+            let (mut state, now, mut actions) = (self.state(), now(), Vec::new());
+            if let Some(made) = state.recent.get(&message.digest, now) {
+                return Ok((Answered::Done(made), message.room));
+            }
+            state.next += 1;
+            let task = TaskId(state.next);
+            state.holds.insert(task, Hold { message: Arc::new(message), answer: to });
+            let submitted = state.desk.submit(task, name, deadline, now, &mut actions);
+            state.carry_out(actions);
+            if let Err(why) = submitted {
+                state.holds.remove(&task);
+                return Err(match why {
+                    NotTaken::Vacant(since) => Unanswered::Vacant(since),
+                    NotTaken::Full => Unanswered::Full,
+                });
+            }
+            task
+        };
+        let _withdrawn = Withdrawn { hub: self, task };
+        loop {
+            // Not when anybody's is due: a thousand holds that woke for each other's deadlines would wake a million times.
+            let next = deadline.min(now() + EVERY);
+            tokio::select! {
+                biased;
+                answered = &mut answer => return answered.unwrap_or(Err(Unanswered::Late)),
+                () = sleep_until(next.into()) => self.look(),
+            }
+        }
+    }
+
+    /// State of each name.
+    pub fn names(&self) -> Vec<NameState> {
+        self.state().desk.names()
+    }
+
+    /// How long an instance may be silent.
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// Since when instances may attach.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Objects that are held.
+    pub fn held(&self) -> usize {
+        self.state().desk.held()
+    }
+
+    /// Carries out what has become due.
+    pub fn look(&self) {
+        let (mut state, mut actions) = (self.state(), Vec::new());
+        state.desk.pass(now(), &mut actions);
+        state.carry_out(actions);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Assign { instance, task, attempt, deadline } => {
+                    let (Some(hold), Some(stream)) = (self.holds.get(&task), self.streams.get(&instance)) else {
+                        continue;
+                    };
+                    let message = Arc::clone(&hold.message);
+                    // Where the stream has ended the instance is detached, and another gets the task.
+                    let _ = stream.send(ToInstance::Task { task, attempt, deadline, message });
+                }
+                Action::Cancel { instance, task } => {
+                    if let Some(stream) = self.streams.get(&instance) {
+                        let _ = stream.send(ToInstance::Cancel(task));
+                    }
+                }
+                Action::Drop(instance) => _ = self.streams.remove(&instance),
+                Action::Late(task) => {
+                    if let Some(hold) = self.holds.remove(&task) {
+                        let _ = hold.answer.send(Err(Unanswered::Late));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Takes a task back that nobody waits for any more.
+struct Withdrawn<'a> {
+    hub: &'a Hub,
+    task: TaskId,
+}
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        let (mut state, mut actions) = (self.hub.state(), Vec::new());
+        if state.holds.remove(&self.task).is_some() {
+            state.desk.withdraw(self.task, &mut actions);
+            state.carry_out(actions);
+        }
+    }
+}
+
+/// One attached instance. Dropping it gives its tasks to others.
+#[derive(Debug)]
+pub struct Attached {
+    hub: Arc<Hub>,
+    id: InstanceId,
+    told: mpsc::UnboundedReceiver<ToInstance>,
+}
+
+impl Attached {
+    /// What it is told next; `None` once it has lapsed, or the name is not its any more.
+    pub async fn told(&mut self) -> Option<ToInstance> {
+        loop {
+            let latest = now() + EVERY;
+            let next = self.hub.state().desk.lapses(self.id).map_or(latest, |lapses| lapses.min(latest));
+            tokio::select! {
+                biased;
+                told = self.told.recv() => return told,
+                () = sleep_until(next.into()) => self.hub.look(),
+            }
+        }
+    }
+
+    /// It is alive.
+    pub fn heard(&self) {
+        self.hub.state().desk.heard(self.id, now());
+    }
+
+    /// It takes no more tasks.
+    pub fn leave(&self) {
+        self.hub.state().desk.leave(self.id);
+    }
+
+    /// Does it still have a task?
+    pub fn is_busy(&self) -> bool {
+        self.hub.state().desk.is_busy(self.id)
+    }
+
+    /// It answers a task; false where that does not count.
+    pub fn answer(&self, task: TaskId, attempt: u32, answered: Answered, room: Reservation) -> bool {
+        let (mut state, mut actions) = (self.hub.state(), Vec::new());
+        let counts = state.desk.answered(self.id, task, attempt, now(), &mut actions).is_ok();
+        if counts && let Some(hold) = state.holds.remove(&task) {
+            if let Answered::Done(made) = &answered {
+                state.recent.put(hold.message.digest, made, now());
+            }
+            let _ = hold.answer.send(Ok((answered, room)));
+        }
+        state.carry_out(actions);
+        counts
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let (mut state, mut actions) = (self.hub.state(), Vec::new());
+        state.streams.remove(&self.id);
+        state.desk.detach(self.id, now(), &mut actions);
+        state.carry_out(actions);
+    }
+}
+
+/// tokio's clock, so that a test with paused time sees the same clock everywhere.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use super::*;
+use crate::memory::{MemoryBudget, Purpose};
+
+fn hub(limits: Limits) -> Arc<Hub> {
+    Hub::new(limits, now())
+}
+
+fn message() -> Message {
+    of_request(0)
+}
+
+/// A message of one request of several.
+fn of_request(n: u8) -> Message {
+    Message { review: Bytes::from_static(b"object"), namespace_labels: Vec::new(), digest: [n; 32], room: room() }
+}
+
+fn answered(asked: Result<(Answered, Reservation), Unanswered>) -> Result<Answered, Unanswered> {
+    asked.map(|(answered, _)| answered)
+}
+
+fn room() -> Reservation {
+    MemoryBudget::unlimited().empty(Purpose::Answer)
+}
+
+fn done() -> Answered {
+    Answered::Done(Made { patch: Some(Bytes::from_static(b"[]")), adds: Vec::new() })
+}
+
+async fn task(attached: &mut Attached) -> (TaskId, u32) {
+    match attached.told().await {
+        Some(ToInstance::Task { task, attempt, .. }) => (task, attempt),
+        other => panic!("{other:?}"),
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_answered_by_the_instance_that_has_its_task() {
+    let (hub, name) = (hub(Limits::default()), "a".into());
+    let mut attached = hub.attach(&name, 1, now()).unwrap();
+    let asking = tokio::spawn({
+        let (hub, name) = (Arc::clone(&hub), Arc::clone(&name));
+        async move { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) }
+    });
+    let (id, attempt) = task(&mut attached).await;
+    assert!(!attached.answer(id, attempt + 1, done(), room()) && !attached.answer(TaskId(99), 1, done(), room()));
+    assert!(attached.answer(id, attempt, done(), room()));
+    assert!(!attached.answer(id, attempt, done(), room()), "once");
+    assert_eq!(asking.await.unwrap(), Ok(done()));
+    assert_eq!(hub.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_comes_again_gets_the_same_answer_and_asks_nobody() {
+    let (hub, name) = (hub(Limits::default()), "a".into());
+    let mut attached = hub.attach(&name, 1, now()).unwrap();
+    let ask = |n| {
+        let (hub, name) = (Arc::clone(&hub), Arc::clone(&name));
+        async move { answered(hub.ask(&name, of_request(n), now() + 9 * SECOND).await) }
+    };
+    let instance = async {
+        let (id, attempt) = task(&mut attached).await;
+        attached.answer(id, attempt, done(), room())
+    };
+    assert_eq!(tokio::join!(ask(1), instance), (Ok(done()), true));
+    assert_eq!(ask(1).await, Ok(done()), "nobody answers it once more");
+    // A refusal is not kept: nothing was created.
+    for _ in 0..2 {
+        let instance = async {
+            let (id, attempt) = task(&mut attached).await;
+            attached.answer(id, attempt, Answered::Failed(Box::default()), room())
+        };
+        assert_eq!(tokio::join!(ask(2), instance), (Ok(Answered::Failed(Box::default())), true));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_of_one_that_is_gone_goes_to_another() {
+    let (hub, name) = (hub(Limits::default()), "a".into());
+    let mut first = hub.attach(&name, 1, now()).unwrap();
+    let mut second = hub.attach(&name, 1, now()).unwrap();
+    let ask = async { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) };
+    let instances = async {
+        let (id, attempt) = task(&mut first).await;
+        drop(first);
+        let again = task(&mut second).await;
+        assert_eq!((again, attempt), ((id, 2), 1));
+        second.answer(again.0, again.1, done(), room())
+    };
+    assert_eq!(tokio::join!(ask, instances), (Ok(done()), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_heard_of_lapses_and_its_stream_ends() {
+    let (hub, name) = (hub(Limits::default()), "a".into());
+    let mut silent = hub.attach(&name, 1, now()).unwrap();
+    let began = now();
+    assert!(silent.told().await.is_none());
+    assert_eq!(now() - began, Limits::default().lease);
+    assert_eq!(hub.names()[0].instances, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_nobody_has_is_late_at_once_when_it_lapsed_long_ago() {
+    let (hub, name): (_, Arc<str>) = (hub(Limits::default()), "a".into());
+    let began = now();
+    let asked = answered(hub.ask(&name, message(), began + 30 * SECOND).await);
+    assert_eq!((asked, now() - began), (Err(Unanswered::Late), 10 * SECOND), "somebody might still have come");
+    let asked = answered(hub.ask(&name, message(), began + 30 * SECOND).await);
+    assert_eq!((asked, now() - began), (Err(Unanswered::Vacant(10 * SECOND)), 10 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_given_up_is_cancelled() {
+    let (hub, name) = (hub(Limits { of_a_name: 1, ..Limits::default() }), "a".into());
+    let mut attached = hub.attach(&name, 1, now()).unwrap();
+    let mut asking = Box::pin(hub.ask(&name, message(), now() + 9 * SECOND));
+    let (id, _) = tokio::select! {
+        told = task(&mut attached) => told,
+        _ = &mut asking => panic!("nobody has answered"),
+    };
+    assert_eq!(answered(hub.ask(&name, message(), now() + SECOND).await), Err(Unanswered::Full));
+    drop(asking);
+    assert!(matches!(attached.told().await, Some(ToInstance::Cancel(cancelled)) if cancelled == id));
+    assert_eq!(hub.held(), 0);
+}

@@ -1,0 +1,472 @@
+//! Processes attach as initializers: they claim a name over a stream, share the tasks of that name, and what they answer
+//! becomes part of the object, or refuses it.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use gatepost::{
+    admit::{Caller, Gate, Reasons, decide},
+    front::{Bound, Limits},
+    model::{Phase, Rope, Verdict},
+    wire::{
+        inbound::view,
+        outbound::framed,
+        pb::{
+            gatepost::v1::{
+                Claim, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, Leave, SidecarMessage,
+                initializer_answer::Outcome, initializer_message::Message as Say, sidecar_message::Message as Told,
+            },
+            k8s::io::{
+                api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+                apimachinery::pkg::apis::meta::v1::Status,
+            },
+        },
+    },
+};
+use h2::{RecvStream, SendStream};
+use prost::Message as _;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::{net::TcpListener, time::timeout};
+
+use crate::{
+    front::{self, Caller as Connection, LONG, Sidecar, before, grpc, until},
+    support::{
+        gate::{caller, gate},
+        reviews::{create_pod, message},
+    },
+};
+
+const TOKEN: &str = "open sesame";
+
+pub(crate) fn configured(initializers: &str) -> Arc<Gate> {
+    let digest: String = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
+    let yaml = format!(
+        r"
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {{name: test}}
+resourceInitializers:
+- resource: pods
+  initializers:
+{initializers}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: shop, labels: {{team: red}}}}
+"
+    );
+    let gate = gate(&yaml.replace("@TOKEN", &format!("attach: {{tokenSha256: ['{digest}']}}")), Reasons::First);
+    // Read in an hour's time: fresh for as long as a test may last on a busy machine.
+    gate.current.stamp(Instant::now() + Duration::from_secs(3600));
+    gate
+}
+
+async fn serving(gate: &Arc<Gate>) -> Sidecar {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    before(Arc::clone(gate), Limits::default(), address, Bound::Tcp(listener))
+}
+
+async fn create(gate: &Gate, request: AdmissionRequest) -> Verdict {
+    let review = view(Rope::new([message(request)])).unwrap();
+    decide(gate, &review, &Caller { phase: Phase::Mutate, ..caller(LONG) }).await
+}
+
+/// One stream.
+pub(crate) struct Instance {
+    to: SendStream<Bytes>,
+    from: RecvStream,
+    buffer: BytesMut,
+}
+
+/// What came, or the status with which the stream ended.
+#[derive(Debug)]
+pub(crate) enum Got {
+    Told(Told),
+    Ended(String),
+}
+
+impl Instance {
+    /// Claims a name; the status where that is refused at once.
+    async fn claim(sidecar: &Sidecar, name: &str, token: &str) -> Result<Self, String> {
+        Self::claim_over(&front::caller(sidecar.address).await, name, token).await
+    }
+
+    /// The same over this connection.
+    pub(crate) async fn claim_over(connection: &Connection, name: &str, token: &str) -> Result<Self, String> {
+        let (response, mut to) = connection.begin(grpc("/gatepost.v1.Initializers/Attach")).await;
+        let claim = Claim { name: name.into(), token: token.into(), window: 1 };
+        send(&mut to, Say::Claim(claim));
+        let response = timeout(LONG, response).await.unwrap().unwrap();
+        if let Some(status) = response.headers().get("grpc-status") {
+            return Err(status.to_str().unwrap().to_owned());
+        }
+        let mut instance = Self { to, from: response.into_body(), buffer: BytesMut::new() };
+        assert!(matches!(instance.next().await, Got::Told(Told::Attached(attached)) if attached.window == 1));
+        Ok(instance)
+    }
+
+    pub(crate) async fn next(&mut self) -> Got {
+        loop {
+            if self.buffer.len() >= 5 {
+                let length = u32::from_be_bytes(self.buffer[1..5].try_into().unwrap()) as usize;
+                if self.buffer.len() >= 5 + length {
+                    self.buffer.advance(5);
+                    let message = SidecarMessage::decode(self.buffer.split_to(length).freeze()).unwrap();
+                    return Got::Told(message.message.unwrap());
+                }
+            }
+            match timeout(LONG, poll_fn(|cx| self.from.poll_data(cx))).await.unwrap() {
+                Some(data) => {
+                    let data = data.unwrap();
+                    self.from.flow_control().release_capacity(data.len()).unwrap();
+                    self.buffer.extend_from_slice(&data);
+                }
+                None => {
+                    let trailers = poll_fn(|cx| self.from.poll_trailers(cx)).await.unwrap().unwrap_or_default();
+                    let status = trailers.get("grpc-status").map_or("", |status| status.to_str().unwrap());
+                    return Got::Ended(status.to_owned());
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn task(&mut self) -> InitializerTask {
+        match self.next().await {
+            Got::Told(Told::Task(task)) => task,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn say(&mut self, message: Say) {
+        send(&mut self.to, message);
+    }
+
+    pub(crate) fn answer(&mut self, task: u64, attempt: u32, outcome: Outcome) {
+        self.say(Say::Answer(InitializerAnswer { task, attempt, outcome: Some(outcome) }));
+    }
+}
+
+fn send(to: &mut SendStream<Bytes>, message: Say) {
+    to.send_data(framed(&InitializerMessage { message: Some(message) }), false).unwrap();
+}
+
+fn label(key: &str, value: &str, add: &[&str]) -> Outcome {
+    let patch = json!([{"op": "add", "path": format!("/metadata/labels/{key}"), "value": value}]);
+    Outcome::Done(Done { patch: patch.to_string().into(), add: add.iter().map(|&name| name.to_owned()).collect() })
+}
+
+fn object(task: &InitializerTask) -> Value {
+    let request = task.review.clone().unwrap().request.unwrap();
+    serde_json::from_slice(&request.object.unwrap().raw.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn each_gets_the_object_its_creator_and_its_namespace_and_its_patch_counts() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n  - {name: b.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut first = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let mut second = Instance::claim(&sidecar, "b.example.com", TOKEN).await.unwrap();
+    let instances = async {
+        let task = first.task().await;
+        let request = task.review.clone().unwrap().request.unwrap();
+        assert_eq!((task.attempt, request.user_info.unwrap().username()), (1, "ann"));
+        assert_eq!(task.namespace_labels["team"], "red");
+        assert!(task.milliseconds > 1000 && task.milliseconds <= 30_000, "{}", task.milliseconds);
+        first.say(Say::Heartbeat(Heartbeat {}));
+        first.answer(task.task, 1, label("a", "1", &[]));
+        let task = second.task().await;
+        assert_eq!(object(&task)["metadata"]["labels"]["a"], "1", "what those before it have made of it");
+        second.answer(task.task, 1, label("b", "2", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), instances);
+    assert_eq!(verdict.refusal, None);
+    let patch = String::from_utf8(verdict.patch.unwrap().to_vec()).unwrap();
+    assert!(patch.contains(r#""a""#) && patch.contains(r#""b""#), "{patch}");
+}
+
+#[tokio::test]
+async fn a_no_is_what_the_creator_gets_and_names_the_initializer() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let refusing = async {
+        let task = instance.task().await;
+        let status =
+            Status { code: Some(409), reason: Some("Full".into()), message: Some("no".into()), ..Status::default() };
+        instance.answer(task.task, 1, Outcome::Fail(status));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), refusing);
+    let refusal = verdict.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason, &*refusal.message), (409, "Full", "no"), "also under Ignore");
+    assert_eq!(&*refusal.causes[0].field, "a.example.com");
+}
+
+#[tokio::test]
+async fn one_may_add_initializers_of_the_resource_behind_itself_and_no_others() {
+    let selector = "objectSelector: {matchLabels: {never: x}}";
+    let more = format!("  - {{name: more.example.com, {selector}, builtIn: {{labels: {{more: '1'}}}}}}\n");
+    let gate = configured(&format!("  - {{name: a.example.com, @TOKEN, failurePolicy: Fail}}\n{more}"));
+    let sidecar = serving(&gate).await;
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    for (add, code) in [("more.example.com", None), ("other.example.com", Some(500)), ("a.example.com", Some(500))] {
+        let adding = async {
+            let task = instance.task().await;
+            instance.answer(task.task, 1, label("a", "1", &[add]));
+        };
+        let (verdict, ()) = tokio::join!(create(&gate, create_pod(add, 0)), adding);
+        assert_eq!(verdict.refusal.map(|refusal| refusal.code), code, "{add}");
+        if code.is_none() {
+            assert!(String::from_utf8(verdict.patch.unwrap().to_vec()).unwrap().contains("more"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_task_of_one_that_dies_goes_to_another_which_can_tell_the_repeat() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut first = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let dying = async {
+        let task = first.task().await;
+        let mut second = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+        drop(first);
+        let again = second.task().await;
+        assert_eq!((again.task, task.attempt, again.attempt), (task.task, 1, 2));
+        // Another's attempt, and another object's task, do not count.
+        second.answer(again.task, 1, label("wrong", "1", &[]));
+        second.answer(again.task + 1, 2, label("wrong", "2", &[]));
+        second.answer(again.task, 2, label("right", "3", &[]));
+        second
+    };
+    let (verdict, _second) = tokio::join!(create(&gate, create_pod("u", 0)), dying);
+    let patch = String::from_utf8(verdict.patch.unwrap().to_vec()).unwrap();
+    assert!(patch.contains("right") && !patch.contains("wrong"), "{patch}");
+}
+
+#[tokio::test]
+async fn only_who_may_have_a_name_gets_it() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n  - {name: b.example.com}\n");
+    let sidecar = serving(&gate).await;
+    for (name, token) in [
+        ("a.example.com", ""),
+        ("a.example.com", "guess"),
+        ("b.example.com", TOKEN),
+        ("c.example.com", TOKEN),
+        ("", ""),
+    ] {
+        let refused = Instance::claim(&sidecar, name, token).await.err();
+        assert_eq!(refused.as_deref(), Some("7"), "PERMISSION_DENIED: {name} {token}");
+    }
+}
+
+#[tokio::test]
+async fn one_that_says_nonsense_is_cut_off_and_others_are_not() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut good = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    for (nonsense, code) in [
+        (Bytes::from_static(&[0, 0, 0, 0, 2, 0xff, 0xff]), "3"),
+        (Bytes::from_static(&[7, 0, 0, 0, 0]), "3"),
+        (Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff]), "8"),
+        (framed(&InitializerMessage { message: Some(Say::Claim(Claim::default())) }), "3"),
+    ] {
+        let mut bad = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+        bad.to.send_data(nonsense, false).unwrap();
+        match bad.next().await {
+            Got::Ended(status) => assert_eq!(status, code),
+            told => panic!("{told:?}"),
+        }
+    }
+    let answering = async {
+        let task = good.task().await;
+        good.answer(task.task, 1, label("a", "1", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), answering);
+    assert!(verdict.patch.is_some());
+}
+
+#[tokio::test]
+async fn a_patch_that_does_not_apply_is_the_initializers_failure() {
+    let gate = configured("  - {name: a.example.com, @TOKEN, failurePolicy: Fail}\n");
+    let sidecar = serving(&gate).await;
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    for patch in
+        ["secret", r#"[{"op":"replace","path":"/metadata/name","value":"x"}]"#, r#"[{"op":"remove","path":"/no"}]"#]
+    {
+        let answering = async {
+            let task = instance.task().await;
+            let done = Done { patch: Bytes::from_static(patch.as_bytes()), add: Vec::new() };
+            instance.answer(task.task, 1, Outcome::Done(done));
+        };
+        let (verdict, ()) = tokio::join!(create(&gate, create_pod(&patch.len().to_string(), 0)), answering);
+        let refusal = verdict.refusal.unwrap();
+        assert_eq!(refusal.code, 500, "{patch}");
+        assert!(!refusal.message.contains("secret"), "{}", refusal.message);
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_reaches_only_one_without_side_effects() {
+    let gate =
+        configured("  - {name: a.example.com, @TOKEN}\n  - {name: b.example.com, sideEffects: NoneOnDryRun, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let _silent = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let mut free = Instance::claim(&sidecar, "b.example.com", TOKEN).await.unwrap();
+    let request = AdmissionRequest {
+        dry_run: Some(true),
+        user_info: Some(UserInfo { username: Some("ann".into()), ..UserInfo::default() }),
+        ..create_pod("u", 0)
+    };
+    let answering = async {
+        let task = free.task().await;
+        free.answer(task.task, 1, label("b", "1", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, request), answering);
+    assert_eq!(verdict.refusal, None);
+    assert!(verdict.warnings[0].contains("\"a.example.com\" has side effects"), "{:?}", verdict.warnings);
+}
+
+#[tokio::test]
+async fn one_that_leaves_gets_no_more_and_a_process_that_ends_says_so() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut leaving = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    leaving.say(Say::Leave(Leave {}));
+    assert!(matches!(leaving.next().await, Got::Ended(status) if status == "0"));
+    let mut staying = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let Sidecar { shutdown, current, .. } = sidecar;
+    shutdown.send(()).unwrap();
+    assert!(matches!(staying.next().await, Got::Told(Told::Draining(_))));
+    assert!(matches!(staying.next().await, Got::Ended(status) if status == "14"));
+    until("the name has no instance", || current.hub().names().iter().all(|name| name.instances == 0)).await;
+}
+
+const SIDE_BY_SIDE: &str = "  - {name: a.example.com, parallel: true, failurePolicy: Fail, @TOKEN}\n  - {name: b.example.com, parallel: true, @TOKEN}\n  - {name: c.example.com, @TOKEN}\n";
+
+#[tokio::test]
+async fn those_that_touch_other_fields_run_side_by_side() {
+    let gate = configured(SIDE_BY_SIDE);
+    let sidecar = serving(&gate).await;
+    let mut instances = Vec::new();
+    for name in ["a", "b", "c"] {
+        instances.push(Instance::claim(&sidecar, &format!("{name}.example.com"), TOKEN).await.unwrap());
+    }
+    let [a, b, c] = &mut instances[..] else { unreachable!() };
+    let acting = async {
+        // Both have it before either has answered, and the later answers first.
+        let (first, second) = (a.task().await, b.task().await);
+        b.answer(second.task, 1, label("b", "2", &[]));
+        a.answer(first.task, 1, label("a", "1", &[]));
+        let third = c.task().await;
+        let labels = object(&third)["metadata"]["labels"].clone();
+        assert_eq!((&labels["a"], &labels["b"]), (&"1".into(), &"2".into()));
+        c.answer(third.task, 1, label("c", "3", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), acting);
+    assert_eq!(verdict.refusal, None);
+
+    // The same field: the later one is asked again, about what the first has made of it.
+    let acting = async {
+        let (first, second) = (a.task().await, b.task().await);
+        b.answer(second.task, 1, label("x", "2", &[]));
+        a.answer(first.task, 1, label("x", "1", &[]));
+        let again = b.task().await;
+        assert_eq!(object(&again)["metadata"]["labels"]["x"], "1");
+        b.answer(again.task, 1, label("y", "2", &[]));
+        let third = c.task().await;
+        c.answer(third.task, 1, label("c", "3", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("v", 0)), acting);
+    let patch = String::from_utf8(verdict.patch.unwrap().to_vec()).unwrap();
+    assert!(patch.contains(r#""x""#) && patch.contains(r#""y""#) && patch.contains(r#""c""#), "{patch}");
+
+    // A refusal ends it, whoever has not answered.
+    let refusing = async {
+        let (first, second) = (a.task().await, b.task().await);
+        b.answer(second.task, 1, Outcome::Fail(Status { message: Some("no".into()), ..Status::default() }));
+        assert!(matches!(a.next().await, Got::Told(Told::Cancel(cancel)) if cancel.task == first.task));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("w", 0)), refusing);
+    assert_eq!(&*verdict.refusal.unwrap().message, "no");
+}
+
+#[tokio::test]
+async fn a_request_that_comes_again_runs_nothing_twice() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let answering = async {
+        let task = instance.task().await;
+        instance.answer(task.task, 1, label("a", "1", &[]));
+        task.task
+    };
+    let (first, task) = tokio::join!(create(&gate, create_pod("u", 0)), answering);
+    let again = create(&gate, create_pod("u", 0)).await;
+    assert!(first.patch.is_some() && again.patch == first.patch, "answered by nobody: {:?}", again.refusal);
+    // Another request about the same object, and the same request about another one, are asked about.
+    let other = AdmissionRequest { object: create_pod("u", 500).object, ..create_pod("u", 0) };
+    for request in [create_pod("v", 0), other] {
+        let answering = async {
+            let next = instance.task().await;
+            assert!(next.task > task);
+            instance.answer(next.task, 1, label("a", "2", &[]));
+        };
+        let (verdict, ()) = tokio::join!(create(&gate, request), answering);
+        assert_ne!(verdict.patch, first.patch);
+    }
+}
+
+#[tokio::test]
+async fn operators_see_who_is_there_and_what_waits() {
+    let gate =
+        configured("  - {name: a.example.com, failurePolicy: Fail, @TOKEN}\n  - {name: b.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let value = |metric: &str, name: &str| {
+        sidecar.metric(&format!("gatepost_initializer_{metric}{{initializer=\"{name}.example.com\"}}"))
+    };
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let _second = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let looking = async {
+        let task = instance.task().await;
+        assert_eq!((value("instances", "a"), value("holds", "a"), value("instances", "b")), (2.0, 1.0, 0.0));
+        assert!(value("oldest_hold_seconds", "a") > 0.0 && value("unattended_seconds", "b") > 0.0);
+        assert_eq!((value("oldest_hold_seconds", "b"), value("unattended_seconds", "a")), (0.0, 0.0));
+        let seen = gatepost::live::attendance(&gate.current, Instant::now());
+        assert_eq!((&*seen[0].name, seen[0].failure_policy.as_str(), seen[0].holds), ("a.example.com", "Fail", 1));
+        instance.answer(task.task, 1, Outcome::Fail(Status::default()));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 0)), looking);
+    assert!(verdict.refusal.is_some());
+    assert_eq!(value("holds", "a"), 0.0);
+}
+
+#[tokio::test]
+async fn an_initializer_that_does_not_answer_is_late() {
+    let gate = configured("  - {name: a.example.com, failurePolicy: Fail, timeout: 50ms, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut silent = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let refusal = create(&gate, create_pod("u", 0)).await.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
+    let task = silent.task().await;
+    assert!(matches!(silent.next().await, Got::Told(Told::Cancel(cancel)) if cancel.task == task.task));
+    assert_eq!(gate.current.hub().held(), 0);
+}
+
+#[tokio::test]
+async fn the_stream_of_a_name_that_is_taken_away_ends() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let sidecar = serving(&gate).await;
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let other = configured("  - {name: a.example.com}\n").current.publish(gate.current.load());
+    let mut other = Arc::into_inner(other).unwrap();
+    other.number += 1;
+    gate.current.publish(Arc::new(other));
+    assert!(matches!(instance.next().await, Got::Ended(status) if status == "7"), "PERMISSION_DENIED");
+}
