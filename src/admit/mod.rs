@@ -12,6 +12,7 @@ pub mod combine;
 mod conditions;
 pub mod decider;
 mod decode;
+mod freshness;
 pub mod initialize;
 mod lookup;
 pub mod mutate;
@@ -32,7 +33,7 @@ use smallvec::SmallVec;
 use tracing::Instrument as _;
 
 use crate::{
-    live::{Authorizer, Current, Discovery, Generation, LiveHook, Namespaces, current::STALE_AFTER, discovery::Looked},
+    live::{Authorizer, Current, Discovery, Generation, LiveHook, Namespaces, discovery::Looked},
     memory::MemoryBudget,
     model::{HookType, Phase, Review, StatusInfo, Verdict, verdict},
     snapshot::{HookSet, Matched},
@@ -158,14 +159,13 @@ struct Case<'a> {
 impl<'a> Case<'a> {
     /// The story of one review: bypass, freshness, mutating phase, initialization, validating phase, verdict.
     async fn decide(self) -> Verdict {
-        let Self { gate, review, caller, age, generation, bypass, .. } = self;
+        let Self { review, caller, generation, bypass, .. } = self;
         if bypass.skips_all() {
             let how = if bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
             return self.conclude(Calls::default(), Verdict::default(), how);
         }
-        if age.is_none_or(|age| age >= STALE_AFTER) && !bypass.opens_everything() {
-            let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
-            return self.refuse(status::stale(age, rejected.as_deref()), RequestOutcome::Stale);
+        if let Some((refusal, how)) = freshness::refusal(self) {
+            return self.refuse(refusal, how);
         }
         let mutation = match caller.phase {
             // In a box: most requests have no such phase, and need no room for it.

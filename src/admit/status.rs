@@ -192,6 +192,13 @@ pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> Stat
     }
 }
 
+/// An earlier segment of the request may have been decided while hooks were in other segments.
+pub(super) fn segments_moved() -> StatusInfo {
+    let message =
+        "hooks have just been put into other segments of the chain, and the request may have begun before; try again";
+    StatusInfo { retry_after_seconds: 1, ..failure(503, "ServiceUnavailable", format!("gatepost's {message}")) }
+}
+
 /// What is wrong with a configuration, for whoever writes anything at all in the cluster: where and how, never what stands
 /// there. It may be a password in the wrong place.
 fn without_quotes(problem: &str) -> String {

@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
     BreakGlasses, Generation, GenerationGuard, Hub, LastGoodState, Rejection, RetiredHook, Unconfirmed,
-    generation_guard::Newest,
+    generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
     clock::{Age, Moment, Slept, slept},
@@ -39,6 +39,7 @@ pub struct FailedRead {
 pub struct Current {
     generation: ArcSwap<Generation>,
     newest: Newest,
+    segment_moves: SegmentMoves,
     /// Since the start of the last good read.
     read: Age,
     failed_read: ArcSwapOption<FailedRead>,
@@ -64,6 +65,7 @@ impl Current {
         Self {
             generation: ArcSwap::from_pointee(Generation::nothing()),
             newest: Newest::new(),
+            segment_moves: SegmentMoves::since(now),
             read: Age::new(now, slept),
             failed_read: ArcSwapOption::empty(),
             rejected: ArcSwapOption::empty(),
@@ -96,9 +98,20 @@ impl Current {
 
     /// Puts a generation in force; returns the one it replaced, still held by the requests under way.
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
+        let in_force = self.load();
+        if !Arc::ptr_eq(&in_force.snapshot, &generation.snapshot) {
+            let now = tokio::time::Instant::now().into_std();
+            self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, now);
+        }
         let former = self.generation.swap(generation);
         self.newest.changed();
         former
+    }
+
+    /// Has a mutating hook changed its segment so lately that a request may be under way of which an earlier segment was
+    /// decided before? To be asked after [`Current::enter`].
+    pub fn segments_are_unsettled(&self, now: Instant) -> bool {
+        self.segment_moves.are_unsettled(now)
     }
 
     /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.

@@ -14,6 +14,7 @@ pub mod namespaces;
 pub mod rejection;
 pub mod retired_hook;
 pub mod rotation;
+pub mod segment_moves;
 pub mod target;
 
 pub use attendance::attendance;

@@ -249,6 +249,12 @@ impl Snapshot {
         Some(Segment { number: *number, of: *of })
     }
 
+    /// Every mutating hook, in order, with its segment.
+    pub fn segments(&self) -> impl Iterator<Item = (&Hook, Segment)> {
+        let with_segment = |(index, _): &(u32, u32)| Some((&**self.hooks.get(*index as usize)?, self.segment(*index)?));
+        self.mutating.iter().filter_map(with_segment)
+    }
+
     /// Mutating hooks that stand before hook number `index`.
     pub fn mutating_before(&self, index: u32) -> usize {
         self.mutating.partition_point(|(mutating, _)| *mutating < index)

@@ -37,6 +37,7 @@ mod mutating_hooks_are_managed_alike;
 mod mutating_hooks_are_not_trusted;
 mod mutating_hooks_change_the_object;
 mod reviews_that_go_in_circles_end;
+mod segments_of_one_request;
 mod selectors_decide_who_is_asked;
 mod sidecars_chain;
 mod the_audit_log_answers_why;
