@@ -3,13 +3,23 @@
 //! What the object has already stays as it is. So a second run changes nothing, and whoever writes an object by hand is
 //! not overruled; only images by digest and the pull policy replace what is there.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::{Map, Value, json, value::RawValue};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, IgnoredAny, SeqAccess, Visitor},
+};
+use serde_json::{Map, Value, value::RawValue};
 
 use crate::model::{BuiltIn, Labels, PodAdditions, PodPlace, Shape, Template, Variable, template::Lookup};
+
+/// As many operations as a patch may have.
+const MOST_OPERATIONS: usize = 10_000;
+/// Bytes of a patch. Everything is added, so that an object with more is too large, whatever it was before.
+const MOST_BYTES: usize = 4 << 20;
+/// Bytes of an object that take as long to go through as one operation to be written.
+const WORK: usize = 64;
 
 /// Parts of a request that templates name.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,17 +50,23 @@ pub fn patch(additions: &BuiltIn, object: &[u8], facts: Facts<'_>) -> Result<Opt
         Variable::NamespaceLabel(key) => facts.namespace_labels?.get(key).map(str::to_owned),
         Variable::Label(key) => metadata.labels.as_ref()?.get(&**key)?.clone(),
     };
-    let mut patch = Patch { operations: Vec::new(), lookup: &lookup };
-    patch.texts("/metadata/labels", &additions.labels, metadata.labels.as_ref());
-    patch.texts("/metadata/annotations", &additions.annotations, metadata.annotations.as_ref());
+    let mut patch = Patch { text: Vec::new(), operations: 0, lookup: &lookup };
+    patch.texts("/metadata/labels", &additions.labels, metadata.labels.as_ref())?;
+    patch.texts("/metadata/annotations", &additions.annotations, metadata.annotations.as_ref())?;
     if let Some(pods) = &additions.pods {
         let (path, spec) = pod_spec(pods.place, object.spec.ok_or("the object has no spec")?)?;
-        patch.pods(path, pods, &spec);
+        patch.pods(path, pods, &spec)?;
     }
-    if patch.operations.is_empty() {
-        return Ok(None);
-    }
-    serde_json::to_vec(&patch.operations).map(|patch| Some(patch.into())).map_err(|error| error.to_string())
+    Ok(patch.finish())
+}
+
+/// Work of writing the patch, in bytes of an object that could be gone through meanwhile; a bound, by the containers that
+/// the object may have at most.
+pub fn work<'a>(additions: &BuiltIn, object: impl Iterator<Item = &'a [u8]>) -> usize {
+    let Some(pods) = &additions.pods else { return 0 };
+    let containers: usize = object.map(|part| part.iter().filter(|byte| **byte == b'{').count()).sum();
+    let each = pods.env.len() + pods.volume_mounts.len() + pods.requests.len() + pods.limits.len() + 2;
+    WORK * containers.saturating_mul(each).min(MOST_OPERATIONS)
 }
 
 fn unread(what: &str, error: &serde_json::Error) -> String {
@@ -93,8 +109,8 @@ struct Schedule<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodSpec {
-    containers: Option<Vec<Container>>,
-    init_containers: Option<Vec<Container>>,
+    containers: Option<Containers>,
+    init_containers: Option<Containers>,
     volumes: Option<Vec<Named>>,
     restart_policy: Option<String>,
     active_deadline_seconds: Option<IgnoredAny>,
@@ -109,6 +125,34 @@ struct Container {
     volume_mounts: Option<Vec<Mount>>,
     resources: Option<Resources>,
     image_pull_policy: Option<String>,
+}
+
+/// Containers, no more than a patch could add something to: each takes many times as much here as it has bytes.
+struct Containers(Vec<Container>);
+
+impl<'de> Deserialize<'de> for Containers {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Vec<Container>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of at most {MOST_OPERATIONS} containers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<Container>, A::Error> {
+                let mut read = Vec::new();
+                while let Some(container) = items.next_element()? {
+                    if read.len() == MOST_OPERATIONS {
+                        return Err(Error::invalid_length(read.len() + 1, &self));
+                    }
+                    read.push(container);
+                }
+                Ok(read)
+            }
+        }
+        from.deserialize_seq(Reader).map(Self)
+    }
 }
 
 #[derive(Deserialize)]
@@ -149,93 +193,131 @@ fn pod_spec(place: PodPlace, spec: &RawValue) -> Result<(&'static str, PodSpec),
     })
 }
 
-/// A patch in the making.
+/// A patch in the making: its text, as what is read again holds many times as much.
 struct Patch<'a> {
-    operations: Vec<Value>,
+    text: Vec<u8>,
+    operations: usize,
     lookup: Lookup<'a>,
+}
+
+#[derive(Serialize)]
+struct Operation<'a> {
+    op: &'static str,
+    path: &'a str,
+    value: &'a Value,
+}
+
+/// A container that is added, and its image as it is written.
+struct Added<'a> {
+    name: &'a str,
+    image: Option<String>,
 }
 
 type Additions = [(Box<str>, Shape)];
 
 impl Patch<'_> {
-    fn add(&mut self, path: String, value: Value) {
-        self.operations.push(json!({"op": "add", "path": path, "value": value}));
+    fn add(&mut self, path: &str, value: &Value) -> Result<(), String> {
+        if self.operations == MOST_OPERATIONS || self.text.len() > MOST_BYTES {
+            return Err(format!(
+                "it would take more than {MOST_OPERATIONS} additions, or {} MiB of them",
+                MOST_BYTES >> 20
+            ));
+        }
+        self.text.push(if self.operations == 0 { b'[' } else { b',' });
+        self.operations += 1;
+        let operation = Operation { op: "add", path, value };
+        serde_json::to_writer(&mut self.text, &operation).map_err(|error| error.to_string())
+    }
+
+    /// The text; `None` where nothing is added.
+    fn finish(mut self) -> Option<Bytes> {
+        self.text.push(b']');
+        (self.operations > 0).then(|| self.text.into())
     }
 
     /// Labels or annotations that are not there.
-    fn texts(&mut self, path: &str, additions: &[(Box<str>, Template)], present: Option<&Texts>) {
+    fn texts(&mut self, path: &str, additions: &[(Box<str>, Template)], present: Option<&Texts>) -> Result<(), String> {
         let is_new = |key: &str| present.is_none_or(|present| !present.contains_key(key));
         let new = additions.iter().filter(|(key, _)| is_new(key));
-        let new: Vec<_> = new.filter_map(|(key, text)| Some((key, text.fill(self.lookup)?))).collect();
+        let new: Vec<_> = new.filter_map(|(key, text)| Some((key, Value::from(text.fill(self.lookup)?)))).collect();
         match present {
-            _ if new.is_empty() => {}
+            _ if new.is_empty() => Ok(()),
             None => {
-                let all: Map<_, _> = new.into_iter().map(|(key, text)| (key.to_string(), text.into())).collect();
-                self.add(path.to_owned(), all.into());
+                let all: Map<_, _> = new.into_iter().map(|(key, text)| (key.to_string(), text)).collect();
+                self.add(path, &all.into())
             }
-            Some(_) => new.into_iter().for_each(|(key, text)| self.add(below(path, key), text.into())),
+            Some(_) => new.into_iter().try_for_each(|(key, text)| self.add(&below(path, key), &text)),
         }
     }
 
-    fn pods(&mut self, path: &str, additions: &PodAdditions, spec: &PodSpec) {
+    fn pods(&mut self, path: &str, additions: &PodAdditions, spec: &PodSpec) -> Result<(), String> {
+        let added = self.added(additions);
         for (list, containers) in [("initContainers", &spec.init_containers), ("containers", &spec.containers)] {
-            for (at, container) in containers.iter().flatten().enumerate() {
+            for (at, container) in containers.iter().flat_map(|list| &list.0).enumerate() {
                 // Those that it adds itself are as they are written.
-                if container.name.as_deref().is_some_and(|name| additions.adds_container(name)) {
-                    continue;
+                if !added.iter().any(|added| added.is(container)) {
+                    self.container(&format!("{path}/{list}/{at}"), additions, container)?;
                 }
-                self.container(&format!("{path}/{list}/{at}"), additions, container);
             }
         }
-        let names = |containers: &Option<Vec<Container>>| {
-            containers.as_ref().map(|list| list.iter().filter_map(|one| one.name.clone()).collect::<Vec<_>>())
+        let names = |containers: &Option<Containers>| {
+            containers.as_ref().map(|list| list.0.iter().filter_map(|one| one.name.clone()).collect::<Vec<_>>())
         };
         let volumes = spec.volumes.as_ref().map(|list| list.iter().filter_map(|one| one.name.clone()).collect());
-        self.list(format!("{path}/volumes"), &additions.volumes, volumes);
-        self.list(format!("{path}/initContainers"), &additions.init_containers, names(&spec.init_containers));
-        self.list(format!("{path}/containers"), &additions.containers, names(&spec.containers));
+        self.list(&format!("{path}/volumes"), &additions.volumes, volumes)?;
+        self.list(&format!("{path}/initContainers"), &additions.init_containers, names(&spec.init_containers))?;
+        self.list(&format!("{path}/containers"), &additions.containers, names(&spec.containers))?;
         let once = matches!(spec.restart_policy.as_deref(), Some("Never" | "OnFailure"));
         if let Some(seconds) = additions.active_deadline_seconds
             && once
             && spec.active_deadline_seconds.is_none()
         {
-            self.add(format!("{path}/activeDeadlineSeconds"), seconds.into());
+            self.add(&format!("{path}/activeDeadlineSeconds"), &seconds.into())?;
         }
+        Ok(())
     }
 
-    fn container(&mut self, path: &str, additions: &PodAdditions, container: &Container) {
+    /// The containers that are added.
+    fn added<'p>(&self, additions: &'p PodAdditions) -> Vec<Added<'p>> {
+        let shapes = additions.containers.iter().chain(&additions.init_containers);
+        let image = |shape: &Shape| Some(shape.fill(self.lookup)?.get("image")?.as_str()?.to_owned());
+        shapes.map(|(name, shape)| Added { name, image: image(shape) }).collect()
+    }
+
+    fn container(&mut self, path: &str, additions: &PodAdditions, container: &Container) -> Result<(), String> {
         let env = container.env.as_ref().map(|list| list.iter().filter_map(|one| one.name.clone()).collect());
-        self.list(format!("{path}/env"), &additions.env, env);
+        self.list(&format!("{path}/env"), &additions.env, env)?;
         let mounts = container.volume_mounts.as_ref();
         let mounts = mounts.map(|list| list.iter().filter_map(|one| one.mount_path.clone()).collect());
-        self.list(format!("{path}/volumeMounts"), &additions.volume_mounts, mounts);
-        self.resources(&format!("{path}/resources"), additions, container.resources.as_ref());
+        self.list(&format!("{path}/volumeMounts"), &additions.volume_mounts, mounts)?;
+        self.resources(&format!("{path}/resources"), additions, container.resources.as_ref())?;
         if let Some(policy) = &additions.image_pull_policy
             && container.image_pull_policy.as_deref() != Some(policy)
         {
-            self.add(format!("{path}/imagePullPolicy"), (**policy).into());
+            self.add(&format!("{path}/imagePullPolicy"), &(**policy).into())?;
         }
         let image = container.image.as_deref().unwrap_or_default();
         if let Some((_, digest)) = additions.images.iter().find(|(name, _)| **name == *image) {
-            self.add(format!("{path}/image"), (**digest).into());
+            self.add(&format!("{path}/image"), &(**digest).into())?;
         }
+        Ok(())
     }
 
     /// Entries that a list does not have by their name.
-    fn list(&mut self, path: String, additions: &Additions, present: Option<Vec<String>>) {
+    fn list(&mut self, path: &str, additions: &Additions, present: Option<Vec<String>>) -> Result<(), String> {
         let is_new = |name: &str| present.as_ref().is_none_or(|names| !names.iter().any(|other| *other == *name));
         let new = additions.iter().filter(|(name, _)| is_new(name));
         let new: Vec<_> = new.filter_map(|(_, shape)| shape.fill(self.lookup)).collect();
         match present {
-            _ if new.is_empty() => {}
-            None => self.add(path, new.into()),
-            Some(_) => new.into_iter().for_each(|value| self.add(format!("{path}/-"), value)),
+            _ if new.is_empty() => Ok(()),
+            None => self.add(path, &new.into()),
+            Some(_) => new.iter().try_for_each(|value| self.add(&format!("{path}/-"), value)),
         }
     }
 
     /// Requests and limits of resources of which the container says nothing: a default beside what it says of one might
     /// contradict it.
-    fn resources(&mut self, path: &str, additions: &PodAdditions, present: Option<&Resources>) {
+    fn resources(&mut self, path: &str, additions: &PodAdditions, present: Option<&Resources>) -> Result<(), String> {
         let requests = present.and_then(|present| present.requests.as_ref());
         let limits = present.and_then(|present| present.limits.as_ref());
         let said = |key: &str| [requests, limits].into_iter().flatten().any(|map| map.contains_key(key));
@@ -244,23 +326,26 @@ impl Patch<'_> {
             new.map(|(key, quantity)| (key.to_string(), (**quantity).into())).collect()
         };
         let parts = [("requests", new(&additions.requests), requests), ("limits", new(&additions.limits), limits)];
+        let parts = parts.into_iter().filter(|(_, new, _)| !new.is_empty());
         if present.is_none() {
-            let parts = parts.into_iter().filter(|(_, new, _)| !new.is_empty());
             let all: Map<_, _> = parts.map(|(key, new, _)| (key.to_owned(), new.into())).collect();
-            if !all.is_empty() {
-                self.add(path.to_owned(), all.into());
-            }
-            return;
+            return if all.is_empty() { Ok(()) } else { self.add(path, &all.into()) };
         }
-        for (key, new, present) in parts.into_iter().filter(|(_, new, _)| !new.is_empty()) {
+        for (key, new, present) in parts {
+            let path = format!("{path}/{key}");
             match present {
-                None => self.add(format!("{path}/{key}"), new.into()),
-                Some(_) => {
-                    let path = format!("{path}/{key}");
-                    new.into_iter().for_each(|(name, quantity)| self.add(below(&path, &name), quantity));
-                }
+                None => self.add(&path, &new.into())?,
+                Some(_) => new.iter().try_for_each(|(name, quantity)| self.add(&below(&path, name), quantity))?,
             }
         }
+        Ok(())
+    }
+}
+
+impl Added<'_> {
+    /// Is it this container of the object? One of its name alone is somebody else's.
+    fn is(&self, container: &Container) -> bool {
+        container.name.as_deref() == Some(self.name) && container.image == self.image
     }
 }
 

@@ -150,11 +150,6 @@ impl BuiltIn {
 }
 
 impl PodAdditions {
-    /// Is a container of that name added?
-    pub fn adds_container(&self, name: &str) -> bool {
-        self.containers.iter().chain(&self.init_containers).any(|(added, _)| **added == *name)
-    }
-
     fn shapes(&self) -> impl Iterator<Item = &Shape> {
         let Self { env, volumes, volume_mounts, containers, init_containers, .. } = self;
         [env, volumes, volume_mounts, containers, init_containers].into_iter().flatten().map(|(_, shape)| shape)

@@ -23,7 +23,7 @@ use crate::{
     live::hub::{Answered, Made, Message, Unanswered},
     memory::{Purpose, Reservation},
     model::{BuiltIn, Initializer, Labels, Review, Rope, StatusInfo},
-    offload,
+    offload::{self, LARGE},
     patch::{Document, Fields, Patch},
     wire::{
         encodings::{Encodings, Form},
@@ -108,7 +108,8 @@ impl Turn<'_> {
         else {
             return Err(Failure::Unable(NO_ROOM.to_owned()));
         };
-        self.changed(0, move || {
+        let additional = if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
+        self.changed(additional, move || {
             let object = review.bytes.copy_of(place);
             let facts = built_in::Facts {
                 namespace: &review.namespace,

@@ -1,8 +1,10 @@
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::{
     model::Rope,
+    offload::LARGE,
     patch::{self, Document, Limits},
 };
 
@@ -121,6 +123,52 @@ fn what_is_no_such_object_is_an_error_that_repeats_nothing() {
         let error = patch(&additions, bad.as_bytes(), Facts::default()).unwrap_err();
         assert!(!error.contains("secret"), "{bad}: {error}");
     }
+}
+
+#[test]
+fn no_more_is_added_than_a_patch_may_have() {
+    let mut additions = everything(PodPlace::Pod);
+    let pod = |container: &str, many: usize| {
+        format!(r#"{{"metadata":{{}},"spec":{{"containers":[{}]}}}}"#, vec![container; many].join(","))
+    };
+    let operations = |additions: &BuiltIn, pod: &str| {
+        let patch = patch(additions, pod.as_bytes(), Facts::default())?.unwrap();
+        Ok::<_, String>(patch::Patch::parse(patch).unwrap().len())
+    };
+    // For each container a variable, the mount, its resources and the policy; four more for the object.
+    let listed = r#"{"env":[],"volumeMounts":[]}"#;
+    assert_eq!(operations(&additions, &pod(listed, 1900)), Ok(4 * 1900 + 4));
+    let error = operations(&additions, &pod(listed, 2500)).unwrap_err();
+    assert!(error.contains("more than 10000 additions"), "{error}");
+    assert!(operations(&additions, &pod("{}", 10_001)).unwrap_err().contains("cannot be read"));
+    assert_eq!(MOST_OPERATIONS, patch::MAX_OPERATIONS);
+
+    let pods = additions.pods.as_mut().unwrap();
+    pods.env = named("name", &[json!({"name": "LONG", "value": "x".repeat(100 << 10)})]);
+    assert!(operations(&additions, &pod("{}", 30)).is_ok());
+    assert!(operations(&additions, &pod("{}", 60)).unwrap_err().contains("4 MiB"));
+}
+
+#[test]
+fn many_containers_are_work_that_their_bytes_do_not_show() {
+    let additions = everything(PodPlace::Pod);
+    let work = |object: &str| work(&additions, [object.as_bytes()].into_iter());
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "web", "image": "web:1"}]}}).to_string();
+    assert!((WORK..LARGE / 10).contains(&work(&pod)));
+    assert!(work(&"{},".repeat(4000)) >= LARGE);
+    assert_eq!(super::work(&BuiltIn::default(), [&b"{}"[..]].into_iter()), 0);
+}
+
+#[test]
+fn a_container_that_only_has_the_name_of_an_added_one_is_treated_as_any_other() {
+    let containers = |image: &str| json!({"metadata": {}, "spec": {"containers": [{"name": "side", "image": image}]}});
+    let side = |image: &str| {
+        let patched = applied(&everything(PodPlace::Pod), &containers(image));
+        patched["spec"]["containers"][0].clone()
+    };
+    let own = side("web:1");
+    assert_eq!((&own["image"], &own["imagePullPolicy"]), (&json!("web@sha256:0"), &json!("Always")));
+    assert_eq!(side("s"), json!({"name": "side", "image": "s"}), "it is the one that is added");
 }
 
 fn name() -> impl Strategy<Value = Value> {
