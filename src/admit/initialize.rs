@@ -209,7 +209,15 @@ impl<'a> Phase<'a> {
                 }
             }
         }
-        create(written, names, permitted).map_err(|refused| Box::new(refused.into_status()))
+        let list = create(written, names, permitted).map_err(|refused| Box::new(refused.into_status()))?;
+        Ok(list.and_then(|list| self.without_left_out(list)))
+    }
+
+    /// The list without those that a bypass or break-glass leaves out, whoever wrote it.
+    fn without_left_out(&self, mut list: Initializers) -> Option<Initializers> {
+        let bypass = self.case.bypass;
+        list.pending.retain(|name| !bypass.skips(name) && !bypass.break_glass_covers(name));
+        list.normalized()
     }
 
     /// May the user `initialize` the resource, by what the cluster's apiserver says? Nobody may where there is none.

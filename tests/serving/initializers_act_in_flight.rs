@@ -2,7 +2,10 @@
 //! hooks, each on what those before it have made of the object.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use crate::support::{
     gate::{caller, gate},
@@ -12,7 +15,8 @@ use crate::support::{
 use bytes::Bytes;
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    model::{Phase, Rope, Verdict},
+    live::break_glass::Place,
+    model::{BreakGlass, Phase, Rope, Verdict},
     patch::{Document, Limits, Patch},
     wire::{
         inbound::view,
@@ -243,4 +247,24 @@ async fn a_large_object_is_initialized_beside_the_worker() {
     let size = 1 << 20;
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", size)).await;
     assert_eq!(object(&verdict, pod(size))["metadata"]["labels"]["a"], "x");
+}
+
+#[tokio::test]
+async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
+    let gate = configured(&(labels("a", "", "a: x") + &labels("b", "", "b: x")), "");
+    let glass = BreakGlass {
+        name: "night".into(),
+        opened: SystemTime::now(),
+        lasts: Duration::from_secs(900),
+        reason: "told so".into(),
+        hooks: vec!["a.example.com".into()],
+        by: "ann".into(),
+    };
+    gate.current.break_glass().take(Place::Source, vec![glass], Instant::now(), SystemTime::now());
+    let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));
+    for request in [create_pod("u", 0), by("admin", &[], listed)] {
+        let arrived = request.object.clone().unwrap().raw.unwrap();
+        let verdict = ask(&gate, Phase::Mutate, request).await;
+        assert_eq!(object(&verdict, arrived)["metadata"]["labels"], json!({"app": "web", "b": "x"}));
+    }
 }
