@@ -40,6 +40,8 @@ pub(super) struct Attempt<'a> {
     pub(super) opened: bool,
     /// By when the hook must have answered: its own timeout, or what is left of the request's.
     pub(super) deadline: Instant,
+    /// By when the answer must have been read, once it is there: as upstream's, the hook's own time ends with its last byte.
+    read_by: Option<Instant>,
     /// Span of the call.
     pub(super) span: Span,
     /// The hook may still be working on it, whether or not we still wait.
@@ -136,7 +138,7 @@ impl Asks {
 impl<'a> Attempt<'a> {
     pub(super) fn new(live: &'a LiveHook, opened: bool, deadline: Instant) -> Self {
         let (span, asks) = (trace::call(live), Asks::default());
-        Self { live, opened, deadline, span, open: false, outcome: None, again_at: None, asks }
+        Self { live, opened, deadline, read_by: None, span, open: false, outcome: None, again_at: None, asks }
     }
 
     /// How it is asked now.
@@ -146,12 +148,18 @@ impl<'a> Attempt<'a> {
 
     /// When something is to be done about it unless an answer comes first; `None` once it is settled.
     pub(super) fn alarm(&self) -> Option<Instant> {
-        self.outcome.is_none().then(|| self.again_at.map_or(self.deadline, |again| again.min(self.deadline)))
+        let ends = self.read_by.unwrap_or(self.deadline);
+        self.outcome.is_none().then(|| self.again_at.map_or(ends, |again| again.min(ends)))
     }
 
     /// Has it run out of time?
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.outcome.is_none() && self.deadline <= now
+        self.outcome.is_none() && self.read_by.unwrap_or(self.deadline) <= now
+    }
+
+    /// The answer is there, and is to be read by then.
+    pub(super) fn is_read_by(&mut self, deadline: Instant) {
+        self.read_by = Some(deadline);
     }
 
     /// Is its rest over? Then it is no longer resting, and the caller asks again.
@@ -175,6 +183,9 @@ impl<'a> Attempt<'a> {
         self.asks = self.asks.after(next);
         if let Next::Rest(pause) = next {
             self.again_at = Some(now + pause);
+        }
+        if next != Next::Settle {
+            self.read_by = None;
         }
         next
     }

@@ -262,6 +262,7 @@ impl<'a, 'r> Round<'a, 'r> {
             Protocol::Grpc => None,
         };
         if reply.cost() >= LARGE {
+            attempt.is_read_by(self.caller.deadline.instant());
             let (uid, has_object) = (self.review.uid.clone(), self.review.object.is_some());
             let decoding = offload::run(reply.cost(), move || decode(hook_type, form, (&uid, has_object), reply));
             self.decoding.spawn(async move { (tag, decoding.await) });

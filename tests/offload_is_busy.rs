@@ -1,0 +1,75 @@
+//! While all turns for work beside the workers are taken, what has arrived in time still counts.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+mod support;
+
+use std::{sync::mpsc, thread::available_parallelism, time::Duration};
+
+use gatepost::{
+    admit::Reasons,
+    model::Verdict,
+    offload::{self, LARGE},
+};
+use serde_json::json;
+use support::{
+    gate::{ask_within, document, gate},
+    http_hook::{HttpHook, HttpScript},
+    mutating::{LONG, entry},
+    reviews::create_pod,
+};
+use tokio::{sync::Mutex, time::timeout};
+
+/// The turns are the process's: one test at a time.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// All turns, until this is dropped.
+struct Turns {
+    _ends: Vec<mpsc::Sender<()>>,
+}
+
+impl Turns {
+    async fn take() -> Self {
+        let turns = available_parallelism().map_or(2, |cores| cores.get().max(2));
+        let (taken, mut all) = tokio::sync::mpsc::channel(turns);
+        let take = |_| {
+            let ((end, ended), taken) = (mpsc::channel(), taken.clone());
+            tokio::spawn(offload::run(LARGE, move || {
+                drop(taken);
+                let _ = ended.recv();
+            }));
+            end
+        };
+        let ends = (0..turns).map(take).collect();
+        drop(taken);
+        let none: Option<()> = all.recv().await;
+        assert_eq!(none, None, "each has begun");
+        Self { _ends: ends }
+    }
+}
+
+/// What becomes of a request while a large answer of a hook with a second waits to be read for longer than that.
+async fn answered_late(hook_type: &str, response: serde_json::Value) -> Verdict {
+    let _alone = ALONE.lock().await;
+    let hook = HttpHook::plain(HttpScript::Respond(response)).await;
+    let more = "failurePolicy: Ignore\ntimeout: 1s\nsideEffects: None";
+    let gate = gate(&document(&[entry("h", hook_type, &hook, more)]), Reasons::First);
+    let turns = Turns::take().await;
+    let asking = tokio::spawn(async move { ask_within(&gate, create_pod("u", 0), LONG).await });
+    tokio::pin!(asking);
+    assert!(timeout(Duration::from_secs(2), &mut asking).await.is_err(), "the answer is there and nobody has read it");
+    assert_eq!(hook.seen().len(), 1);
+    drop(turns);
+    asking.await.unwrap()
+}
+
+fn long() -> String {
+    "x".repeat(LARGE)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_no_that_came_in_time_is_a_no() {
+    for hook_type in ["Validating", "Mutating"] {
+        let verdict = answered_late(hook_type, json!({"allowed": false, "status": {"message": long()}})).await;
+        assert!(verdict.refusal.expect("it said no").message.contains("denied the request: xxx"));
+    }
+}
