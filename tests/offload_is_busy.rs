@@ -73,3 +73,23 @@ async fn a_no_that_came_in_time_is_a_no() {
         assert!(verdict.refusal.expect("it said no").message.contains("denied the request: xxx"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_cannot_be_read_in_time_goes_on_where_no_initializer_must_act() {
+    let _alone = ALONE.lock().await;
+    let configured = |policy: &str| {
+        let initializers = format!(
+            "resourceInitializers:\n- resource: pods\n  initializers:\n  - {{name: a.example.com, failurePolicy: \
+             {policy}, builtIn: {{labels: {{a: x}}}}}}\n"
+        );
+        gate(&(document(&[]) + &initializers), Reasons::First)
+    };
+    let (open, closed) = (configured("Ignore"), configured("Fail"));
+    let turns = Turns::take().await;
+    let within = |gate| async move { ask_within(gate, create_pod("u", LARGE), Duration::from_millis(500)).await };
+    let (open, closed) = tokio::join!(within(&*open), within(&*closed));
+    drop(turns);
+    assert_eq!((open.refusal, open.patch), (None, None));
+    assert!(open.warnings[0].starts_with("initializer \"a.example.com\" did not act within"), "{:?}", open.warnings);
+    assert_eq!(closed.refusal.expect("it must act").code, 504);
+}

@@ -102,7 +102,9 @@ impl<'a> Phase<'a> {
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
-        let Some(list) = self.pending(entry, review, &mut lookup).await? else { return Ok(()) };
+        let pending = self.pending(entry, review, &mut lookup).await;
+        let pending = pending.or_else(|refusal| self.unselected(entry, refusal))?;
+        let Some(list) = pending else { return Ok(()) };
         let mut way = Initialization::new(list);
         let mut ahead = Ahead::default();
         while let Some(head) = way.head() {
@@ -183,6 +185,23 @@ impl<'a> Phase<'a> {
         self.initialized.runs.push(run);
     }
 
+    /// The request's time was over before it was known which initializers act. Where none of them must, the object goes on
+    /// without them.
+    fn unselected(&mut self, entry: &ResourceInitializers, refusal: Refusal) -> Result<Option<Initializers>, Refusal> {
+        let Case { bypass, began, .. } = self.case;
+        let opens = |one: &Initializer| one.failure_policy == FailurePolicy::Ignore || bypass.fails_open(&one.name);
+        if *refusal != status::out_of_time() || !entry.initializers.iter().all(opens) {
+            return Err(refusal);
+        }
+        let took = now().saturating_duration_since(began);
+        for one in &entry.initializers {
+            let (name, passed_over) = (Arc::clone(&one.name), Failure::Late(took).passed_over(&one.name));
+            let outcome = InitializerOutcome::FailedOpen;
+            self.ended(Run { name, outcome, took, passed_over: Some(passed_over) });
+        }
+        Ok(None)
+    }
+
     /// The object's pending list: the client's own, or the configured names that it is selected for.
     async fn pending(
         &self,
@@ -243,7 +262,8 @@ impl<'a> Phase<'a> {
         let Some(place) = review.object.clone() else { return Ok([None, None]) };
         let (bytes, size) = (review.bytes.clone(), place.len());
         let reading = offload::run(size, move || annotations::of_object(&bytes, place, [OWN_LIST, MIRROR]));
-        match timeout_at(end_of(self.case).into(), reading).await {
+        // No margin: nothing may have to act.
+        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(why)) => Err(Box::new(status::internal(&why))),
             Err(_) => Err(Box::new(status::out_of_time())),

@@ -15,7 +15,7 @@ use crate::support::{
 use bytes::Bytes;
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    live::break_glass::Place,
+    live::{Namespaces, break_glass::Place},
     model::{BreakGlass, Phase, Rope, Verdict},
     patch::{Document, Limits, Patch},
     wire::{
@@ -267,4 +267,17 @@ async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
         let verdict = ask(&gate, Phase::Mutate, request).await;
         assert_eq!(object(&verdict, arrived)["metadata"]["labels"], json!({"app": "web", "b": "x"}));
     }
+}
+
+#[tokio::test]
+async fn nobody_knows_the_namespace_and_the_next_one_acts_in_time() {
+    let initializers = labels("a", "timeout: 100ms,", "a: '${namespace.labels.team}'") + &labels("b", "", "b: x");
+    let mut gate = Arc::into_inner(configured(&initializers, "")).unwrap();
+    let (namespaces, _unanswered) = Namespaces::new(Instant::now());
+    gate.namespaces = Some(namespaces);
+    let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+    assert_eq!(verdict.refusal, None);
+    assert_eq!(labels_of(&verdict), json!({"app": "web", "b": "x"}));
+    let warning = "initializer \"a.example.com\" did not act within 100 ms; the object goes on without it";
+    assert_eq!(verdict.warnings, [warning]);
 }

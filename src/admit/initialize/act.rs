@@ -96,7 +96,8 @@ impl Turn<'_> {
 
     async fn add(&self, additions: &BuiltIn, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
         let labels = if additions.reads_namespace() {
-            let found = known(lookup, Lookup::namespace_labels).await;
+            let finding = timeout_at(self.until().into(), known(lookup, Lookup::namespace_labels));
+            let Ok(found) = finding.await else { return Err(self.late()) };
             Some(found.map_err(|refusal| Failure::Unable(refusal.message))?)
         } else {
             None
@@ -108,7 +109,8 @@ impl Turn<'_> {
         else {
             return Err(Failure::Unable(NO_ROOM.to_owned()));
         };
-        let additional = if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
+        let additional =
+            if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
         self.changed(additional, move || {
             let object = review.bytes.copy_of(place);
             let facts = built_in::Facts {
@@ -129,7 +131,8 @@ impl Turn<'_> {
     }
 
     async fn ask(&self, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
-        let answer = self.asked(labels(lookup).await).await?;
+        let Ok(labels) = timeout_at(self.until().into(), labels(lookup)).await else { return Err(self.late()) };
+        let answer = self.asked(labels).await?;
         self.acted(answer).await
     }
 
