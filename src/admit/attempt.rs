@@ -25,7 +25,7 @@ use tracing::Span;
 
 use super::{outcome::Outcome, trace};
 use crate::{
-    hooks::{ConnectionChoice, Processed, Reply},
+    hooks::{AnswerHold, ConnectionChoice, Processed, Reply},
     live::LiveHook,
     model::{CallFailure, FailurePolicy},
 };
@@ -48,6 +48,8 @@ pub(super) struct Attempt<'a> {
     pub(super) open: bool,
     /// What became of it, once that is known.
     pub(super) outcome: Option<Outcome<'a>>,
+    /// What its answer holds of the memory budget.
+    pub(super) hold: AnswerHold,
     /// When it is asked again, while it rests.
     again_at: Option<Instant>,
     asks: Asks,
@@ -138,7 +140,8 @@ impl Asks {
 impl<'a> Attempt<'a> {
     pub(super) fn new(live: &'a LiveHook, opened: bool, deadline: Instant) -> Self {
         let (span, asks) = (trace::call(live), Asks::default());
-        Self { live, opened, deadline, read_by: None, span, open: false, outcome: None, again_at: None, asks }
+        let (read_by, outcome, hold, again_at) = (None, None, AnswerHold::default(), None);
+        Self { live, opened, deadline, read_by, span, open: false, outcome, hold, again_at, asks }
     }
 
     /// How it is asked now.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::decider::Decider;
 use crate::{
+    hooks::AnswerHold,
     model::{Answer, CallFailure, FailureKind, FailurePolicy, ProposedPatch},
     patch::{Patch, PatchError},
     telemetry::HookOutcome,
@@ -18,6 +19,8 @@ pub struct Outcome<'a> {
     pub ending: Ending,
     /// How long it took.
     pub took: Duration,
+    /// What the answer holds of the memory budget, until the verdict is made of it.
+    pub(super) _hold: AnswerHold,
     /// The patch of a yes as it was read, until it is applied.
     pub(super) parsed: Option<Result<Patch, PatchError>>,
     /// Warnings and annotations of an answer that is not usable for its patch.
@@ -54,7 +57,7 @@ impl<'a> Outcome<'a> {
 
     /// The outcome of a call that ended so.
     pub fn ended(decider: Decider<'a>, ending: Ending, took: Duration) -> Self {
-        Self { decider, ending, took, parsed: None, said: None }
+        Self { decider, ending, took, _hold: AnswerHold::default(), parsed: None, said: None }
     }
 
     /// The answer whose warnings and annotations are handed on.

@@ -256,6 +256,7 @@ impl<'a, 'r> Round<'a, 'r> {
             tracing::debug!(%hook, status, delay = ?pause, "a hook asks to be called later (Retry-After)");
             return self.rings_by(now + pause);
         }
+        attempt.hold = reply.hold();
         let hook_type = attempt.live.hook.hook_type;
         let form = match attempt.live.target.protocol() {
             Protocol::Http { form, .. } => Some(*form),
@@ -389,8 +390,12 @@ impl<'a, 'r> Round<'a, 'r> {
         std::mem::take(&mut self.attempts)
             .into_iter()
             .map(|attempt| {
-                let decider = Decider::from(attempt.live);
-                attempt.outcome.unwrap_or_else(|| Outcome::ended(decider, Ending::Cancelled, took))
+                let Attempt { live, outcome, hold, .. } = attempt;
+                match outcome {
+                    Some(outcome) if outcome.said().is_some() => Outcome { _hold: hold, ..outcome },
+                    Some(outcome) => outcome,
+                    None => Outcome::ended(Decider::from(live), Ending::Cancelled, took),
+                }
             })
             .collect()
     }

@@ -1,6 +1,6 @@
 //! Collected: a hook's answer while it arrives, in its hook's room.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
@@ -17,13 +17,25 @@ const SMALL: usize = 1024;
 pub(super) struct Collected {
     bytes: Vec<u8>,
     room: Arc<AnswerRoom>,
-    taken: Option<Taken>,
+    taken: Option<Arc<Mutex<Taken>>>,
+}
+
+/// What an answer has taken of its hook's room. It lasts as long as anybody holds this, also without the answer: for what
+/// was read from it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    _taken: Option<Arc<Mutex<Taken>>>,
 }
 
 impl Collected {
     /// Nothing yet, and nothing reserved.
     pub(super) fn new(room: &Arc<AnswerRoom>) -> Self {
         Self { bytes: Vec::new(), room: Arc::clone(room), taken: None }
+    }
+
+    /// What it has taken so far.
+    pub(super) fn hold(&self) -> Hold {
+        Hold { _taken: self.taken.clone() }
     }
 
     /// Where it is held.
@@ -56,7 +68,8 @@ impl Collected {
         if room <= SMALL {
             return true;
         }
-        self.taken.get_or_insert_with(|| self.room.nothing()).reaches(room)
+        let taken = self.taken.get_or_insert_with(|| Arc::new(Mutex::new(self.room.nothing())));
+        taken.lock().unwrap_or_else(PoisonError::into_inner).reaches(room)
     }
 
     /// The whole answer. Its reservation lasts as long as anybody holds a part of it.
@@ -89,6 +102,18 @@ mod tests {
         drop(whole);
         assert_eq!((&part[..], budget.held()), (&[2; 10][..], 2000));
         drop(part);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn a_hold_lasts_without_the_answer() {
+        let budget = MemoryBudget::new(10_000);
+        let mut collected = Collected::new(&AnswerRoom::of_one_hook(&budget));
+        collected.extend(&[1; 2000]).expect("room");
+        let hold = collected.hold();
+        drop(collected.finish());
+        assert_eq!(budget.held_for(Purpose::Answer), 2000);
+        drop(hold);
         assert_eq!(budget.held(), 0);
     }
 

@@ -5,7 +5,10 @@ use std::{io::Read, sync::Arc};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 
-use super::{answer_room::AnswerRoom, collected::Collected};
+use super::{
+    answer_room::AnswerRoom,
+    collected::{Collected, Hold},
+};
 use crate::model::CallFailure;
 
 /// The encoding that we take, and kube-apiserver (Go's `http.Transport`) does.
@@ -25,11 +28,11 @@ pub(super) fn cost(packed: usize) -> usize {
     packed.saturating_mul(2 * MOST_FOR_ONE)
 }
 
-/// Contents of a gzip body, of any number of members.
-pub(super) fn unpack(packed: &[u8], room: &Arc<AnswerRoom>, limit: usize) -> Result<Bytes, CallFailure> {
+/// Contents of a gzip body, of any number of members, and what they have taken of the room.
+pub(super) fn unpack(packed: &[u8], room: &Arc<AnswerRoom>, limit: usize) -> Result<(Bytes, Hold), CallFailure> {
     // As Go's transport has it; without a body there is no gzip.
     if packed.is_empty() {
-        return Ok(Bytes::new());
+        return Ok((Bytes::new(), Hold::default()));
     }
     let (mut reader, mut part) = (MultiGzDecoder::new(packed), [0; PART]);
     let mut unpacked = Collected::new(room);
@@ -37,7 +40,8 @@ pub(super) fn unpack(packed: &[u8], room: &Arc<AnswerRoom>, limit: usize) -> Res
         let read = reader.read(&mut part);
         let read = read.map_err(|_| CallFailure::Undecodable("its body is not the gzip that its head says".into()))?;
         if read == 0 {
-            return Ok(unpacked.finish());
+            let hold = unpacked.hold();
+            return Ok((unpacked.finish(), hold));
         }
         if unpacked.len() + read > limit {
             return Err(CallFailure::TooLarge { limit });
@@ -62,7 +66,7 @@ mod tests {
     }
 
     fn unpacked(packed: &[u8]) -> Result<Bytes, CallFailure> {
-        unpack(packed, &AnswerRoom::unlimited(), 1000)
+        unpack(packed, &AnswerRoom::unlimited(), 1000).map(|(unpacked, _)| unpacked)
     }
 
     #[test]
@@ -90,9 +94,9 @@ mod tests {
         assert_eq!(unpacked(&packed(&[b' '; 1000])).map(|plain| plain.len()), Ok(1000));
         let budget = MemoryBudget::new(1 << 20);
         let room = AnswerRoom::of_one_hook(&budget);
-        assert_eq!(unpack(&bomb, &room, 16 << 20), Err(CallFailure::Overloaded));
+        assert_eq!(unpack(&bomb, &room, 16 << 20).map(drop), Err(CallFailure::Overloaded));
         assert_eq!(budget.held(), 0);
-        let small = unpack(&packed(&[b' '; 100_000]), &room, 16 << 20).expect("room");
+        let (small, _) = unpack(&packed(&[b' '; 100_000]), &room, 16 << 20).expect("room");
         assert!(budget.held_for(Purpose::Answer) >= small.len(), "as long as it is held");
         drop(small);
         assert_eq!(budget.held(), 0);

@@ -49,6 +49,6 @@ pub use inbox::{Arrival, Inbox};
 pub use patch_rates::{PatchRates, RequestKind};
 pub use probe::{ProbeFailure, ProbePost};
 pub use protocol::{GrpcRequest, HttpRequest, Request};
-pub use reply::{HttpReply, Reply};
+pub use reply::{AnswerHold, HttpReply, Reply};
 pub use resources::Resources;
 pub use unanswered::{ConnectionChoice, Processed, Unanswered};

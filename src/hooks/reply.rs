@@ -1,10 +1,13 @@
 //! Reply: what a hook sent back, whole.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 
-use super::{answer_room::AnswerRoom, gzip};
+use super::{answer_room::AnswerRoom, collected::Hold, gzip};
 use crate::model::CallFailure;
 
 /// The largest answer taken from a hook: as much as the largest review, which some hooks send back with it.
@@ -33,6 +36,27 @@ impl Reply {
             Self::Http(reply) => reply.body.len().saturating_mul(YAML),
         }
     }
+
+    /// What it holds of the memory budget, or will when it is unpacked: for as long as something that was read from it is held.
+    pub fn hold(&self) -> AnswerHold {
+        match self {
+            // What is read from it are mostly slices of it.
+            Self::Grpc(message) => AnswerHold { _message: message.clone(), ..AnswerHold::default() },
+            Self::Http(HttpReply { hold, gzipped, .. }) => AnswerHold {
+                _body: hold.clone(),
+                _unpacked: gzipped.as_ref().map(|gzipped| Arc::clone(&gzipped.hold)),
+                ..AnswerHold::default()
+            },
+        }
+    }
+}
+
+/// What an answer holds of the memory budget.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerHold {
+    _message: Bytes,
+    _body: Hold,
+    _unpacked: Option<Arc<OnceLock<Hold>>>,
 }
 
 /// An HTTP response.
@@ -46,8 +70,18 @@ pub struct HttpReply {
     pub readable_type: bool,
     /// The whole body, as it came.
     pub(super) body: Bytes,
-    /// It came in gzip: where there is room for what is in it.
-    pub(super) gzipped: Option<Arc<AnswerRoom>>,
+    /// What the body holds of the memory budget.
+    pub(super) hold: Hold,
+    /// It came in gzip.
+    pub(super) gzipped: Option<Gzipped>,
+}
+
+/// Room for what is in a body that came in gzip.
+#[derive(Clone, Debug)]
+pub(super) struct Gzipped {
+    room: Arc<AnswerRoom>,
+    /// What it holds of the memory budget, once it is unpacked.
+    hold: Arc<OnceLock<Hold>>,
 }
 
 impl PartialEq for HttpReply {
@@ -62,12 +96,12 @@ impl Eq for HttpReply {}
 impl HttpReply {
     /// A reply of that status, and this body.
     pub fn new(status: u16, body: Bytes) -> Self {
-        Self { status, retry_after: None, readable_type: true, body, gzipped: None }
+        Self { status, retry_after: None, readable_type: true, body, hold: Hold::default(), gzipped: None }
     }
 
     /// The same in gzip. What is in it is held in `room`.
     pub(super) fn gzipped(self, room: &Arc<AnswerRoom>) -> Self {
-        Self { gzipped: Some(Arc::clone(room)), ..self }
+        Self { gzipped: Some(Gzipped { room: Arc::clone(room), hold: Arc::default() }), ..self }
     }
 
     /// The body, unpacked where it came in gzip: work for [`Reply::cost`] bytes.
@@ -77,7 +111,11 @@ impl HttpReply {
     pub fn body(self) -> Result<Bytes, CallFailure> {
         match self.gzipped {
             None => Ok(self.body),
-            Some(room) => gzip::unpack(&self.body, &room, LARGEST_ANSWER),
+            Some(Gzipped { room, hold }) => {
+                let (body, held) = gzip::unpack(&self.body, &room, LARGEST_ANSWER)?;
+                let _ = hold.set(held);
+                Ok(body)
+            }
         }
     }
 }

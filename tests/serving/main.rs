@@ -11,6 +11,7 @@ mod webhook;
 
 mod a_caller_that_leaves_cancels_its_hook_calls;
 mod answers_are_read_as_by_kube_apiserver;
+mod answers_stay_in_the_budget;
 mod bad_input_is_refused_precisely;
 mod bypass_lets_through;
 mod calls_are_sent_again;

@@ -125,7 +125,8 @@ async fn collect(response: Response<Incoming>, limit: usize, room: &Arc<AnswerRo
         }
         collected.extend(&data)?;
     }
-    let reply = HttpReply { retry_after, readable_type, ..HttpReply::new(status, collected.finish()) };
+    let hold = collected.hold();
+    let reply = HttpReply { retry_after, readable_type, hold, ..HttpReply::new(status, collected.finish()) };
     Ok(if gzipped { reply.gzipped(room) } else { reply })
 }
 

@@ -64,8 +64,8 @@ impl Protocol for HttpRequest {
 
     /// Trailers say nothing about a review.
     fn judge(&self, head: ResponseHead, _: Option<ResponseFields>, body: Collected) -> Result<Reply, CallFailure> {
-        let room = body.room();
-        judge(&head, body.finish(), &room).map(Reply::Http)
+        let (room, hold) = (body.room(), body.hold());
+        judge(&head, body.finish(), &room).map(|reply| Reply::Http(HttpReply { hold, ..reply }))
     }
 }
 

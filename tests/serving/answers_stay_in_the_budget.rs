@@ -1,0 +1,68 @@
+//! What was read from an answer stays in the memory budget until the verdict is made of it.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use std::sync::Arc;
+
+use crate::front::until;
+use crate::support::{
+    gate::{document, gate},
+    http_hook::{HttpHook, HttpScript},
+    mutating::{ask, entry, patch},
+    reviews::create_pod,
+};
+use gatepost::{
+    admit::{Gate, Reasons},
+    hooks::{Channel, ConnectionBudget, Resources},
+    live::{Generation, LiveHook, Target},
+    memory::{MemoryBudget, Purpose},
+    model::Phase,
+};
+use serde_json::json;
+use tokio::runtime::Handle;
+
+/// Has the answers of all hooks held in that budget.
+fn hold_in(gate: &Gate, memory: &Arc<MemoryBudget>) {
+    let resources = Resources::new(Arc::clone(memory), ConnectionBudget::new(usize::MAX));
+    let former = gate.current.load();
+    let channel =
+        |live: &LiveHook| Channel::open_within(&resources, live.hook.endpoint.clone(), None, &[Handle::current()]);
+    let hooks = former
+        .hooks
+        .iter()
+        .map(|live| LiveHook { target: Target::new(Arc::clone(&live.hook), channel(live)), ..live.clone() });
+    gate.current.publish(Arc::new(Generation {
+        number: former.number + 1,
+        digest: former.digest.clone(),
+        revision: former.revision.clone(),
+        published: former.published,
+        snapshot: Arc::clone(&former.snapshot),
+        hooks: hooks.collect(),
+        bypassed: former.bypassed.clone(),
+        initializers: former.initializers.clone(),
+    }));
+}
+
+#[tokio::test]
+async fn a_patch_is_held_while_a_slower_hook_is_waited_for() {
+    const SIZE: usize = 1 << 20;
+    let operations = json!([{"op": "add", "path": "/metadata/annotations/a", "value": "x".repeat(SIZE)}]);
+    let fast = HttpHook::plain(HttpScript::Respond(patch(operations))).await;
+    let slow = HttpHook::plain(HttpScript::Held).await;
+    let hooks = [("m", "Mutating", &fast), ("v", "Validating", &slow)];
+    let entries = hooks.map(|(name, hook_type, at)| entry(name, hook_type, at, "sideEffects: None"));
+    let gate = gate(&document(&entries), Reasons::First);
+    let memory = MemoryBudget::new(64 << 20);
+    hold_in(&gate, &memory);
+    let asking = ask(&gate, Phase::Review, create_pod("u", 0));
+    let looking = async {
+        until("the slow one is asked", || !slow.seen().is_empty()).await;
+        let held = memory.held_for(Purpose::Answer);
+        slow.release();
+        held
+    };
+    let (verdict, held) = tokio::join!(asking, looking);
+    assert_eq!(verdict.refusal, None);
+    assert!(held >= SIZE, "{held}");
+    drop(verdict);
+    assert_eq!(memory.held(), 0);
+}
