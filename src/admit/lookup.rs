@@ -50,6 +50,8 @@ pub(super) struct Lookup<'a> {
     /// The request's namespace as the followed cluster has it: the same for all hooks, whatever changes meanwhile.
     followed: OnceCell<Seen>,
     own_object: OnceCell<Result<Option<Labels>, Refusal>>,
+    /// The same of a Namespace, with its name.
+    own_namespace: OnceCell<Labels>,
     old_object: OnceCell<Result<Option<Labels>, Refusal>>,
     /// Decisions of hooks' `matchConditions`.
     pub(super) conditions: Conditions<'a>,
@@ -66,7 +68,20 @@ impl<'a> Lookup<'a> {
     ) -> Self {
         let (followed, own_object, old_object) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         let conditions = Conditions::new(review, caller, access);
-        Self { generation, namespaces, review, caller, now, found: None, followed, own_object, old_object, conditions }
+        let (found, own_namespace) = (None, OnceCell::new());
+        Self {
+            generation,
+            namespaces,
+            review,
+            caller,
+            now,
+            found,
+            followed,
+            own_object,
+            own_namespace,
+            old_object,
+            conditions,
+        }
     }
 
     /// The same, with what the apiserver has said of the request's namespace already.
@@ -149,8 +164,8 @@ impl<'a> Lookup<'a> {
             let own = self.own_labels()?;
             // The apiserver sets it by default, also where a hook before has taken it away.
             let named = [(NAME_LABEL, &*review.name)].into_iter().filter(|(_, name)| !name.is_empty());
-            let own: Labels = own.into_iter().flat_map(Labels::iter).chain(named).collect();
-            return Ok(selector.matches(&own));
+            let of_namespace = || own.into_iter().flat_map(Labels::iter).chain(named).collect();
+            return Ok(selector.matches(self.own_namespace.get_or_init(of_namespace)));
         }
         // A Namespace's own request has its name as the namespace; where the caller left it out, the name is the same.
         let namespace = if review.namespace.is_empty() { &review.name } else { &review.namespace };
