@@ -25,7 +25,7 @@ const MUTATION_FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.i
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 /// The most bytes of a patch that is put into an annotation.
 const LARGEST_PATCH: usize = 256 << 10;
-/// Prefix of the annotations with the patches that changed it.
+/// Prefix of the annotations with the patches that were applied.
 const PATCH: &str = "patch.webhook.admission.k8s.io";
 /// Prefix of the annotations that name validating hooks which were not asked because they are still being probed.
 const PROBING: &str = "probing.validating.gatepost.dev";
@@ -123,14 +123,14 @@ impl<'a> Parts<'a> {
         match &turn.change {
             Change::None => {}
             Change::Refused(refusal) => self.rejections.push((name, (**refusal).clone())),
-            Change::Patched(text) if patches && text.len() <= LARGEST_PATCH => {
+            Change::Patched(text) | Change::Unchanged(text) if patches && text.len() <= LARGEST_PATCH => {
                 // It has been read as JSON.
                 if let Ok(patch) = serde_json::from_slice(text) {
                     let patch = Patched { configuration, webhook: name, patch, patch_type: JSON_PATCH };
                     self.annotations.add(PATCH, &key(), &json(&patch));
                 }
             }
-            Change::Patched(_) => {}
+            Change::Patched(_) | Change::Unchanged(_) => {}
         }
     }
 

@@ -10,17 +10,24 @@ use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
     model::{Encoding, ProposedPatch, Review, Rope, StatusInfo},
     offload::{self, LARGE},
-    patch::{Document, IdentityField, Limits, Patch},
+    patch::{Document, IdentityField, Limits, Patch, PatchError},
     wire::encodings,
 };
 
 const MIB: usize = 1 << 20;
+/// Memory for opening parts of an object: enough for small ones, and the most for any.
+const LITTLE: usize = 64 << 10;
+const MUCH: usize = 64 << 20;
+/// There is no memory to hold the patched object in.
+const NO_ROOM: &str = "Gatepost has no memory free for the patched object; try again";
 
 /// Change of the object in one turn.
 #[derive(Debug)]
 pub enum Change {
     /// Nothing.
     None,
+    /// Nothing, by the patch, which was applied.
+    Unchanged(Bytes),
     /// The patch, which changed it.
     Patched(Bytes),
     /// The patch cannot be applied: the request is rejected, whatever the hook's failure policy.
@@ -71,8 +78,9 @@ pub(super) async fn apply(
         }
     };
     match applied {
-        Ok(None) => (Change::None, None),
+        Ok(None) => (Change::Unchanged(text.clone()), None),
         Ok(Some(changed)) => (Change::Patched(text.clone()), Some(Arc::new(changed))),
+        Err(why) if why == NO_ROOM => (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None),
         Err(why) => (refused(outcome, &why), None),
     }
 }
@@ -121,18 +129,19 @@ pub(super) fn patched(
     // An object that arrived larger may be patched as well, and not grow.
     let limits = Limits { object: default.object.max(place.len()), ..default };
     let document = match before {
-        Some(before) => before.document.patched(patch, limits),
+        Some(before) => applied(&before.document, patch, limits, &mut room)?,
         None => {
             let object = Rope::new(review.bytes.shared(place).collect::<Vec<_>>());
+            let joined = if object.chunks().len() > 1 { object.len() } else { 0 };
+            reach(&mut room, joined)?;
             let document = match review.encoding {
                 // All of such a review was checked when it was read.
                 Encoding::Json(_) => Document::checked(object),
                 Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
             };
-            document.and_then(|document| document.patched(patch, limits))
+            applied(&document.map_err(|error| error.to_string())?, patch, limits, &mut room)?
         }
     };
-    let document = document.map_err(|error| error.to_string())?;
     let known_by = |field: &IdentityField| match field {
         IdentityField::Root | IdentityField::ApiVersion | IdentityField::Kind | IdentityField::Uid => true,
         // A hook may name what the apiserver would find a name for.
@@ -143,13 +152,37 @@ pub(super) fn patched(
     if let Some(field) = document.changed_identity().into_iter().find(known_by) {
         return Err(format!("it changes {field}, which identifies the object"));
     }
-    let difference = document.difference().map(|rope| rope.copy_of(0..rope.len()));
-    if difference == before.and_then(|before| before.difference.clone()) {
+    if before.is_some_and(|before| before.document.rope().is_same(document.rope())) {
         return Ok(None);
     }
-    let review = encodings::with_object(review, document.rope()).map_err(|failure| failure.to_string())?;
-    let length = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+    let difference = document.difference();
+    if difference.is_none() && before.is_none() {
+        return Ok(None);
+    }
     let texts = patch.size() + before.map_or(0, |before| before.texts);
-    room.shrink_to(document.held() + length(&difference) + texts);
+    let held = document.held() + difference.as_ref().map_or(0, Rope::len) + texts;
+    reach(&mut room, held)?;
+    let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
+    let review = encodings::with_object(review, document.rope()).map_err(|failure| failure.to_string())?;
+    room.shrink_to(held);
     Ok(Some(Patched { document, difference, review, room, texts }))
+}
+
+/// The document with the patch applied, which is tried with ever more memory, as far as there is room.
+fn applied(document: &Document, patch: &Patch, limits: Limits, room: &mut Reservation) -> Result<Document, String> {
+    // Most patches need no more; each further try begins anew.
+    let mut held = LITTLE + document.rope().len() + patch.size();
+    loop {
+        reach(room, document.held() + patch.size() + held)?;
+        match document.patched(patch, Limits { held, ..limits }) {
+            Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
+            applied => return applied.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// Reserves until there is so much.
+fn reach(room: &mut Reservation, bytes: usize) -> Result<(), String> {
+    let more = bytes.saturating_sub(room.bytes());
+    if room.try_grow(more) { Ok(()) } else { Err(NO_ROOM.to_owned()) }
 }

@@ -45,6 +45,32 @@ impl Rope {
         self.len
     }
 
+    /// Has the other one the same bytes? Those that both share are not looked at.
+    pub fn is_same(&self, other: &Self) -> bool {
+        if self.len != other.len {
+            return false;
+        }
+        let (mut ours, mut theirs) = (self.chunks.iter(), other.chunks.iter());
+        let (mut one, mut two): (&[u8], &[u8]) = (&[], &[]);
+        loop {
+            if one.is_empty() {
+                let Some(next) = ours.next() else { return true };
+                one = next;
+            }
+            if two.is_empty() {
+                let Some(next) = theirs.next() else { return true };
+                two = next;
+            }
+            let len = one.len().min(two.len());
+            let (a, b);
+            (a, one) = one.split_at(len);
+            (b, two) = two.split_at(len);
+            if !std::ptr::eq(a, b) && a != b {
+                return false;
+            }
+        }
+    }
+
     /// True when there is not one byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0

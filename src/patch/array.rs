@@ -121,6 +121,7 @@ impl Tree {
         let (part, piece, before) = self.array(id).find(index);
         if let Piece::Run(run) = self.array(id).parts[part].pieces[piece] {
             let pieces = self.split_run(self.node(id).span.text, run, before)?;
+            self.weight.add(pieces.len() * size_of::<Piece>());
             self.array_mut(id).splice(part, piece..piece + 1, pieces);
         }
         let (part, piece, _) = self.array(id).find(index);
@@ -157,7 +158,9 @@ impl Tree {
         if !self.node(id).all_pieces().any(is_run) {
             return Ok(());
         }
-        let mut alone = Vec::with_capacity(self.array(id).len);
+        let items = self.array(id).len;
+        self.weight.take(2 * items * size_of::<Piece>())?;
+        let mut alone = Vec::with_capacity(items);
         for part in std::mem::take(&mut self.array_mut(id).parts) {
             for piece in part.pieces {
                 let Piece::Run(run) = piece else {

@@ -16,7 +16,14 @@ struct Measure {
     blanks: usize,
     /// Members that were removed, and were passed over all the same.
     removed: usize,
+    /// Bytes of memory that its opened parts take.
+    held: usize,
 }
+
+/// Bytes of memory for one byte of a copy. A copy that would take more is written anew.
+const DEAREST: usize = 8;
+/// As much as any copy may take.
+const CHEAP: usize = 16 << 10;
 
 impl Measure {
     fn add(&mut self, text: &str) {
@@ -70,6 +77,11 @@ impl Tree {
         if measure.removed > measure.len {
             self.sweep(value);
         }
+        // Opened parts may take many times the memory of their bytes, and only the value itself has been paid for.
+        if measure.held > CHEAP + DEAREST * measure.len {
+            return Ok((self.compact(value), value, measure.len));
+        }
+        self.weight.take(measure.held)?;
         let copy = match value {
             Value::Open(id) => Value::Open(self.copy_node(id)),
             Value::Raw(_) | Value::Null(_) => value,
@@ -106,6 +118,7 @@ impl Tree {
 
     fn measure_node(&self, node: &Node, measure: &mut Measure, open: &mut Vec<u32>) {
         let before = measure.len;
+        measure.held += node.held();
         for piece in node.all_pieces() {
             match piece {
                 Piece::Run(run) => {

@@ -3,12 +3,12 @@
 use bytestring::ByteString;
 
 use super::{
-    Limits, Patch, PatchError,
+    Fault, Limits, Patch, PatchError,
     apply::Application,
     difference,
     error::json_error,
     identity::{self, IdentityField},
-    tree::{Node, Piece, Text, Tree, Value},
+    tree::{Node, Text, Tree, Value},
     write::Writer,
 };
 use crate::{
@@ -73,12 +73,12 @@ impl Document {
             return Ok(self.clone());
         }
         let mut tree = self.tree.clone();
+        tree.weight.bound(limits.held);
         let mut application = Application::of(patch, &mut tree, limits.copied);
         for (index, operation) in patch.operations.iter().enumerate() {
-            application.apply(operation).map_err(|fault| PatchError::Operation {
-                index,
-                operation: operation.label(),
-                fault,
+            application.apply(operation).map_err(|fault| match fault {
+                Fault::NoRoom => PatchError::NoRoom,
+                fault => PatchError::Operation { index, operation: operation.label(), fault },
             })?;
         }
         tree.settle_nulls();
@@ -108,14 +108,14 @@ impl Document {
         identity::changed(&self.tree)
     }
 
-    /// Bytes of memory that are held besides the texts: what patches have touched, and at most [`Document::outline`].
+    /// Bytes of memory that are held besides the bytes that arrived and the patches' texts: what patches have touched, at
+    /// most [`Document::outline`], and the object itself where it arrived in several pieces.
     pub fn held(&self) -> usize {
         Self::held_by(&self.tree)
     }
 
     pub(super) fn held_by(tree: &Tree) -> usize {
-        let pieces = |node: &Node| node.all_pieces().count() * size_of::<Piece>();
-        let nodes: usize = tree.nodes.iter().map(|node| size_of::<Node>() + pieces(node)).sum();
+        let nodes: usize = tree.nodes.iter().map(Node::held).sum();
         nodes + tree.texts.iter().map(Text::held).sum::<usize>()
     }
 

@@ -36,6 +36,9 @@ pub enum PatchError {
     /// The hook's fault.
     #[error("the patched object would nest deeper than {MAX_DEPTH}")]
     TooDeep,
+    /// The hook's fault, or the limit was too low for the object.
+    #[error("applying the patch takes too much memory; send fewer operations, or replace a whole part of the object")]
+    NoRoom,
     /// The caller's fault: what shall be patched is no JSON object.
     #[error("what the patch is for is not a JSON object: {0}")]
     NotAnObject(JsonError),
@@ -76,6 +79,9 @@ pub enum Fault {
     /// Copies add too much.
     #[error("the `copy` operations of the patch add more bytes than may be copied")]
     CopiedTooMuch,
+    /// It opens or copies more parts of the object than there is memory for.
+    #[error("it takes too much memory")]
+    NoRoom,
     /// What was checked cannot be read again. It should not occur.
     #[error("the object cannot be read at {0}")]
     Unreadable(JsonError),

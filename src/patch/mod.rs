@@ -32,6 +32,7 @@ mod outline;
 mod pointer;
 mod run;
 mod tree;
+mod weight;
 mod write;
 
 pub use self::{
@@ -53,12 +54,14 @@ pub struct Limits {
     pub copied: usize,
     /// Bytes of the patched object.
     pub object: usize,
+    /// Bytes of memory that opening parts of the object may take.
+    pub held: usize,
 }
 
 impl Default for Limits {
-    /// Those of a kube-apiserver: it copies no more, and its clients may send no larger objects.
+    /// Those of a kube-apiserver: it copies no more, and its clients may send no larger objects. Memory has no bound.
     fn default() -> Self {
-        Self { copied: 3 << 20, object: 3 << 20 }
+        Self { copied: 3 << 20, object: 3 << 20, held: usize::MAX }
     }
 }
 

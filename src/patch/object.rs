@@ -29,6 +29,8 @@ pub(super) struct Object {
 
 /// Effort that is spent in proportion to the size before there is an index.
 const PATIENCE: usize = 8;
+/// Bytes of memory for a member's place in an index, with the room that a table leaves free.
+const PLACE: usize = 32;
 /// No smaller object is worth an index.
 const SMALL: usize = 1024;
 /// Cost of looking at a child, in bytes scanned.
@@ -55,6 +57,11 @@ impl Object {
         self.removed.extend(gone);
         self.index = None;
         self.effort = 0;
+    }
+
+    /// Bytes of memory that its index takes.
+    pub(super) fn indexed_bytes(&self) -> usize {
+        self.index.as_ref().map_or(0, |index| index.pieces.len() * PLACE)
     }
 
     fn child(&self, at: usize) -> Option<&Child> {
@@ -132,6 +139,8 @@ impl Tree {
                 at += 1;
                 continue;
             };
+            self.weight.add(parts.len() * size_of::<Piece>());
+            let object = self.object_mut(id);
             object.pieces.splice(at..=at, parts);
             let mut now = at + own;
             if let Some(earlier) = found {
@@ -167,6 +176,13 @@ impl Tree {
         if self.object(id).index.is_some() {
             return Ok(());
         }
+        let members = |piece: &Piece| match piece {
+            Piece::Run(run) => run.count as usize,
+            Piece::Child(_) => 1,
+        };
+        let members: usize = self.object(id).pieces.iter().map(members).sum();
+        // A row that grows has room for as much again.
+        self.weight.take(members * (2 * size_of::<Piece>() + PLACE))?;
         let text = self.node(id).span.text;
         let mut index = Index { hashes: Arc::default(), pieces: HashMap::default() };
         let before = std::mem::take(&mut self.object_mut(id).pieces);

@@ -18,6 +18,7 @@ use super::{
     array::Array,
     object::Object,
     outline::{Draft, Outline},
+    weight::Weight,
 };
 use crate::{
     model::Rope,
@@ -128,6 +129,15 @@ impl Node {
         matches!(self.children, Children::Object(_))
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn held(&self) -> usize {
+        let index = match &self.children {
+            Children::Object(object) => object.indexed_bytes(),
+            Children::Array(_) => 0,
+        };
+        size_of::<Self>() + self.all_pieces().count() * size_of::<Piece>() + index
+    }
+
     /// Its pieces in order, as some slices.
     pub(super) fn pieces(&self, part: usize) -> Option<&[Piece]> {
         match &self.children {
@@ -174,9 +184,9 @@ impl Text {
         self.outline.as_ref()?.end_of(start)
     }
 
-    /// Bytes of memory that are held besides the text.
+    /// Bytes of memory that are held besides what arrived: the outline, and the text where it was copied to lie in one piece.
     pub(super) fn held(&self) -> usize {
-        self.outline.as_ref().map_or(0, Outline::size)
+        self.outline.as_ref().map_or(0, Outline::size) + self.pieces.as_ref().map_or(0, Rope::len)
     }
 
     /// Notes where the containers end of a text that is known to be JSON. Where it turns out to be none, nothing is noted.
@@ -198,6 +208,7 @@ pub(super) struct Tree {
     pub(super) root: NodeId,
     /// Bytes that were scanned to open containers.
     scanned: usize,
+    pub(super) weight: Weight,
 }
 
 impl Tree {
@@ -212,7 +223,7 @@ impl Tree {
         } else {
             Some(draft)
         };
-        let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, scanned: 0 };
+        let mut tree = Self { texts: vec![text], nodes: Vec::new(), root: 0, scanned: 0, weight: Weight::unbounded() };
         tree.root = tree.opening(span, draft)?;
         Ok(tree)
     }
@@ -299,7 +310,9 @@ impl Tree {
         }
         let children =
             if is_object { Children::Object(Object::new(runs)) } else { Children::Array(Array::new(runs, count)) };
-        self.nodes.push(Node { span: Span { end, ..span }, copied: false, children });
+        let node = Node { span: Span { end, ..span }, copied: false, children };
+        self.weight.add(node.held());
+        self.nodes.push(node);
         Ok((self.nodes.len() - 1) as NodeId)
     }
 
@@ -320,7 +333,11 @@ impl Tree {
     pub(super) fn opened(&mut self, value: Value) -> Result<Option<NodeId>, Fault> {
         Ok(match value {
             Value::Open(id) => Some(id),
-            Value::Raw(span) if self.is_container(span) => Some(self.open(span)?),
+            Value::Raw(span) if self.is_container(span) => {
+                let id = self.open(span)?;
+                self.weight.check()?;
+                Some(id)
+            }
             Value::Raw(_) | Value::Null(_) => None,
         })
     }

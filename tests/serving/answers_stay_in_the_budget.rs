@@ -16,6 +16,7 @@ use gatepost::{
     live::{Generation, LiveHook, Target},
     memory::{MemoryBudget, Purpose},
     model::Phase,
+    wire::pb::k8s::io::apimachinery::pkg::runtime::RawExtension,
 };
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -65,4 +66,34 @@ async fn a_patch_is_held_while_a_slower_hook_is_waited_for() {
     assert!(held >= SIZE, "{held}");
     drop(verdict);
     assert_eq!(memory.held(), 0);
+}
+
+#[tokio::test]
+async fn what_a_patch_opens_is_in_the_budget_too() {
+    // The members of the annotations stand alone to be compared; each takes many times its bytes.
+    let annotations: serde_json::Map<_, _> = (0..5000).map(|n| (n.to_string(), json!(""))).collect();
+    let test = json!([{"op": "test", "path": "/metadata/annotations", "value": annotations}]);
+    let hook = HttpHook::plain(HttpScript::Respond(patch(test))).await;
+    let entries = [entry("m", "Mutating", &hook, "sideEffects: None")];
+    let request = || {
+        let mut request = create_pod("u", 0);
+        let mut object: serde_json::Value = serde_json::from_slice(request.object.as_ref().unwrap().raw()).unwrap();
+        let mut annotations = annotations.clone();
+        annotations.insert("4999".to_owned(), json!("other"));
+        annotations.insert("0".to_owned(), json!(""));
+        object["metadata"]["annotations"] = annotations.into();
+        request.object = Some(RawExtension { raw: Some(object.to_string().into()) });
+        request
+    };
+    let refusal = async |budget| {
+        let mut gate = Arc::into_inner(gate(&document(&entries), Reasons::First)).unwrap();
+        gate.memory = MemoryBudget::new(budget);
+        let refusal = ask(&gate, Phase::Mutate, request()).await.refusal.unwrap();
+        assert_eq!(gate.memory.held(), 0);
+        (refusal.code, refusal.message)
+    };
+    let (code, message) = refusal(1 << 20).await;
+    assert!(code == 503 && message.contains("no memory free for the patched object"), "{code} {message}");
+    let (code, message) = refusal(64 << 20).await;
+    assert!(code == 500 && message.contains("is not the one it must be"), "{code} {message}");
 }

@@ -400,3 +400,27 @@ fn asking_together_comes_to_the_same_as_asking_one_by_one() {
     let endings = endings.get_mut();
     assert!(endings.len() >= 3, "the made-up hooks come to too little: {endings:?}");
 }
+
+#[tokio::test]
+async fn a_patch_that_puts_back_what_is_there_is_no_change() {
+    let first = judging(|_| add_label("z", "1")).await;
+    let second =
+        judging(|_| patch(json!([{"op": "replace", "path": "/metadata/labels", "value": {"app": "web", "z": "1"}}])))
+            .await;
+    let entries = [
+        entry("first", "Mutating", &first, "sideEffects: None\nreinvocationPolicy: IfNeeded"),
+        entry("second", "Mutating", &second, "sideEffects: None"),
+    ];
+    let gate = gate(&document(&entries), Reasons::First);
+    let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+    assert_eq!(verdict.refusal, None);
+    assert_eq!(patched(&verdict)["metadata"]["labels"], json!({"app": "web", "z": "1"}));
+    assert_eq!(first.seen().len(), 1, "nothing behind it changed the object");
+    let note = |key: &str| {
+        let key = format!("{key}.webhook.admission.k8s.io/round_0_index_1");
+        let found = verdict.audit_annotations.iter().find(|(other, _)| *other == key);
+        serde_json::from_str::<Value>(&found.unwrap_or_else(|| panic!("no {key}")).1).unwrap()
+    };
+    assert_eq!(note("mutation")["mutated"], false);
+    assert_eq!(note("patch")["patch"][0]["op"], "replace", "it was applied");
+}
