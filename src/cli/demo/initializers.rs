@@ -228,6 +228,8 @@ impl Stage {
         screen.line(&format!("    cargo run --example initializer-rust -- --to http://{address} {image}"));
         screen.line(&format!("    (cd examples/initializers/go && go run . -to {address} {image})"));
         screen.line(&format!("    python examples/initializers/python/initializer.py --to {address} {image}"));
+        // The last one of the story goes first.
+        self.instances(0).await?;
         let mut before = 0;
         loop {
             let now = attendance(&self.sidecar.current, Instant::now());
