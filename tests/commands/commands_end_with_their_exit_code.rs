@@ -273,22 +273,22 @@ async fn a_second_signal_does_not_wait_for_reviews_under_way() {
     let mut served = Served::start(&[hook("a.example.com", &a.url(), "timeout: 30s")]);
     let caller = front::caller(served.grpc).await;
     let request = message(create_pod("1", 100));
-    let call = caller.call(front::grpc(front::REVIEW), [request]);
-    let stop = async {
+    let mut call = std::pin::pin!(caller.call(front::grpc(front::REVIEW), [request]));
+    let drain = async {
         a.asked.notified().await;
         served.terminate();
         // It drains: the socket is closed, the review is not cut.
         front::until("draining", || std::net::TcpStream::connect(served.grpc).is_err()).await;
-        assert!(served.process.try_wait().expect("looked").is_none());
-        // One within a second is taken for the first.
-        front::until("it ends", || {
-            served.terminate();
-            served.process.try_wait().expect("looked").is_some()
-        })
-        .await;
-        assert_eq!(served.code(), Some(4));
     };
-    tokio::select! { _ = call => panic!("the review ended"), () = stop => {} }
+    tokio::select! { _ = &mut call => panic!("the review ended"), () = drain => {} }
+    assert!(served.process.try_wait().expect("looked").is_none());
+    // One within a second is taken for the first. The review is not looked at any more: it breaks with the process.
+    front::until("it ends", || {
+        served.terminate();
+        served.process.try_wait().expect("looked").is_some()
+    })
+    .await;
+    assert_eq!(served.code(), Some(4));
 }
 
 #[test]
