@@ -1,4 +1,4 @@
-//! What reads an HTTP/1.1 answer, without the rest of the product's `hooks`.
+//! Reader of HTTP/1.1 answers, compiled without the rest of the product's `hooks`.
 #![allow(dead_code, unused_imports)]
 
 #[path = "../src/hooks/answer_room.rs"]

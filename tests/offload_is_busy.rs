@@ -47,7 +47,8 @@ impl Turns {
     }
 }
 
-/// What becomes of a request while a large answer of a hook with a second waits to be read for longer than that.
+/// Verdict on a request while a large answer of a hook with a timeout of a second waits to be read for longer than
+/// that.
 async fn answered_late(hook_type: &str, response: serde_json::Value) -> Verdict {
     let _alone = ALONE.lock().await;
     let hook = HttpHook::plain(HttpScript::Respond(response)).await;

@@ -54,7 +54,7 @@ pub(crate) fn check(input: &[u8]) {
     assert_eq!(memory.held(), 0, "all of it is given back");
 }
 
-/// What our own reader makes of it.
+/// Reply or failure that our own reader makes of the bytes.
 pub(crate) fn read(size: u8, said: &[u8], memory: &std::sync::Arc<MemoryBudget>) -> Result<HttpReply, CallFailure> {
     let size = if size == 0 { said.len().max(1) } else { size.into() };
     let parts: Vec<&[u8]> = said.chunks(size).collect();
@@ -70,7 +70,7 @@ fn agrees(reply: HttpReply, plain: Plain, memory: &MemoryBudget) {
     let packed = plain.encoding.is_some_and(|encoding| encoding.eq_ignore_ascii_case(b"gzip"));
     let body = reply.body();
     if packed {
-        // What is in it is another decoder's to compare; it must end, and be bounded by the budget.
+        // The contents are another decoder's to compare; here unpacking must end, and be bounded by the budget.
         return;
     }
     let body = body.expect("as it came");

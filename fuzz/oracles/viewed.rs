@@ -12,7 +12,7 @@ use super::{
 };
 
 impl Said {
-    /// What a view says.
+    /// Facts of a review as our view gives them.
     pub(crate) fn by(review: &Review) -> Self {
         let user = match review.user.clone().map(|place| review.bytes.copy_of(place)) {
             None => Some(User::default()),

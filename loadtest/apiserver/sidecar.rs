@@ -44,7 +44,7 @@ impl Sidecar {
         Ok(Self { address, config, process })
     }
 
-    /// What `gatepost register` prints for it, as JSON.
+    /// Registration for it as `gatepost register` prints it, in JSON.
     pub(super) fn registration(&self, programs: &Programs, kind: Kind, folder: &Path) -> Fallible<String> {
         let mut command = Command::new(&programs.gatepost);
         command.args(["register", "--form", "api", "--name", registration::NAME, "--kind", kind.as_str()]);

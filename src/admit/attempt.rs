@@ -40,7 +40,8 @@ pub(super) struct Attempt<'a> {
     pub(super) opened: bool,
     /// By when the hook must have answered: its own timeout, or what is left of the request's.
     pub(super) deadline: Instant,
-    /// By when the answer must have been read, once it is there: as upstream's, the hook's own time ends with its last byte.
+    /// Latest time at which the answer has been read, once its first byte is there: as upstream's, the hook's own time
+    /// ends with the last byte.
     read_by: Option<Instant>,
     /// Span of the call.
     pub(super) span: Span,
@@ -48,14 +49,14 @@ pub(super) struct Attempt<'a> {
     pub(super) open: bool,
     /// What became of it, once that is known.
     pub(super) outcome: Option<Outcome<'a>>,
-    /// What its answer holds of the memory budget.
+    /// Share of the memory budget that its answer holds.
     pub(super) hold: AnswerHold,
     /// When it is asked again, while it rests.
     again_at: Option<Instant>,
     asks: Asks,
 }
 
-/// What came of a call.
+/// Result of a call, before it is judged.
 #[derive(Debug)]
 pub(super) enum Came<'r> {
     /// A reply, not yet looked into.
@@ -73,7 +74,7 @@ pub(super) enum Next {
     Rest(Duration),
     /// The hook is asked again at once, over a connection that is no worker's own, as its failure policy says.
     Retry,
-    /// What came is what there is.
+    /// The result stands: nothing is sent again.
     Settle,
 }
 
@@ -87,7 +88,7 @@ struct Terms {
     deadline: Instant,
 }
 
-/// How often a hook was asked, and how it is asked next.
+/// Count of the times a hook was asked, and the terms of the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asks {
     rests: u8,
@@ -144,7 +145,7 @@ impl<'a> Attempt<'a> {
         Self { live, opened, deadline, read_by, span, open: false, outcome, hold, again_at, asks }
     }
 
-    /// How it is asked now.
+    /// Terms under which it is asked now.
     pub(super) fn asks(&self) -> Asks {
         self.asks
     }

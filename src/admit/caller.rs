@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::model::{Deadline, Hops, Labels, Phase, registration::Segment};
 
-/// What is to become of hooks that want a review's object in a version that it is not in.
+/// Treatment of hooks that want a review's object in a version other than the one it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherVersions {
     /// Their call fails: nobody else will ask them, and they must not be passed over in silence.
@@ -14,12 +14,12 @@ pub enum OtherVersions {
     AskedApart,
 }
 
-/// What the front knows of one call besides the review.
+/// Facts of one call that the front knows besides the review.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Which of the service's calls was made.
     pub phase: Phase,
-    /// By when the verdict must be there.
+    /// Latest time for the verdict.
     pub deadline: Deadline,
     /// The worker (0..n) on whose thread this runs; it picks the lane to each hook.
     pub worker: usize,

@@ -41,7 +41,7 @@ pub(super) enum Said {
     Refused(Refusal),
 }
 
-/// Why conditions have not decided yet.
+/// Reasons why conditions are still undecided.
 pub(super) enum Pending {
     /// They would take too long here.
     Slow,

@@ -12,7 +12,7 @@ pub(super) struct Decoded {
     pub(super) answer: Answer,
     /// Its patch as it was read. One that is read and lacks something is found out when its turn comes.
     pub(super) patch: Option<Result<Patch, PatchError>>,
-    /// Why it is no usable answer, for its patch: its warnings and annotations count all the same, as upstream.
+    /// Fault of the patch that makes the answer unusable: its warnings and annotations count all the same, as upstream.
     pub(super) failure: Option<CallFailure>,
 }
 

@@ -3,8 +3,8 @@
 use super::{Case, now, status};
 use crate::{live::current::STALE_AFTER, model::StatusInfo, telemetry::RequestOutcome};
 
-/// Why a request is refused before any hook is selected: the configuration is too old, or is another than the one by which
-/// an earlier segment of the request may have been decided. Neither counts where a bypass opens every hook.
+/// Rejection before any hook is selected: the configuration is too old, or is another than the one by which an earlier
+/// segment of the request may have been decided. Neither counts where a bypass opens every hook.
 pub(super) fn refusal(case: Case<'_>) -> Option<(StatusInfo, RequestOutcome)> {
     let Case { gate, caller, age, bypass, .. } = case;
     if bypass.opens_everything() {

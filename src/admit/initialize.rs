@@ -239,7 +239,8 @@ impl<'a> Phase<'a> {
         list.normalized()
     }
 
-    /// May the user `initialize` the resource, by what the cluster's apiserver says? Nobody may where there is none.
+    /// May the user `initialize` the resource, by the answer of the cluster's apiserver? Without a cluster, no user
+    /// may.
     async fn may_initialize(&self, review: &Review) -> Result<bool, Refusal> {
         let Some(authorizer) = &self.case.gate.authorizer else { return Ok(false) };
         let (asking, size) = (review.clone(), review.user.as_ref().map_or(0, Range::len));

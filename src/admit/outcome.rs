@@ -19,7 +19,7 @@ pub struct Outcome<'a> {
     pub ending: Ending,
     /// How long it took.
     pub took: Duration,
-    /// What the answer holds of the memory budget, until the verdict is made of it.
+    /// Share of the memory budget that the answer holds, until the verdict is made of it.
     pub(super) _hold: AnswerHold,
     /// The patch of a yes as it was read, until it is applied.
     pub(super) parsed: Option<Result<Patch, PatchError>>,

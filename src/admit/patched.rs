@@ -98,7 +98,7 @@ pub(super) fn room_for(
     (review, before): (&Review, Option<&Arc<Patched>>),
     memory: &Arc<MemoryBudget>,
 ) -> Option<Reservation> {
-    // What is new of the object, and once more of the difference; what was there is shared.
+    // The new parts of the object, and once more those of the difference; the parts that were there are shared.
     let object = review.object.as_ref().map_or(0, Range::len);
     let held = before.map_or_else(|| Document::outline(object), |before| before.room.bytes());
     let most = 2 * (text + copies(patch)) + patch.compared(object) + held;

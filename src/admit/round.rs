@@ -273,7 +273,7 @@ impl<'a, 'r> Round<'a, 'r> {
         self.answered(tag, answer, now);
     }
 
-    /// What came back from a hook is understood, or cannot be.
+    /// Answer or failure of the call with this tag.
     fn answered(&mut self, tag: usize, answer: Result<Decoded, CallFailure>, now: Instant) {
         if self.attempts.get(tag).is_none_or(|attempt| attempt.outcome.is_some()) {
             return;

@@ -208,7 +208,7 @@ fn meets_conditions(
 fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32) -> bool {
     let conditions = generation.snapshot.origin(hook).map(|origin| &origin.conditions);
     conditions.is_none_or(|conditions| {
-        // Nobody else is asked about a hook that is not.
+        // No access check is made to find this out: a hook with one counts as one that may be asked.
         let asks = conditions.iter().any(Condition::asks_authorizer);
         asks || matches!(judge.say(hook, conditions), None | Some(Said::Asked))
     })

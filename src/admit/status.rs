@@ -126,7 +126,8 @@ pub(super) fn initializer_late(name: &str, after: Duration) -> StatusInfo {
     StatusInfo { causes: vec![cause], retry_after_seconds: 1, ..failure(504, "Timeout", message) }
 }
 
-/// Nobody has claimed the name of an initializer that must act. The outcome is definite: nothing was stored.
+/// Rejection because no process has claimed the name of an initializer that must act. The outcome is definite: nothing
+/// was stored.
 pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
     let late = initializer_late(name, Duration::ZERO);
     let message = format!("Timeout: no instance of initializer \"{name}\" is attached; the object was not created");

@@ -1,7 +1,7 @@
 //! Authorization: access checks that an expression makes by `authorizer`, and their decisions.
 //!
-//! Nobody is asked here. A check without a decision in the input ends the evaluation ([`Stop::Undecided`]); whoever
-//! evaluates has it decided, and evaluates once more. Source: `k8s.io/apiserver/pkg/cel/library/authz.go`.
+//! No authorizer is asked here. A check without a decision in the input ends the evaluation ([`Stop::Undecided`]); the
+//! caller has it decided, and evaluates once more. Source: `k8s.io/apiserver/pkg/cel/library/authz.go`.
 //!
 //! [`Stop::Undecided`]: super::fault::Stop::Undecided
 
@@ -25,7 +25,7 @@ pub enum Subject {
     },
 }
 
-/// Resources of an access check. What is empty is not said.
+/// Resources of an access check. Empty fields are left out of the review.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResourceAccess {
     /// API group.
@@ -112,7 +112,7 @@ pub(super) struct Authorizer<'a> {
     pub(super) stage: Stage,
 }
 
-/// How much of an access check is said.
+/// Stage of an access check in the making: each call of the chain names one part more.
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
     /// No more than the user.

@@ -7,7 +7,7 @@ use super::{time::Timestamp, url::Url};
 pub(super) struct Format {
     /// Behind `format.`.
     pub(super) name: &'static str,
-    /// What it is compared by.
+    /// Name that is compared and printed.
     shown: &'static str,
     /// Size of the expression that it is checked with there, for its cost.
     pub(super) regex_size: u64,
@@ -27,7 +27,7 @@ impl PartialEq for Format {
 }
 
 impl Format {
-    /// What is wrong with the text; nothing where it has this format.
+    /// Faults of the text; none where it has this format.
     pub(super) fn problems(&self, text: &str) -> Vec<String> {
         (self.check)(text)
     }

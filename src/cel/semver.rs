@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-/// A semantic version. What it says of its build counts for nothing.
+/// A semantic version. Its build metadata counts for nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Semver {
     /// Major, minor, patch.

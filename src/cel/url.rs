@@ -115,7 +115,7 @@ impl Url {
         }
     }
 
-    /// Parameters of the query, each key once with all its values. What cannot be read is left out.
+    /// Parameters of the query, each key once with all its values. Unreadable ones are left out.
     pub(super) fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
         let mut places = rustc_hash::FxHashMap::<String, usize>::default();

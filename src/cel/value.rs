@@ -78,7 +78,7 @@ pub(super) enum Value<'a> {
     Cidr(IpAddr, u8),
     /// An access check in the making.
     Authorizer(Rc<Authorizer<'a>>),
-    /// What was decided on one.
+    /// Decision on one.
     Decision(&'a AccessDecision),
     Type(&'static str),
     /// An error, kept as what a loop has gathered: the next round may do without it.

@@ -71,7 +71,7 @@ impl Acceptor {
         }
     }
 
-    /// Where it listens, with the port it got; `None` for a unix socket.
+    /// Address of the listener, with the port it got; `None` for a unix socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().ok(),

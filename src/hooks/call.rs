@@ -48,7 +48,7 @@ pub struct Call {
     pub tag: u32,
     /// Which connection may carry it.
     pub connection: ConnectionChoice,
-    /// How often it was sent before and not processed; failures say so.
+    /// Number of earlier sends that were not processed; failures name it.
     pub resends: u8,
     /// The Gateposts that the review has passed through, this one included; sent to the hook.
     pub hops: Hops,

@@ -20,8 +20,8 @@ pub(super) struct Collected {
     taken: Option<Arc<Mutex<Taken>>>,
 }
 
-/// What an answer has taken of its hook's room. It lasts as long as anybody holds this, also without the answer: for what
-/// was read from it.
+/// Share of its hook's room that an answer has taken. It lasts until the last clone is dropped, also without the
+/// answer: slices of the answer may be in use still.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     _taken: Option<Arc<Mutex<Taken>>>,
@@ -33,7 +33,7 @@ impl Collected {
         Self { bytes: Vec::new(), room: Arc::clone(room), taken: None }
     }
 
-    /// What it has taken so far.
+    /// Share of the room taken so far.
     pub(super) fn hold(&self) -> Hold {
         Hold { _taken: self.taken.clone() }
     }

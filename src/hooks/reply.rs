@@ -37,10 +37,10 @@ impl Reply {
         }
     }
 
-    /// What it holds of the memory budget, or will when it is unpacked: for as long as something that was read from it is held.
+    /// Share of the memory budget that it holds, or will when it is unpacked: until the last slice of it is dropped.
     pub fn hold(&self) -> AnswerHold {
         match self {
-            // What is read from it are mostly slices of it.
+            // Fields that are read from it are mostly slices of it.
             Self::Grpc(message) => AnswerHold { _message: message.clone(), ..AnswerHold::default() },
             Self::Http(HttpReply { hold, gzipped, .. }) => AnswerHold {
                 _body: hold.clone(),
@@ -51,7 +51,7 @@ impl Reply {
     }
 }
 
-/// What an answer holds of the memory budget.
+/// Share of the memory budget that an answer holds.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerHold {
     _message: Bytes,
@@ -70,7 +70,7 @@ pub struct HttpReply {
     pub readable_type: bool,
     /// The whole body, as it came.
     pub(super) body: Bytes,
-    /// What the body holds of the memory budget.
+    /// Share of the memory budget that the body holds.
     pub(super) hold: Hold,
     /// It came in gzip.
     pub(super) gzipped: Option<Gzipped>,
@@ -80,7 +80,7 @@ pub struct HttpReply {
 #[derive(Clone, Debug)]
 pub(super) struct Gzipped {
     room: Arc<AnswerRoom>,
-    /// What it holds of the memory budget, once it is unpacked.
+    /// Share of the memory budget that it holds, once it is unpacked.
     hold: Arc<OnceLock<Hold>>,
 }
 

@@ -8,7 +8,7 @@ const MOST_RESENDS: u8 = 2;
 /// Call without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// Why there is none.
+    /// Reason why there is no answer.
     pub failure: CallFailure,
     /// May the hook have processed it?
     pub processed: Processed,

@@ -311,7 +311,7 @@ impl Desk {
         }
     }
 
-    /// When the instance lapses, unless it is heard of before; `None` where it is gone.
+    /// Time at which the instance lapses, unless it is heard of before; `None` where it is gone.
     pub fn lapses(&self, id: InstanceId) -> Option<Instant> {
         self.instances.get(&id).map(|instance| instance.heard + self.limits.lease)
     }

@@ -200,7 +200,7 @@ impl Client {
         self.write(Method::PATCH, path, Some(content_type), patch.to_string().into_bytes()).await
     }
 
-    /// What the apiserver makes of the object that is to be created at `path`.
+    /// Object as the apiserver has created it at `path`.
     ///
     /// # Errors
     /// As [`Client::apply`].

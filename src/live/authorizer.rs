@@ -23,11 +23,11 @@ pub struct Authorizer {
 pub struct Question {
     /// Name of the user who makes the request.
     pub username: Arc<str>,
-    /// That user.
+    /// Attributes of that user.
     pub user: Arc<User>,
     /// The check.
     pub check: AccessCheck,
-    /// Where the decision goes. Closed where nobody waits for it any longer.
+    /// Channel for the decision; closed once no caller waits for it any longer.
     pub answer: oneshot::Sender<Decided>,
 }
 

@@ -29,10 +29,10 @@ use crate::{
     model::StatusInfo,
 };
 
-/// Nobody looks less often than that.
+/// Longest pause between two looks at the clock.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What an instance has made of an object.
+/// Answer of an instance about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
     /// It has done its part.
@@ -41,32 +41,32 @@ pub enum Answered {
     Failed(Box<StatusInfo>),
 }
 
-/// Why a task was not answered.
+/// Reasons why a task was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// Its time is over.
     Late,
-    /// Nobody has had the name for so long.
+    /// No instance has had the name for so long.
     Vacant(Duration),
     /// Too many objects are held already.
     Full,
 }
 
-/// What an instance is told.
+/// Message to an instance.
 #[derive(Clone, Debug)]
 pub enum ToInstance {
     /// A task.
     Task {
         /// Its number.
         task: TaskId,
-        /// How often it was given out, this time included.
+        /// Number of times that it was given out, this time included.
         attempt: u32,
-        /// By when its answer counts.
+        /// Latest time at which its answer counts.
         deadline: Instant,
         /// Its message, the same for every attempt.
         message: Arc<Message>,
     },
-    /// Nobody waits for the task any more.
+    /// The task's caller has gone.
     Cancel(TaskId),
 }
 
@@ -180,7 +180,7 @@ impl Hub {
         self.state().desk.names()
     }
 
-    /// How long an instance may be silent.
+    /// Longest silence of an instance before it lapses.
     pub fn lease(&self) -> Duration {
         self.lease
     }
@@ -260,7 +260,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// What it is told next; `None` once it has lapsed, or the name is not its any more.
+    /// Next message to the instance; `None` once it has lapsed, or the name is not its any more.
     pub async fn told(&mut self) -> Option<ToInstance> {
         loop {
             let latest = now() + EVERY;

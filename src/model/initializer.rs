@@ -23,18 +23,18 @@ pub struct Initializer {
     pub namespace_selector: Selector,
     /// It acts on objects with such labels.
     pub object_selector: Selector,
-    /// What it does, where it needs no process.
+    /// Built-in action, where it needs no process.
     pub built_in: Option<Box<BuiltIn>>,
-    /// Who may claim its name, where a process acts for it.
+    /// Clients that may claim its name, where a process acts for it.
     pub attach: Option<Claimants>,
     /// The process may be asked at once with its neighbours that say so as well; what it does to the object is its own
     /// part.
     pub parallel: bool,
-    /// What the process changes in the world besides the object. A dry run reaches only one that changes nothing then.
+    /// Effects of the process besides the changed object. A dry run reaches only one that has none then.
     pub side_effects: SideEffects,
 }
 
-/// Who may claim the name of an initializer: whoever meets one of these.
+/// Clients that may claim the name of an initializer. One match is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claimants {
     /// Common names of client certificates.

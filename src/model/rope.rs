@@ -45,7 +45,7 @@ impl Rope {
         self.len
     }
 
-    /// Has the other one the same bytes? Those that both share are not looked at.
+    /// Has the other one the same bytes? Shared pieces are not compared.
     pub fn is_same(&self, other: &Self) -> bool {
         if self.len != other.len {
             return false;

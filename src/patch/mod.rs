@@ -59,7 +59,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Those of a kube-apiserver: it copies no more, and its clients may send no larger objects. Memory has no bound.
+    /// Limits of a kube-apiserver: it copies no more, and its clients may send no larger objects. Memory has no bound.
     fn default() -> Self {
         Self { copied: 3 << 20, object: 3 << 20, held: usize::MAX }
     }

@@ -11,7 +11,7 @@ use crate::wire::json::Nesting;
 /// The ends of all containers of a text that are not small.
 #[derive(Clone, Debug)]
 pub(super) struct Outline {
-    /// Where each begins, and ends, in the order of beginnings. In pieces, so that none of them is large.
+    /// Beginning and end of each, in the order of beginnings. In pieces, so that none of them is large.
     containers: Arc<[Vec<(u32, u32)>]>,
     len: usize,
     /// None was left out.
@@ -51,14 +51,14 @@ impl Outline {
 
 /// An outline in the making.
 pub(super) struct Draft {
-    /// Where what is scanned begins in the text.
+    /// Offset in the text at which scanning begins.
     base: u32,
     pieces: Vec<Vec<(u32, u32)>>,
     len: usize,
     room: usize,
     /// Containers that are open: where each begins, and its number, where it has one.
     open: Vec<(u32, Option<u32>)>,
-    /// How many of these have a number: the outermost ones.
+    /// Number of open containers that have a number: the outermost ones.
     numbered: usize,
     is_whole: bool,
 }
@@ -78,7 +78,7 @@ impl Draft {
         Outline { containers: self.pieces.into(), len: self.len, is_whole: self.is_whole }
     }
 
-    /// Notes a container that has closed and is not small. Those around it are not small either, and begin before it, so
+    /// Notes a container that has closed and is not small. Its ancestors are not small either, and begin before it, so
     /// they get their numbers first.
     #[cold]
     fn note(&mut self, begin: u32, end: u32) {

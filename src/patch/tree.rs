@@ -179,7 +179,7 @@ impl Text {
         Self { text, pieces, outline: None }
     }
 
-    /// Where the container ends that begins at `start`, where that is known.
+    /// End of the container that begins at `start`, where it is known.
     pub(super) fn end_of(&self, start: u32) -> Option<u32> {
         self.outline.as_ref()?.end_of(start)
     }
@@ -316,8 +316,9 @@ impl Tree {
         Ok((self.nodes.len() - 1) as NodeId)
     }
 
-    /// Opening a container passes over all that is in it and not noted. Who opens one inside the other again and again
-    /// would have the innermost passed over as often as it is deep; then one more pass notes where each container ends.
+    /// Opening a container passes over all that is in it and not noted. A patch that opens one inside the other again
+    /// and again would have the innermost passed over as often as it is deep; then one more pass notes where each
+    /// container ends.
     fn outline_if_worthwhile(&mut self, span: Span) {
         self.scanned += span.len();
         let text = &mut self.texts[span.text as usize];

@@ -86,14 +86,14 @@ pub struct Report {
 pub struct InitializerReport {
     /// Its name.
     pub name: String,
-    /// What becomes of objects that it does not act on.
+    /// Treatment of objects on which it does not act.
     pub failure_policy: String,
     /// Instances that are attached.
     pub instances: usize,
     /// Objects that wait for it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub holds: usize,
-    /// How long the oldest of them has waited, in seconds.
+    /// Time that the oldest of them has waited, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_hold_seconds: Option<f64>,
     /// Since when no instance has been attached.

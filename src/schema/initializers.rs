@@ -53,9 +53,9 @@ pub struct Initializer {
     pub object_selector: Option<LabelSelector>,
     /// What Gatepost itself adds to the object, so that no process is needed.
     pub built_in: Option<BuiltIn>,
-    /// Who may claim the name, where a process acts for it. Nobody unless said.
+    /// Clients that may claim the name, where a process acts for it. No client may by default.
     pub attach: Option<Claimants>,
-    /// What the process changes in the world besides the object. Dry runs reach only one that says `None` or
+    /// Side effects of the process besides the changed object. Dry runs reach only one that says `None` or
     /// `NoneOnDryRun`.
     pub side_effects: Option<super::hook::SideEffects>,
     /// The process may be asked at once with neighbours in the list that say so as well: each touches other fields of the
@@ -63,7 +63,7 @@ pub struct Initializer {
     pub parallel: Option<bool>,
 }
 
-/// Who may claim the name of an initializer: whoever meets one of these.
+/// Clients that may claim the name of an initializer. One match is enough.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct Claimants {

@@ -61,13 +61,13 @@ impl InitializerMetrics {
 pub struct Attendance {
     /// Its name.
     pub name: Arc<str>,
-    /// What becomes of objects that it does not act on; the harder one where several resources name it.
+    /// Treatment of objects on which it does not act; the stricter one where several resources name it.
     pub failure_policy: FailurePolicy,
     /// Instances that are attached.
     pub instances: usize,
     /// Objects that wait for it.
     pub holds: usize,
-    /// How long the oldest of them has waited.
+    /// Time that the oldest of them has waited.
     pub oldest: Option<Duration>,
     /// For how long no instance has been attached; `None` while one is.
     pub unattended: Option<Duration>,
@@ -76,12 +76,12 @@ pub struct Attendance {
 /// Reads the attendance.
 type Read = Box<dyn Fn() -> Vec<Attendance> + Send + Sync>;
 
-/// Who knows the attendance.
+/// Source of the attendance, set by the process.
 #[derive(Default)]
 pub(super) struct Attended(Mutex<Option<Read>>);
 
 impl Attended {
-    /// Who knows it; the last one to say so counts.
+    /// Sets the source; the last one set counts.
     pub(super) fn set(&self, read: impl Fn() -> Vec<Attendance> + Send + Sync + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(read));
     }

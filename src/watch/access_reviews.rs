@@ -12,7 +12,7 @@ use crate::{
 /// Access checks that are asked at once; others wait, each within its request's time.
 const AT_ONCE: usize = 64;
 
-/// How long a client is used before changed credentials are looked for.
+/// Interval at which a client is checked for changed credentials.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// A cluster whose authorizer is about to be asked.
@@ -22,7 +22,7 @@ pub struct AccessReviews {
     client: Option<(Client, Instant)>,
     authorizer: Arc<Authorizer>,
     questions: mpsc::Receiver<Question>,
-    /// Why the last check could not be decided, as it was told.
+    /// Failure of the last check, as logged.
     told: Option<KubeError>,
 }
 

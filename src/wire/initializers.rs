@@ -15,7 +15,7 @@ use crate::model::StatusInfo;
 /// The most names that one answer may add.
 const MOST_ADDS: usize = 64;
 
-/// What an instance says.
+/// Message from an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromInstance {
     /// For which initializer it acts.
@@ -48,7 +48,7 @@ pub enum FromInstance {
         task: u64,
         /// The attempt.
         attempt: u32,
-        /// What its creator is told.
+        /// Status for the creator of the object.
         status: Box<StatusInfo>,
     },
 }
@@ -72,12 +72,12 @@ pub fn read(message: Bytes) -> Option<FromInstance> {
     })
 }
 
-/// What an instance is told.
+/// Message to an instance.
 #[derive(Clone, Copy, Debug)]
 pub enum ToWire<'a> {
     /// Its claim is good.
     Attached {
-        /// How long it may be silent.
+        /// Longest silence before it lapses.
         lease: Duration,
         /// Tasks it gets at once.
         window: u32,
@@ -88,14 +88,14 @@ pub enum ToWire<'a> {
         task: u64,
         /// The attempt.
         attempt: u32,
-        /// How long the answer is waited for.
+        /// Time left for the answer.
         left: Duration,
         /// An AdmissionReview in protobuf.
         review: &'a Bytes,
         /// Labels of the namespace.
         namespace_labels: &'a [(Box<str>, Box<str>)],
     },
-    /// Nobody waits for the task any more.
+    /// The task's caller has gone.
     Cancel {
         /// The task.
         task: u64,

@@ -1,4 +1,5 @@
-//! Who may `initialize` a resource, and so write the list of a new object, is asked of the apiserver where there is one.
+//! The right to `initialize` a resource, and so to write the list of a new object, is asked of the apiserver where
+//! there is one.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{
@@ -45,7 +46,7 @@ resourceInitializers:
   initializers: [{name: a.example.com, builtIn: {labels: {a: x}}}]
 ";
 
-/// What came, by path.
+/// Access reviews that have arrived, by path.
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// An apiserver that answers like this, whatever it is asked.

@@ -40,7 +40,7 @@ fn forms(object: &str) -> [Rope; 2] {
 fn apply(object: Rope, patch: &str) -> Result<Document, PatchError> {
     let patch = Patch::parse(bytes(patch))?;
     let applied = Document::new(object.clone())?.patched(&patch, Limits::default());
-    // What is known to be JSON is not checked once more, and comes to the same.
+    // A text known to be JSON is not checked once more, with the same result.
     let checked = Document::checked(object).expect("it was checked").patched(&patch, Limits::default());
     let said = |applied: &Result<Document, PatchError>| match applied {
         Ok(document) => Ok(text(document.rope())),

@@ -209,7 +209,7 @@ fn publish(mount: &Path, version: u32) {
 
 #[test]
 fn a_config_map_that_is_swapped_over_and_over_is_never_read_half() {
-    /// So many are seen; how many are skipped meanwhile depends on the machine.
+    /// Versions that must be seen; the number that is skipped meanwhile depends on the machine.
     const SEEN: u32 = 5;
     let mount = tempfile::tempdir().unwrap();
     let mount = mount.path();

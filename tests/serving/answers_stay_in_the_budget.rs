@@ -1,4 +1,4 @@
-//! What was read from an answer stays in the memory budget until the verdict is made of it.
+//! Slices of an answer stay in the memory budget until the verdict is made of it.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use std::sync::Arc;

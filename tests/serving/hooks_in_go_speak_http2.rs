@@ -73,7 +73,7 @@ impl Peer {
         Self { process, at: at.trim().parse().expect("an address"), lines }
     }
 
-    /// How many connections it has accepted, once it has ended.
+    /// Number of connections that it has accepted, once it has ended.
     fn connections(mut self) -> usize {
         self.process.kill().expect("it runs");
         let mut rest = String::new();

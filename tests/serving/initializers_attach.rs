@@ -85,7 +85,7 @@ pub(crate) struct Instance {
     buffer: BytesMut,
 }
 
-/// What came, or the status with which the stream ended.
+/// Message that has arrived, or the status with which the stream ended.
 #[derive(Debug)]
 pub(crate) enum Got {
     Told(Told),

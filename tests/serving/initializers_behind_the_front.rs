@@ -145,7 +145,7 @@ async fn no_more_objects_are_held_than_there_is_room_for() {
     let others: Vec<_> = others.into_iter().map(|(name, n)| hold(name, n)).collect();
     until("all are held", || held(4000)).await;
     assert_eq!(hold("e", 0).await.unwrap(), Some(Unanswered::Full));
-    // Those that give up leave room.
+    // Holds that are given up leave room.
     holds.iter().chain(&others).for_each(|hold| hold.abort());
     until("none is held", || held(0)).await;
 }

@@ -27,7 +27,7 @@ pub enum Asked {
     Discovery,
     /// The same, where the caller knew it already.
     Unchanged,
-    /// What a user may do.
+    /// Rights of a user.
     AccessReview,
 }
 

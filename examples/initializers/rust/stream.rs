@@ -1,4 +1,4 @@
-//! What every initializer needs: its stream, from the claim to the end.
+//! Stream of an initializer, from the claim of its name to the drain: the part that every initializer shares.
 
 use std::time::Duration;
 

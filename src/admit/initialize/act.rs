@@ -36,7 +36,7 @@ const MARGIN: Duration = Duration::from_millis(250);
 
 const NO_ROOM: &str = "Gatepost has no memory free for the object; try again";
 
-/// What an initializer has made of the object.
+/// Effect of an initializer on the object.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
     /// The object, where it has changed it.
@@ -45,7 +45,7 @@ pub(super) struct Acted {
     pub(super) adds: Vec<Box<str>>,
 }
 
-/// What a process has answered, and its place in the memory budget.
+/// Answer of a process, with its place in the memory budget.
 pub(super) struct Answer {
     /// The patch, and the bytes of its text.
     patch: Option<(Patch, usize)>,
@@ -55,11 +55,11 @@ pub(super) struct Answer {
     _room: Reservation,
 }
 
-/// Why an initializer's turn has not ended as it should.
+/// Reasons why an initializer's turn has not ended as it should.
 pub(super) enum Failure {
     /// Its time, or the request's, is over.
     Late(Duration),
-    /// Nobody has had its name for long.
+    /// No process has claimed its name for long.
     Vacant,
     /// It cannot act on this object.
     Unable(String),
@@ -89,7 +89,7 @@ impl Turn<'_> {
         match (&self.one.built_in, &self.one.attach) {
             (Some(additions), _) => self.add(additions, lookup).await,
             (None, Some(_)) => self.ask(lookup).await,
-            // Nobody may claim its name.
+            // No process may claim its name.
             (None, None) => Ok(Acted::default()),
         }
     }
@@ -104,7 +104,7 @@ impl Turn<'_> {
         };
         let (review, before, additions) = (self.review().clone(), self.before.clone(), additions.clone());
         let Some(place) = review.object.clone() else { return Ok(Acted::default()) };
-        // What is added is bounded, and an object that is new with it no larger than twice.
+        // Additions are bounded: the object with them is at most twice as large.
         let Some(room) = self.case.gate.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()))
         else {
             return Err(Failure::Unable(NO_ROOM.to_owned()));
@@ -136,7 +136,7 @@ impl Turn<'_> {
         self.acted(answer).await
     }
 
-    /// What the process answers.
+    /// Answer of the process that has claimed the name.
     pub(super) async fn asked(&self, labels: Labels) -> Result<Answer, Failure> {
         if self.case.review.dry_run && !self.one.side_effects.free() {
             return Err(Failure::DryRun);
@@ -204,7 +204,7 @@ impl Turn<'_> {
         self.before.as_ref().map_or(self.case.review, |before| &before.review)
     }
 
-    /// By when it must have acted: what is left of the request's time then is for the answer.
+    /// End of the time to act: the rest of the request's time is for the answer.
     fn until(&self) -> Instant {
         end_of(self.case).min(self.began + self.one.timeout)
     }

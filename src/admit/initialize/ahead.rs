@@ -1,7 +1,7 @@
 //! Ahead: initializers that say `parallel` are asked at once, about the object as it is when the first has its turn.
 //!
-//! Each is to touch fields of its own. What it has answered counts when its turn comes, unless it touches what the answers
-//! before it have touched, or something else has acted in between: then it is asked again, in order.
+//! Each is to touch fields of its own. An answer counts when its turn comes, unless it touches fields that the answers
+//! before it have touched, or something else has acted in between: then the initializer is asked again, in order.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -22,9 +22,9 @@ pub(super) struct Ahead {
     answers: VecDeque<(Arc<str>, Result<Answer, Failure>)>,
     /// The object that they are about.
     of: Option<Arc<Patched>>,
-    /// When they were asked.
+    /// Time at which they were asked.
     pub(super) began: Option<Instant>,
-    /// What those that have had their turn since have touched.
+    /// Fields that the initializers before have touched, in their turns so far.
     touched: Fields,
 }
 
@@ -73,7 +73,7 @@ impl Ahead {
                 place.1 = Some(answer);
             }
             if refuses {
-                // Those that have not answered have no say.
+                // Initializers without an answer have no say.
                 break;
             }
         }
@@ -88,7 +88,7 @@ impl Ahead {
         Some((name, answer.err()?))
     }
 
-    /// What the initializer has answered, where that counts for the object as it is.
+    /// Answer of the initializer, where it counts for the object as it is.
     pub(super) fn take(&mut self, name: &str, object: Option<&Arc<Patched>>) -> Option<Result<Answer, Failure>> {
         let same = match (&self.of, object) {
             (None, None) => true,

@@ -111,7 +111,7 @@ fn said(args: &[Value<'_>], place: usize) -> Result<Box<str>, Fault> {
     }
 }
 
-/// What the call is about, where that much of it is said.
+/// Authorizer that a function is called on, where its stage is the wanted one.
 fn at<'v, 'a>(args: &'v [Value<'a>], wanted: fn(&Stage) -> bool) -> Result<&'v Authorizer<'a>, Fault> {
     match args.first() {
         Some(Value::Authorizer(authorizer)) if wanted(&authorizer.stage) => Ok(authorizer),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cel::{AccessCheck, AccessDecision, AccessTarget, ResourceAccess, Subject, conditions, program::Program};
 
-/// What the authorizer of `tests/cel/generate` says: its reason is what it was asked.
+/// Decision of the authorizer in `tests/cel/generate`: its reason repeats the check.
 fn decided(check: &AccessCheck) -> AccessDecision {
     let who = match &check.subject {
         Subject::Requester => "alice,dev,ops".to_owned(),

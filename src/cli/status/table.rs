@@ -131,7 +131,7 @@ fn attention(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Who is there for an initializer, and what waits.
+/// Attendance of an initializer in words: instances, and objects that wait.
 fn attended(one: &InitializerReport) -> String {
     let InitializerReport { name, instances, holds, oldest_hold_seconds, .. } = one;
     let oldest = oldest_hold_seconds.map(|age| format!(", the oldest for {age:.1}s")).unwrap_or_default();

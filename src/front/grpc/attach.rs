@@ -6,9 +6,9 @@
 //!                                                  └── cancel            ┘  or the process drains
 //! ```
 //!
-//! Everything is bounded: how many streams there are, how long a message may be, how many tasks an instance has at once,
-//! what waits to be read by it. What it sends is read only as fast as it is understood. An instance that is not heard of
-//! lapses, and one that does not read what it is told is cut off with its connection. Who may have a name is asked again
+//! Everything is bounded: the number of streams, the length of a message, the tasks that an instance has at once, the
+//! messages that wait to be read by it. Its messages are read only as fast as they are processed. An instance that is
+//! not heard of lapses, and one that does not read is cut off with its connection. The claim to a name is checked again
 //! whenever the configuration changes.
 
 use std::{
@@ -53,20 +53,21 @@ use crate::{
 
 /// The longest message of an instance: a patch that replaces the largest object, and what stands around it.
 const LONGEST: usize = 4 << 20;
-/// What one stream holds of the memory budget besides its messages.
+/// Memory that one stream reserves besides its messages.
 const COST: Cost = Cost { sent: 0, held: 64 << 10 };
 /// Tasks that an instance has at once where it does not say.
 const WINDOW: u32 = 16;
 /// The most that it may say.
 const WIDEST: u32 = 256;
-/// What a message gets to be read by the instance, beside its task's own time.
+/// Time in which the instance must read a message, beside its task's own time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a stream looks whether it is still its instance's, and whether it is the last thing a drain waits for.
+/// Interval at which a stream checks whether it is still its instance's, and whether it is the last thing a drain waits
+/// for.
 const EVERY: Duration = Duration::from_millis(100);
-/// What stands around the review in a task.
+/// Bytes around the review in a task.
 const AROUND: usize = 256;
 
-/// How a stream ends.
+/// Status with which a stream ends.
 type End = (Code, &'static str);
 
 const GONE: End = (Code::Cancelled, "");

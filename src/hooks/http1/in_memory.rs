@@ -1,4 +1,4 @@
-//! In memory: one reply read from bytes, without a socket. What `fuzz/oracles/http1.rs` asks.
+//! One reply read from bytes in memory, without a socket, for `fuzz/oracles/http1.rs`.
 
 use std::{convert::Infallible, future::pending, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{memory::MemoryBudget, model::CallFailure};
 
-/// What lies between the two ends of a connection.
+/// Capacity of the pipe between the two ends of a connection.
 const PIPE: usize = 64 << 10;
 
 /// Reads the reply to a POST from what a server says, in these parts, before it hangs up. It has at most `limit` bytes,

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::model::CallFailure;
 
-/// What is read at once, and so the largest head of an answer.
+/// Bytes of one read, and so the largest head of an answer.
 const READ_BUFFER: usize = 32 << 10;
 /// The most that a hook may send until the head of its answer is complete, interim ones (100, 103) included.
 const LARGEST_HEAD: usize = 256 << 10;
@@ -37,7 +37,7 @@ const MOST_HEADERS: usize = 512;
 const MOST_PIECES: usize = 65_536;
 const SMALL_PIECE: usize = 64;
 
-/// Why there is no reply.
+/// Call without a reply, and the reason.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) failure: CallFailure,
@@ -73,7 +73,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let wire = TokioIo::new(Wire::new(socket, heard));
-    // What does not fit into a read is no head of an answer.
+    // A head of an answer must fit into one read.
     Builder::new().read_buf_exact_size(Some(READ_BUFFER)).max_headers(MOST_HEADERS).handshake(wire).await
 }
 
@@ -130,7 +130,7 @@ async fn collect(response: Response<Incoming>, limit: usize, room: &Arc<AnswerRo
     Ok(if gzipped { reply.gzipped(room) } else { reply })
 }
 
-/// What hyper's error means for the call.
+/// Failure of the call that hyper's error stands for.
 fn failure(error: &hyper::Error) -> CallFailure {
     let source = Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     let malformed =

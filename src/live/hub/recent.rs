@@ -14,13 +14,13 @@ use bytes::Bytes;
 const MOST: usize = 1024;
 /// Bytes of all their patches.
 const MOST_BYTES: usize = 4 << 20;
-/// How long an answer is kept: as long as any caller waits, twice.
+/// Time for which an answer is kept: twice the longest that a caller waits.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Digest of an initializer's name and of the review, with its uid and its object.
 pub type Digest = [u8; 32];
 
-/// What an instance has made of an object.
+/// Answer that an instance has given about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// A JSON Patch, where it changes something.
@@ -38,7 +38,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// What was made of the same request.
+    /// Answer kept for the same request.
     pub(super) fn get(&mut self, digest: &Digest, now: Instant) -> Option<Made> {
         self.forget(now, None);
         self.made.get(digest).cloned()

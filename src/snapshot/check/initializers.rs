@@ -164,7 +164,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     })
 }
 
-/// Who may claim the name: at least one of them.
+/// Clients that may claim the name. One list at least must not be empty.
 fn claimants(at: &Node<'_>) -> Claimants {
     if !at.is_map_of(&ATTACH_KEYS) {
         return Claimants::default();

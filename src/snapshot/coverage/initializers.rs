@@ -1,4 +1,4 @@
-//! What the initializers of a configuration want to be sent: each resource's new objects, in every version.
+//! Registration that the initializers of a configuration need: each resource's new objects, in every version.
 
 use crate::model::{
     Endpoint, FailurePolicy, Hook, HookType, MatchPolicy, Operation, Protocol, Reinvocation, ResourceInitializers,
@@ -13,8 +13,8 @@ pub fn is_of_initializers(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// All initializers of a resource as if they were one mutating hook, so that it is compared with registrations as a hook
-/// is. Nobody calls it.
+/// All initializers of a resource as if they were one mutating hook, so that it is compared with registrations as a
+/// hook is. It is never called.
 pub fn as_a_hook(entry: &ResourceInitializers) -> Hook {
     let ResourceInitializers { api_group, resource, initializers, .. } = entry;
     let rule = Rule {

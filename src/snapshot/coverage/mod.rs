@@ -43,7 +43,7 @@ struct Entry {
     atoms: Vec<Atom>,
 }
 
-/// Whose requests an apiserver has to send.
+/// Hook or initializers that need an apiserver to send requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The hook at this place of the snapshot.
@@ -55,7 +55,7 @@ pub enum Subject {
 /// A hook, or the initializers of a resource, that a registration is held against.
 #[derive(Debug)]
 pub struct Compared<'a> {
-    /// Whose requests it is about.
+    /// Hook or initializers that need the requests.
     pub subject: Subject,
     hook: Cow<'a, Hook>,
     /// Its failures reject, now or once it is rolled out.

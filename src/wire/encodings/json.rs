@@ -27,8 +27,8 @@ pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope,
     Ok(pieces.rope())
 }
 
-/// Where the review says its version. What it says of itself is gone through in a copy without the objects, which are
-/// large, and lie in pieces where a hook has changed one.
+/// Place of the review's own `apiVersion`. A copy without the objects is scanned, since they are large, and lie in
+/// pieces where a hook has changed one.
 fn place_of_api_version(review: &Review) -> Option<Range<usize>> {
     let objects = [&review.object, &review.old_object, &review.options];
     let mut objects: Vec<_> = objects.into_iter().flatten().cloned().collect();

@@ -136,8 +136,8 @@ impl Nesting for Noted {
     }
 }
 
-/// Where the container ends that begins at `at`, in a text that is known to be JSON: strings and brackets alone are looked
-/// at. `nesting` is told of it, and of all in it.
+/// End of the container that begins at `at`, in a text that is known to be JSON: strings and brackets alone are looked
+/// at. `nesting` sees it, and all containers in it.
 ///
 /// # Errors
 /// [`JsonError`]: there is no such container.

@@ -8,7 +8,7 @@ pub(crate) trait Nesting {
     fn closes(&mut self, end: usize);
 }
 
-/// Nobody wants to know.
+/// Ends of containers that are not recorded.
 impl Nesting for () {
     #[inline]
     fn opens(&mut self, _: usize) {}

@@ -70,7 +70,7 @@ impl Held {
         arrived.remove(0)
     }
 
-    /// How the call was lost whose arrival is next.
+    /// Failure of the next call to arrive.
     async fn lost(&self) -> Unanswered {
         self.arrival().await.1.expect_err("no answer")
     }
