@@ -1,4 +1,4 @@
-//! How long does a changed configuration take to compile?
+//! Time to compile a changed configuration.
 //!
 //! From the bytes of the source's files to the snapshot that a request can use: reading the documents, checking all
 //! that they say, filing the rules. 1,000 hooks with 10 rules each, in a hundred objects of ten hooks: all of it in one
@@ -53,7 +53,7 @@ fn object(number: usize, timeout: &str) -> Value {
     })
 }
 
-/// What takes longest to look through: every hook must approve every other one's pods, and runs in its own namespace.
+/// Worst case of the hazards: every hook must approve every other one's pods, and runs in its own namespace.
 fn over_pods(number: usize) -> Value {
     let mut object = object(number, "1s");
     for (hook, entry) in object["externalAdmissionHooks"].as_array_mut().into_iter().flatten().enumerate() {
@@ -116,7 +116,7 @@ fn compile(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(bytes as u64));
         group.bench_function(form, |b| b.iter_with_large_drop(|| compiled(black_box(&files))));
     }
-    // What a running sidecar does: the other 99 objects were read before.
+    // As in a running sidecar: the other 99 objects were read before.
     for (form, written, extension) in [
         ("json, one object changed", Value::to_string as fn(&Value) -> String, "json"),
         ("yaml, one object changed", yaml, "yaml"),

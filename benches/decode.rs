@@ -1,4 +1,4 @@
-//! What it costs to understand a review that has arrived.
+//! Cost of decoding a review that has arrived.
 //!
 //! Hypothesis: viewing takes the same time at every size (below 1 µs), as the object is never looked at; decoding into
 //! `Vec<u8>`, as most people would, copies it. Beside both, prost with `Bytes`. Unit: time per review.

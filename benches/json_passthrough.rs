@@ -1,4 +1,4 @@
-//! What a JSON review costs the thread that passes it on to JSON hooks.
+//! Cost of a JSON review to the thread that passes it on to JSON hooks.
 //!
 //! Ours views the bytes that arrived and sends them to every hook as they are. The reference does as most sidecars
 //! would: it parses the review, and for every hook clones it, gives it a uid of its own, and serialises it. Both ask
@@ -57,7 +57,7 @@ struct Caller {
     channels: Vec<Arc<Channel>>,
 }
 
-/// How a review is passed on.
+/// Way of passing a review on.
 type Side = fn(&Caller, &Bytes, usize);
 
 /// An object of about a size.

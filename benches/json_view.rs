@@ -1,4 +1,4 @@
-//! What it costs to find and check the object in a review that arrived in JSON.
+//! Cost of finding and checking the object in a review that arrived in JSON.
 //!
 //! Hypothesis: at least 1 GB/s on both payloads. Beside it, serde_json with `RawValue` for the objects, as most people
 //! would. Unit: bytes of the review per second.

@@ -60,7 +60,7 @@ fn bench(c: &mut Criterion) {
             group.bench_function("enter, second reader", |b| b.iter(|| black_box(enter())));
         },
     );
-    // What two cores of one processor cost each other although they share nothing.
+    // The cost of two cores of one processor to each other although they share nothing.
     let apart = Current::new(Instant::now());
     beside(
         || _ = black_box(apart.enter().number),

@@ -1,4 +1,4 @@
-//! How long do the worst inputs take that a caller or a hook can send?
+//! Time of the worst inputs that a caller or a hook can send.
 //!
 //! Each parser with what it finds hardest, at 256 KiB, 5 and 10 MiB. Hypotheses: time(10 MiB) ÷ time(5 MiB) is at most 2.2
 //! for every one of them; and 256 KiB, the most that is parsed on a worker (`offload::LARGE`), take at most 5 ms. The

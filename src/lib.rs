@@ -4,7 +4,7 @@
 //! keeps that true. Layers under one comment are not always in one row.
 #![forbid(unsafe_code)]
 
-// What is asked and answered: the domain's nouns.
+// The domain's nouns: review, verdict, hook.
 pub mod model;
 // Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
 // configuration to compiled snapshot; JSON Patch. All pure, in this order: wire, cel and schema and initialize,
@@ -32,7 +32,7 @@ pub mod kube;
 // Where configuration comes from; how hooks are called.
 pub mod hooks;
 pub mod source;
-// What is in force now.
+// State in force now.
 pub mod live;
 // The loops that keep it current; the story of one request; the story of one configuration change; the status of
 // replicas.

@@ -19,7 +19,7 @@ use gatepost::{
 use tls::{Authority, BOTH, Pair, client, connect, files, put, put_pair};
 use tokio::{io::AsyncReadExt, net::TcpListener};
 
-/// What was logged.
+/// Lines of the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,9 +1,9 @@
 //! Gatepost decides as kube-apiserver does: every case of the conformance vectors.
 //!
 //! The folder of vectors is `GATEPOST_VECTORS`, else `../shared/vectors` beside this repository, else `tests/vectors/`,
-//! which is a copy of it with folders of our own in it, which are run as well. Prints `file: passed/total` for each file,
-//! below it what is left out and why, and fails where a case differs, or where a file, a case or a field of one is not
-//! understood. What is left out is in one list, `tests/conformance/left_out.rs`.
+//! which is a copy of it with folders of our own in it, which are run as well. Prints `file: passed/total` for each
+//! file, below it the cases left out and the reasons, and fails where a case differs, or where a file, a case or a
+//! field of one is not understood. All that is left out is in one list, `tests/conformance/left_out.rs`.
 //!
 //! It has no test harness, so that what it prints is always seen. Words behind `--` choose files by a part of their
 //! name, as `cargo test --test conformance -- rules`.

@@ -28,7 +28,7 @@ const LAYERS: [&[&str]; 17] = [
     &["main.rs", "lib.rs"],
 ];
 
-/// Where a package may be named; a door is a path prefix below `src/`.
+/// Places where a package may be named; a door is a path prefix below `src/`.
 const DOORS: [(&str, &[&str]); 18] = [
     ("arc_swap", &["live/", "tls/"]),
     ("cel", &["cel/"]),
@@ -75,13 +75,13 @@ const DOORS: [(&str, &[&str]); 18] = [
     ("x509_parser", &["tls/x509"]),
 ];
 
-/// What the pure layers may not name.
+/// Names forbidden in the pure layers.
 const PURE: [&str; 9] =
     ["model/", "wire/", "cel/", "initialize/", "schema/", "snapshot/", "patch/", "hpack/", "http2/"];
 const IMPURE: [&str; 8] =
     ["tokio::", "tracing::", "TcpStream", "std::fs", "std::thread", "fs::read", "Instant::now", "SystemTime::now"];
 
-/// What tells how fresh something is, and must not be moved by setting the clock.
+/// Files that measure freshness, which setting the clock must not move.
 const TIMELESS: [&str; 4] = ["clock/", "live/current.rs", "live/namespaces.rs", "source/poll.rs"];
 
 /// One file: path below `src/` and its text.
@@ -146,7 +146,7 @@ fn offences((path, text): &File) -> Vec<String> {
     let foreign = without_own_imports(&text);
     let own = used_layers(&text);
     for (package, doors) in DOORS {
-        // What is imported by a package's name is ours.
+        // A name that a package's item is imported by is ours.
         if !own.contains(package) && names(&foreign, package) && !doors.iter().any(|door| path.starts_with(door)) {
             offences.push(format!("{path} uses the package {package} outside its doors"));
         }
@@ -165,7 +165,7 @@ fn row(layer: &str) -> Option<usize> {
     LAYERS.iter().position(|row| row.contains(&layer))
 }
 
-/// What follows `crate::` (or `gatepost::` in the binary), each member of a group by itself.
+/// Layers behind `crate::` (or `gatepost::` in the binary), each member of a group by itself.
 fn used_layers(text: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for root in ["crate::", "gatepost::"] {

@@ -42,7 +42,7 @@ fn name(number: usize) -> String {
     format!("team-{number}-production")
 }
 
-/// What a namespace of a managed cluster carries: five labels, two of them the same number.
+/// Labels of a namespace in a managed cluster: five of them, two with the same number.
 fn labels(number: usize) -> Labels {
     let number = number.to_string();
     [

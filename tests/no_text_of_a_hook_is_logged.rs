@@ -1,5 +1,5 @@
-//! What a hook writes may repeat the object it was asked about: the log never holds it, the audit log only where that is
-//! wanted, and then its beginning.
+//! Texts of a hook may repeat the object it was asked about: the log never holds them, the audit log only where that is
+//! wanted, and then their beginning.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 mod support;
@@ -24,7 +24,7 @@ use support::{
 
 const SECRET: &str = "hunter2";
 
-/// What was written.
+/// Bytes written to the log.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -50,7 +50,7 @@ fn denial(reason: &str, message: String) -> Script {
     Script::Respond(AdmissionResponse { uid: Some("1".into()), status: Some(status), ..Default::default() })
 }
 
-/// What the log and the audit log hold after this answer.
+/// Contents of the log and the audit log after this answer.
 async fn kept(script: Script, said: bool) -> (String, Value) {
     let a = ScriptedHook::start(script).await;
     let mut gate = Arc::into_inner(gate(&document(&[hook("a.example.com", &a.url(), "")]), Reasons::First)).unwrap();
@@ -99,7 +99,7 @@ async fn where_it_is_wanted_the_beginning_is_recorded_on_one_line() {
     assert!(!record["hooks"].to_string().contains(SECRET), "why a call failed is told in our words: {record}");
 }
 
-/// What is logged at that level while one review is decided that one hook allows, and another fails.
+/// Log at that level while one review is decided that one hook allows, and another fails.
 async fn logged(level: tracing::Level) -> String {
     let (a, b) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Status(13, SECRET)).await);
     let ignored = hook("b.example.com", &b.url(), "failurePolicy: Ignore");

@@ -2,7 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
-/// What doing it costs this thread.
+/// CPU time of this thread for the work.
 pub(crate) fn of(work: impl FnOnce()) -> Duration {
     let began = spent();
     work();

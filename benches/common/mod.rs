@@ -1,4 +1,4 @@
-//! What the benches share: a review of a given size, and what stands beside ours.
+//! Shared parts of the benches: a review of a given size, and the sides compared with ours.
 #![allow(dead_code, reason = "each bench uses its own part")]
 
 use bytes::Bytes;

@@ -109,7 +109,7 @@ cases! {
         let page = Bytes::from(repeated(b"<p>", size));
         Box::new(move || drop(black_box(http_answer::decode(HookType::Validating, HttpForm::Json(ReviewVersion::V1), "u", 500, page.clone()))))
     };
-    // What is left of an answer when it was decoded.
+    // The rest of an answer after it was decoded.
     "combine, annotations": |size| combined(AdmissionResponse {
         audit_annotations: (0..size / 20).map(|n| (format!("k{n}"), "v".to_owned())).collect(),
         ..AdmissionResponse::default()
@@ -213,7 +213,7 @@ fn json_viewed(beside: &str, within: &[u8]) -> Box<dyn Fn()> {
     Box::new(move || drop(black_box(json_view::view(body.clone()))))
 }
 
-/// What arrived in protobuf and in pieces, written otherwise.
+/// A protobuf review in pieces, written in the other encoding.
 fn written(form: Form, size: usize) -> Box<dyn Fn()> {
     let object = within("{\"k\":[", "\"\\n\",", "{}]}", size / 2);
     let fields = [field(9, &field(1, &object)), field(8, &repeated(&field(3, b"g"), size.min(1 << 20) / 2))].concat();

@@ -70,7 +70,7 @@ fn says(form: Form, rope: &Rope, review: &Review, said: &Said) {
         Encoding::Json(_) => {
             assert_eq!(by_prost(message).as_ref(), Ok(&Some(said.clone())), "{form:?}, as others read it");
         }
-        // What arrived in protobuf is passed on as it is, also what the view does not look into.
+        // A protobuf review is passed on as it is, with the parts that the view does not look into.
         Encoding::Grpc | Encoding::Envelope(_) => {
             assert_eq!(
                 message,

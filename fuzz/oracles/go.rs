@@ -33,7 +33,7 @@ pub(crate) enum Value {
     Struct(Vec<(&'static str, Value)>),
     Pointer(Option<Box<Value>>),
     Map(BTreeMap<String, Value>),
-    /// What lies in memory, and how much of it is the list.
+    /// Items in memory, and the capacity of the list.
     Slice(Vec<Value>, usize),
 }
 
@@ -125,7 +125,7 @@ impl Value {
         }
     }
 
-    /// What is pointed to, if anything is.
+    /// Target of the pointer, if there is one.
     pub(crate) fn pointed(&self) -> Option<&Self> {
         let Self::Pointer(value) = self else { panic!("{self:?} points to nothing") };
         value.as_deref()
@@ -164,7 +164,7 @@ fn fields(raw: &RawValue) -> Result<Fields<'_>, String> {
     Fields::of(raw)?.ok_or_else(|| "it is null".to_owned())
 }
 
-/// How many bytes a text in padded base64 stands for, line breaks passed by.
+/// Length in bytes of a text in padded base64, decoded; line breaks are skipped.
 fn decoded_len(text: &str) -> Option<usize> {
     let signs: Vec<char> = text.chars().filter(|sign| !matches!(sign, '\r' | '\n')).collect();
     let padding = signs.iter().rev().take_while(|sign| **sign == '=').count();

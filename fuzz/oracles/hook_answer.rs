@@ -1,4 +1,4 @@
-//! What a hook sent back over HTTP, beside serde and prost: the same answer, or the same kind of failure.
+//! Answer of a hook over HTTP, beside serde and prost: the same answer, or the same kind of failure.
 
 use bytes::Bytes;
 use gatepost::{
@@ -109,7 +109,7 @@ struct Said {
     stated: (String, String),
     request: Result<(), String>,
     response: Option<Response>,
-    /// What the seeds' contract has.
+    /// Fields of the seeds' contract.
     status: Result<Option<StatusInfo>, String>,
 }
 

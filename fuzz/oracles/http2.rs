@@ -1,9 +1,9 @@
 //! An HTTP/2 connection with exchanges on it, under whatever a server says.
 //!
-//! An input is a script of a server's frames, or bytes of no frame, and of what happens on our side meanwhile: requests,
-//! sockets that take a little, time, callers that leave. What we send is read by a model of a server's half: it must be
-//! sound frames, within the windows it has given, and the bodies that were to be sent. Each exchange is settled once, handed back,
-//! or dropped for a reason. What is queued is bounded.
+//! An input is a script of a server's frames, or bytes of no frame, and of events on our side meanwhile: requests,
+//! sockets that take a little, time, callers that leave. Our output is read by a model of a server's half: it must be
+//! sound frames, within the windows it has given, and the bodies that were to be sent. Each exchange is settled once,
+//! handed back, or dropped for a reason. Queues are bounded.
 
 use std::{
     cell::{Cell, RefCell},
@@ -35,7 +35,7 @@ fn clock() -> Instant {
     *BEGAN.get_or_init(Instant::now) + PASSED.get()
 }
 
-/// What becomes of one exchange.
+/// Fate of one exchange.
 #[derive(Debug, Default)]
 struct Fate {
     settled: Cell<u32>,

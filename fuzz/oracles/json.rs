@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 10_000;
 /// The review and its request stand around an object.
 const AROUND: usize = 2;
 
-/// What a body says, or why it is no review.
+/// Fields of a body, or the reason why it is no review.
 pub(crate) fn read(body: &[u8]) -> Result<Said, String> {
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
     if deepest(text) > MAX_DEPTH {
@@ -59,7 +59,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Said, String> {
     if said.is_a_review() { Ok(said) } else { Err("it lacks what rules look at, a uid or an operation".into()) }
 }
 
-/// What a `userInfo` says.
+/// Fields of a `userInfo`.
 pub(crate) fn user(bytes: &[u8]) -> Option<User> {
     let text = as_go_reads(std::str::from_utf8(bytes).ok()?);
     serde_json::from_str::<Object<'_, UserInfo>>(&text).ok().map(|Object(user, _)| user.into())
@@ -103,7 +103,7 @@ pub(crate) fn as_go_reads(text: &str) -> String {
     read
 }
 
-/// How deep objects and arrays nest, where the text is JSON. What serde passes by it does not count.
+/// Greatest depth of objects and arrays, where the text is JSON. Parts that serde skips are not counted.
 pub(crate) fn deepest(text: &str) -> usize {
     let (mut depth, mut deepest, mut inside, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {

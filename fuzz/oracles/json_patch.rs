@@ -19,7 +19,7 @@ pub(crate) fn check(input: &[u8]) {
     let model: Option<Value> = serde_json::from_slice(&object).ok();
     let document = Document::new(Rope::new([object.clone()]));
     let (Ok(original), Some(before)) = (document, model) else {
-        // What serde reads as an object is one; it reads fewer: not what nests deeper than 128.
+        // An object for serde is one for us; serde reads fewer: none that nests deeper than 128.
         assert!(!serde_json::from_slice::<Value>(&object).is_ok_and(|value| value.is_object()), "an object is refused");
         return;
     };
@@ -44,7 +44,7 @@ fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Val
             assert!(ours.is_err_and(|error| error.is_undecodable()), "what is no list is taken for a patch");
             return None;
         }
-        // What serde does not read, though Go and we do: halves of surrogate pairs, numbers beyond f64, depth.
+        // serde does not read these, though Go and we do: halves of surrogate pairs, numbers beyond f64, depth.
         Err(_) => return None,
     };
     if operations.iter().any(|operation| !operation.is_object() && !operation.is_null()) {
@@ -214,9 +214,9 @@ impl Model {
         Ok(Some(pointer))
     }
 
-    /// Where the container is, it, and the step from it.
+    /// Path of the container, the container, and the step from it.
     fn container(&self, path: &str) -> Applied<(String, &Value, String)> {
-        // What stands before the first slash counts for nothing, and a lone `~` is itself.
+        // Text before the first slash counts for nothing, and a lone `~` is itself.
         let mut steps = path.split('/').skip(1).map(|part| {
             let mut plain = part.replace("~1", "\u{0}");
             plain = plain.replace("~0", "~");

@@ -18,7 +18,7 @@ mod unknown;
 mod viewed;
 mod views;
 
-/// What is done with an input.
+/// Check of one input.
 pub(crate) type Oracle = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.

@@ -21,7 +21,7 @@ use prost::Message;
 /// Group, version and kind or resource.
 pub(crate) type Three = [String; 3];
 
-/// Who asks.
+/// User of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct User {
     pub(crate) username: String,
@@ -30,7 +30,7 @@ pub(crate) struct User {
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a review says.
+/// Fields of a review.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Said {
     pub(crate) uid: String,
@@ -51,7 +51,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// What a message says that prost has read.
+    /// Fields of a message that prost has read.
     pub(crate) fn in_protobuf(request: AdmissionRequest) -> Self {
         Self {
             kind: request.kind.map(kind).unwrap_or_default(),
@@ -88,7 +88,7 @@ impl Said {
     }
 }
 
-/// What prost makes of a bare AdmissionReview: `Ok(None)` where it has no request.
+/// Fields of a bare AdmissionReview by prost: `Ok(None)` where it has no request.
 pub(crate) fn by_prost(message: Bytes) -> Result<Option<Said>, String> {
     let review = AdmissionReview::decode(message).map_err(|error| error.to_string())?;
     Ok(review.request.map(Said::in_protobuf))

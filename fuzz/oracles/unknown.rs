@@ -45,7 +45,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<Opened, String> {
     Ok(Opened { api_version: once(api_version)?, kind: once(kind)?, message: once(unknown.raw)? })
 }
 
-/// What may be there once: of two, one reader takes the last, and another merges them.
+/// Value of a field that may be there once: of two, one reader takes the last, and another merges them.
 fn once<T: Default>(mut all: Vec<T>) -> Result<T, String> {
     match (all.pop(), all.is_empty()) {
         (_, false) => Err("a field is given twice".into()),

@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{Fallible, size::Size};
 
-/// How long the apiserver may take to follow a changed configuration.
+/// Time for the apiserver to follow a changed configuration.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// So many writes in a row have to ask exactly the right hooks before the apiserver counts as having followed.
+/// Writes in a row that must ask exactly the right hooks before the apiserver counts as having followed.
 const IN_A_ROW: usize = 3;
 
 /// Everything that is said to the apiserver.

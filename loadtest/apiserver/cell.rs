@@ -3,7 +3,7 @@
 use super::{api::Api, object, repetition::Repetition, rig::Rig, variant::Variant};
 use crate::{Fallible, results::Results, size::Size};
 
-/// What is done in a cell.
+/// Course of a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     pub(super) name: &'static str,
@@ -15,7 +15,7 @@ pub(super) struct Course {
     pub(super) variants: Vec<Variant>,
 }
 
-/// What was measured.
+/// Measurements of a cell.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) course: &'static str,

@@ -7,7 +7,7 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use crate::Fallible;
 
-/// Where the apiserver is and how one speaks with it.
+/// Address of the apiserver, and credentials for it.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) address: SocketAddr,

@@ -36,7 +36,7 @@ impl Connection {
             .initial_connection_window_size(WINDOW)
             .handshake(TokioIo::new(socket))
             .await?;
-        // What breaks it is told to whoever waits for an answer.
+        // A fault that breaks it is reported to the request that waits for an answer.
         tokio::spawn(connection);
         let origin = format!("https://{}", cluster.address);
         Ok(Self { requests, origin, authorization: format!("Bearer {}", cluster.token) })

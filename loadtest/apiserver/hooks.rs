@@ -38,7 +38,7 @@ impl Hooks {
         Ok(Self { addresses, counts: process.address("counts")?, process })
     }
 
-    /// How often each was asked since it began.
+    /// Calls of each since it began.
     pub(super) fn counts(&self) -> Fallible<Vec<u64>> {
         let mut stream = TcpStream::connect(self.counts)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;

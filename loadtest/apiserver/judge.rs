@@ -22,7 +22,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Whether it was reached, and on how many writes that rests if they are few.
+    /// Verdict on the target, with the number of writes that it rests on if they are few.
     pub(super) fn verdict(&self) -> String {
         // Hooks cost something; a ratio that says otherwise is of two numbers smaller than the noise.
         if self.is_ratio && (self.value.is_nan() || self.value <= 0.0) {
@@ -90,7 +90,7 @@ pub(super) fn mutating(cell: &Cell) -> Vec<Judged> {
     judged
 }
 
-/// What the extra hop adds at p99, in microseconds.
+/// Time that the extra hop adds at p99, in microseconds.
 pub(super) fn hop(hop: &Cell) -> Option<Judged> {
     let (direct, json) = (hop.tally(Variant::Direct)?, hop.tally(Variant::Json)?);
     Some(Judged {

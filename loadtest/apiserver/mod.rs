@@ -70,7 +70,7 @@ pub(crate) struct Settings {
     /// Repetitions; CPU is a median over them
     #[arg(long, value_name = "NUMBER")]
     reps: Option<usize>,
-    /// Where the dated folder goes
+    /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::size::Size;
 
-/// Where it is written. Validated like any other, and never stored.
+/// Path of the writes. Validated like any other, and never stored.
 pub(super) const PATH: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";
 
 /// Eight bytes of JSON.

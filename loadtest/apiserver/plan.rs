@@ -22,7 +22,7 @@ pub(super) const FOURTH_PATCHES_ALL_WAIT: &str = "fourth-patches-all-wait";
 /// Writers of every cell but the extra hop's.
 const WRITERS: usize = 8;
 
-/// What is measured.
+/// Courses to measure.
 #[derive(Debug)]
 pub(super) struct Plan<'a>(&'a Settings);
 

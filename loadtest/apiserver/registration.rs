@@ -1,4 +1,4 @@
-//! Who is asked: the webhook configuration that the apiserver gets, and the one that a sidecar gets.
+//! Registrations: the webhook configuration that the apiserver gets, and the one that a sidecar gets.
 //!
 //! For JSON hooks it is the same document: what stood in the apiserver stands in the sidecar's folder, word by word.
 
@@ -36,7 +36,7 @@ pub(super) fn stock(kind: Kind, addresses: &[SocketAddr], folder: &Path) -> Fall
     Ok(format!("{document:#}\n"))
 }
 
-/// What a sidecar is given: the stock document for JSON hooks, our own kind for gRPC ones.
+/// Configuration of a sidecar: the stock document for JSON hooks, our own kind for gRPC ones.
 pub(super) fn for_gatepost(
     (variant, kind): (Variant, Kind),
     addresses: &[SocketAddr],

@@ -19,7 +19,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// What was used between `before` and this.
+    /// Usage between `before` and this.
     pub(super) fn since(self, before: &Self) -> Self {
         Self {
             apiserver: self.apiserver - before.apiserver,
@@ -33,13 +33,13 @@ impl Cpu {
         Self { apiserver: self.apiserver / number, sidecar: self.sidecar / number, hooks: self.hooks / number }
     }
 
-    /// What hooks are judged by: the apiserver and what stands beside it, not the hooks themselves.
+    /// CPU time that variants are compared by: the apiserver's and the sidecar's, without the hooks' own.
     pub(super) fn counted(&self) -> f64 {
         self.apiserver + self.sidecar
     }
 }
 
-/// So many writes, all let through, after every right hook was asked as often as it should be.
+/// Writes of one repetition, all let through, after every right hook was asked as often as it should be.
 #[derive(Debug, Serialize)]
 pub(super) struct Repetition {
     pub(super) variant: Variant,

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Fallible, certificates, process::cpu_time};
 
-/// How long everything is watched while nobody writes.
+/// Time for which everything is watched without writes.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Hooks and sidecars, running. Everything but the apiserver ends when it is dropped.
@@ -30,13 +30,13 @@ pub(super) struct Rig {
     _folder: TempDir,
 }
 
-/// What one variant needs.
+/// Processes of one variant.
 #[derive(Debug)]
 struct Stand {
     variant: Variant,
     hooks: Hooks,
     sidecar: Option<Sidecar>,
-    /// What the apiserver is to be told of it
+    /// Registration for the apiserver
     registered: String,
 }
 
@@ -70,12 +70,12 @@ impl Rig {
         Ok(Self { count, task, stands, apiserver, _folder: folder })
     }
 
-    /// What the apiserver is to be told for `variant`: each hook, the one sidecar, or nothing.
+    /// Registration for `variant`: each hook, the one sidecar, or nothing.
     pub(super) fn registered(&self, variant: Variant) -> Option<String> {
         self.stand(variant).map(|stand| stand.registered.clone())
     }
 
-    /// How often each hook of each variant was asked so far.
+    /// Calls of each hook of each variant so far.
     pub(super) fn asked(&self) -> Fallible<Vec<Vec<u64>>> {
         self.stands.iter().map(|stand| stand.hooks.counts()).collect()
     }

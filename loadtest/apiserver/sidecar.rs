@@ -15,7 +15,7 @@ use crate::{Fallible, process::Process, rig::wait_until_ready};
 /// A running sidecar.
 #[derive(Debug)]
 pub(super) struct Sidecar {
-    /// Where it serves gRPC and `POST /validate`, on one port
+    /// Address of gRPC and `POST /validate`, on one port
     pub(super) address: SocketAddr,
     /// Folder with its configuration
     config: PathBuf,

@@ -20,7 +20,7 @@ pub(super) struct Tally {
     pub(super) p99: f64,
     pub(super) p999: f64,
     pub(super) cpu: Cpu,
-    /// What the hooks add to apiserver and sidecar; not a number where no run without hooks stands beside it.
+    /// Time that the hooks add to apiserver and sidecar; not a number where no run without hooks stands beside it.
     pub(super) added: f64,
     /// Calls of hooks a write.
     pub(super) calls: f64,
@@ -62,7 +62,7 @@ impl Cell {
         })
     }
 
-    /// What the hooks of one variant add, as a part of what those of another do: the median of each repetition's ratio.
+    /// Cost that the hooks of one variant add, as a part of another's: the median of each repetition's ratio.
     pub(super) fn added_ratio(&self, variant: Variant, over: Variant) -> f64 {
         let pairs = self.added(variant).into_iter().zip(self.added(over));
         median(pairs.map(|(one, other)| one / other).collect())

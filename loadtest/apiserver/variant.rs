@@ -45,7 +45,7 @@ impl Variant {
         }
     }
 
-    /// What its hooks speak, as the hook program calls it.
+    /// Protocol of its hooks, as the hook program calls it.
     pub(super) fn protocol(self) -> &'static str {
         match self {
             Self::None | Self::Direct | Self::Json => "json",

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Writers<'a>(&'a Cluster);
 
-/// What so many writes came to; every one of them was let through.
+/// Results of the writes; every one of them was let through.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) latencies: Histogram<u64>,

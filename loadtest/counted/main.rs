@@ -1,7 +1,7 @@
 //! `counted`: the product and the naive reference under an allocator that counts.
 //!
-//! `counted naive ...` is the naive reference; any other command line is the product's own. What was counted is read
-//! over the unix socket that `GATEPOST_COUNTS_SOCKET` names: a line `read` or `reset` is answered with a line of JSON.
+//! `counted naive ...` is the naive reference; any other command line is the product's own. The counts are read over
+//! the unix socket that `GATEPOST_COUNTS_SOCKET` names: a line `read` or `reset` is answered with a line of JSON.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a command line program speaks on standard error")]
 

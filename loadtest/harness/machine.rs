@@ -72,7 +72,7 @@ fn dirty() -> &'static str {
     if status.is_empty() { "" } else { " with uncommitted changes" }
 }
 
-/// What a program says, on one line.
+/// Output of a program, on one line.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(|_| "unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())

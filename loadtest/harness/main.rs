@@ -36,7 +36,7 @@ mod svg;
 mod swap;
 mod targets;
 
-/// What can go wrong here ends the program; the text is the whole story.
+/// Result whose error ends the program; the text is the whole story.
 type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measure Gatepost beside the naive reference

@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     /// Latency samples per side and cell
     #[arg(long, default_value_t = 10_300)]
     pub(crate) samples: u64,
-    /// What stands on our side; `naive` checks the harness against itself
+    /// Program on our side; `naive` checks the harness against itself
     #[arg(long, value_enum, default_value = "gatepost")]
     pub(crate) ours: Ours,
     /// The product's binary [default: the release build beside this program]
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
     /// One more argument for `gatepost serve`; repeat for more
     #[arg(long = "ours-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) ours_arguments: Vec<String>,
-    /// Where the dated folder goes
+    /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     pub(crate) results: PathBuf,
 }
@@ -64,7 +64,7 @@ pub(crate) enum Figure {
     Hung,
 }
 
-/// What stands on our side.
+/// Program on our side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ours {
     /// `gatepost serve`, as shipped

@@ -13,7 +13,7 @@ use std::{
 
 use crate::Fallible;
 
-/// How long a child may take to say where it listens.
+/// Time for a child to print its address.
 const START: Duration = Duration::from_secs(20);
 
 /// A running child; killed on drop.

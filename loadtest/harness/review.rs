@@ -20,7 +20,7 @@ use crate::size::Size;
 /// The uid of every review; the hooks repeat it, the generator checks it.
 pub(crate) const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
 
-/// What kind of object the review is about.
+/// Kind of object the review is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     /// A Pod whose annotation carries the padding

@@ -34,7 +34,7 @@ use crate::{Fallible, machine, plan::Ours, process, results::Results, rig::Works
 
 /// Time between two looks at what is resident.
 const LOOK: Duration = Duration::from_millis(50);
-/// What the process may take besides twice its budget.
+/// Memory of the process besides twice its budget.
 const BESIDES: u64 = 64 << 20;
 
 /// `memory`: how hard it is pressed.
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     /// The budget that `gatepost serve` is given, in MiB
     #[arg(long, default_value_t = 64)]
     budget: u64,
-    /// How many times as much as it takes to show it
+    /// Load as a multiple of the least that shows the attack
     #[arg(long, default_value_t = 4)]
     times: usize,
     /// Repetitions of each attack; the largest peak counts
@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     /// One more argument for `gatepost serve`; repeat for more
     #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     gatepost_arguments: Vec<String>,
-    /// Where the dated folder goes
+    /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
 }

@@ -16,7 +16,7 @@ pub(super) const HOOKS: usize = 10;
 /// Rules of one hook.
 const RULES: usize = 10;
 
-/// How the objects are written.
+/// Layout of the written objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// A file an object, in JSON, which every YAML reader reads.
@@ -51,8 +51,8 @@ pub(super) struct Configuration {
     addresses: Vec<SocketAddr>,
     matched: usize,
     layout: Layout,
-    /// How often each object was changed. What was added stays: taking it back would enforce less, and from files that
-    /// waits for a second, equal read, which there is none of where every second brings a change.
+    /// Number of changes of each object. Additions stay: taking one back would enforce less, and from files that waits
+    /// for a second, equal read, which there is none of where every second brings a change.
     changes: RefCell<Vec<usize>>,
     next: Cell<usize>,
 }

@@ -37,7 +37,7 @@ pub(crate) struct Settings {
     /// Hooks configured, ten in an object, ten rules each
     #[arg(long, default_value_t = 1000)]
     hooks: usize,
-    /// How many of them a review concerns
+    /// Number of them that a review concerns
     #[arg(long, default_value_t = 1)]
     matched: usize,
     /// Time between two changes
@@ -70,7 +70,7 @@ pub(crate) struct Settings {
     /// One more argument for `gatepost serve`; repeat for more
     #[arg(long = "gatepost-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     gatepost_arguments: Vec<String>,
-    /// Where the dated folder goes
+    /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
 }
@@ -151,7 +151,7 @@ fn phase(settings: &Settings, workshop: &Workshop, served: &Served, load: &Load,
         }
     }
     let report = running.report()?;
-    // What was changed last is in force a second later; it must not fall into the next phase.
+    // The last change is in force a second later; it must not fall into the next phase.
     thread::sleep(Duration::from_millis(if changing { 2000 } else { 200 }));
     let swaps = served.generation()? - before;
     if changing && !settings.control && swaps == 0 {

@@ -15,7 +15,7 @@ use crate::{
     rig::{Sidecar, Workshop},
 };
 
-/// What is measured. Everything ends when it is dropped.
+/// Sidecar to measure. Everything ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) configuration: Configuration,

@@ -10,7 +10,7 @@ use crate::{
     model::{Dispatch, Review},
 };
 
-/// How mutating hooks are asked that do not say it themselves.
+/// Default mode of asking mutating hooks, for hooks that do not set their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speculation {
     /// One by one, or together.
@@ -80,7 +80,7 @@ impl Ahead {
         }
     }
 
-    /// So many calls were in vain.
+    /// Takes vain calls off the spare ones.
     pub(super) fn spend(&mut self, calls: usize) {
         self.spare = self.spare.saturating_sub(calls);
     }

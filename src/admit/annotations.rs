@@ -10,7 +10,8 @@ const MOST_BYTES: usize = 256 << 10;
 /// The audit annotations of one request.
 #[derive(Debug, Default)]
 pub(super) struct Annotations {
-    /// By key, each with its place in the order they were added. The keys are foreign: the hash is a keyed one.
+    /// Annotations by key, each with its place in the order they were added. The keys are foreign: the hash is a keyed
+    /// one.
     by_key: HashMap<String, (usize, String)>,
 }
 

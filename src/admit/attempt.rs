@@ -30,7 +30,7 @@ use crate::{
     model::{CallFailure, FailurePolicy},
 };
 
-/// How often a hook may tell us to come back later. As upstream (`client-go/rest/with_retry.go`).
+/// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
 const MOST_RESTS: u8 = 10;
 
 /// One hook's call in a round.
@@ -38,7 +38,7 @@ pub(super) struct Attempt<'a> {
     pub(super) live: &'a LiveHook,
     /// A bypass passes it over where it cannot answer.
     pub(super) opened: bool,
-    /// By when the hook must have answered: its own timeout, or what is left of the request's.
+    /// Latest time for the hook's answer: its own timeout, or the rest of the request's.
     pub(super) deadline: Instant,
     /// Latest time at which the answer has been read, once its first byte is there: as upstream's, the hook's own time
     /// ends with the last byte.
@@ -47,11 +47,11 @@ pub(super) struct Attempt<'a> {
     pub(super) span: Span,
     /// The hook may still be working on it, whether or not we still wait.
     pub(super) open: bool,
-    /// What became of it, once that is known.
+    /// Outcome, once it is known.
     pub(super) outcome: Option<Outcome<'a>>,
     /// Share of the memory budget that its answer holds.
     pub(super) hold: AnswerHold,
-    /// When it is asked again, while it rests.
+    /// Time of the next try, while the hook rests.
     again_at: Option<Instant>,
     asks: Asks,
 }
@@ -150,7 +150,7 @@ impl<'a> Attempt<'a> {
         self.asks
     }
 
-    /// When something is to be done about it unless an answer comes first; `None` once it is settled.
+    /// Time of the next step unless an answer comes first; `None` once it is settled.
     pub(super) fn alarm(&self) -> Option<Instant> {
         let ends = self.read_by.unwrap_or(self.deadline);
         self.outcome.is_none().then(|| self.again_at.map_or(ends, |again| again.min(ends)))

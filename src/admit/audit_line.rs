@@ -19,7 +19,7 @@ use crate::{
 const SAID: usize = 1024;
 /// The most bytes of why a call has failed.
 const ERROR: usize = 256;
-/// What stands for a reason that a hook made up.
+/// Stand-in for a reason that a hook made up.
 const OTHER: &str = "Other";
 /// The reasons that Kubernetes has, and ours.
 // source: k8s.io/apimachinery/pkg/apis/meta/v1/types.go, StatusReason.
@@ -69,7 +69,7 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     generation: u64,
-    /// What the source calls the state that decided.
+    /// Revision that the source gives the configuration that decided.
     revision: String,
     /// Milliseconds since the start of the last good read, rounded up; nothing before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ struct Line<'a> {
     initializers: Vec<RunLine<'a>>,
 }
 
-/// What was open in an emergency.
+/// Break-glass that was open.
 #[derive(Serialize)]
 struct BrokenLine<'a> {
     name: &'a str,
@@ -104,7 +104,7 @@ struct BrokenLine<'a> {
     hooks: &'a [Box<str>],
 }
 
-/// Why hooks were passed by.
+/// Bypass rule that matched.
 #[derive(Serialize)]
 struct PassLine<'a> {
     name: &'a str,
@@ -120,7 +120,7 @@ pub(super) struct Calls<'a> {
     pub(super) outcomes: &'a [Outcome<'a>],
 }
 
-/// Those of hooks.
+/// Calls of hooks, as a list.
 struct Hooks<'a>(Calls<'a>);
 
 /// One initializer's turn at the object.
@@ -137,7 +137,7 @@ struct HookLine<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'static str>,
-    /// Why a call has failed, in our words: nothing that a hook wrote.
+    /// Failure of the call, in our words: nothing that a hook wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     took_us: u64,

@@ -1,7 +1,7 @@
 //! BypassDecision: what lets one request past hooks, decided before anything is said about how fresh the configuration is.
 //!
-//! What applies is what the snapshot in force says, however old that is: a configuration that cannot be read must not
-//! close what its administrator has opened. What break-glass opens needs no snapshot at all.
+//! The rules are those of the snapshot in force, however old it is: a configuration that cannot be read must not close
+//! what its administrator has opened. Break-glass needs no snapshot at all.
 
 use smallvec::SmallVec;
 
@@ -17,21 +17,21 @@ use crate::{
 const BYPASSED: &str = "bypass.gatepost.dev";
 /// Prefix of the annotations that name what break-glass is open.
 const BROKEN: &str = "break-glass.gatepost.dev";
-/// What requests about our own configuration are counted as.
+/// Name under which requests about our own configuration are counted.
 const OWN: &str = "own-configuration";
 const OWN_REASON: &str = "changes of Gatepost's own configuration skip all hooks, also while the configuration is \
                           stale";
 /// The longest warning, in characters: a longer one is cut by kube-apiserver once there are several.
 const LONGEST_WARNING: usize = 256;
 
-/// What lets one request past hooks.
+/// Bypass of one request: eligibility, matching rules, open break-glass.
 #[derive(Debug)]
 pub(super) struct BypassDecision<'a> {
     eligibility: Eligibility,
     generation: &'a Generation,
     /// The rules that apply, by their number in the snapshot. One that skips every hook stands alone.
     rules: SmallVec<[usize; 2]>,
-    /// What is opened in an emergency.
+    /// Break-glass that covers the request.
     broken: SmallVec<[Open; 1]>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> BypassDecision<'a> {
-    /// What lets `review` past the hooks of `generation`, while `broken` is open.
+    /// Decision for `review` by the bypass rules of `generation`, while `broken` is open.
     pub(super) fn of(generation: &'a Generation, broken: SmallVec<[Open; 1]>, review: &Review) -> Self {
         let eligibility = generation.snapshot.eligibility(review);
         let mut passage = Self { eligibility, generation, rules: SmallVec::new(), broken };
@@ -106,7 +106,7 @@ impl<'a> BypassDecision<'a> {
         (self.eligibility == Eligibility::OwnConfig).then_some(ours).into_iter().chain(self.rules().map(rule))
     }
 
-    /// What is opened in an emergency.
+    /// Break-glass that covers the request.
     pub(super) fn broken(&self) -> &[Open] {
         &self.broken
     }
@@ -149,7 +149,7 @@ impl<'a> BypassDecision<'a> {
     }
 }
 
-/// What the annotation says of it, and the warning.
+/// Annotation and warning for an open break-glass.
 fn told(open: &Open) -> (String, String) {
     let glass = &open.document;
     let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };

@@ -46,9 +46,9 @@ pub struct Combined {
 pub struct Dropped {
     /// Index of the outcome whose answer had them.
     pub outcome: usize,
-    /// Why they are left out.
+    /// Reason why they are left out.
     pub cause: DroppedAnnotation,
-    /// How many.
+    /// Number of annotations left out.
     pub count: usize,
 }
 

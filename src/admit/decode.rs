@@ -16,9 +16,9 @@ pub(super) struct Decoded {
     pub(super) failure: Option<CallFailure>,
 }
 
-/// What a hook sent back, to what it says. A patch that cannot be read is no usable answer; one that is read, and cannot
-/// be applied, is found out when it is. One without operations is none. Its type matters only where the review has an
-/// object, as upstream: without one, any operation is refused when its turn comes, whatever the failure policy.
+/// Reply of a hook, decoded. A patch that cannot be read is no usable answer; one that is read, and cannot be applied,
+/// is found out when it is. One without operations is none. Its type matters only where the review has an object, as
+/// upstream: without one, any operation is refused when its turn comes, whatever the failure policy.
 pub(super) fn decode(
     hook_type: HookType,
     form: Option<HttpForm>,
@@ -41,7 +41,7 @@ pub(super) fn decode(
     Ok(Decoded { answer, patch, failure })
 }
 
-/// What a hook sent back, to what it says; `form`: how it is spoken to, `None` for gRPC.
+/// Answer of a hook, decoded by its type and `form`, which is `None` for gRPC.
 fn decode_answer(hook_type: HookType, form: Option<HttpForm>, uid: &str, reply: Reply) -> Result<Answer, CallFailure> {
     match (reply, form) {
         (Reply::Http(reply), Some(form)) => {

@@ -39,7 +39,7 @@ use crate::{
 pub const OWN_LIST: &str = "gatepost.dev/initializers";
 /// Prefix of the audit annotations that name the initializers which acted.
 const INITIALIZED: &str = "initialize.gatepost.dev";
-/// What a kubelet puts onto the Pods that it runs from files: they run already.
+/// Annotation that a kubelet puts onto the Pods that it runs from files: they run already.
 // source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The group of all kubelets.
@@ -50,11 +50,11 @@ const NODES: &str = "system:nodes";
 pub(super) struct Run {
     /// Its name.
     pub(super) name: Arc<str>,
-    /// How it ended.
+    /// Outcome of the turn.
     pub(super) outcome: InitializerOutcome,
-    /// How long it took.
+    /// Duration of the turn.
     pub(super) took: Duration,
-    /// What is said where it failed and is passed over.
+    /// Failure text where it failed and is passed over.
     pub(super) passed_over: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Initialized {
     pub(super) runs: SmallVec<[Run; 4]>,
     /// The object, where something has changed it.
     pub(super) patched: Option<Arc<Patched>>,
-    /// Why it is not created.
+    /// Rejection of the object, where it is not created.
     pub(super) refusal: Option<Refusal>,
 }
 
@@ -314,7 +314,7 @@ pub(super) fn report(runs: &[Run], verdict: &mut Verdict) {
     }
 }
 
-/// What is to be known of the request's namespace or object, waiting where it must be found out first.
+/// Result of `look`, after the labels of the namespace or object that it needs have been looked up.
 async fn known<'l, T>(lookup: &mut Lookup<'l>, look: impl Fn(&Lookup<'l>) -> Result<T, Held>) -> Result<T, Refusal> {
     let mut found = false;
     loop {

@@ -16,7 +16,7 @@ use crate::{
     wire::labels,
 };
 
-/// Why it cannot be said whether a hook is asked.
+/// Reasons why it is not known whether a hook is asked.
 #[derive(Clone, Debug)]
 pub(super) enum Held {
     /// The request is rejected with this.
@@ -89,13 +89,13 @@ impl<'a> Lookup<'a> {
         Self { found, ..self }
     }
 
-    /// What the apiserver has said of the request's namespace, where it was asked.
+    /// Namespace as the apiserver has sent it, where it was asked.
     pub(super) fn into_found(self) -> Option<Found> {
         self.found
     }
 
     /// Asks the apiserver about a namespace that is not known yet, within the request's time; upstream does the same.
-    /// What it says, an error included, then counts for this request.
+    /// The answer, an error included, then counts for this request.
     pub(super) async fn find(&mut self, namespace: &str) {
         let Some(namespaces) = self.namespaces else { return };
         // Not held while we wait.
@@ -141,7 +141,7 @@ impl<'a> Lookup<'a> {
         if matches!(object, Ok(false)) {
             return Ok(false);
         }
-        // What is not known yet may turn out to be that "no".
+        // Either unknown may turn out to be that "no".
         if matches!(namespace, Err(Held::Large)) || matches!(object, Err(Held::Large)) {
             return Err(Held::Large);
         }
@@ -232,8 +232,8 @@ impl<'a> Lookup<'a> {
         self.missing_object().map_or(Ok(false), |field| Err(missing(field)))
     }
 
-    /// What every apiserver sends of such an operation, and this caller did not: its labels might have matched. Of a
-    /// CONNECT some send nothing.
+    /// Object that every apiserver sends of such an operation, and this caller did not: its labels might have matched.
+    /// Of a CONNECT some send nothing.
     fn missing_object(&self) -> Option<&'static str> {
         let (new, old) = (self.review.object.is_some(), self.review.old_object.is_some());
         match self.review.operation {

@@ -55,7 +55,7 @@ use round::Until;
 use select::{Role, Selected, Selection};
 use status::Refusal;
 
-/// How many reasons a rejection gives.
+/// Reasons that a rejection gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reasons {
     /// The first denial or closed failure answers at once and cancels the calls still running.
@@ -70,23 +70,23 @@ pub enum Reasons {
 /// Everything `decide` needs that outlives one request.
 #[derive(Debug)]
 pub struct Gate {
-    /// What is in force.
+    /// Generation in force.
     pub current: Arc<Current>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// How many reasons a rejection gives.
+    /// Reasons that a rejection gives.
     pub reasons: Reasons,
     /// Are the patches of mutating hooks put into audit annotations, as kube-apiserver does at the level Request?
     pub patch_annotations: bool,
-    /// How mutating hooks are asked that do not say it themselves.
+    /// Default mode of asking mutating hooks.
     pub speculation: Speculation,
-    /// Where patched objects are held.
+    /// Memory budget that patched objects are reserved in.
     pub memory: Arc<MemoryBudget>,
     /// The cluster's namespaces, where they are followed.
     pub namespaces: Option<Arc<Namespaces>>,
-    /// What that cluster serves.
+    /// Resources and versions that the cluster serves.
     pub discovery: Option<Arc<Discovery>>,
     /// The authorizer of the cluster, for conditions that ask it.
     pub authorizer: Option<Arc<Authorizer>>,
@@ -113,7 +113,7 @@ struct Validation<'a> {
     selected: Selected<'a>,
     /// One for each hook that was asked.
     outcomes: Vec<Outcome<'a>>,
-    /// Why the request is rejected, where no hook's answer says so.
+    /// Rejection, where no hook's answer gives one.
     refusal: Option<Refusal>,
 }
 
@@ -148,7 +148,7 @@ struct Case<'a> {
     review: &'a Review,
     caller: &'a Caller,
     began: Instant,
-    /// How old the configuration was when it was asked about.
+    /// Age of the configuration when the decision began.
     age: Option<Duration>,
     generation: &'a Generation,
     bypass: &'a BypassDecision<'a>,

@@ -44,7 +44,7 @@ use crate::{
 /// One call of a mutating hook that counted.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    /// How it ended.
+    /// End of its call.
     pub outcome: Outcome<'a>,
     /// 0; 1 where the hook was asked once more.
     pub round: u8,
@@ -79,7 +79,7 @@ pub(super) struct Mutation<'a> {
     pub(super) broken: bool,
     /// The object as it is now, where something changed it. Its room in the memory budget is kept with it.
     pub(super) patched: Option<Arc<Patched>>,
-    /// Why the request is rejected, where no hook's answer says so.
+    /// Rejection, where no hook's answer gives one.
     pub(super) refusal: Option<Box<StatusInfo>>,
 }
 
@@ -155,7 +155,7 @@ struct Phase<'a> {
     asked_before: BTreeSet<u32>,
     /// Hooks that are asked once more.
     asked_again: BTreeSet<u32>,
-    /// What the cluster serves was read anew for this request.
+    /// Discovery was refreshed for this request.
     discovered: bool,
     /// The request's time ended while a hook was waited for that fails open.
     late: bool,
@@ -266,8 +266,8 @@ impl<'a> Phase<'a> {
         }
     }
 
-    /// Takes the answers in order, up to the first that changes the object or rejects the request. What stands behind it
-    /// was asked about an object that is no more, and is asked again.
+    /// Takes the answers in order, up to the first that changes the object or rejects the request. Later hooks were
+    /// asked about an object that is no more, and are asked again.
     async fn take(
         &mut self,
         batch: &Batch<'a>,

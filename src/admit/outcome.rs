@@ -15,9 +15,9 @@ use crate::{
 pub struct Outcome<'a> {
     /// The party that was asked.
     pub decider: Decider<'a>,
-    /// How its call ended.
+    /// End of its call.
     pub ending: Ending,
-    /// How long it took.
+    /// Duration of the call.
     pub took: Duration,
     /// Share of the memory budget that the answer holds, until the verdict is made of it.
     pub(super) _hold: AnswerHold,
@@ -101,7 +101,7 @@ impl<'a> Outcome<'a> {
         self.is_denial() || matches!(self.ending, Ending::FailedClosed(_) | Ending::DryRunRefused)
     }
 
-    /// Why there is no usable answer.
+    /// Failure where there is no usable answer.
     pub fn failure(&self) -> Option<&CallFailure> {
         match &self.ending {
             Ending::FailedOpen(failure) | Ending::FailedClosed(failure) => Some(failure),

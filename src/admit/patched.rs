@@ -61,7 +61,8 @@ pub(super) async fn apply(
         Ok(patch) => patch,
         Err(error) => return (refused(outcome, &error.to_string()), None),
     };
-    // What is gone through: all that the review holds, what patches have opened before, and what this one may copy.
+    // Bytes to scan: all that the review holds, those that patches have opened before, and those that this one may
+    // copy.
     let opened = before.map_or(0, |before| before.document.held() + before.document.rope().len());
     let size = review.bytes.len() + text.len() + opened + copies(&patch);
     let Some(room) = room_for(&patch, text.len(), (review, before), &case.gate.memory) else {

@@ -34,7 +34,7 @@ use crate::{
 /// A hook that ends the call itself so shortly before our deadline has run out of time.
 const RINGS_EARLY: Duration = Duration::from_millis(5);
 
-/// When a round ends before every hook has answered. Hooks that have not are then told to stop.
+/// Reasons for a round to end before every hook has answered. The open calls are then cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// One of them has rejected, and the time for the reasons of others is over.
@@ -124,7 +124,7 @@ struct Round<'a, 'r> {
     /// The earliest of the rests and of the end that became known since this was taken.
     sooner: Option<Instant>,
     until: Until,
-    /// When no further answer is waited for, once there is a rejection.
+    /// End of the wait for further answers, once there is a rejection.
     ends: Option<Instant>,
     /// Attempts from the first on that have an outcome.
     in_order: usize,
@@ -236,7 +236,7 @@ impl<'a, 'r> Round<'a, 'r> {
         }
     }
 
-    /// When the next thing is to be done that no answer does.
+    /// Time of the next step that no answer triggers.
     fn next_alarm(&self) -> Option<Instant> {
         self.attempts.iter().filter_map(Attempt::alarm).chain(self.ends).min()
     }
@@ -400,7 +400,7 @@ impl<'a, 'r> Round<'a, 'r> {
             .collect()
     }
 
-    /// Nobody waits any more: hooks that still work on this request are told to stop.
+    /// Cancels the calls that are still open when the round ends.
     fn leave(&mut self) {
         let worker = self.caller.worker;
         if self.attempts.iter().any(|attempt| attempt.open) {

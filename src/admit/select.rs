@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) live: &'a LiveHook,
-    /// Why it cannot be asked about this request after all; its failure policy decides what that means.
+    /// Reason why it cannot be asked about this request after all; its failure policy decides the outcome.
     pub(super) unable: Option<Box<CallFailure>>,
     /// A bypass passes it over where it cannot answer, whatever its failure policy.
     pub(super) opened: bool,
@@ -98,7 +98,8 @@ impl<'a> Selection<'a, '_> {
                 let made = Target::as_made(review).resource;
                 let is_newer = || served.is_some_and(|served| served.is_older_than(&made.group, &made.resource));
                 let unable = unable(live, matched.how, review, served);
-                // What cannot be asked in the version it wants has no object to hold against its conditions either.
+                // A hook that cannot be asked in the version it wants has no object to hold against its conditions
+                // either.
                 if unable.is_none() && !meets_conditions(generation, judge, review, matched.hook, live, opened)? {
                     return Ok(Role::None);
                 }

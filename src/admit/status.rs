@@ -83,7 +83,7 @@ pub(super) fn no_object(field: &str, selector: &str) -> StatusInfo {
     failure(400, "BadRequest", format!("the review has no {field}, by whose labels a hook's {selector} decides"))
 }
 
-/// Nobody knows whether the labels we hold are still those of the cluster. Upstream: any error but NotFound is a 500.
+/// Rejection because the cached labels may differ from the cluster's. Upstream: any error but NotFound is a 500.
 pub(super) fn namespaces_too_old(age: Duration) -> StatusInfo {
     internal(&format!("there has been no news of namespaces from the apiserver for {} s", age.as_secs()))
 }
@@ -200,8 +200,8 @@ pub(super) fn segments_moved() -> StatusInfo {
     StatusInfo { retry_after_seconds: 1, ..failure(503, "ServiceUnavailable", format!("gatepost's {message}")) }
 }
 
-/// What is wrong with a configuration, for whoever writes anything at all in the cluster: where and how, never what stands
-/// there. It may be a password in the wrong place.
+/// Problem of a configuration without the values quoted in it, since any user with write access may read it: where and
+/// how, never what stands there. It may be a password in the wrong place.
 fn without_quotes(problem: &str) -> String {
     /// Characters.
     const LONGEST: usize = 240;

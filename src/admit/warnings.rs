@@ -41,7 +41,7 @@ impl<'a> Warnings<'a> {
         }
     }
 
-    /// What the client gets.
+    /// Warnings for the client.
     pub(super) fn into_vec(self) -> Vec<String> {
         let item = if self.truncating { ITEM } else { TOTAL };
         let cut = |text: Cow<'a, str>| text.chars().take(item).collect::<String>();

@@ -33,10 +33,10 @@ use crate::{
     watch::{AccessReviews, RegistrationWatch, break_glass::look},
 };
 
-/// Why nothing is served.
+/// Reasons why a sidecar does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Nobody has said whether callers come with TLS.
+    /// Neither TLS nor plaintext was chosen for callers.
     #[error(
         "no TLS certificate for {0}: give --tls-cert FILE and --tls-key FILE, or, on a loopback address, --plaintext"
     )]
@@ -54,7 +54,7 @@ pub enum StartError {
     Audit {
         /// The file.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         cause: io::Error,
     },
     /// The last good configuration cannot be kept.
@@ -191,8 +191,8 @@ fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) 
     !glasses.open(Instant::now()).is_empty()
 }
 
-/// The control plane's runtime. What it does on threads beside its own, reading and checking the configuration above
-/// all, gives way to reviews: a large configuration keeps a core busy for longer than a review takes.
+/// The control plane's runtime. Its threads, which read and check the configuration above all, give way to reviews: a
+/// large configuration keeps a core busy for longer than a review takes.
 fn control_runtime() -> io::Result<UnwaitedRuntime> {
     UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))
 }

@@ -16,10 +16,10 @@ use crate::{
     tls::{Expiry, Looked, Reminder, ServerTls, expiry},
 };
 
-/// How long one look at the TLS files may take.
+/// Longest look at the TLS files.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is known of the certificates in use.
+/// Certificates in use, and when they expire.
 #[derive(Debug)]
 pub(super) struct Certificates {
     tls: Option<Arc<ServerTls>>,
@@ -28,11 +28,11 @@ pub(super) struct Certificates {
     reminder: Reminder,
     /// Looks at the files, and those that hang.
     reads: BlockingReads,
-    /// Why the last look gave nothing: told once.
+    /// Failure of the last look: logged once.
     unread: Option<Unread>,
     /// The generation whose hooks are known.
     generation: Option<u64>,
-    /// Those that are asked over TLS, with what ends first of theirs.
+    /// Hooks that are asked over TLS, with the first of their certificates to expire.
     hooks: Vec<(Arc<Hook>, Option<Expiry>)>,
 }
 

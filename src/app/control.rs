@@ -92,7 +92,7 @@ impl Control {
             drained = serving => Drained { cut: Some(drained.cut) },
             _ = beside => Drained { cut: None },
         };
-        // Nobody else says how it went.
+        // The only report of the drain's outcome.
         let _ = outcome.set(drained);
         audit.begin_to_close();
         publishing.leave().await;

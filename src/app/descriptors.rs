@@ -10,10 +10,10 @@ const OURS: usize = 192;
 const A_WORKER: usize = 4;
 /// More is of no use.
 const MOST: usize = 1 << 20;
-/// What programs that we start are left with: some walk through every descriptor that they might have.
+/// Descriptor limit of the programs that we start: some walk through every descriptor that they might have.
 const CHILDS: u64 = 1024;
 
-/// How the files that this process may open are divided.
+/// Division of the files that this process may open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptors {
     /// All of them.
@@ -84,7 +84,7 @@ fn raise() -> usize {
     raised.map_or(usize::MAX, |raised| raised.try_into().unwrap_or(usize::MAX))
 }
 
-/// Lowers the limit of open files to what programs expect that we start. What was raised is inherited.
+/// Lowers the limit of open files to the usual one for the programs that we start, which inherit ours.
 pub fn lower() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current > CHILDS) {

@@ -18,7 +18,7 @@ pub(super) struct First {
     pub(super) candidate: Result<Candidate, StartError>,
     /// The states of documents that were in force when the process before this one ended.
     pub(super) kept: Kept,
-    /// When the source was found to say so.
+    /// Time at which the source was found in that state.
     pub(super) as_of: Moment,
 }
 
@@ -30,7 +30,7 @@ struct Restored {
 }
 
 impl First {
-    /// Of what was read then, and of what was found on disk. What that means is said to `current`.
+    /// The first generation: of the read, and of the copy on disk. The state of both is reported to `current`.
     pub(super) fn find(
         settings: &Settings,
         current: &Current,
@@ -131,7 +131,8 @@ mod tests {
     const GOOD: &str = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                         externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n";
 
-    /// What a start finds that reads this, `None` being nothing, and that found the good one on disk, of that age.
+    /// Generation, age and state in force after a start that reads this, `None` being nothing, and that found the good
+    /// one on disk, of that age.
     fn found(read: Option<&str>, age: Option<u64>, disk: &str) -> (Option<usize>, Duration, Current) {
         let current = Current::new(Instant::now());
         current.keeps_last_good("disk".to_owned());

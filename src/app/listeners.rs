@@ -24,7 +24,7 @@ use crate::{
 /// Owner and group may connect; a pod's other containers share the group by `fsGroup`.
 const UDS_MODE: u32 = 0o660;
 
-/// Why an address cannot be listened on.
+/// Reasons why an address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The operating system refuses.
@@ -32,7 +32,7 @@ pub enum BindError {
     Refused {
         /// The address.
         address: String,
-        /// Why.
+        /// Error of the operating system.
         cause: io::Error,
     },
     /// Others could read and forge reviews.
@@ -148,7 +148,7 @@ pub enum UnixPort {
 #[derive(Debug)]
 pub struct Beside {
     listener: Option<UnixListener>,
-    /// Where it is now, and where it belongs.
+    /// Path of the socket now, and the path at which it is to be.
     now: PathBuf,
     path: PathBuf,
 }

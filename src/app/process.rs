@@ -57,7 +57,7 @@ fn resident(status: &str) -> Option<f64> {
     Some(kilobytes.trim().parse::<f64>().ok()? * 1024.0)
 }
 
-/// When the machine was started, in seconds since 1970, of `/proc/stat`.
+/// Start of the machine, in seconds since 1970, of `/proc/stat`.
 fn booted(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }

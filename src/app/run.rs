@@ -41,14 +41,14 @@ use crate::{
     watch::{AccessReviews, NamespaceWatcher, RegistrationWatch},
 };
 
-/// What requests may take beyond their deadline before they are cut: the answer has to be written, too.
+/// Time for requests beyond their deadline before they are cut: the answer has to be written, too.
 const MARGIN: Duration = Duration::from_millis(500);
-/// What the end may take beyond the longest deadline, whatever blocks. The process needs the rest of a second to end.
+/// Time for the end beyond the longest deadline, whatever blocks. The process needs the rest of a second to end.
 const END: Duration = Duration::from_millis(800);
-/// How long a stop waits for an audit sink that takes nothing, where there is time.
+/// Longest wait of a stop for an audit sink that takes nothing, where there is time.
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 
-/// What a sidecar is made of before it runs.
+/// Parts of a sidecar before it runs.
 pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) tls: Option<Arc<ServerTls>>,
@@ -67,7 +67,7 @@ pub(super) struct Parts {
     pub(super) access: Option<AccessReviews>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
-    /// Where the configuration in force is kept.
+    /// File with the last good configuration.
     pub(super) last_good: Option<LastGoodFile>,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let (over, workers_told) = watch::channel(false);
     let mut workers = Vec::with_capacity(settings.workers.get());
     for index in 0..settings.workers.get() {
-        // What a worker offloads gives way to what workers do.
+        // Work offloaded by a worker gives way to the workers themselves.
         let runtime = UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))?;
         workers.push(Worker::new(index, runtime.handle().clone()));
         let until = workers_told.clone();

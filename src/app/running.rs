@@ -15,7 +15,7 @@ use crate::{
     telemetry::{Audit, Metrics},
 };
 
-/// Where a sidecar is reached.
+/// Addresses of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// gRPC and plain HTTP over TCP.
@@ -26,7 +26,7 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// How a sidecar ended.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Connections that still had reviews under way when time was up; `None` when the control plane broke.
@@ -43,19 +43,19 @@ impl Drained {
 /// A sidecar that serves. Dropping it stops it and waits, as [`Running::stop`] does.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it is reached.
+    /// Bound addresses.
     pub addresses: Addresses,
-    /// What is in force.
+    /// Generation in force.
     pub current: Arc<Current>,
     /// Its counters.
     pub metrics: Arc<Metrics>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: oneshot::Receiver<Drained>,
-    /// How the drain went, once that is known; records may still be written out then.
+    /// Result of the drain, once it is known; records may still be written out then.
     pub(super) outcome: Arc<OnceLock<Drained>>,
-    /// Where audit records go.
+    /// Sink of audit records.
     pub(super) audit: Arc<Audit>,
-    /// By when after it was told to stop everything has ended that can.
+    /// Longest time from the stop signal to the end.
     pub(super) ends_within: Duration,
     pub(super) threads: Vec<JoinHandle<()>>,
 }

@@ -17,7 +17,7 @@ use crate::{
     tls::ServerFiles,
 };
 
-/// Where audit records go.
+/// Sink of audit records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AuditLog {
     /// Nowhere: none is built.
@@ -32,11 +32,11 @@ pub enum AuditLog {
 /// Everything a sidecar is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where configuration is read from.
+    /// Source of configuration.
     pub source: Place,
-    /// How often it is read, and the TLS files with it.
+    /// Interval between reads of the source and of the TLS files.
     pub read_every: Duration,
-    /// Where callers are served over TCP, by gRPC and plain HTTP; port 0 takes a free one.
+    /// Address that serves callers over TCP, by gRPC and plain HTTP; port 0 takes a free one.
     pub listen: SocketAddr,
     /// The key pair for that, and for admin pages that other machines can reach.
     pub tls: Option<ServerFiles>,
@@ -46,8 +46,8 @@ pub struct Settings {
     pub uds: Option<PathBuf>,
     /// Share the ports, and take the unix socket over, with another instance that does so: for a handover.
     pub reuse_port: bool,
-    /// Where `/livez`, `/readyz`, `/metrics` and `/configz` are served: in plaintext on a loopback address, elsewhere
-    /// over TLS.
+    /// Address of `/livez`, `/readyz`, `/metrics` and `/configz`: in plaintext on a loopback address, elsewhere over
+    /// TLS.
     pub admin: SocketAddr,
     /// Threads that serve reviews, one runtime each.
     pub workers: NonZeroUsize,
@@ -61,27 +61,27 @@ pub struct Settings {
     pub namespaces_from: Option<Access>,
     /// The registration by which the followed cluster, or the source's, asks this sidecar: what it does not send is told.
     pub registration: Option<String>,
-    /// By what name this replica goes among its like.
+    /// Name of this replica.
     pub replica: String,
-    /// Where it tells of itself, for those who do not ask at its admin address.
+    /// Place of this replica's status reports, for readers that do not ask its admin address.
     pub tells: StatusPlace,
-    /// Where audit records go.
+    /// Sink of audit records.
     pub audit_log: AuditLog,
     /// Records hold the beginning of what a rejection says, in hooks' own words.
     pub audit_hook_messages: bool,
     /// A local file whose break-glass documents count whatever the source does.
     pub break_glass_file: Option<PathBuf>,
-    /// Where the configuration in force is kept, for the next start.
+    /// File for the configuration in force, which the next start may use.
     pub last_good: Option<PathBuf>,
-    /// How many reasons a rejection gives.
+    /// Reasons that a rejection gives.
     pub reasons: Reasons,
     /// Are the patches of mutating hooks put into audit annotations?
     pub patch_annotations: bool,
-    /// How mutating hooks are asked that do not say it themselves.
+    /// Default mode of asking mutating hooks.
     pub speculation: Speculation,
-    /// What becomes of a configuration that can take the cluster down.
+    /// Treatment of a configuration that can take the cluster down.
     pub on_hazard: OnHazard,
-    /// What a start makes of documents that cannot be served.
+    /// Treatment of documents that cannot be served, at start.
     pub on_invalid: OnInvalid,
 }
 
@@ -154,7 +154,7 @@ impl Settings {
         Self { listen: free, plaintext: true, admin: free, workers: two, ..Self::new(config) }
     }
 
-    /// How many threads the machine runs at once, as far as this process may use them.
+    /// Number of threads that this process may run at once.
     pub fn cores() -> NonZeroUsize {
         available_parallelism().unwrap_or(NonZeroUsize::MIN)
     }

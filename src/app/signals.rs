@@ -14,7 +14,7 @@ use crate::{files::BlockingReads, telemetry::Audit};
 /// SIGTERM, within milliseconds.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
-/// How often a sidecar was told to stop before it had ended.
+/// Stop signals that a sidecar received before it had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Once: it drained.
@@ -23,7 +23,7 @@ pub enum Told {
     Twice,
 }
 
-/// What is listened to from the start on. SIGHUP ends nothing, at no time; SIGTERM and SIGINT end a process that does not
+/// Signals handled from the start on. SIGHUP ends nothing, at no time; SIGTERM and SIGINT end a process that does not
 /// serve yet at once.
 #[derive(Debug)]
 pub struct Signals {
@@ -45,9 +45,9 @@ impl Signals {
         Ok(Self { runtime, hangup })
     }
 
-    /// Announces that it runs, once signals are heard; waits until SIGTERM or SIGINT, then drains; a signal that comes a
-    /// second later, or more, does not wait for that. What blocks is waited for no longer than the longest deadline and a
-    /// second. Each SIGHUP opens the audit log anew.
+    /// Announces that it runs, once signals are handled; waits until SIGTERM or SIGINT, then drains; a signal that
+    /// comes a second later, or more, does not wait for that. Blocking work is waited for no longer than the longest
+    /// deadline and a second. Each SIGHUP opens the audit log anew.
     ///
     /// # Errors
     /// Signals cannot be listened to, or the control plane ended by itself.

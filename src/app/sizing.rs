@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-/// What the process takes at most, as a multiple of its budget.
+/// Most memory of the process, as a multiple of its budget.
 pub(super) const FACTOR: usize = 2;
 /// And beside it: code, threads, the configuration, connections.
 pub(super) const BASE: usize = 64 << 20;

@@ -10,7 +10,7 @@ use super::{
 /// Containers are compared no deeper than this.
 const DEEPEST: usize = 200;
 
-/// How many items; `None` where it is no list.
+/// Number of items; `None` where it is no list.
 pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
     Ok(match value {
         Value::List(items) => Some(items.len()),
@@ -49,7 +49,7 @@ pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Valu
     Ok(items)
 }
 
-/// How many entries; `None` where it is no map.
+/// Number of entries; `None` where it is no map.
 pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
     Ok(match value {
         Value::Map(map) => Some(map.entries().len()),
@@ -99,7 +99,7 @@ pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Res
     }
 }
 
-/// How large it is, in characters, bytes or entries; 1 of what has no size. Upstream: `actualSize`.
+/// Size in characters, bytes or entries; 1 of a value without a size. Upstream: `actualSize`.
 pub(super) fn size(value: &Value<'_>, meter: &Meter<'_>) -> Result<u64, Fault> {
     Ok(match value {
         Value::String(text) => {

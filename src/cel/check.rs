@@ -1,5 +1,5 @@
-//! Check: types and names of a parsed expression, and what is to be evaluated. What is wrong is refused here and never
-//! found out by a request.
+//! Check: types and names of a parsed expression, and the program to evaluate. Faults are refused here and never found
+//! out by a request.
 
 use cel::{
     common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators},
@@ -15,10 +15,10 @@ use super::{
     value::Literal,
 };
 
-/// How deep the tree may be with its macros expanded.
+/// Greatest depth of the tree with its macros expanded.
 const DEEPEST: usize = 300;
 
-/// How many nodes the tree may have with its macros expanded: some of them repeat what they are given.
+/// Most nodes of the tree with its macros expanded: some of them repeat what they are given.
 const MOST_NODES: usize = 20_000;
 
 /// Compiles an expression that must say yes or no.

@@ -16,7 +16,7 @@ use super::{
 /// One condition, ready to be evaluated.
 #[derive(Debug)]
 pub struct Condition {
-    /// What messages call it.
+    /// Name in messages.
     pub name: Box<str>,
     /// As it was written.
     pub expression: Box<str>,
@@ -77,7 +77,7 @@ impl PartialEq for Condition {
 
 impl Eq for Condition {}
 
-/// What the conditions of one hook say. Source: `docs/reference/webhook-semantics.md` §7.
+/// Result of the conditions of one hook. Source: `docs/reference/webhook-semantics.md` §7.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<'c> {
     /// The hook is asked.
@@ -124,10 +124,10 @@ pub fn decide<'c>(conditions: &'c [Condition], input: &'c Input<'c>, allowance: 
     combined(evaluations)
 }
 
-/// What became of one condition.
+/// Result of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluated<'c> {
-    /// By its name: its value, or why it has none.
+    /// Value under its name, or the reason why it has none.
     Value(&'c str, Result<bool, String>),
     /// All together cost more than they may.
     OutOfBudget,
@@ -137,7 +137,7 @@ pub enum Evaluated<'c> {
     Undecided(Box<AccessCheck>),
 }
 
-/// What conditions say together, taken one after the other until it is known.
+/// Result of conditions taken one after the other until it is known.
 pub fn combined<'c>(evaluations: impl IntoIterator<Item = Evaluated<'c>>) -> Decision<'c> {
     let mut errors: Vec<String> = Vec::new();
     for evaluated in evaluations {

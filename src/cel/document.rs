@@ -28,13 +28,13 @@ const LONG: usize = 64;
 /// One JSON object, in the bytes it arrived in.
 pub struct Document<'a> {
     text: Result<Cow<'a, str>, &'static str>,
-    /// Where the outermost value begins.
+    /// Offset of the outermost value.
     begin: usize,
-    /// What was located, by where its container begins.
+    /// Containers located so far, by the offset of each.
     indexes: RefCell<FxHashMap<u32, Rc<Index>>>,
     /// It is known to be JSON, all of it.
     checked: Cell<bool>,
-    /// Where its larger containers end, once it is known to be JSON; `None` where that cannot be said.
+    /// Ends of its larger containers, once it is known to be JSON; `None` where that cannot be said.
     ends: OnceCell<Option<json::Ends>>,
     /// Long strings that were read, by where they begin: none is read twice.
     strings: RefCell<FxHashMap<u32, ReadString>>,
@@ -48,7 +48,7 @@ enum ReadString {
     Unescaped(Rc<str>),
 }
 
-/// Where the values of one container begin.
+/// Offsets of the values of one container.
 #[derive(Debug)]
 pub(super) enum Index {
     List(Vec<u32>),
@@ -59,9 +59,9 @@ pub(super) enum Index {
 /// The members of one object.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    /// Where key and value begin.
+    /// Offsets of key and value.
     pub(super) places: Vec<(u32, u32)>,
-    /// Where there are many: the number of its place by a key.
+    /// Index by key, where there are many.
     by_key: FxHashMap<Box<str>, u32>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Document<'a> {
         } else if u32::try_from(bytes.len()).is_err() {
             Err("the object is larger than 4 GiB")
         } else {
-            // What is not UTF-8 becomes U+FFFD, as in Go's decoder.
+            // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
             Ok(match bytes {
                 Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
                 Cow::Owned(bytes) => match String::from_utf8(bytes) {
@@ -121,7 +121,7 @@ impl<'a> Document<'a> {
         self.ends.get_or_init(found).as_ref().filter(|_| self.checked.get())
     }
 
-    /// How many containers were looked into.
+    /// Number of containers looked into.
     #[cfg(test)]
     pub(super) fn located_containers(&self) -> usize {
         self.indexes.borrow().len()
@@ -192,7 +192,7 @@ impl<'a> Node<'a> {
         text.is_ok_and(|text| text.as_bytes().get(self.at as usize) == Some(&b'['))
     }
 
-    /// Where what is in it begins; located when it is first asked for.
+    /// Offsets of the values in it; located when first asked for.
     pub(super) fn index(self, meter: &Meter<'_>) -> Result<Rc<Index>, Fault> {
         if let Some(index) = self.document.indexes.borrow().get(&self.at) {
             return Ok(Rc::clone(index));
@@ -206,7 +206,7 @@ impl<'a> Node<'a> {
         Ok(index)
     }
 
-    /// What is in it, and where it ends. The first to look into the object checks all of it.
+    /// Offsets of the values in it, and its end. The first to look into the object checks all of it.
     fn located(self, text: &'a str) -> Result<(Index, usize), json::JsonError> {
         let (at, checked) = (self.at as usize, &self.document.checked);
         let ends = if checked.get() { self.document.ends(text) } else { None };
@@ -236,7 +236,7 @@ impl<'a> Node<'a> {
         self.document.value(self.text()?, place as usize, meter)
     }
 
-    /// What the key says that begins at one of its places.
+    /// Key at one of its places.
     pub(super) fn key_at(self, place: u32, meter: &Meter<'_>) -> Result<Text<'a>, Fault> {
         match self.at(place, meter)? {
             Value::String(text) => Ok(text),

@@ -14,7 +14,7 @@ use super::{
     value::{Literal, Map, Value},
 };
 
-/// What a map or list costs that is made.
+/// Cost of making a list, and of making a map.
 const LIST_COST: u64 = 10;
 const MAP_COST: u64 = 30;
 
@@ -142,7 +142,7 @@ impl<'a> Evaluation<'a, '_> {
         document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter))
     }
 
-    /// What is looked into; it costs one more where it is no variable, or a part of one.
+    /// Operand of a selection; it costs one more where it is no variable, or a part of one.
     fn qualified(&mut self, operand: &'a Node) -> Found<'a> {
         let value = self.value(operand)?;
         if !operand.is_attribute() && !matches!(operand, Node::Ternary(_)) {

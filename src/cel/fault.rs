@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::authorization::AccessCheck;
 
-/// Why an evaluation ended without a value.
+/// Reason why an evaluation ended without a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// An error as the language has them: `&&`, `||` and some macros may make do without the value.
@@ -13,7 +13,7 @@ pub(super) enum Fault {
     Stop(Stop),
 }
 
-/// What ends an evaluation, whatever the expression.
+/// Reason that ends an evaluation, whatever the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// It costs more than one expression may.

@@ -10,14 +10,14 @@ use super::{
     value::{Text, Value},
 };
 
-/// Who asks, beyond the name.
+/// User who makes the request, beyond the name.
 #[derive(Clone, Debug, Default)]
 pub struct User {
-    /// What tells users of equal name apart.
+    /// Identity among users of equal name.
     pub uid: String,
     /// Names of the user's groups.
     pub groups: Vec<String>,
-    /// What the authenticator adds, ascending by key.
+    /// Further attributes from the authenticator, ascending by key.
     pub extra: Vec<(String, Vec<String>)>,
 }
 
@@ -35,7 +35,7 @@ pub struct Request<'a> {
     pub name: &'a str,
     /// Namespace of the request.
     pub namespace: &'a str,
-    /// What happens to the object, in capitals.
+    /// Operation on the object, in capitals.
     pub operation: &'a str,
     /// True when nothing will be stored.
     pub dry_run: bool,
@@ -86,7 +86,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What one review holds.
+/// Variables of one review.
 #[derive(Debug)]
 pub struct Input<'a> {
     /// The request.
@@ -154,7 +154,7 @@ impl Part {
         Ok(keys)
     }
 
-    /// What a field holds; `None` where it is not there.
+    /// Value of a field; `None` where it is not there.
     pub(super) fn field<'a>(
         self,
         request: &'a Request<'a>,

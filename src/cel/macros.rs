@@ -9,7 +9,7 @@ use cel::{
 /// The name of what a fold gathers. As the parser has it.
 pub(super) const GATHERED: &str = "@result";
 
-/// What a call of these arguments stands for; `None` where it is no macro.
+/// Expansion of a call with these arguments; `None` where it is no macro.
 pub(super) fn expanded(name: &str, target: &Expression, args: &[Expression]) -> Option<Result<Expression, String>> {
     Some(match (name, args) {
         ("all", [a, b, holds]) => two(a, b).map(|names| {
@@ -131,7 +131,7 @@ fn fold(
     of(Expr::Comprehension(Box::new(fold)))
 }
 
-/// Where a filter stands before the value, only what it lets through.
+/// Expression behind a filter, where there is one: only elements that it lets through.
 fn filtered(rest: &[Expression], more: Expression) -> Expression {
     match rest {
         [filter, _] => call(operators::CONDITIONAL, [filter.clone(), more, ident(GATHERED)]),

@@ -10,7 +10,7 @@ pub(super) const MOST_OF_ONE: u64 = 1_000_000;
 /// The most that all conditions of one hook may cost together. As upstream.
 pub(super) const MOST_OF_ALL: u64 = 2_500_000;
 
-/// How often a loop asks whether time is over. As upstream.
+/// Steps of a loop between two looks at the clock. As upstream.
 const CHECKED_EVERY: u32 = 100;
 
 /// Bytes of an object that take about as long to pass by as one step takes.
@@ -24,7 +24,7 @@ const MOST_MADE: usize = 16 << 20;
 /// most of these lists live for a round of a loop only.
 const MOST_LISTED: usize = 8 << 20;
 
-/// How long an evaluation may take.
+/// Limits of an evaluation.
 pub struct Allowance<'a> {
     /// Steps (some tens of nanoseconds each) after which it is given up and begun anew elsewhere; shared by all that
     /// are evaluated on one thread for one request.
@@ -47,7 +47,7 @@ impl<'a> Meter<'a> {
         Self { allowance, cost: Cell::new(0), rounds: Cell::new(0), made: Cell::new(0), listed: Cell::new(0) }
     }
 
-    /// What it has cost so far.
+    /// Cost so far.
     pub(super) fn cost(&self) -> u64 {
         self.cost.get()
     }

@@ -9,7 +9,7 @@ pub(super) fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}'")
 }
 
-/// What is said of a name that an apiserver knows and this does not.
+/// Hint on a name that an apiserver knows and this does not.
 pub(super) fn not_here(name: &str) -> Option<String> {
     let (what, _) = NOT_HERE.iter().find(|(_, names)| names.contains(&name))?;
     Some(format!("'{name}' is not available here: {what} are not"))

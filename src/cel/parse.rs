@@ -14,7 +14,7 @@ const MOST_TOKENS: usize = 4_000;
 /// The most question marks: the parser goes one deeper for every one of them.
 const MOST_QUESTIONS: usize = 200;
 
-/// How deep the tree may be.
+/// Greatest depth of the tree.
 pub(super) const DEEPEST: usize = 150;
 
 /// Parses an expression.

@@ -71,12 +71,12 @@ pub(super) enum Node {
     List(Box<[(Node, bool)]>),
     Map(Box<[(Node, Node, bool)]>),
     Fold(Box<Fold>),
-    /// What is gathered and more, in place.
+    /// Accumulator with one more item, in place.
     Append {
         slot: usize,
         items: Box<[(Node, bool)]>,
     },
-    /// What is gathered and an entry, or a map of entries, in place.
+    /// Accumulator with an entry, or a map of entries, in place.
     Insert {
         slot: usize,
         key: Box<Node>,
@@ -101,7 +101,7 @@ pub(super) struct Fold {
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) root: Node,
-    /// How many variables of macros are alive at once.
+    /// Most variables of macros alive at once.
     pub(super) slots: usize,
     /// Does it look at the object, or the old one?
     pub(super) reads_objects: bool,

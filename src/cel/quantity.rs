@@ -62,7 +62,7 @@ impl Quantity {
         let digits = (whole.trim_start_matches('0').len().max(1) + fraction.len()) as i32;
         let many_digits = digits > 18;
         quantity.fraction = match binary {
-            // What upstream does not multiply in 64 bits, it keeps as a decimal of any length.
+            // A product that overflows 64 bits is kept by upstream as a decimal of any length.
             Some(bits) => !fraction.is_empty() || 14 - digits - (f64::from(bits) * 3.0 / 10.0) as i32 <= -1,
             None => many_digits || exponent < fraction.len() as i32,
         };
@@ -138,7 +138,7 @@ impl Quantity {
         if self.mantissa < 0 { larger.reverse() } else { larger }
     }
 
-    /// How many digits stand before the point.
+    /// Number of digits before the point.
     fn magnitude(&self) -> i64 {
         let digits = self.mantissa.unsigned_abs().checked_ilog10().map_or(0, |log| log + 1);
         i64::from(digits) + i64::from(self.scale)

@@ -56,7 +56,7 @@ fn with_steps<T>(steps: u64, run: impl FnOnce(&Allowance<'_>) -> T) -> T {
     run(&Allowance { steps: &steps, over: &|| false })
 }
 
-/// What comes to something else here than there, and why.
+/// Expressions with another result than upstream's, and the reason.
 const DIFFERENT: &[(&str, &str)] = &[
     ("[1, 2, 3].existsOne(x, x > 2)", "the parser has it, as later versions of upstream's have"),
     ("'%d'.format([1]) == '1'", "not here"),
@@ -244,7 +244,7 @@ fn hostile_objects_end() {
     assert_eq!(decided("object.a[1] == 0 && object.a[3] > 1.0e29", numbers), Ok(true));
 }
 
-/// Why an expression fails that makes too much.
+/// Failure of an expression that makes too much.
 const MADE: &str = "the expression makes more than 16 MiB of text";
 const LISTED: &str = "the expression makes lists of more than 8,388,608 items";
 

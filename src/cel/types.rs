@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 /// A message type: what fields the variable has.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
-/// What is known of a value. Source: cel-go `common/types/types.go`.
+/// Type of a value, as far as it is known. Source: cel-go `common/types/types.go`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Type {
     /// Known when it is there.
@@ -181,11 +181,11 @@ impl Type {
     }
 }
 
-/// What became known of unknowns.
+/// Types found for unknowns.
 #[derive(Debug, Default)]
 pub(super) struct Unknowns {
     known: Vec<Option<Type>>,
-    /// Those that became known, in that order.
+    /// Unknowns whose type was found, in that order.
     learned: Vec<usize>,
 }
 
@@ -197,7 +197,7 @@ impl Unknowns {
         first
     }
 
-    /// How much is known now, to be gone back to.
+    /// Mark to which the findings can be rolled back.
     pub(super) fn mark(&self) -> usize {
         self.learned.len()
     }
@@ -232,7 +232,7 @@ impl Unknowns {
         }
     }
 
-    /// Does a value of type `given` fit where `wanted` is? What is unknown becomes known by it.
+    /// Does a value of type `given` fit where `wanted` is? Unknown types become known by it.
     pub(super) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
         let (given, wanted) = (self.seen(given), self.seen(wanted));
         match (&given, &wanted) {

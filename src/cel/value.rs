@@ -92,7 +92,7 @@ pub(super) struct Map<'a> {
     places: FxHashMap<Key, usize>,
 }
 
-/// What a map is looked up by; equal numbers are one key, whatever their type.
+/// Key of a map; equal numbers are one key, whatever their type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Bool(bool),

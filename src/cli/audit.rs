@@ -44,7 +44,7 @@ Exit codes:
   1  a file could not be read, or not to its end; what could be was shown
   2  the command line is not understood";
 
-/// Where the documentation has `serve` write it.
+/// Default file: the one the documentation gives to `serve`.
 const FILE: &str = "/var/log/gatepost/audit.jsonl";
 /// The most bytes of lines that `--limit` holds.
 const HELD: usize = 256 << 20;
@@ -90,7 +90,7 @@ pub struct AuditCommand {
     #[arg(long, value_name = "NAME")]
     hook: Option<String>,
 
-    /// By this user
+    /// User who made the request
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
@@ -182,7 +182,7 @@ fn merge(
     Ok(())
 }
 
-/// Where records are shown.
+/// Output of records, up to the limit.
 struct Shown<W> {
     out: W,
     json: bool,
@@ -197,7 +197,7 @@ impl<W: Write> Shown<W> {
             self.out.write_all(line)?;
             return self.out.write_all(b"\n");
         }
-        // What was taken is a record.
+        // Only records are shown.
         let Some(record) = Record::parse(line) else { return Ok(()) };
         if !first {
             self.out.write_all(b"\n")?;

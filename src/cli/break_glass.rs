@@ -57,11 +57,11 @@ Names of hooks:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct BreakGlassCommand {
-    /// How long it stays open, at most 24h
+    /// Time it stays open, at most 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = bounded, required_unless_present = "end")]
     lasts: Option<Duration>,
 
-    /// Why; it is in every warning and audit record
+    /// Reason; it is in every warning and audit record
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
 
@@ -77,11 +77,11 @@ pub struct BreakGlassCommand {
     #[arg(long, conflicts_with_all = ["lasts", "reason", "hook", "everything"])]
     end: bool,
 
-    /// What to call it; opening it again under the same name replaces it
+    /// Name of the document; opening it again under the same name replaces it
     #[arg(long, value_name = "NAME", default_value = "break-glass")]
     name: String,
 
-    /// Who opens it [default: the user's name, as the environment has it]
+    /// User who opens it [default: the user's name, as the environment has it]
     #[arg(long, value_name = "TEXT")]
     by: Option<String>,
 

@@ -20,7 +20,7 @@ use crate::{
     source::{FileSource, ReadError},
 };
 
-/// Nobody waits for us but a person: a slow mount may take its time.
+/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
@@ -58,7 +58,7 @@ pub struct Check {
     /// A YAML or JSON file, or a folder of them
     path: PathBuf,
 
-    /// What to do about a valid configuration that can take the cluster down
+    /// Treatment of a valid configuration that can take the cluster down
     #[arg(long, value_enum, default_value = "warn")]
     hazards: HazardsArg,
 
@@ -113,7 +113,7 @@ impl Check {
     }
 }
 
-/// What is to be told of a configuration, how the command that tells it ends, and what would be in force.
+/// Result of the command: its text, its ending, and the configuration that would be in force.
 pub(super) struct Examined {
     pub(super) told: String,
     pub(super) ending: Ending,

@@ -27,9 +27,9 @@ use wait::until;
 
 use super::{Ending, complain};
 
-/// What annotations of hooks that failed open begin with.
+/// Prefix of annotations of hooks that failed open.
 const FAILED_OPEN: &str = "failed-open.";
-/// What annotations of hooks that are still being probed begin with.
+/// Prefix of annotations of hooks that are still being probed.
 const PROBING: &str = "probing.";
 /// Answers of the crowd that show that nothing was disturbed.
 const ENOUGH: usize = 200;
@@ -91,7 +91,7 @@ fn perform() -> Result<(), String> {
 }
 
 /// # Errors
-/// What `otherwise` says, unless it holds.
+/// The text of `otherwise`, unless it holds.
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

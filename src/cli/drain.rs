@@ -43,7 +43,7 @@ pub struct Drain {
     #[command(flatten)]
     replicas: ReplicaArgs,
 
-    /// How long to wait
+    /// Time to wait
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     timeout: Duration,
 }

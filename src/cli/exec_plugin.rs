@@ -9,13 +9,13 @@ use crate::{app::descriptors, kube::plugin};
 #[derive(Debug, clap::Args)]
 #[command(name = plugin::COMMAND, hide = true)]
 pub struct ExecPlugin {
-    /// How many seconds it may take
+    /// Seconds it may take
     seconds: u64,
 
     /// The plugin
     plugin: OsString,
 
-    /// What it is called with
+    /// Arguments of the plugin
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -25,7 +25,7 @@ impl ExecPlugin {
     pub fn run(self) -> Ending {
         descriptors::lower();
         match plugin::run(self.plugin, self.arguments, Duration::from_secs(self.seconds)) {
-            // Nobody reads it where the sidecar has ended meanwhile.
+            // The pipe is closed where the sidecar has ended meanwhile.
             Ok(printed) => drop(std::io::stdout().write_all(&printed)),
             Err(broken) => return Ending::Plugin(broken.code()),
         }

@@ -44,7 +44,7 @@ pub struct Health {
     #[arg(long, value_name = "NAME", requires = "ca")]
     server_name: Option<String>,
 
-    /// How long connecting and answering may take together
+    /// Time that connecting and answering may take together
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     timeout: Duration,
 }
@@ -70,7 +70,7 @@ impl Health {
     }
 }
 
-/// What `/readyz` said.
+/// Answer of `/readyz`.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     ready: bool,

@@ -51,7 +51,7 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Import {
-    /// Where the files are written
+    /// Folder that the files are written to
     folder: PathBuf,
 
     /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the Pod's service account]
@@ -156,7 +156,7 @@ impl Import {
         Ok((told, ending))
     }
 
-    /// What the folder says now, with whatever else is in it.
+    /// Check of the folder as it is now, with whatever else is in it.
     fn check(&self, told: &mut String) -> Result<Ending, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(true);

@@ -12,10 +12,11 @@ use crate::{
 /// The environment's word on what is logged.
 const VARIABLE: &str = "GATEPOST_LOG";
 
-/// A package that logs each failed call of a client, every second while an apiserver is away. Who calls says so once.
+/// A package that logs each failed call of a client, every second while an apiserver is away. The callers log such a
+/// failure once.
 const QUIET: &str = "kube_client=off";
 
-/// How long the process stays for the sake of its last log lines.
+/// Time that the process stays for the sake of its last log lines.
 const LAST_LINES: Duration = Duration::from_millis(200);
 
 /// Writes the last lines, where a log was started, and where stderr takes them.
@@ -23,7 +24,7 @@ pub(super) fn close() {
     log::close(LAST_LINES);
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -33,15 +34,15 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged, and how.
+/// Level and format of the log.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Log")]
 pub struct Logging {
-    /// How log lines (on stderr) look
+    /// Format of log lines (on stderr)
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
 
-    /// What is logged: error, warn, info, debug or trace [default: $GATEPOST_LOG, or info]
+    /// Level of the log: error, warn, info, debug or trace [default: $GATEPOST_LOG, or info]
     ///
     /// Or a list of levels by module: "info,gatepost::hooks=debug".
     #[arg(long, value_name = "LEVEL")]

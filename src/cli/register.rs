@@ -31,7 +31,7 @@ use crate::{
     source::FileSource,
 };
 
-/// Nobody waits for us but a person: a slow mount may take its time.
+/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
@@ -82,7 +82,7 @@ pub struct Register {
     #[arg(long, value_enum, default_value = "validating")]
     kind: KindArg,
 
-    /// How long all hooks together may take, at most 30
+    /// Seconds that all hooks together may take, at most 30
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u8).range(1..=30), default_value = "30")]
     timeout_seconds: u8,
 
@@ -173,7 +173,7 @@ fn namespace(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What the hooks of one segment want.
+/// Plan for the hooks of one segment.
 fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
     let wanted: Vec<_> = hooks.iter().map(|(_, wanted)| wanted.clone()).collect();
     let again = wanted.iter().any(|wanted| wanted.hook.reinvocation == Reinvocation::IfNeeded);
@@ -185,7 +185,7 @@ fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
     plan
 }
 
-/// What the hooks of that type in this configuration want, and of mutating ones its initializers.
+/// Requests wanted by the hooks of that type in this configuration, and of mutating ones by its initializers.
 fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();

@@ -18,12 +18,12 @@ use crate::{
     source::Place,
 };
 
-/// How long one replica may take to answer.
+/// Timeout of one replica's answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How often they are asked while something is waited for.
+/// Interval at which they are asked while the command waits.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Where in etcd replicas tell of themselves.
+/// Place of replicas' reports in etcd.
 #[derive(Debug, clap::Args)]
 pub(super) struct StatusPrefix {
     /// etcd: prefix of the keys in which replicas report; apart from --etcd-prefix
@@ -57,7 +57,7 @@ pub(super) struct ReplicaArgs {
     status: StatusPrefix,
 }
 
-/// Where replicas tell of themselves.
+/// Source of replicas' reports.
 enum Replicas {
     /// At their admin addresses.
     Admin { places: Vec<AdminUrl>, ca: Option<Arc<[u8]>> },
@@ -68,7 +68,7 @@ enum Replicas {
 }
 
 impl ReplicaArgs {
-    /// What is wrong with these flags, beyond what clap knows of.
+    /// Misuse of these flags that clap does not know of.
     pub(super) fn misuse(&self) -> Option<String> {
         match self.source.clone().replicas() {
             Ok(Some(Place::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
@@ -101,7 +101,7 @@ impl ReplicaArgs {
 }
 
 impl Replicas {
-    /// What they tell now.
+    /// Reports at present.
     async fn look(&self, within: Duration) -> Result<Seen, String> {
         match self {
             Self::Admin { places, ca } => Ok(ask::all(places, ca.as_ref(), within.min(ANSWER)).await),
@@ -123,8 +123,8 @@ pub(super) fn look(args: ReplicaArgs) -> Result<Seen, String> {
     runtime.block_on(async { args.open().await?.look(ANSWER).await })
 }
 
-/// Looks until it is so, cannot become so, or time is up. What is missing is told on stderr, each time it changes; the
-/// end on stdout.
+/// Looks until it is so, cannot become so, or time is up. Missing replicas are printed on stderr, each time they
+/// change; the end on stdout.
 pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Ending {
     let runtime = match UnwaitedRuntime::new() {
         Ok(runtime) => runtime,

@@ -47,7 +47,7 @@ pub struct Review {
     /// Which call to make
     #[arg(long, value_enum, default_value = "review")]
     phase: PhaseArgument,
-    /// How long to wait for the verdict
+    /// Time to wait for the verdict
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     timeout: Duration,
     /// Certificate authorities (PEM) for a grpcs URL [default: the system's]

@@ -19,7 +19,7 @@ use crate::{
     source::FileSource,
 };
 
-/// Nobody waits for us but a person: a slow mount may take its time.
+/// Longest wait for one read. Only a person waits for this command: a slow mount may take its time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
@@ -104,7 +104,7 @@ impl Runlevels {
         ended.map_or_else(|error| complain(&error), |()| Ending::Good)
     }
 
-    /// What was done, also where it ended in an error.
+    /// Labels written, also where it ended in an error.
     fn told(self) -> (String, Result<(), String>) {
         let mut told = String::new();
         let ended = self.go(&mut told);

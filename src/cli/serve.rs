@@ -203,7 +203,8 @@ pub struct Serve {
     #[arg(long)]
     audit_patches: bool,
 
-    /// How mutating hooks without a dispatch of their own are called: together where the result is the same, or one by one
+    /// Calling mode of mutating hooks without a dispatch of their own: together where the result is the same, or one by
+    /// one
     ///
     /// Only hooks that declare that a call changes nothing are called ahead of their turn, and none together with hooks
     /// before it of which one is likely to patch.
@@ -216,13 +217,13 @@ pub struct Serve {
     #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = clap::value_parser!(u8).range(..=100))]
     dispatch_chance: u8,
 
-    /// What to do about a valid configuration that can take the cluster down: warn, reject it, or do not look
+    /// Treatment of a valid configuration that can take the cluster down: warn, reject it, or do not look
     ///
     /// See `gatepost check --help`. Warnings are in the log, once for each change, and on /configz.
     #[arg(long, value_enum, default_value = "warn")]
     hazards: HazardsArg,
 
-    /// What to do at the start about documents that cannot be served: refuse to start, or leave them out
+    /// Treatment of documents that cannot be served, at the start: refuse to start, or leave them out
     ///
     /// With "skip", log, /readyz?verbose, /configz, `gatepost status` and gatepost_config_documents_left_out name them. Later,
     /// such a document keeps its last good state and stops no other.

@@ -10,13 +10,13 @@ use crate::{
     source::{EtcdPlace, KubernetesPlace, Place, kubernetes::Objects},
 };
 
-/// What the keys in etcd begin with where nothing else is said.
+/// Default prefix of the keys in etcd.
 const ETCD_PREFIX: &str = "/gatepost/config/";
 
-/// Where the configuration is read from.
+/// Source of the configuration.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct SourceArgs {
-    /// Where the configuration is read from
+    /// Source of the configuration
     #[arg(long, value_enum, value_name = "SOURCE", default_value = "file")]
     source: SourceArg,
 
@@ -92,7 +92,7 @@ impl SourceArgs {
     /// The place these flags name.
     ///
     /// # Errors
-    /// What is missing, or said of another source.
+    /// The missing flag, or the one of another source.
     pub(super) fn place(self) -> Result<Place, String> {
         self.only_of_this_source()?;
         match self.source {
@@ -105,7 +105,7 @@ impl SourceArgs {
     /// The place these flags name, where replicas tell of themselves beside the configuration; `None` for files.
     ///
     /// # Errors
-    /// What is missing, or said of another source.
+    /// The missing flag, or the one of another source.
     pub(super) fn replicas(self) -> Result<Option<Place>, String> {
         match self.source {
             SourceArg::File => self.only_of_this_source().map(|()| None),

@@ -37,9 +37,10 @@ Exit codes:
 
 /// Show what each replica has in force, or wait until all have a revision
 ///
-/// What matters in an incident comes above the table, the worst first: open break-glass and its end, reads that fail, hooks
-/// that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
-/// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the table.
+/// The facts that matter in an incident come above the table, the worst first: open break-glass and its end, reads that
+/// fail, hooks that fail now, hooks that pass no probe, bypass rules. A replica without a fresh configuration refuses
+/// every review. One that rejects the newest configuration keeps the last good one; its problems are shown below the
+/// table.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Status {
@@ -54,7 +55,7 @@ pub struct Status {
     #[arg(long, value_name = "REVISION", value_parser = revision)]
     wait: Option<Revision>,
 
-    /// How long to wait for that
+    /// Time to wait for that
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     timeout: Duration,
 }

@@ -8,14 +8,14 @@ use super::Moment;
 /// Setting the wall clock does not move it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootMoment {
-    /// What tells this start of the machine from every other.
+    /// Identity of this start of the machine.
     pub boot: String,
     /// Nanoseconds since that start, or since that of the time namespace.
     pub nanos: u64,
 }
 
 impl BootMoment {
-    /// That moment; `None` where the machine does not tell its starts apart.
+    /// Boot moment of `moment`; `None` where the machine does not tell its starts apart.
     pub fn of(moment: Moment) -> Option<Self> {
         let age = Moment::now(super::slept).since(moment).as_nanos();
         let nanos = now()?.saturating_sub(u64::try_from(age).ok()?);
@@ -27,7 +27,7 @@ impl BootMoment {
         Self { boot: String::new(), nanos: 0 }
     }
 
-    /// How long ago that is; `None` where it was before this start of the machine, or has not come yet.
+    /// Age of the moment; `None` where it was before this start of the machine, or has not come yet.
     pub fn age(self) -> Option<Duration> {
         (boot()? == self.boot).then_some(())?;
         now()?.checked_sub(self.nanos).map(Duration::from_nanos)

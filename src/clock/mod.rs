@@ -31,7 +31,7 @@ pub type Slept = fn() -> Duration;
 pub struct Moment {
     /// On the monotonic clock.
     pub instant: Instant,
-    /// How long the machine had slept by then.
+    /// Time that the machine had slept by then.
     pub slept: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Moment {
         Self { instant, slept: before.min(slept()) }
     }
 
-    /// That instant, where the machine has not slept since.
+    /// Moment of `instant`, where the machine has not slept since.
     pub fn awake_since(instant: Instant, slept: Slept) -> Self {
         Self { instant, slept: slept() }
     }
@@ -57,12 +57,12 @@ impl Moment {
     }
 }
 
-/// What is told before the machine has ever slept, in milliseconds: a year. In a time namespace (a container that was
-/// moved from another machine) the difference of the two clocks may be negative.
+/// Reading before the machine has ever slept, in milliseconds: a year. In a time namespace (a container that was moved
+/// from another machine) the difference of the two clocks may be negative.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const ORIGIN: i64 = 365 * 24 * 3600 * 1000;
 
-/// How long this machine has slept since it was started, and [`ORIGIN`]; in whole milliseconds, never too little.
+/// Time that this machine has slept since it was started, and [`ORIGIN`]; in whole milliseconds, never too little.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn slept() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -74,7 +74,7 @@ pub fn slept() -> Duration {
     Duration::from_millis((nanos / 1_000_000).saturating_add(ORIGIN).max(0) as u64)
 }
 
-/// Where the monotonic clock goes on while the machine sleeps, or no clock tells: nothing to add.
+/// Nothing to add, since the monotonic clock goes on while the machine sleeps, or no clock shows the sleep.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn slept() -> Duration {
     Duration::ZERO

@@ -6,16 +6,16 @@ use http::Uri;
 
 use super::EtcdError;
 
-/// Where etcd is asked unless a port is given.
+/// Port of etcd unless one is given.
 // source: etcd's registered client port, https://etcd.io/docs/v3.6/op-guide/configuration/, --listen-client-urls.
 const PORT: u16 = 2379;
 
-/// Where a cluster is reached, whom we trust there, and as whom we come. Holds no secret: those stay in their files.
+/// Endpoints of a cluster, trust in them, and credentials. Holds no secret: those stay in their files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// `https://host:port` or `http://host:port`, at least one; all of one cluster.
     pub endpoints: Vec<String>,
-    /// What TLS is done with.
+    /// Files for TLS.
     pub tls: TlsFiles,
     /// The user, where etcd wants one by password. A client certificate's common name may be a user, too.
     pub login: Option<Login>,
@@ -23,7 +23,7 @@ pub struct Access {
     pub plaintext: bool,
 }
 
-/// What TLS is done with: PEM files, read again when they have changed.
+/// Files for TLS, in PEM, read again when they have changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The authorities that sign the servers' certificates; without it those of the system.
@@ -97,7 +97,7 @@ impl Access {
 }
 
 impl Place {
-    /// What HTTP/2 calls the authority.
+    /// Authority in the sense of HTTP/2.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),

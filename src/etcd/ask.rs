@@ -42,7 +42,7 @@ pub(super) struct Members {
     preferred: AtomicUsize,
 }
 
-/// What a call is made with: a connection, and what is shown over it.
+/// Connection of a call, and the token shown over it.
 pub(super) struct Asked {
     pub(super) channel: Channel,
     token: Token,
@@ -184,7 +184,7 @@ impl Members {
     }
 }
 
-/// Why a call has no result: etcd's status, or an answer that cannot be used.
+/// Reasons why a call has no result: etcd's status, or an answer that cannot be used.
 pub(super) enum Wrong {
     Status(Status),
     Answer(EtcdError),

@@ -15,11 +15,11 @@ use super::{
     range,
 };
 
-/// How long one call may take, unless said: all endpoints together.
+/// Default timeout of one call: all endpoints together.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The most that is taken from below one prefix, in bytes.
 const LARGEST: usize = 64 << 20;
-/// What the messages around it may have.
+/// Bytes for the messages around it.
 const AROUND: usize = 1 << 20;
 
 /// Questions to one cluster, and what is written there. Cheap to clone; clones share their connections.
@@ -66,7 +66,8 @@ impl Client {
         }
     }
 
-    /// What tells whether anything below `prefix` has moved; see [`Glance::holds_the_same_as`]. Linearizable.
+    /// State of the keys below `prefix`, enough to see whether any has moved; see [`Glance::holds_the_same_as`].
+    /// Linearizable.
     ///
     /// # Errors
     /// As [`Client::get_prefix`].

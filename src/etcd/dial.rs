@@ -25,10 +25,11 @@ use crate::tls::error_text::reason;
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// In TLS 1.3 a client is let in or not after its handshake has ended, and hears of it with the first byte. Etcd speaks
-/// first, so we wait for that: later nobody could tell why the connection was closed. Who does not speak is taken as is.
+/// first, so we wait for that: later nobody could tell why the connection was closed. A server that does not speak is
+/// taken as is.
 const SPEAKS_WITHIN: Duration = Duration::from_millis(250);
 
-/// Why there is no connection. The text says what was tried.
+/// Reason why there is no connection, with what was tried.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NotDialled(pub(super) String);

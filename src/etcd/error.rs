@@ -10,21 +10,21 @@ use crate::tls::TlsError;
 /// The most of etcd's message that is told.
 const LONGEST_MESSAGE: usize = 300;
 
-/// Why nothing could be had from etcd, or be told to it. Never holds a password, a token, a key's name or a value.
+/// Failure to read from etcd or to write to it. Never holds a password, a token, a key's name or a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
     /// Endpoints or credentials cannot be used as they stand.
     #[error("{of}: {cause}")]
     Access {
-        /// What is at fault.
+        /// Name of the faulty endpoint or credential.
         of: String,
-        /// What is wrong with it.
+        /// Fault that was found.
         cause: String,
     },
     /// The TLS files cannot be used.
     #[error("the TLS files for etcd: {0}")]
     Tls(TlsError),
-    /// Nobody answers at the address, or not in a way that can be trusted.
+    /// The address does not answer, or not in a way that can be trusted.
     #[error("cannot reach etcd at {endpoint}: {cause}")]
     Unreachable {
         /// Its address.
@@ -53,7 +53,7 @@ pub enum EtcdError {
     Login {
         /// The member's address.
         endpoint: String,
-        /// Who we said we are.
+        /// Our user name.
         user: String,
     },
     /// Etcd wants to know who we are.
@@ -69,7 +69,7 @@ pub enum EtcdError {
     Denied {
         /// The member's address.
         endpoint: String,
-        /// Who we are to it.
+        /// User as etcd sees us.
         user: String,
         /// Etcd's words.
         cause: String,
@@ -83,7 +83,7 @@ pub enum EtcdError {
     /// More than is plausible.
     #[error("etcd holds more than {limit} bytes below {prefix:?}; is this the right prefix?")]
     TooLarge {
-        /// What was asked for.
+        /// Prefix of the read.
         prefix: String,
         /// The most that is taken, in bytes.
         limit: usize,
@@ -98,12 +98,12 @@ pub enum EtcdError {
         /// Its message, shortened.
         cause: String,
     },
-    /// What came is not what etcd sends.
+    /// The answer is not one of etcd.
     #[error("the answer of {endpoint} is not etcd's: {cause}")]
     Nonsense {
         /// The address.
         endpoint: String,
-        /// What is wrong with it.
+        /// Fault that was found.
         cause: String,
     },
     /// No endpoint could do it, each for a reason of its own.
@@ -112,7 +112,7 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// What to do about it.
+    /// Advice for the operator.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Access { .. } => "correct it",
@@ -171,9 +171,9 @@ pub(super) fn listed(errors: &[EtcdError]) -> String {
 /// May a call that failed have been carried out all the same?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// Nobody has seen it: another member may be asked.
+    /// Not processed by any member: another may be asked.
     No,
-    /// Nobody knows: what only reads may be asked of another member.
+    /// Unknown: only reads may be sent to another member.
     Perhaps,
     /// The cluster's answer: another member would say the same.
     Answered,
@@ -197,7 +197,7 @@ impl Failure {
         Self { error, done: Done::Answered }
     }
 
-    /// What a member's status means; `user` is who we are to it.
+    /// Error for a member's status; `user` is our user as etcd sees it.
     // source: etcd api/v3rpc/rpctypes/error.go, for the messages.
     pub(super) fn of(status: &Status, endpoint: &str, user: Option<&str>) -> Self {
         let endpoint = endpoint.to_owned();

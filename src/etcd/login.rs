@@ -33,7 +33,7 @@ const READ_WITHIN: Duration = Duration::from_secs(2);
 /// No password is this long.
 const LONGEST: u64 = 64 << 10;
 
-/// What is shown to etcd with every call. `None` where etcd knows no users.
+/// Credential shown to etcd with every call. `None` where etcd has no users.
 pub(super) type Token = Option<MetadataValue<Ascii>>;
 
 type Pending = Shared<BoxFuture<'static, Result<Token, Failure>>>;

@@ -7,8 +7,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{EtcdError, access::Place, dial::Dialler, trust::Version};
 
-/// So many calls in a row without an answer, and the connection is left for a new one: its other end may be gone
-/// without a word. One is not enough, as a busy server would then be greeted anew each time.
+/// Calls in a row without an answer after which the connection is replaced: its other end may be gone without a word.
+/// One is not enough, as a busy server would then get a new handshake each time.
 const SILENT: u32 = 2;
 
 /// One endpoint and the connection to it, made when it is first needed and again when it has broken.

@@ -29,7 +29,7 @@ pub struct Pair {
 pub struct Ranged {
     /// Which cluster has answered.
     pub cluster_id: u64,
-    /// How often it has chosen a leader: grows with each choice.
+    /// Raft term: grows with each election of a leader.
     pub raft_term: u64,
     /// The store's revision at which this is all there is.
     pub revision: u64,
@@ -38,7 +38,7 @@ pub struct Ranged {
 }
 
 impl Ranged {
-    /// What a glance at the same moment would have shown.
+    /// Glance of the same moment.
     pub fn glance(&self) -> Glance {
         let newest_mod = self.pairs.iter().map(|pair| pair.mod_revision).max().unwrap_or(0);
         let &Self { cluster_id, raft_term, revision, ref pairs } = self;
@@ -46,18 +46,18 @@ impl Ranged {
     }
 }
 
-/// What tells whether anything below a prefix has moved, in a hundred bytes.
+/// State of a prefix in a hundred bytes: enough to see whether anything below it has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
     /// Which cluster has answered.
     pub cluster_id: u64,
-    /// How often it has chosen a leader: grows with each choice.
+    /// Raft term: grows with each election of a leader.
     pub raft_term: u64,
     /// The store's revision at which this was so.
     pub revision: u64,
     /// The largest `mod_revision` of a key below the prefix; 0 where there is none.
     pub newest_mod: u64,
-    /// How many keys there are.
+    /// Number of keys.
     pub count: u64,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn newest(prefix: &[u8]) -> RangeRequest {
     RangeRequest { limit: 1, keys_only: true, sort_target: by_mod.0, sort_order: by_mod.1, ..whole(prefix) }
 }
 
-/// What `whole` is answered with.
+/// Result of `whole`.
 pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Result<Ranged, EtcdError> {
     let wrong = |cause: &str| EtcdError::nonsense(endpoint, cause);
     let head = Head::of(endpoint, prefix, &answer)?;
@@ -110,7 +110,7 @@ pub(super) fn ranged(endpoint: &str, prefix: &[u8], answer: RangeResponse) -> Re
     Ok(Ranged { cluster_id, raft_term, revision, pairs })
 }
 
-/// What `newest` is answered with.
+/// Result of `newest`.
 pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> Result<Glance, EtcdError> {
     let wrong = |cause: &str| Err(EtcdError::nonsense(endpoint, cause));
     let Head { cluster_id, raft_term, revision, count } = Head::of(endpoint, prefix, answer)?;
@@ -122,7 +122,7 @@ pub(super) fn glance(endpoint: &str, prefix: &[u8], answer: &RangeResponse) -> R
     Ok(Glance { cluster_id, raft_term, revision, newest_mod, count })
 }
 
-/// What every answer says of the store.
+/// Fields on the store that every answer has.
 struct Head {
     cluster_id: u64,
     raft_term: u64,

@@ -18,23 +18,23 @@ use crate::{
     tls::{self, SystemRoots, TlsError, client_config},
 };
 
-/// How often the files are looked at, at most.
+/// Shortest interval between looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long one look may take.
+/// Longest look at the files.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 /// One for each endpoint; `None` where that is plaintext.
 type Configs = Arc<[Option<Arc<ClientConfig>>]>;
 
-/// How TLS is done with one endpoint after another; the number grows with every change.
+/// TLS configuration of each endpoint; the number grows with every change.
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) number: u64,
     pub(super) configs: Configs,
 }
 
-/// What TLS is done with. A change of the files is followed once it is sound.
+/// TLS files in use. A change of the files is followed once it is sound.
 #[derive(Debug)]
 pub(super) struct Trust {
     files: TlsFiles,
@@ -51,11 +51,11 @@ struct State {
     looked: Instant,
     /// A look that has not ended.
     looking: bool,
-    /// What was wrong at the last look: told once.
+    /// Fault of the last look: logged once.
     wrong: Option<TlsError>,
 }
 
-/// What the files hold: authorities, certificate and key.
+/// Contents of the files: authorities, certificate and key.
 #[derive(PartialEq, Eq)]
 struct Material {
     ca: Option<Pem>,
@@ -81,8 +81,8 @@ impl Trust {
         Ok(Self { files, places, reads: BlockingReads::default(), state: Mutex::new(state) })
     }
 
-    /// What to use now. Now and then this has the files looked at; what is found there is used from a later call on, so
-    /// that nothing waits for a file.
+    /// TLS configuration to use now. Now and then this has the files looked at; changes are used from a later call on,
+    /// so that nothing waits for a file.
     pub(super) fn current(self: &Arc<Self>) -> Version {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let has_files = self.files != TlsFiles::default();
@@ -94,7 +94,7 @@ impl Trust {
         state.version.clone()
     }
 
-    /// What the files hold and is made of it; `None` where that is what is used already. Blocks.
+    /// Contents of the files and the configuration made of them; `None` where they are in use already. Blocks.
     fn find(&self) -> Result<Option<(Material, Configs)>, TlsError> {
         let read = Material::read(&self.files)?;
         if self.state.lock().unwrap_or_else(PoisonError::into_inner).material == read {

@@ -7,7 +7,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 /// Reads of one thing that may be under way at once: one, and those that hang.
 pub const AT_ONCE: usize = 4;
 
-/// Why a read gave nothing.
+/// Reasons why a read gave nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unread {
     /// It did not end in time, and is left behind.

@@ -14,8 +14,8 @@ const NO_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 /// Room that is made for what a file is said to hold before any of it has come.
 const AHEAD: u64 = 1 << 20;
 
-/// The regular file at `path` and what its open descriptor says of it. What is named there is looked at first, as the
-/// opening of some devices is a deed; but another may take its place meanwhile, so that only the descriptor counts.
+/// The regular file at `path` and the metadata of its open descriptor. The path is checked first, as the opening of
+/// some devices is a deed; but another file may take its place meanwhile, so that only the descriptor counts.
 ///
 /// # Errors
 /// Why it cannot be opened; `InvalidInput` where it is no regular file, `IsADirectory` where it is a folder.

@@ -28,7 +28,7 @@ use crate::{
     tls::ServerTls,
 };
 
-/// By when a request's head must be there.
+/// Time within which a request's head must be there.
 const HEAD: Duration = Duration::from_secs(5);
 /// The longest an operator's connection lasts.
 const CONNECTION: Duration = Duration::from_secs(60);
@@ -42,10 +42,10 @@ const PAGES: (usize, Duration) = (2, Duration::from_secs(10));
 const PAUSE: Duration = Duration::from_millis(200);
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What operators may see.
+/// State that operators may see.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    /// What is in force.
+    /// Generation in force.
     pub current: Arc<Current>,
     /// This replica, and how telling others of it goes.
     pub replica: Arc<Replica>,
@@ -53,7 +53,7 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The cluster's namespaces, where they are followed.
     pub namespaces: Option<Arc<Namespaces>>,
-    /// Where other machines can reach the pages: what they are served with.
+    /// TLS for the pages, where other machines can reach them.
     pub tls: Option<Arc<ServerTls>>,
 }
 

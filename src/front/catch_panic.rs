@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use super::refusal::Refusal;
 use crate::telemetry::Throttle;
 
-/// Runs one call. Unwind safety: what a panic leaves half done (the call's message and review) is dropped with the
-/// future. What the panic said is not repeated here: it may quote the object.
+/// Runs one call. Unwind safety: a panic's half-done state (the call's message and review) is dropped with the future.
+/// The panic's message is not repeated here: it may quote the object.
 pub(super) async fn catch_panic<T>(deciding: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     AssertUnwindSafe(deciding).catch_unwind().await.unwrap_or_else(|_| {
         static PANICS: Throttle = Throttle::new();

@@ -33,7 +33,7 @@ use crate::{
     telemetry::{Reading, Refused},
 };
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct Front {
     gate: Arc<Gate>,
@@ -44,7 +44,7 @@ pub struct Front {
     attaching: Quota,
 }
 
-/// Why the front cannot be built.
+/// Reason why the front cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[error("the descriptors that reflection serves are broken; this is a bug in gatepost: {0}")]
 pub struct BuildError(#[from] tonic_reflection::server::Error);
@@ -67,17 +67,17 @@ impl Front {
         &self.gate
     }
 
-    /// How much callers may ask at once.
+    /// Limits on callers.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What is in flight.
+    /// Reviews and verdicts in flight.
     pub fn inflight(&self) -> &Arc<Inflight> {
         &self.inflight
     }
 
-    /// Who is connected.
+    /// Connected clients.
     pub(super) fn clients(&self) -> &Arc<Clients> {
         &self.clients
     }
@@ -87,7 +87,7 @@ impl Front {
         self.inflight.enter(&self.clients, session, arrived)
     }
 
-    /// How much one connection may pin in buffers.
+    /// Limits on the buffers of one connection.
     pub(super) fn buffers(&self) -> limits::Buffers {
         limits::Buffers::of(self.inflight.budget().limit())
     }

@@ -25,18 +25,18 @@ use crate::{
     model::Deadline,
 };
 
-/// What a review holds beside its bytes, about: its stream, its task, and its calls of a few hooks.
+/// Memory of a review beside its bytes, about: its stream, its task, and its calls of a few hooks.
 const REVIEW: usize = 8 << 10;
-/// What a verdict holds beside its bytes, about: its stream, and the heads of its frames.
+/// Memory of a verdict beside its bytes, about: its stream, and the heads of its frames.
 const VERDICT: usize = 1 << 10;
 
-/// What is in flight in the whole process.
+/// Reviews and verdicts in flight in the whole process.
 #[derive(Debug)]
 pub struct Inflight {
     budget: Arc<MemoryBudget>,
     /// The largest review: a client's share is never less.
     largest: usize,
-    /// What every review and every verdict holds beside its bytes.
+    /// Memory of every review and every verdict beside its bytes.
     beside: (usize, usize),
     requests: AtomicUsize,
 }
@@ -64,7 +64,7 @@ impl Inflight {
         Ok(entered)
     }
 
-    /// What that client may take at that second. Never less than for one of the largest reviews.
+    /// Share of that client at that second. Never less than for one of the largest reviews.
     pub(super) fn share(&self, clients: &Clients, client: &Client, second: u64) -> Share {
         let share = clients.share(client, self.budget.ceiling(Purpose::Review), second);
         Share { own: share.own.max(self.largest), of_all: share.of_all.max(self.largest) }
@@ -76,7 +76,7 @@ impl Inflight {
         if bytes > limit { Err(Refusal::TooLargeForMemory { bytes, limit }) } else { Ok(()) }
     }
 
-    /// So many bytes more for a client that may take that, of a call that is to have `bytes`.
+    /// Reserves more bytes for a client with this share, of a call that is to have `bytes`.
     pub(super) fn try_grow(
         &self,
         held: &mut Reservation,

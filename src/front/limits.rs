@@ -8,18 +8,18 @@ pub(super) const HEADER_LIST: u32 = 16 << 10;
 pub(super) const REFUSED_REMEMBERED: usize = 1024;
 /// Late frames of refused calls that were forgotten, over a connection's life; beyond, the connection is closed.
 pub(super) const REFUSED_FORGOTTEN: usize = 65_536;
-/// By when a new connection must have shaken hands: TLS, and again the first bytes of its HTTP.
+/// Timeout of a new connection's handshakes: TLS, and again the first bytes of its HTTP.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
-/// By when the head of an HTTP/1.1 request must be there, counted from the end of the answer before: hyper has one timer
-/// for both. Longer than the 90 s for which client-go keeps an idle connection, so that it is the caller who closes
-/// one, and never we while the next request is on its way. A caller that drips a head holds what an idle one holds: one
-/// of the `connections`.
+/// Timeout of an HTTP/1.1 request's head, counted from the end of the answer before: hyper has one timer for both.
+/// Longer than the 90 s for which client-go keeps an idle connection, so that it is the caller who closes one, and
+/// never we while the next request is on its way. A caller that drips a head holds what an idle one holds: one of the
+/// `connections`.
 pub(super) const HEAD_OR_IDLE: Duration = Duration::from_secs(120);
-/// What one connection may have in buffers, in proportion to the memory budget. What is read stands beside the budget: at
-/// most a quarter of it on all connections that there may be.
+/// Limits on the buffers of one connection, in proportion to the memory budget. They stand beside the budget: at most a
+/// quarter of it on all connections that there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buffers {
-    /// Largest HTTP/2 frame: a big object then arrives in few pieces. What has come of one is in the budget
+    /// Largest HTTP/2 frame: a big object then arrives in few pieces. A frame's bytes so far are in the budget
     /// ([`Partial`](super::connection::partial::Partial)).
     pub(super) frame: u32,
     /// Flow-control window of one call.
@@ -47,7 +47,7 @@ impl Buffers {
     }
 }
 
-/// How much callers may ask of us at once.
+/// Limits on callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest review in bytes.
@@ -63,7 +63,7 @@ pub struct Limits {
     pub streams: u32,
     /// Connections at once.
     pub connections: usize,
-    /// How long calls under way may take to end at a shutdown.
+    /// Time for calls under way to end at a shutdown.
     pub drain: Duration,
 }
 

@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 use super::connection::unsent::Expiring;
 use crate::memory::Reservation;
 
-/// The body of an answer. What it holds is given back when it is dropped: once it is written, or its stream is reset,
+/// The body of an answer. Its reservation is given back when it is dropped: once it is written, or its stream is reset,
 /// or its connection ends.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {

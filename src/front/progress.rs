@@ -17,11 +17,11 @@ use tokio::time::Sleep;
 use super::refusal::Refusal;
 use crate::model::Deadline;
 
-/// What a review may take to arrive, however slowly it comes.
+/// Time for a review to arrive, however slowly it comes.
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes a second that are then expected, on average since the head.
 const RATE: usize = 16 << 10;
-/// How often it is looked at.
+/// Interval at which the pace is checked.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// A review on its way: when its head came, and by when the rest must be there.

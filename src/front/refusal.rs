@@ -46,7 +46,7 @@ use tonic::Code;
 
 use crate::{model::Hops, telemetry::Refused, wire::inbound::ViewError};
 
-/// Why a call ends without a verdict.
+/// Reason why a call ends without a verdict.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("there is nothing at {path}: this port serves POST /validate, POST /mutate and gRPC")]
@@ -224,7 +224,7 @@ impl Refusal {
         }
     }
 
-    /// How it is counted; `None` for a bug, which is counted as a request that ended internally.
+    /// Label for the count; `None` for a bug, which is counted as a request that ended internally.
     pub(super) fn counted(&self) -> Option<Refused> {
         Some(match self {
             Self::UnknownPath { .. } => Refused::UnknownPath,

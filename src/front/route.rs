@@ -123,7 +123,7 @@ mod tests {
         for kind in ["application/json", "application/grpc+json", "application/grpc-web", ""] {
             assert_eq!(routed("POST", kind, review), Err(Refusal::NotGrpc), "{kind}");
             assert_eq!(routed("GET", kind, review), Err(Refusal::Method), "{kind}");
-            // What is wrong with these is told where their road begins.
+            // Faults of these are reported by the code of their road.
             assert_eq!(
                 routed("GET", kind, "/validate?timeout=1s"),
                 webhook(Phase::Validate, OtherVersions::Fail),

@@ -27,7 +27,7 @@ impl AnswerRoom {
         Self::of_one_hook(&MemoryBudget::unlimited())
     }
 
-    /// What an answer takes of it: nothing yet.
+    /// Reservation of an answer in this room: empty at first.
     pub(super) fn nothing(self: &Arc<Self>) -> Taken {
         Taken { of: Arc::clone(self), reserved: self.budget.empty(Purpose::Answer) }
     }

@@ -8,7 +8,7 @@ use crate::model::{Hops, Rope};
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
 pub const NAMESPACE_LABELS: &str = "gatepost-namespace-labels-bin";
 
-/// What is called at the hook.
+/// Method or path of the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// `gatepost.v1.Admission/Review`
@@ -36,15 +36,15 @@ impl Method {
 /// One question on its way to one hook. Cloning it copies no body.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What is asked.
+    /// Request to send.
     pub request: Request,
     /// The encoded review: the same rope for every hook that wants this encoding.
     pub body: Rope,
-    /// When the hook's own timeout ends; what is left of it is sent as `grpc-timeout`.
+    /// End of the hook's own timeout; the rest of it is sent as `grpc-timeout`.
     pub deadline: Instant,
-    /// Where the answer goes.
+    /// Receiver of the answer.
     pub inbox: Arc<Inbox>,
-    /// By which the inbox's owner knows this call.
+    /// Tag of the call in `inbox`.
     pub tag: u32,
     /// Which connection may carry it.
     pub connection: ConnectionChoice,

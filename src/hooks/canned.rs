@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// By which a hook can tell the review of a probe.
+/// UID by which a hook can recognise the review of a probe.
 pub(super) const UID: &str = "gatepost-probe";
 
 /// As one gRPC message, frame head included.

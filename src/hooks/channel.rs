@@ -16,7 +16,7 @@ pub struct Channel {
     lanes: Vec<Lane>,
     /// Made at the first retry.
     spare: OnceLock<Lane>,
-    /// What is known of the hooks behind it, by their paths.
+    /// Patch rates of the hooks behind it, by their paths.
     patch_rates: Mutex<Vec<(Arc<str>, Arc<PatchRates>)>>,
 }
 
@@ -50,13 +50,13 @@ impl Channel {
         Arc::new(Self { dialler, turns, lanes, spare: OnceLock::new(), patch_rates: Mutex::default() })
     }
 
-    /// Where it leads.
+    /// Endpoint of the channel.
     pub fn endpoint(&self) -> &Endpoint {
         &self.dialler.endpoint
     }
 
-    /// What is known of the patches of the hook at that path, the same at every call while somebody holds it. Takes a lock:
-    /// call it once a generation.
+    /// Patch rates of the hook at that path, the same at every call while they are in use. Takes a lock: call it once a
+    /// generation.
     pub fn patch_rates(&self, path: &Arc<str>) -> Arc<PatchRates> {
         let mut known = self.patch_rates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, rates)) = known.iter().find(|(known, _)| known == path) {

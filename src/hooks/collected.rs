@@ -7,12 +7,12 @@ use bytes::Bytes;
 use super::answer_room::{AnswerRoom, Taken};
 use crate::model::CallFailure;
 
-/// What goes without a reservation, as the few structures do that each call has anyway. Most answers are smaller, and
+/// Bytes without a reservation, like the few structures that each call has anyway. Most answers are smaller, and
 /// workers need not meet at the budget for them.
 const SMALL: usize = 1024;
 
-/// A hook's answer while it arrives. What it takes is reserved before it is taken, by capacity, and given back when the
-/// last that shares the finished answer lets go of it.
+/// A hook's answer while it arrives. Memory is reserved before it is taken, by capacity, and given back when the last
+/// clone of the finished answer is dropped.
 #[derive(Debug)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
@@ -38,7 +38,7 @@ impl Collected {
         Hold { _taken: self.taken.clone() }
     }
 
-    /// Where it is held.
+    /// Room of its hook's answers.
     pub(super) fn room(&self) -> Arc<AnswerRoom> {
         Arc::clone(&self.room)
     }

@@ -25,9 +25,9 @@ pub const FURTHER_ATTEMPTS: usize = 32;
 pub struct ConnectionBudget {
     limit: usize,
     open: AtomicUsize,
-    /// Those that nobody is guaranteed.
+    /// Connections guaranteed to no hook.
     shared: Arc<Semaphore>,
-    /// What was guaranteed while it was still in use by others.
+    /// Guaranteed connections that other hooks still use.
     owed: Mutex<usize>,
     /// All that hooks are guaranteed, whether or not there is as much.
     guaranteed: AtomicUsize,
@@ -130,7 +130,7 @@ pub(super) struct Share {
     /// Further ones that it may have, each of which takes one of the budget's.
     beyond: Arc<Semaphore>,
     guaranteed: usize,
-    /// What each lane may keep while another waits.
+    /// Connections that each worker's client may keep while another waits.
     fair: usize,
     /// Somebody waits for a connection to this hook.
     wanted: AtomicUsize,
@@ -178,7 +178,7 @@ impl Share {
         Ok(Slot { _counted: self.budget.count()?, _permit: permit, shared, _share: Arc::clone(self) })
     }
 
-    /// How many wait for a connection to this hook.
+    /// Number of clients that wait for a connection to this hook.
     pub(super) fn waiting(&self) -> usize {
         self.wanted.load(SeqCst)
     }
@@ -188,7 +188,7 @@ impl Share {
         self.budget.wanted.load(SeqCst) > 0
     }
 
-    /// What each lane may keep while another waits.
+    /// Connections that each worker's client may keep while another waits.
     pub(super) fn fair(&self) -> usize {
         self.fair
     }

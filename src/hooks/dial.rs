@@ -33,10 +33,10 @@ use crate::{
 /// A peer that acknowledges nothing for so long is gone, whatever it promised: half-open connections to dead pods
 /// end here (kubernetes/kubernetes#80313). Also how long an idle connection may go without a sign of life.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
-/// So many addresses are named in an error.
+/// Most addresses named in an error.
 const MOST_NAMED: usize = 4;
 
-/// What dialling takes, besides the target.
+/// Resources that dialling takes, besides the target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Means<'a> {
     pub(super) resolver: &'a Resolver,
@@ -113,7 +113,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What became of the addresses, in an order that does not depend on which was tried first: equal failures read alike.
+/// Failures of the addresses, in an order that does not depend on which was tried first: equal failures read alike.
 fn named(mut losers: Vec<Loser<SocketAddr, io::Error>>) -> String {
     losers.sort_by_key(|(address, _)| *address);
     let mut text = String::new();
@@ -154,7 +154,7 @@ mod tests {
     async fn every_address_of_a_name_is_tried_and_each_dial_begins_with_another() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        // Nobody listens at the other two.
+        // The other two have no listener.
         let addresses = ["127.0.0.2", "127.0.0.1", "127.0.0.3"];
         let addresses = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), 0));
         let resolver = Resolver::with(move |_| Ok(addresses.to_vec()));

@@ -41,7 +41,7 @@ pub(super) struct Dialler {
     pub(super) endpoint: Endpoint,
     target: Result<Target, Unreachable>,
     pub(super) resources: Resources,
-    /// What its answers are held in, whichever connection they come over.
+    /// Room of its answers, whichever connection they come over.
     pub(super) answers: Arc<AnswerRoom>,
     share: Arc<Share>,
     /// Counts the dials, from a start that no other process has: each begins with another address.
@@ -111,7 +111,7 @@ impl Dialler {
         Unreachable::at(Step::Connect, format!("{}: {why}", self.endpoint))
     }
 
-    /// How many wait for room.
+    /// Number of clients that wait for room.
     pub(super) fn waiting(&self) -> usize {
         self.share.waiting()
     }
@@ -131,7 +131,7 @@ impl Dialler {
         self.endpoint.transport == Transport::Http && self.endpoint.tls.is_none()
     }
 
-    /// What HTTP/2 calls `:authority`, and HTTP/1.1 `host`.
+    /// HTTP/2's `:authority`, and HTTP/1.1's `host`.
     pub(super) fn authority(&self) -> String {
         match &self.endpoint.address {
             Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),

@@ -10,10 +10,10 @@ use tokio::{
 use super::{call::Call, lane::Command};
 use crate::model::{CallFailure, Unreachable};
 
-/// Where it is told whether there is a connection.
+/// Channel for the result of a probe: whether there is a connection.
 pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
 
-/// Who waits for a connection.
+/// Calls and probes that wait for a connection.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub(super) calls: Vec<Call>,
@@ -25,8 +25,8 @@ impl Held {
         self.calls.is_empty() && self.probes.is_empty()
     }
 
-    /// Takes the commands there are, once there is one; `open` ends when there will be none. Who waits too long is let go
-    /// about every `pace`.
+    /// Takes the commands there are, once there is one; `open` ends when there will be none. About every `pace`, calls
+    /// that have waited too long are dropped.
     pub(super) async fn hear(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
         let waits = !self.calls.is_empty();
         tokio::select! {

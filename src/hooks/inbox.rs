@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 
 use super::{Unanswered, reply::Reply};
 
-/// What came back from one call: the call's tag, and the hook's reply or why there is none.
+/// Result of one call: the call's tag, and the hook's reply or its failure.
 pub type Arrival = (u32, Result<Reply, Unanswered>);
 
-/// Where the answers of one request's calls arrive, in the order they come. One allocation a request, however many
-/// hooks there are.
+/// Receiver of the answers to one request's calls, in the order they come. One allocation a request, however many hooks
+/// there are.
 #[derive(Debug, Default)]
 pub struct Inbox(Mutex<State>);
 

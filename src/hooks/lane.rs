@@ -9,10 +9,10 @@
 //!                  └──nobody asks──> over
 //! ```
 //!
-//! Connected is one HTTP/2 connection; or, where the hook speaks HTTP/1.1, a pool, which may be empty: a hook that serves
-//! one connection at a time would wait for a call on one that carries none. What was dialled to learn the protocol is
-//! closed unless a call waits for it. A plaintext hook's protocol is known, so its lane begins connected, and dials only
-//! when a probe asks.
+//! Connected is one HTTP/2 connection; or, where the hook speaks HTTP/1.1, a pool, which may be empty: a hook that
+//! serves one connection at a time would wait for a call on one that carries none. A connection dialled to learn the
+//! protocol is closed unless a call waits for it. A plaintext hook's protocol is known, so its client begins connected,
+//! and dials only when a probe asks.
 //!
 //! While dialling, calls wait (each no longer than its own timeout). When dialling fails, all of them fail with the
 //! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
@@ -57,7 +57,7 @@ const AFTER_PANIC: Duration = Duration::from_millis(50);
 /// Calls that wait for a connection are let go no later than so long after their time is over. None is sent after it.
 const LATE_BY: Duration = Duration::from_millis(50);
 
-/// What a lane is told.
+/// Command to a worker's client.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Ask this.

@@ -1,7 +1,7 @@
 //! Media type: can a `Content-Type` be read?
 //!
-//! What it says does not matter to kube-apiserver, which tells the encodings apart by the body. But an answer whose type
-//! cannot be read is not looked into. Source: Go's `mime.ParseMediaType`, called by client-go's `rest.Request`.
+//! Its value does not matter to kube-apiserver, which tells the encodings apart by the body. But an answer whose type
+//! cannot be parsed is not decoded. Source: Go's `mime.ParseMediaType`, called by client-go's `rest.Request`.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn parameter(text: &str) -> Option<(&str, String, &str)> {
     Some((name, value, behind))
 }
 
-/// What a quoted text says, given what is behind its first quote. A backslash is one where it needs not be escaped.
+/// Value of a quoted text, given the text behind its first quote. A backslash is one where it needs not be escaped.
 fn quoted_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut signs = text.char_indices().peekable();

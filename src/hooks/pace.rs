@@ -21,14 +21,14 @@ pub(super) enum Fruit {
     Answers,
     /// A connection without an answer, or one that broke while it was being made.
     Nothing,
-    /// Nobody listens. To find that out costs nobody anything.
+    /// The connection was refused, which costs neither side anything.
     Refusal,
 }
 
-/// When a lane may dial, and when it may dial again.
+/// Times at which a worker's client may dial.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// When it dialled last, and what that came to, once it is known.
+    /// Time of the last dial, and its outcome, once it is known.
     dialled: Option<Instant>,
     ended: Option<(Instant, Fruit)>,
     backoff: Backoff,
@@ -49,7 +49,7 @@ impl Pace {
         self.ended = None;
     }
 
-    /// What it dialled last has ended, and came to this.
+    /// Records the outcome of the last dial.
     pub(super) fn ended(&mut self, now: Instant, fruit: Fruit) {
         let lasted = self.dialled.is_some_and(|dialled| now.duration_since(dialled) >= LONGEST_PAUSE);
         if fruit == Fruit::Answers || fruit == Fruit::Nothing && lasted {
@@ -83,7 +83,7 @@ mod tests {
         Pace { chance: || 0.5, ..Pace::default() }
     }
 
-    /// How often it dials in a minute, when every dial comes to this at once.
+    /// Dials in a minute, when every dial has this outcome at once.
     fn dials_a_minute(fruit: Fruit, asked: bool) -> usize {
         let (mut pace, began) = (pace(), Instant::now());
         let mut now = began;

@@ -1,7 +1,8 @@
 //! PatchRates: how often a hook's answers carry a patch, by resource and operation.
 //!
-//! Hooks that are asked together behind one that patches are asked in vain, so it is worth knowing which one does. What is
-//! learned is kept with the channel to the hook: it outlives a generation, and is forgotten when the hook moves.
+//! Hooks that are asked together with one in front of them that patches are asked in vain, so it is worth knowing which
+//! hooks do. The rates are kept with the channel to the hook: they outlive a generation, and are forgotten when the
+//! hook moves.
 //!
 //! A table of fixed size, a word an entry, without locks. Two threads that write one entry at once may lose one of the two
 //! observations; that makes an estimate a little worse, and no verdict depends on it.
@@ -15,7 +16,7 @@ use rustc_hash::FxHasher;
 
 use crate::model::Review;
 
-/// Entries. What never patches takes none.
+/// Number of entries. A kind that is never patched takes none.
 const ENTRIES: usize = 64;
 /// Entries that one key may take: the first one free, or the one that says least.
 const WAYS: usize = 4;
@@ -69,7 +70,7 @@ impl PatchRates {
             true => rate + (RATE - rate).div_ceil(MEMORY),
             false => rate - rate.div_ceil(MEMORY),
         };
-        // What never patches, or no longer does, leaves its entry to others.
+        // A kind that is never patched, or no longer, leaves its entry to others.
         entry.store(if rate == 0 { 0 } else { kind.key() | rate }, Relaxed);
     }
 

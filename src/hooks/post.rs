@@ -5,7 +5,7 @@ use std::{io::Write, time::Duration};
 
 use crate::model::HttpForm;
 
-/// Who asks.
+/// User agent.
 pub(super) const USER_AGENT: &str = concat!("gatepost/", env!("CARGO_PKG_VERSION"));
 
 /// The two encodings that hooks know by name.

@@ -37,7 +37,7 @@ const SERVING: i32 = 1;
 /// The service whose health is asked.
 const SERVICE: &str = "gatepost.v1.Admission";
 
-/// Where the canned review is posted, and how it is written there.
+/// Path and encoding of the canned review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePost {
     /// The hook's path.
@@ -58,7 +58,7 @@ impl ProbePost {
     }
 }
 
-/// Why a hook may not be asked yet: the step of the probe that failed, and how.
+/// Reason why a hook may not be asked yet: the step of the probe that failed, and the failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{cause} (step: {step})", posted.as_ref().map(|path| format!("POST {path}: ")).unwrap_or_default())]
 pub struct ProbeFailure {
@@ -66,13 +66,13 @@ pub struct ProbeFailure {
     pub step: Step,
     /// The path that the canned review was posted to, where it came to that.
     pub posted: Option<Arc<str>>,
-    /// How it failed.
+    /// Failure of that step.
     pub cause: CallFailure,
 }
 
 impl ProbeFailure {
-    /// At that step of a probe that could take so long. What is late is the whole probe, not what was left of it: equal
-    /// failures should read alike.
+    /// Failure at that step of a probe with this timeout. A late probe is reported with the whole timeout, not with the
+    /// rest of it: equal failures should read alike.
     fn at(step: Step, timeout: Duration) -> impl Fn(CallFailure) -> Self {
         move |cause| match cause {
             CallFailure::Connect(why) => why.into(),
@@ -223,8 +223,8 @@ impl Channel {
     }
 }
 
-/// Is a reply with that status the hook's own? What it makes of a kind that it never asked for says nothing, but some
-/// statuses say that nobody is there.
+/// Is a reply with that status the hook's own? Its answer about a kind that it never asked for says nothing, but some
+/// statuses come from proxies in front of a hook that is not there.
 fn answered(status: u16) -> Result<(), CallFailure> {
     let fix = match status {
         404 => "there is no hook at this path: correct the path in its clientConfig, or serve it",
@@ -268,7 +268,7 @@ mod tests {
             let failure = answered(status).expect_err("nobody is there");
             assert!(matches!(&failure, CallFailure::Http { status: told, .. } if *told == status), "{failure:?}");
         }
-        // What a hook may say to a kind that it does not know, or while it has too much to do.
+        // Statuses that a hook may send for a kind that it does not know, or while it has too much to do.
         for status in [200, 204, 300, 304, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {
             assert_eq!(answered(status), Ok(()), "{status}");
         }

@@ -99,7 +99,7 @@ impl HttpReply {
         Self { status, retry_after: None, readable_type: true, body, hold: Hold::default(), gzipped: None }
     }
 
-    /// The same in gzip. What is in it is held in `room`.
+    /// Body in gzip. Unpacked bytes are held in `room`.
     pub(super) fn gzipped(self, room: &Arc<AnswerRoom>) -> Self {
         Self { gzipped: Some(Gzipped { room: Arc::clone(room), hold: Arc::default() }), ..self }
     }

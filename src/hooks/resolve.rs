@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// A resolver's function: `getaddrinfo`, but in tests.
 type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
-/// How a lookup ended, and when.
+/// Result of a lookup, and its time.
 type Ended = (Instant, Result<Arc<[SocketAddr]>, Arc<str>>);
 
 /// Resolver of hooks' names. Everybody who asks for the same name at the same time shares one lookup.

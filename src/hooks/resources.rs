@@ -8,9 +8,9 @@ use crate::memory::MemoryBudget;
 /// Resources shared by the connections to all hooks.
 #[derive(Clone, Debug)]
 pub struct Resources {
-    /// What answers are held in.
+    /// Room of answers.
     pub memory: Arc<MemoryBudget>,
-    /// How many connections there may be.
+    /// Budget of connections.
     pub connections: Arc<ConnectionBudget>,
     pub(super) resolver: Arc<Resolver>,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long to wait; `None` where the value is no number. One below zero is no wait. Source: `retryAfterSeconds` in
+/// Pause to keep; `None` where the value is no number. One below zero is no pause. Source: `retryAfterSeconds` in
 /// client-go's `rest/request.go`, by Go's `strconv.Atoi`.
 pub(super) fn read(value: &[u8]) -> Option<Duration> {
     let seconds: i64 = std::str::from_utf8(value).ok()?.parse().ok()?;

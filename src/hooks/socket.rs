@@ -18,10 +18,10 @@ use super::connection_budget::Slot;
 
 /// Ciphertext that a TLS connection may hold back. Larger saves system calls; this is where it stops paying.
 pub(super) const TLS_BUFFER: usize = 256 << 10;
-/// So long may it take to say farewell.
+/// Time for closing a connection in order.
 const LEAVING_WITHIN: Duration = Duration::from_secs(1);
 
-/// What is read from and written to.
+/// Transport that is read from and written to.
 #[derive(Debug)]
 pub(super) enum Stream {
     Tcp(TcpStream),

@@ -15,7 +15,7 @@ pub(super) enum Target {
     Tcp { host: Arc<str>, port: u16, tls: Option<Tls> },
 }
 
-/// How TLS is done with a host.
+/// TLS configuration of a host.
 #[derive(Debug)]
 pub(super) struct Tls {
     pub(super) config: Arc<ClientConfig>,

@@ -29,7 +29,7 @@ pub struct Field<'a> {
 /// Name of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Name<'a> {
-    /// That of an entry of the static table, 1 to 61.
+    /// Name of an entry of the static table, 1 to 61.
     Static(usize),
     /// Spelled out.
     Text(Text<'a>),

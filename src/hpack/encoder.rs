@@ -1,7 +1,7 @@
 //! Encoder: our header blocks. RFC 7541.
 //!
-//! A client sends the same few fields with every request. Each goes into the peer's dynamic table once, and from then on
-//! is one byte, or for a value that changes, its name is. What was put in, in which order, is all the state.
+//! A client sends the same few fields with every request. Each goes into the peer's dynamic table once, and from then
+//! on is one byte, or for a value that changes, its name is. The inserted fields, in their order, are all the state.
 
 use std::{fmt, io::Write};
 
@@ -18,7 +18,7 @@ const TABLE_SIZE: u32 = 4096;
 pub struct Encoder<F> {
     /// Fields in the peer's table, oldest first.
     table: SmallVec<[F; 16]>,
-    /// What all fields together take of the table; below it we do not use the table at all.
+    /// Size of all fields together in the table; below it we do not use the table at all.
     needed: u32,
     /// The peer's table is large enough for our fields.
     indexed: bool,
@@ -33,7 +33,7 @@ pub struct Encoder<F> {
 /// Name of a field, as we write it.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldName {
-    /// By its entry in the static table.
+    /// Index in the static table.
     Static(usize),
     /// Spelled out.
     Text(&'static [u8]),

@@ -76,7 +76,7 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
             }
         }
     }
-    // What is left over must be the beginning of the end-of-string mark: at most seven bits, all ones.
+    // The bits left over must be the beginning of the end-of-string mark: at most seven bits, all ones.
     (len < 8 && code == (1 << len) - 1).then_some(())
 }
 

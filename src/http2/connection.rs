@@ -30,7 +30,7 @@ use super::{
     stream::STREAM_WINDOW,
 };
 
-/// What the server may send on all streams together before we give more room.
+/// Bytes that the server may send on all streams together before we give more window.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Frames are cut no larger, whatever the server would take: beyond this a larger frame saves nothing and makes the
 /// small requests behind it wait.
@@ -66,7 +66,7 @@ pub struct Connection<E: Exchange> {
     ready: VecDeque<u32>,
     unprocessed: Vec<Unprocessed<E>>,
     next_id: u32,
-    /// What the server will take on the connection, and at first on each stream.
+    /// Bytes that the server will take on the connection, and at first on each stream.
     window: i64,
     peer_window: i64,
     peer_max_frame: usize,
@@ -84,7 +84,7 @@ pub struct Connection<E: Exchange> {
     floods: Floods,
     /// Bytes that were copied, of frames begun whose exchange was over.
     copied: usize,
-    /// What is decoded of a header block.
+    /// Decoded fields of a header block.
     scratch: Vec<u8>,
 }
 
@@ -143,7 +143,7 @@ impl<E: Exchange> Connection<E> {
         self.incoming.room()
     }
 
-    /// So many bytes were read into the room.
+    /// Takes in the bytes that were read into the room.
     ///
     /// # Errors
     /// The server breaks the protocol: the connection is beyond use.
@@ -178,7 +178,7 @@ impl<E: Exchange> Connection<E> {
         self.copied
     }
 
-    /// When [`Connection::expire`] is to be called at the latest, as far as deadlines are tracked.
+    /// Latest time to call [`Connection::expire`], as far as deadlines are tracked.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first()
     }
@@ -230,7 +230,7 @@ impl<E: Exchange> Connection<E> {
         self.exchanges.fail(why);
     }
 
-    /// Tells the server what it did wrong, as far as what is queued still leaves. What is left is yet to be failed.
+    /// Sends GOAWAY with the fault's code, as far as queued bytes still leave. Open exchanges are yet to be failed.
     pub fn lose(&mut self, fault: Fault) {
         self.outgoing.control(|out| frame::put_goaway(out, fault.code));
     }

@@ -18,7 +18,7 @@ pub trait Exchange: Sized {
     /// Reason for which the rest of a response need not be heard.
     type Refusal;
 
-    /// When nobody waits for the response any more.
+    /// Time from which the response is of no use any more.
     fn deadline(&self) -> Instant;
 
     /// Does nobody wait for it any more, whatever its deadline?
@@ -56,7 +56,7 @@ pub enum Failure<'a, R> {
     /// The server broke a rule of the protocol that concerns this stream alone: its deed, as the rest of a sentence that
     /// begins with "it".
     Malformed(&'static str),
-    /// By its own [`Exchange::head`] or [`Exchange::data`].
+    /// Rejected by its own [`Exchange::head`] or [`Exchange::data`].
     Refused(R),
 }
 

@@ -1,18 +1,19 @@
 //! Floods: how much a server may say that answers nothing.
 //!
-//! Every frame costs something to take: a PING, an empty DATA, a reset of a stream that is gone. What requests are worth is
-//! far more than any sound server spends on them, so one that has spent it all keeps us busy and serves nobody.
+//! Every frame costs something to take: a PING, an empty DATA, a reset of a stream that is gone. Requests earn credit,
+//! far more than any sound server spends on them, so a server that has spent it all keeps us busy and serves no
+//! request.
 
 use std::time::Instant;
 
-/// What a connection begins with, and the most it can save up.
+/// Credit that a connection begins with, and the most it can save up.
 const AT_FIRST: usize = 1024;
 const MOST: usize = 16_384;
-/// What each request is worth.
+/// Credit for each request.
 pub(super) const REQUEST: usize = 256;
-/// What a second is worth: settings that change, PINGs of an idle connection.
+/// Credit for a second: for settings that change, PINGs of an idle connection.
 const SECOND: u64 = 256;
-/// So many bytes of an answer, or of what we send (for which the hook gives room back), are worth one frame.
+/// Bytes of an answer, or of what we send (for which the hook gives window back), that earn credit for one frame.
 const BYTES: usize = 256;
 /// Of other frames, so many bytes cost as much as one more.
 const HEADER_BYTES: usize = 1024;

@@ -10,7 +10,7 @@ pub(crate) const DEFAULT_WINDOW: i64 = 65_535;
 pub(crate) const MAX_WINDOW: i64 = (1 << 31) - 1;
 /// The last stream id a client may use. RFC 9113 §5.1.1.
 pub(crate) const MAX_ID: u32 = (1 << 31) - 1;
-/// What a client says first. RFC 9113 §3.4.
+/// Connection preface of a client. RFC 9113 §3.4.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Frame kinds we know; others are passed by. RFC 9113 §5.5.

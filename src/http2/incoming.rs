@@ -11,7 +11,7 @@ const ROOM: usize = 2 * DEFAULT_MAX_FRAME;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// What was read and not yet taken.
+/// Bytes read and not yet taken.
 #[derive(Debug)]
 pub(super) struct Incoming {
     buffer: Box<[u8]>,
@@ -36,7 +36,7 @@ impl Incoming {
         &mut self.buffer[self.filled..]
     }
 
-    /// So many bytes were put into the room.
+    /// Takes note of bytes that were put into the room.
     pub(super) fn filled(&mut self, len: usize) {
         self.filled = (self.filled + len).min(self.buffer.len());
     }

@@ -1,10 +1,10 @@
 //! HTTP/2, a client's side of it: bytes in, bytes out, and what becomes of each exchange. RFC 9113. No sockets.
 //!
 //! Made for one thing: sending the same large bodies to many servers, cheaply. hyperium's h2, which serves our front,
-//! writes one DATA frame (16 KiB) per system call and keeps every stream behind a lock that a single-threaded client does
-//! not need. Gathering all queued frames of a connection into one vectored write, without copying the payload, takes a
-//! quarter to a half off the sidecar's CPU (`docs/decisions.md`). What is here is only what a client of unary calls and
-//! POSTs needs: no push, no priorities, no dynamic table on the receiving side.
+//! writes one DATA frame (16 KiB) per system call and keeps every stream behind a lock that a single-threaded client
+//! does not need. Gathering all queued frames of a connection into one vectored write, without copying the payload,
+//! takes a quarter to a half off the sidecar's CPU (`docs/decisions.md`). It has only the features that a client of
+//! unary calls and POSTs needs: no push, no priorities, no dynamic table on the receiving side.
 //!
 //! Whoever has the socket drives a [`Connection`]: puts what was read into [`Connection::room`], offers what is queued to
 //! the socket, and keeps the time. A fault ends it: [`Connection::lose`].

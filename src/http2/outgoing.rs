@@ -1,7 +1,7 @@
 //! Outgoing: bytes for the peer, small owned heads around shared payload, sent with one vectored write.
 //!
-//! What stands in the queue belongs to frames, and those of an exchange that is over are taken back (`outgoing/taking_back.rs`),
-//! but for the rest of a frame whose beginning is already sent.
+//! The queue is made of frames, and those of an exchange that is over are taken back (`outgoing/taking_back.rs`), but
+//! for the rest of a frame whose beginning is already sent.
 
 mod taking_back;
 
@@ -11,25 +11,25 @@ use bytes::Bytes;
 
 use super::frame::{HEAD, Head};
 
-/// So many pieces go into one system call (Linux takes at most 1,024).
+/// Most pieces of one system call (Linux takes at most 1,024).
 const PIECES: usize = 256;
-/// Where there are no more, a shorter list is made.
+/// Length of the shorter list, made where there are no more pieces.
 const FEW: usize = 16;
 /// The store of heads is moved up when this much of it has been sent.
 const SENT_HEADS: usize = 4096;
 
 #[derive(Debug)]
 enum Piece {
-    /// So many bytes of `heads`.
+    /// Number of bytes of `heads`.
     Heads(usize),
     /// Part of a body, shared with whoever else is sent it.
     Shared(Bytes),
 }
 
-/// What some of the queued bytes are, in order.
+/// Stream and length of a queued frame, in order.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// Whose it is; 0 for the connection's own frames, which are never taken back.
+    /// Its stream; 0 for the connection's own frames, which are never taken back.
     stream: u32,
     /// Bytes of it that are still queued.
     len: usize,
@@ -83,7 +83,7 @@ impl Outgoing {
         self.end
     }
 
-    /// May something that ends at this place still be queued? What is not any more may be said to be.
+    /// May something that ends at this place still be queued? False means that it is not.
     pub(super) fn holds(&self, place: u64) -> bool {
         place > self.gone
     }

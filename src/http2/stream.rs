@@ -2,7 +2,7 @@
 
 use super::{exchange::Exchange, frame, outgoing::Outgoing};
 
-/// What the server may send on one stream before we give more room.
+/// Bytes that the server may send on one stream before we give more window.
 pub(super) const STREAM_WINDOW: u32 = 1 << 20;
 
 /// One exchange under way on one connection.
@@ -13,11 +13,11 @@ pub(super) struct Stream<E> {
     chunk: usize,
     offset: usize,
     pub(super) unsent: usize,
-    /// How much the peer will take on this stream.
+    /// Bytes that the peer will take on this stream.
     pub(super) window: i64,
     /// It stands in the connection's ready queue.
     pub(super) ready: bool,
-    /// Where what is queued of it ends.
+    /// End of its queued bytes.
     pub(super) queued_to: u64,
     /// Bytes received whose window was not yet given back, and how many more the server may send.
     pub(super) unreturned: u32,

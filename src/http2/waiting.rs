@@ -7,7 +7,7 @@ use super::exchange::Exchange;
 /// Exchanges for which there is no stream yet, first come, first served. Each has a ticket, by which it can be taken out.
 #[derive(Debug)]
 pub(super) struct Waiting<E> {
-    /// Those taken out leave their place free until they would have been in front.
+    /// Entries taken out leave their place free until they would have been in front.
     queue: VecDeque<Option<E>>,
     /// The ticket of the one in front, and of the first whose deadline is not tracked yet.
     first: u64,

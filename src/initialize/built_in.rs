@@ -1,7 +1,7 @@
 //! Built-in initializers: additions to an object, as one JSON Patch.
 //!
-//! What the object has already stays as it is. So a second run changes nothing, and whoever writes an object by hand is
-//! not overruled; only images by digest and the pull policy replace what is there.
+//! Fields that the object has already stay as they are. So a second run changes nothing, and a user who writes an
+//! object by hand is not overruled; only images by digest and the pull policy replace the user's values.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -254,7 +254,7 @@ impl Patch<'_> {
         let added = self.added(additions);
         for (list, containers) in [("initContainers", &spec.init_containers), ("containers", &spec.containers)] {
             for (at, container) in containers.iter().flat_map(|list| &list.0).enumerate() {
-                // Those that it adds itself are as they are written.
+                // Containers that it adds itself stay as they are written.
                 if !added.iter().any(|added| added.is(container)) {
                     self.container(&format!("{path}/{list}/{at}"), additions, container)?;
                 }

@@ -58,9 +58,9 @@ pub enum Action {
         instance: InstanceId,
         /// The task.
         task: TaskId,
-        /// How often it was assigned, this time included.
+        /// Number of assignments, this one included.
         attempt: u32,
-        /// By when its answer counts.
+        /// Latest time at which its answer counts.
         deadline: Instant,
     },
     /// Tell the instance that its answer is not wanted any more.
@@ -79,9 +79,9 @@ pub enum Action {
 /// A task that is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// Nobody has had the name for this long: it is late already.
+    /// No instance has had the name for this long: it is late already.
     Vacant(Duration),
-    /// So many are held for the name, or in all, that no more are.
+    /// The most objects are held for the name, or in all.
     Full,
 }
 
@@ -272,7 +272,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Nobody waits for the task any more.
+    /// Withdraws a task that its caller no longer waits for.
     pub fn withdraw(&mut self, id: TaskId, out: &mut Vec<Action>) {
         self.cancel(id, out);
         self.end(id, out);

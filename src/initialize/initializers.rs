@@ -12,7 +12,7 @@ use crate::model::{StatusCause, StatusInfo};
 pub struct Initializers {
     /// Names that must still act; only the first may, at any time.
     pub pending: Vec<Box<str>>,
-    /// Why the object is not created after all. It is deleted then.
+    /// Reason why the object is not created after all. It is deleted then.
     pub result: Option<Box<StatusInfo>>,
 }
 

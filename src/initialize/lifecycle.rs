@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Initializers, MOST_PENDING};
 use crate::model::{FailurePolicy, StatusInfo};
 
-/// Where one object stands.
+/// State of one object.
 ///
 /// ```text
 ///                  ┌── its head is done, or late under Ignore, and others are left ──┐
@@ -21,7 +21,7 @@ use crate::model::{FailurePolicy, StatusInfo};
 /// `k` is how many are left; only `Completed` is visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifecycle {
-    /// So many must still act; never 0.
+    /// Number of initializers that must still act; never 0.
     Pending(usize),
     /// Initialized.
     Completed,
@@ -34,7 +34,7 @@ pub enum Lifecycle {
 }
 
 impl Lifecycle {
-    /// Where an object with this list stands.
+    /// State of an object with this list.
     pub fn of(list: Option<&Initializers>) -> Self {
         match list {
             Some(Initializers { result: Some(_), .. }) => Self::Failed,
@@ -80,7 +80,7 @@ impl Initialization {
         Self { pending: list.pending.into(), gone: Vec::new(), state, result: list.result }
     }
 
-    /// Where it stands.
+    /// State of the object.
     pub fn state(&self) -> Lifecycle {
         self.state
     }
@@ -95,7 +95,7 @@ impl Initialization {
         self.pending.iter().map(AsRef::as_ref)
     }
 
-    /// Why it has failed, where it has.
+    /// Failure, where it has failed.
     pub fn result(&self) -> Option<&StatusInfo> {
         self.result.as_deref()
     }

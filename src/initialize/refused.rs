@@ -2,14 +2,14 @@
 
 use crate::model::{StatusCause, StatusInfo};
 
-/// Why a list, or a change of one, is not allowed.
+/// Reason why a list, or a change of one, is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It is wrong, whoever asks for it. Upstream: 422.
     Invalid {
         /// The field at fault, from the object's root.
         field: String,
-        /// What is wrong with it.
+        /// Fault of the list.
         why: String,
     },
     /// It is somebody else's to do. Upstream: 403.

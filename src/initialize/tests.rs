@@ -87,9 +87,9 @@ struct World {
     next: u64,
     live: Vec<InstanceId>,
     hung: BTreeSet<InstanceId>,
-    /// What instances believe that they are to do.
+    /// Tasks that instances believe to have.
     assignments: Vec<(InstanceId, TaskId, u32)>,
-    /// Who has a task now.
+    /// Instance that has each task now.
     holders: BTreeMap<TaskId, InstanceId>,
 }
 

@@ -10,7 +10,7 @@
 
 use super::{Initializers, Refused, VERB};
 
-/// Who wants the change.
+/// User or process that wants the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Actor<'a> {
     /// The user holds the verb `initialize` for this object.
@@ -40,8 +40,8 @@ impl Owned<'_> {
 /// The list that the object has after an update from `old` to `new`.
 ///
 /// An update of an initialized object that leaves it initialized is allowed to everybody: nothing is initialized twice.
-/// While it is not, only who may `initialize` changes anything of the object, and only the owner of the head changes the
-/// list. What is wrong for everybody is said before what is not allowed to this user, as upstream does.
+/// Before that, only a user who may `initialize` changes anything of the object, and only the owner of the head changes
+/// the list. Faults for everybody are reported before missing rights of this user, as upstream does.
 ///
 /// # Errors
 /// Why the change is not allowed.

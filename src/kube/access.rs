@@ -13,7 +13,7 @@ use crate::files::regular;
 /// No file with address or credentials is this large.
 pub(super) const LIMIT: u64 = 16 << 20;
 
-/// Where address and credentials of an apiserver come from.
+/// Origin of an apiserver's address and credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A kubeconfig.
@@ -28,7 +28,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// What `kubectl` would use, given these: a kubeconfig where there is one, else the Pod's service account.
+    /// Access as `kubectl` would choose it: a kubeconfig where there is one, else the Pod's service account.
     ///
     /// A kubeconfig that exists and is broken is never passed over: who wrote it would ask another cluster unawares.
     pub fn find(path: Option<PathBuf>, context: Option<String>) -> Self {
@@ -94,7 +94,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// Where `kubectl` looks when it is told nothing.
+/// Default kubeconfigs of `kubectl`.
 fn usual_kubeconfigs() -> Vec<PathBuf> {
     let set = |name| env::var_os(name).filter(|value| !value.is_empty());
     match set("KUBECONFIG") {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Access, KubeError, List, Watch, pages::Pages, plugin};
 
-/// How long one answer may take.
+/// Timeout of one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Objects asked for at a time.
 const PAGE: usize = 500;
@@ -275,7 +275,7 @@ impl Client {
         Ok(body.map_err(|error| self.nonsense(path, error.to_string()))?.to_bytes())
     }
 
-    /// What the apiserver says with a status other than 2xx.
+    /// Error for an answer with a status other than 2xx.
     async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
         let code = answer.status();
         let said = self.whole(path, answer).await.unwrap_or_default();

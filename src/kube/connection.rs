@@ -15,14 +15,14 @@ use crate::files::{BlockingReads, Unread, regular};
 /// Credentials that were refused are asked for anew no more often than this: a plugin may ask other machines for them.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 
-/// How long one look at the files may take.
+/// Longest look at the files.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// A client of an apiserver whose credentials may change while it is used.
 ///
 /// The package reads a client certificate and a kubeconfig once, and a token file once a minute. Here every file that
-/// the credentials come from is looked at each time a client is asked for, off this thread; when one holds something
-/// else, a new client takes the place of the old. What cannot be used never does: the old client is used on.
+/// the credentials come from is looked at each time a client is asked for, off this thread; when one has changed, a new
+/// client takes the place of the old. Unusable contents never do: the old client is used on.
 ///
 /// | the credentials | are had anew when |
 /// | --- | --- |
@@ -33,7 +33,7 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 pub struct Connection {
     access: Access,
     client: Option<Client>,
-    /// What the files held when the client was made, as a digest.
+    /// Digest of the files that the client was made from.
     made_of: Option<[u8; 32]>,
     looking: Option<JoinHandle<Looked>>,
     /// Looks at the files, and those that hang.
@@ -41,7 +41,7 @@ pub struct Connection {
     /// Exec plugins; one may wait for a person.
     plugins: BlockingReads,
     renew: bool,
-    /// When the credentials were last asked for anew without a change of a file.
+    /// Time at which the credentials were last renewed without a change of a file.
     renewed: Option<Instant>,
     told: Option<KubeError>,
 }
@@ -98,7 +98,7 @@ impl Connection {
         self.client.as_ref().map_or_else(|| self.access.to_string(), |client| client.server().to_owned())
     }
 
-    /// What was asked with this client has failed so: are other credentials to be had?
+    /// Takes note of a failed call with this client: are other credentials to be had?
     pub fn failed(&mut self, error: &KubeError) {
         let due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= RENEW_EVERY);
         let perhaps = match error {
@@ -162,7 +162,7 @@ impl Connection {
     }
 }
 
-/// What these files hold; that one cannot be read is a state, too.
+/// Digest of these files; an unreadable one is a state, too.
 fn digest(files: &[PathBuf]) -> [u8; 32] {
     let mut sha = Sha256::new();
     for file in files {

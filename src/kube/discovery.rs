@@ -13,7 +13,7 @@ const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
                       application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 /// The two documents: of the core group, and of all others.
 const PATHS: [&str; 2] = ["/api", "/apis"];
-/// So many versions of groups an older apiserver is asked about at most; what others serve is not known.
+/// Most group versions that an older apiserver is asked about; the resources of further ones are not known.
 const MOST: usize = 500;
 
 /// Reads what one apiserver serves, over and over.

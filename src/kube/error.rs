@@ -14,18 +14,18 @@ use kube::{
 use super::plugin::Broken;
 use crate::tls;
 
-/// Why nothing could be had from an apiserver.
+/// Failure of a call to an apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeError {
     /// Address or credentials cannot be used as they stand.
     #[error("{from}: {cause}")]
     Access {
-        /// Where they stand.
+        /// Origin of the address or credentials.
         from: String,
-        /// What is wrong with them.
+        /// Fault that was found.
         cause: String,
     },
-    /// Nobody answers at the address, or not in a way that can be trusted.
+    /// The address does not answer, or not in a way that can be trusted.
     #[error("cannot reach the apiserver {server}: {cause}")]
     Unreachable {
         /// Its address.
@@ -48,7 +48,7 @@ pub enum KubeError {
         server: String,
         /// The HTTP status.
         code: u16,
-        /// What was asked for.
+        /// Path of the request.
         path: String,
         /// Its message, shortened.
         message: String,
@@ -60,27 +60,27 @@ pub enum KubeError {
         server: String,
         /// The HTTP status.
         code: u16,
-        /// What was to be done.
+        /// Method of the request.
         method: String,
         /// With what.
         path: String,
         /// Its message, shortened.
         message: String,
     },
-    /// What came is not what an apiserver sends.
+    /// The answer is not one of an apiserver.
     #[error("the answer of {server} to GET {path} is not an apiserver's: {cause}")]
     Nonsense {
         /// The address.
         server: String,
-        /// What was asked for.
+        /// Path of the request.
         path: String,
-        /// What is wrong with it.
+        /// Fault that was found.
         cause: String,
     },
 }
 
 impl KubeError {
-    /// What to do about it.
+    /// Advice for the operator.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Access { .. } => {

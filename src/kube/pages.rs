@@ -21,7 +21,7 @@ impl Pages {
     /// Takes one page in, and gives the token of the next; `None` after the last.
     ///
     /// # Errors
-    /// What is wrong with the page. A page of another revision is refused: the whole would never have existed.
+    /// The fault of the page. A page of another revision is refused: the whole would never have existed.
     pub(super) fn add(&mut self, page: Value) -> Result<Option<String>, String> {
         let Value::Object(mut page) = page else { return Err("it is no JSON object".to_owned()) };
         let api_version = text(&page, "apiVersion").to_owned();

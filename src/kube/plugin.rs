@@ -17,13 +17,13 @@ use kube::{Config, config::ExecInteractiveMode};
 
 /// The command of ours that keeps a plugin.
 pub const COMMAND: &str = "exec-plugin";
-/// How long a plugin may take; a person who has to log in may take longer.
+/// Timeouts of a plugin, without and with a person who has to log in.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(300));
-/// By when a plugin has surely ended, or was ended.
+/// Time after which a plugin has surely ended, or was ended.
 pub(super) const LONGEST: Duration = PATIENCE.1.saturating_add(Duration::from_secs(10));
 /// The most that a plugin may print: far more than a token, or a certificate and those before it.
 const LARGEST: usize = 1 << 20;
-/// How soon it is seen that a plugin that prints no more has ended.
+/// Interval of the look for the end of a plugin that prints no more.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The program that has [`COMMAND`].
@@ -50,7 +50,7 @@ pub(super) fn keep(config: &mut Config) {
     }
 }
 
-/// Why a plugin's output is worth nothing, as our own process in between ends.
+/// Reasons why a plugin's output is worth nothing, as exit statuses of our own process in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// It cannot be started.
@@ -74,7 +74,7 @@ impl Broken {
         }
     }
 
-    /// What that status says of the plugin, in words.
+    /// Failure of the plugin that the status stands for, in words.
     pub(super) fn exit_reason(status: ExitStatus) -> String {
         let kept = |broken: Self| KEEPER.get().is_some() && status.code() == Some(broken.code().into());
         match () {
@@ -106,14 +106,14 @@ pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Re
     ended
 }
 
-/// What it prints. Read beside us: a child of its own that lives on may keep its stdout open.
+/// Output of the plugin. Read beside us: a child of its own that lives on may keep its stdout open.
 fn printed(child: &mut Child, by: Instant) -> Result<Vec<u8>, Broken> {
     let stdout = child.stdout.take().ok_or(Broken::Unstarted)?;
     let (told, printed) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let read: io::Result<usize> = stdout.take(LARGEST as u64 + 1).read_to_end(&mut bytes);
-        // Nobody listens any more where time was up.
+        // The receiver is gone where time was up.
         let _ = told.send(read.map(|_| bytes));
     });
     match printed.recv_timeout(by.saturating_duration_since(Instant::now())) {

@@ -23,12 +23,12 @@ use crate::model::BreakGlass;
 
 /// A document opened so far in the future is not open yet. Clocks of machines that work together differ by less.
 const SKEW: Duration = Duration::from_secs(5 * 60);
-/// How often what is open is logged again.
+/// Interval at which open break-glass is logged again.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Documents that are gone are remembered, so that they do not begin anew when they come back; so many at most.
 const REMEMBERED: usize = 1024;
 
-/// Where a document was read.
+/// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Among the configuration.
@@ -40,13 +40,13 @@ pub enum Place {
 /// One that is open.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// What it says.
+    /// Document as it was read.
     pub document: Arc<BreakGlass>,
-    /// When it closes.
+    /// Time at which it closes.
     pub deadline: Instant,
 }
 
-/// Where a document stands, for people.
+/// State of a document, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Open.
@@ -57,7 +57,7 @@ pub enum Standing {
     Expired,
 }
 
-/// What is opened in an emergency at this moment.
+/// Break-glass documents that are open at this moment.
 #[derive(Debug, Default)]
 pub struct BreakGlasses {
     /// False while nothing is open, which is nearly always, and all that a request then looks at.
@@ -75,19 +75,19 @@ struct Book {
     file_problem: Option<String>,
 }
 
-/// What tells one document from another: the same ones again are the same opening.
+/// Identity of a document: the same name and time again are the same opening.
 type Key = (Arc<str>, SystemTime);
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// When it was first seen.
+    /// Time at which it was first seen.
     began: Instant,
     lasts: Duration,
     deadline: Instant,
 }
 
 impl BreakGlasses {
-    /// What is open at `now`. Costs one load where nothing is.
+    /// Documents open at `now`. Costs one load where there are none.
     pub fn open(&self, now: Instant) -> SmallVec<[Open; 1]> {
         if !self.any.load(Ordering::Acquire) {
             return SmallVec::new();
@@ -124,7 +124,7 @@ impl BreakGlasses {
         }
     }
 
-    /// Why the local file is not heeded.
+    /// Reason why the local file is ignored.
     pub fn file_problem(&self) -> Option<String> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner).file_problem.clone()
     }
@@ -164,7 +164,7 @@ impl Book {
         self.source.iter().chain(&self.file)
     }
 
-    /// When the document closes, or closed; `None` while it says that it will be opened.
+    /// Time at which the document closes, or closed; `None` before its opening time.
     fn deadline(&mut self, document: &Arc<BreakGlass>, now: Instant, wall: SystemTime) -> Option<Instant> {
         let left = document.until().duration_since(wall).unwrap_or_default().min(document.lasts);
         if !self.known.contains_key(&key(document)) && is_to_come(document, wall) {

@@ -23,14 +23,14 @@ use crate::{
 // source: dynamic-admission-control-configuration.md, "If there isn't any successful read in the last 5s".
 pub const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// The reads that have failed since the last good one. What is in force stays, and grows old.
+/// Failed reads since the last good one. The configuration in force stays, and grows old.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRead {
-    /// Why the last of them failed, and what to do about it.
+    /// Failure of the last of them, with advice.
     pub error: String,
-    /// When the first of them ended.
+    /// Time at which the first of them ended.
     pub since: SystemTime,
-    /// How many.
+    /// Number of failed reads.
     pub count: u64,
 }
 
@@ -136,7 +136,7 @@ impl Current {
         self.age(now).is_some_and(|age| age < STALE_AFTER)
     }
 
-    /// Why the last read failed; `None` while the last one was good.
+    /// Failure of the last read; `None` while the last one was good.
     pub fn failed_read(&self) -> Option<Arc<FailedRead>> {
         self.failed_read.load_full()
     }
@@ -166,7 +166,7 @@ impl Current {
         self.unconfirmed.store(unconfirmed.map(Arc::new));
     }
 
-    /// What is known of the last good configuration on disk; `None` where none is kept.
+    /// State of the last good configuration on disk; `None` where none is kept.
     pub fn last_good(&self) -> Option<Arc<LastGoodState>> {
         self.last_good.load_full()
     }
@@ -195,7 +195,7 @@ impl Current {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// What is opened in an emergency, whatever is in force.
+    /// Open break-glass, whatever is in force.
     pub fn break_glass(&self) -> &BreakGlasses {
         &self.break_glass
     }

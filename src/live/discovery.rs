@@ -13,9 +13,9 @@ use crate::{
     model::Served,
 };
 
-/// What is not known right after a reading is not waited for: whoever asks means another cluster.
+/// Age below which an unknown resource does not trigger a refresh: it belongs to another cluster.
 const JUST_READ: Duration = Duration::from_secs(2);
-/// What was read longer ago counts as not known.
+/// Age above which discovery counts as not known.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 
 /// Resources served by the followed cluster.
@@ -32,7 +32,7 @@ pub struct Discovery {
 #[derive(Debug)]
 struct Known {
     served: Arc<Served>,
-    /// When the reading began.
+    /// Time at which the reading began.
     at: Moment,
 }
 
@@ -43,7 +43,7 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// What is served, where that is known.
+    /// Resources and versions served, where they are known.
     pub fn served(&self) -> Option<&Served> {
         self.known.as_ref().map(|known| &*known.served)
     }
@@ -73,7 +73,7 @@ impl Discovery {
         self.known.store(Some(Arc::new(Known { served: Arc::new(served), at })));
     }
 
-    /// What is known was still so when a reading began.
+    /// Confirms the known resources: they were still so when a reading began.
     pub fn stamp(&self, at: Moment) {
         if let Some(known) = &*self.known.load() {
             self.known.store(Some(Arc::new(Known { served: Arc::clone(&known.served), at })));

@@ -17,11 +17,11 @@ use crate::{
 /// The new endpoint of a hook that has moved, while the old one is still asked.
 #[derive(Clone, Debug)]
 pub struct Replacement {
-    /// How the new endpoint is reached.
+    /// Channel to the new endpoint.
     pub channel: Arc<Channel>,
     /// Since when it is probed.
     pub since: SystemTime,
-    /// Why the last probe failed; `None` before the first has ended.
+    /// Failure of the last probe; `None` before the first has ended.
     pub last_failure: Option<ProbeFailure>,
 }
 
@@ -30,22 +30,22 @@ pub struct Replacement {
 pub struct Overdue {
     /// Since when it has waited.
     pub since: SystemTime,
-    /// How long it may wait.
+    /// Longest wait.
     pub within: Duration,
-    /// Why the last probe failed; `None` before the first has ended.
+    /// Failure of the last probe; `None` before the first has ended.
     pub last_failure: Option<ProbeFailure>,
 }
 
 /// A hook with its connections and counters.
 #[derive(Clone, Debug)]
 pub struct LiveHook {
-    /// What is configured: whether it is asked, and what becomes of a call that fails.
+    /// Entry as configured: decides whether it is asked, and the effect of a failed call.
     pub hook: Arc<Hook>,
-    /// Where and how it is called. While it moves, all as before.
+    /// Endpoint, protocol and channel that calls use. While it moves, all as before.
     pub target: Target,
-    /// Where it stands: Probing, or Active.
+    /// State of rotation: Probing, or Active.
     pub rotation: Rotation,
-    /// Where it moves to, until that endpoint has been seen to answer.
+    /// New endpoint, until it has been seen to answer.
     pub replacing: Option<Replacement>,
     /// It has waited too long for its endpoint, or for the one that it moves to, to answer.
     pub overdue: Option<Overdue>,
@@ -64,7 +64,7 @@ impl LiveHook {
         self.is_proven() && self.replacing.is_none()
     }
 
-    /// What it means that this hook is overdue, where it is.
+    /// Effect of being overdue, where it is.
     pub fn overdue_means(&self) -> Option<&'static str> {
         self.overdue.as_ref()?;
         Some(match (&self.replacing, self.rotation.asks()) {
@@ -74,9 +74,9 @@ impl LiveHook {
         })
     }
 
-    /// What becomes of a call of it that fails: as configured while it is Active. Before that it is not asked, so it
-    /// refuses nothing, whatever its entry says; a hook that was created fail-open and is declared fail-closed while it
-    /// is still Probing does not close before it has answered.
+    /// Failure policy in effect: as configured while it is Active. Before that it is not asked, so it fails open,
+    /// whatever its entry says; a hook that was created fail-open and is declared fail-closed while it is still Probing
+    /// does not close before it has answered.
     pub fn effective_policy(&self) -> FailurePolicy {
         if self.rotation.asks() { self.hook.failure_policy } else { FailurePolicy::Ignore }
     }
@@ -89,9 +89,9 @@ pub struct Generation {
     pub number: u64,
     /// Digest of the source it came from (hex), or "" when there was none.
     pub digest: String,
-    /// What the source calls that state; see [`Revision`] for what replicas share of it.
+    /// Revision by the source's count; see [`Revision`] for the part that replicas share.
     pub revision: Revision,
-    /// When it was put in force.
+    /// Time at which it was put in force.
     pub published: SystemTime,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
@@ -104,7 +104,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// What is in force before the first configuration: no hooks.
+    /// Generation before the first configuration: no hooks.
     pub(super) fn nothing() -> Self {
         Self {
             number: 0,

@@ -5,8 +5,8 @@
 //! again as long as nothing newer was published: one load of a number that nobody writes meanwhile, and one count that
 //! no other thread touches.
 //!
-//! What a thread keeps stays alive without a request. "The last drop means drained" holds all the same, as whoever
-//! publishes then has each worker [`refresh`](super::Current::refresh).
+//! A guard kept by a thread stays alive without a request. "The last drop means drained" holds all the same, as the
+//! publisher then has each worker [`refresh`](super::Current::refresh).
 
 use std::{
     cell::RefCell,
@@ -24,7 +24,7 @@ use super::Generation;
 #[derive(Clone, Debug)]
 pub struct GenerationGuard(Arc<Own>);
 
-/// What the thread's own count is about.
+/// Generation with a count of this thread's own.
 #[derive(Debug)]
 struct Own(Arc<Generation>);
 
@@ -45,7 +45,7 @@ struct Stamp(u64);
 pub(super) struct Newest(AtomicU64);
 
 thread_local! {
-    /// What this thread entered last.
+    /// Guard of the generation that this thread entered last.
     static LAST: RefCell<Option<(Stamp, GenerationGuard)>> = const { RefCell::new(None) };
 }
 
@@ -59,7 +59,8 @@ impl Newest {
         self.0.store(Stamp::next().0, Ordering::Release);
     }
 
-    /// What this thread entered last, where that is still in force; else what `load` gives.
+    /// Guard of the generation that this thread entered last, where it is still in force; else of the one that `load`
+    /// gives.
     pub(super) fn enter(&self, load: impl Fn() -> Arc<Generation>) -> GenerationGuard {
         // Read before what is loaded: if something is published in between, the next look finds another stamp.
         let newest = Stamp(self.0.load(Ordering::Acquire));

@@ -2,7 +2,7 @@
 
 use super::{LiveHook, Rotation};
 
-/// Where a hook stands.
+/// State of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookState {
     /// Asked where it is configured.

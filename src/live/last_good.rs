@@ -7,21 +7,21 @@ use std::time::SystemTime;
 pub struct LastGoodState {
     /// The file.
     pub path: String,
-    /// Why it was not used at the start, where it could not be.
+    /// Reason why it was not used at the start, where it could not be.
     pub refused: Option<String>,
     /// It, or a document of it, is in force.
     pub in_use: Option<InUse>,
-    /// When it was last written.
+    /// Time of the last write.
     pub saved: Option<SystemTime>,
-    /// Why it cannot be written.
+    /// Failure of the last write.
     pub failure: Option<String>,
 }
 
-/// What of the last good configuration on disk is in force since the start, and why.
+/// Part of the last good configuration on disk that is in force since the start, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
-    /// When it was put in force first.
+    /// Time at which it was first put in force.
     pub written: SystemTime,
-    /// Why.
+    /// Reason for its use.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! What is in force now: a snapshot with its live hooks, and how fresh it is.
+//! State in force: a snapshot with its live hooks, and its age.
 
 pub mod attendance;
 pub mod authorizer;

@@ -81,7 +81,7 @@ impl Namespaces {
         self.shard(namespace).load().get(namespace).cloned()
     }
 
-    /// How many are known.
+    /// Number of namespaces known.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.load().len()).sum()
     }
@@ -117,7 +117,7 @@ impl Namespaces {
         self.alive.renew_awake(now);
     }
 
-    /// What is known was current at that moment.
+    /// Confirms that the known labels were current at that moment.
     pub fn stamp_at(&self, moment: Moment) {
         self.alive.renew(moment);
     }

@@ -13,9 +13,9 @@ use crate::{
 pub struct Rejection {
     /// Everything that is wrong with it.
     pub problems: Vec<Problem>,
-    /// What the source calls that state.
+    /// Revision by the source's count.
     pub revision: Revision,
-    /// When it was first seen.
+    /// Time at which it was first seen.
     pub since: SystemTime,
     /// The documents that are held back; none where nothing of it is in force.
     pub held: Vec<HeldBack>,
@@ -27,7 +27,7 @@ impl Rejection {
         self.held.is_empty()
     }
 
-    /// How many documents are in force in their last good state, and how many have none.
+    /// Numbers of documents in force in their last good state, and of those without one.
     pub fn counts(&self) -> (usize, usize) {
         let kept = self.held.iter().filter(|held| held.keeps).count();
         (kept, self.held.len() - kept)
@@ -43,14 +43,14 @@ pub struct HeldBack {
     pub keeps: bool,
     /// Since when.
     pub since: SystemTime,
-    /// Why: the first problem.
+    /// First problem.
     pub problem: Problem,
-    /// How many there are.
+    /// Number of problems.
     pub problems: usize,
 }
 
 impl HeldBack {
-    /// What that means.
+    /// Effect on requests.
     pub fn means(&self) -> &'static str {
         match self.keeps {
             true => "its last good state stays in force",
@@ -63,9 +63,9 @@ impl HeldBack {
 /// whether it was read whole: a second read that lets the same go puts it in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
-    /// What it would no longer enforce.
+    /// Checks that it would no longer enforce.
     pub relaxations: Vec<Relaxation>,
-    /// What the source calls that state.
+    /// Revision by the source's count.
     pub revision: Revision,
     /// Since when the source has held something that waits so.
     pub since: SystemTime,

@@ -8,11 +8,11 @@ use crate::model::{Endpoint, Hook};
 /// A hook that is no longer in force, or no longer at that endpoint: Draining or Gone.
 #[derive(Clone, Debug)]
 pub struct RetiredHook {
-    /// What was configured.
+    /// Entry as configured.
     pub hook: Arc<Hook>,
     /// The name of the configuration that held it.
     pub configuration: Arc<str>,
-    /// Where it was asked.
+    /// Endpoint at which it was asked.
     pub endpoint: Endpoint,
     /// Draining or Gone.
     pub rotation: Rotation,

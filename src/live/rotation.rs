@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use crate::hooks::ProbeFailure;
 
-/// Where a hook stands.
+/// State of a hook in rotation.
 ///
 /// ```text
 ///      added while running                in the first configuration, or at an endpoint
@@ -28,7 +28,7 @@ pub enum Rotation {
     Probing {
         /// Since when.
         since: SystemTime,
-        /// Why the last probe failed; `None` before the first has ended.
+        /// Failure of the last probe; `None` before the first has ended.
         last_failure: Option<ProbeFailure>,
     },
     /// Asked.
@@ -72,7 +72,7 @@ impl RetireReason {
     }
 }
 
-/// What moves a hook on.
+/// Event that changes the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A probe has failed.
@@ -88,7 +88,7 @@ pub enum Event {
 }
 
 impl Rotation {
-    /// Where it stands after that; `None` where such a thing cannot happen to it.
+    /// State after the event; `None` where such an event cannot happen in this one.
     pub fn after(&self, event: Event, at: SystemTime) -> Option<Self> {
         Some(match (self, event) {
             (Self::Probing { since, .. }, Event::ProbeFailed(failure)) => {
@@ -128,7 +128,7 @@ impl Rotation {
         }
     }
 
-    /// Why it stands there, where that is not plain: the last failed probe, or how it went.
+    /// Reason for the state, where that is not plain: the last failed probe, or the course of the drain.
     pub fn reason(&self) -> Option<String> {
         match self {
             Self::Probing { last_failure, .. } => last_failure.as_ref().map(ToString::to_string),
@@ -153,7 +153,7 @@ mod tests {
         Unreachable::at(Step::Connect, "refused").into()
     }
 
-    /// What may follow what, and nothing else.
+    /// The allowed transitions, and no others.
     #[test]
     fn each_state_is_left_by_its_own_events_only() {
         let probing = Rotation::Probing { since: at(1), last_failure: None };

@@ -7,9 +7,9 @@ use crate::{
     model::{Endpoint, Hook, HookType, Protocol, SideEffects},
 };
 
-/// Where and how a hook is called: one entry's endpoint (TLS included), path, form and version, side effects and
-/// timeout, and the channel to that endpoint. While a hook moves this is its former entry's, whole: rules, selectors and
-/// failure policy, which say whether it is called and what a failure means, are [`LiveHook::hook`](super::LiveHook)'s.
+/// Terms of calling a hook: one entry's endpoint (TLS included), path, form and version, side effects and timeout, and
+/// the channel to that endpoint. While a hook moves this is its former entry's, whole: rules, selectors and failure
+/// policy, which say whether it is called and what a failure means, are [`LiveHook::hook`](super::LiveHook)'s.
 #[derive(Clone, Debug)]
 pub struct Target {
     entry: Arc<Hook>,
@@ -39,17 +39,17 @@ impl Target {
         &self.channel
     }
 
-    /// Where it listens.
+    /// Endpoint of the calls.
     pub fn endpoint(&self) -> &Endpoint {
         self.channel.endpoint()
     }
 
-    /// What is sent there, and to which path.
+    /// Protocol of the calls, with the path.
     pub fn protocol(&self) -> &Protocol {
         &self.entry.protocol
     }
 
-    /// How often the hook that listens there patches, where it is a mutating one.
+    /// Patch rates of the hook at that endpoint, where it is a mutating one.
     pub fn patch_rates(&self) -> Option<&PatchRates> {
         self.patch_rates.as_deref()
     }
@@ -59,7 +59,7 @@ impl Target {
         self.entry.timeout
     }
 
-    /// What a call changes in the world: said of the hook that listens there.
+    /// Side effects of the hook at that endpoint.
     pub fn side_effects(&self) -> SideEffects {
         self.entry.side_effects
     }

@@ -91,13 +91,13 @@ impl MemoryBudget {
         }
     }
 
-    /// What could still be reserved for that purpose.
+    /// Bytes that could still be reserved for that purpose.
     pub fn free(&self, purpose: Purpose) -> usize {
         let of_part = self.ceiling(purpose).saturating_sub(self.held_beside(purpose) + self.held_for(purpose));
         of_part.min(self.limit.saturating_sub(self.held()))
     }
 
-    /// What the other purpose of the same part holds.
+    /// Bytes held for the other purpose of the same part.
     fn held_beside(&self, purpose: Purpose) -> usize {
         self.held_for(match purpose {
             Purpose::Review => Purpose::Verdict,

@@ -20,7 +20,7 @@ pub struct ProposedPatch {
     pub other_type: Option<Box<str>>,
 }
 
-/// What one hook said.
+/// Answer of one hook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// `None` is yes.
@@ -106,9 +106,9 @@ pub enum CallFailure {
     /// The answer belongs to another request.
     #[error("expected response.uid={expected:?}, got {got:?}")]
     WrongUid {
-        /// What was asked.
+        /// Expected value.
         expected: String,
-        /// What came back, shortened.
+        /// Value that came back, shortened.
         got: String,
     },
     /// A validating hook tried to change the object: it returned this field, `patch` or `patchType`.
@@ -150,7 +150,7 @@ impl CallFailure {
         }
     }
 
-    /// What of it may be logged.
+    /// Loggable part of the failure.
     pub fn class(&self) -> FailureClass<'_> {
         FailureClass(self)
     }

@@ -11,22 +11,22 @@ pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// One document that opens something. It says when it was opened and for how long, so that it closes by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakGlass {
-    /// By which warnings, logs and the audit log speak of it.
+    /// Name in warnings, logs and the audit log.
     pub name: Arc<str>,
-    /// When it was opened, by the clock of whoever did.
+    /// Time of the opening, by the clock of the user's machine.
     pub opened: SystemTime,
     /// For how long; at most [`LONGEST`].
     pub lasts: Duration,
-    /// Why, for everybody's eyes.
+    /// Reason, for everybody's eyes.
     pub reason: Arc<str>,
     /// The hooks that are not asked; empty: all of them.
     pub hooks: Vec<Box<str>>,
-    /// Who opened it, in his own words; "" where he did not say.
+    /// User who opened it, in his own words; "" where he did not say.
     pub by: Box<str>,
 }
 
 impl BreakGlass {
-    /// When it closes, by the clock of whoever opened it.
+    /// Time at which it closes, by the clock of the user's machine.
     pub fn until(&self) -> SystemTime {
         self.opened + self.lasts
     }

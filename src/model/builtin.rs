@@ -2,8 +2,8 @@
 //! under two groups.
 //!
 //! The table errs by listing too much: a version that some apiserver of the reader's has not, or no longer, costs a
-//! refusal where rules are odd; one that is missing would let a request pass unseen. What an apiserver says of itself
-//! goes before it ([`super::Served`]). Source: the API reference and
+//! refusal where rules are odd; one that is missing would let a request pass unseen. An apiserver's own discovery goes
+//! before it ([`super::Served`]). Source: the API reference and
 //! https://kubernetes.io/docs/reference/using-api/deprecation-guide/, up to 1.37.
 
 /// One resource of Kubernetes itself.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Review, Rule, Target};
 
-/// What a bypass does for a request that it applies to.
+/// Effect of a bypass on a request that it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BypassEffect {
     /// No hook is asked.
@@ -31,7 +31,7 @@ impl BypassEffect {
     }
 }
 
-/// Who a bypass is for. A request is theirs when any of the lists holds its user.
+/// Users that a bypass is for. One list that holds the request's user is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Who {
     /// User names, exactly; service accounts among them, as `system:serviceaccount:<namespace>:<name>`.
@@ -46,19 +46,19 @@ pub struct Who {
 /// onto a namespace, labels least of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bypass {
-    /// By which metrics, annotations and the audit log speak of it; unique in a configuration.
+    /// Name in metrics, annotations and the audit log; unique in a configuration.
     pub name: Arc<str>,
-    /// Why it exists, for the audit log.
+    /// Reason for its existence, for the audit log.
     pub reason: Arc<str>,
-    /// What it does.
+    /// Effect on requests.
     pub effect: BypassEffect,
     /// The hooks it is about, by name; empty: all of them.
     pub hooks: Vec<Box<str>>,
     /// Namespaces, exactly; empty: any, and none. A Namespace object itself is in no namespace.
     pub namespaces: Vec<Box<str>>,
-    /// Whose requests; both lists empty: anybody's.
+    /// Users; both lists empty: anybody.
     pub who: Who,
-    /// What the requests are about; empty: anything.
+    /// Resources and operations; empty: anything.
     pub resources: Vec<Rule>,
 }
 
@@ -88,7 +88,7 @@ impl Who {
     /// Is this user meant? `in_group` is asked last, and only where groups are named.
     pub fn is(&self, user: &str, in_group: impl FnOnce(&[Box<str>]) -> bool) -> bool {
         let anybody = self.users.is_empty() && self.groups.is_empty();
-        // Nobody's name is "", which is what a review without a user has.
+        // A review without a user has the name "", which matches no user.
         let named = || !user.is_empty() && holds(&self.users, user);
         anybody || named() || (!self.groups.is_empty() && in_group(&self.groups))
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::CallFailure;
 
-/// Loggable part of a call failure: the class, in our words. What the hook wrote may repeat the object that it was
-/// asked about, so that nothing but its length is told. The caller is told all of it, as upstream does.
+/// Loggable part of a call failure: the class, in our words. The hook's own text may repeat the object that it was
+/// asked about, so only its length is logged. The caller gets all of it, as upstream does.
 #[derive(Clone, Copy, Debug)]
 pub struct FailureClass<'a>(pub(super) &'a CallFailure);
 

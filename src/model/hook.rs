@@ -23,8 +23,7 @@ impl HookType {
     }
 }
 
-/// Whether a mutating hook is asked once more where something changes the object after it. Upstream:
-/// `reinvocationPolicy`.
+/// Reinvocation of a mutating hook where something changes the object after it. Upstream: `reinvocationPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reinvocation {
     /// Once is enough.
@@ -44,10 +43,10 @@ impl Reinvocation {
     }
 }
 
-/// How a mutating hook is asked.
+/// Calling mode of a mutating hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// By itself, when it is its turn.
+    /// One by one, each in its turn.
     Serial,
     /// Together with others, ahead of its turn, where that comes to the same.
     Speculative,
@@ -63,7 +62,7 @@ impl Dispatch {
     }
 }
 
-/// What becomes of a CallFailure.
+/// Effect of a CallFailure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is rejected.
@@ -85,7 +84,7 @@ impl FailurePolicy {
     }
 }
 
-/// What a call to the hook changes in the world. Upstream: `sideEffects`.
+/// Side effects of a call besides its answer. Upstream: `sideEffects`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideEffects {
     /// Not said; a dry run cannot reach the hook.
@@ -123,7 +122,7 @@ impl SideEffects {
     }
 }
 
-/// Where a hook listens.
+/// Address of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A host name or IP address, and a port.
@@ -172,7 +171,7 @@ impl std::fmt::Debug for EndpointTls {
     }
 }
 
-/// What is spoken on an endpoint's connections.
+/// Protocol on an endpoint's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// HTTP/2 with gRPC in it.
@@ -181,7 +180,7 @@ pub enum Transport {
     Http,
 }
 
-/// How a hook that is asked over HTTP wants the review.
+/// Encoding of the review for a hook that is asked over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HttpForm {
     /// An AdmissionReview in JSON, as kube-apiserver sends it.
@@ -192,7 +191,7 @@ pub enum HttpForm {
     Legacy,
 }
 
-/// How a hook is asked.
+/// Protocol of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// `gatepost.v1.Admission/Validate`.
@@ -201,12 +200,12 @@ pub enum Protocol {
     Http {
         /// Path, and query where the URL has one; begins with `/`.
         path: Arc<str>,
-        /// What is posted.
+        /// Encoding of the review.
         form: HttpForm,
     },
 }
 
-/// Whether rules for other versions of the same resource count. Upstream: `matchPolicy`.
+/// Treatment of rules for other versions of the same resource. Upstream: `matchPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchPolicy {
     /// Only what the rules say.
@@ -225,14 +224,14 @@ impl MatchPolicy {
     }
 }
 
-/// How to reach a hook. Two hooks with equal endpoints share connections.
+/// Address, TLS and transport of a hook. Two hooks with equal endpoints share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// Where it listens.
+    /// Address to connect to.
     pub address: Address,
     /// TLS, or plaintext.
     pub tls: Option<EndpointTls>,
-    /// What is spoken there.
+    /// Protocol on its connections.
     pub transport: Transport,
 }
 
@@ -256,28 +255,28 @@ impl std::fmt::Display for Endpoint {
 /// One external decider, ready to use: everything was checked when the configuration was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// By which denials, metrics and annotations speak of it. Hooks of different configurations may share it.
+    /// Name in denials, metrics and annotations. Hooks of different configurations may share it.
     pub name: Arc<str>,
-    /// What tells it from every other hook, also one of the same name: `<configuration>/<name>/<n>`, n counting equal
-    /// names in one configuration from 0. Source: `docs/reference/webhook-semantics.md` §3.
+    /// Identity among all hooks, also those of the same name: `<configuration>/<name>/<n>`, n counting equal names in
+    /// one configuration from 0. Source: `docs/reference/webhook-semantics.md` §3.
     pub id: Arc<str>,
     /// May it change the object?
     pub hook_type: HookType,
-    /// What it cares about; any rule suffices.
+    /// Rules that select requests; one match is enough.
     pub rules: Vec<Rule>,
     /// Do other versions of the rules' resources count?
     pub match_policy: MatchPolicy,
     /// Is it asked about the configuration of admission itself? Upstream asks only hooks of static manifests.
     pub sees_admission_config: bool,
-    /// Where it listens.
+    /// Endpoint of the hook.
     pub endpoint: Endpoint,
-    /// How it is asked there.
+    /// Protocol of the calls.
     pub protocol: Protocol,
-    /// What becomes of a CallFailure: `Ignore` while `rollout.createAs: Ignore` stands in the entry.
+    /// Effect of a CallFailure: `Ignore` while `rollout.createAs: Ignore` stands in the entry.
     pub failure_policy: FailurePolicy,
     /// The longest one call may take.
     pub timeout: Duration,
-    /// What a call changes in the world.
+    /// Side effects of a call.
     pub side_effects: SideEffects,
     /// Of a mutating hook: is it asked once more?
     pub reinvocation: Reinvocation,

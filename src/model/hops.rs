@@ -10,7 +10,7 @@ pub struct Hops(u8);
 impl Hops {
     /// Header, or gRPC metadata, that carries the number to hooks.
     pub const HEADER: &'static str = "gatepost-hops";
-    /// What hooks are sent of a review that no Gatepost has passed on yet.
+    /// Hops of a review that no Gatepost has passed on yet.
     pub const FIRST: Self = Self(1);
     /// A review that has passed through so many is refused. Chains of two or three are in use; more is a circle.
     pub const LIMIT: Self = Self(4);

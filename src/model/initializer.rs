@@ -13,9 +13,9 @@ use super::{
 pub struct Initializer {
     /// The name that is put on the object's pending list.
     pub name: Arc<str>,
-    /// What becomes of an object on which it does not act in time: `Ignore` (default) or `Fail`.
+    /// Effect of not acting on an object in time: `Ignore` (default) or `Fail`.
     pub failure_policy: FailurePolicy,
-    /// How long one object may wait for it.
+    /// Longest wait of one object for it.
     pub timeout: Duration,
     /// Initializers of the same resource behind which it stands.
     pub after: Vec<Box<str>>,
@@ -68,25 +68,25 @@ pub struct ResourceInitializers {
     /// In the order in which they act.
     pub initializers: Vec<Initializer>,
     /// Users that may create objects with another list than this, an empty one too: the verb `initialize`, where no
-    /// Kubernetes is asked for it. Nobody where it says nothing.
+    /// Kubernetes is asked for it. By default no user may.
     pub may_initialize: Option<Who>,
 }
 
-/// Additions to an object that lacks them. What it has already stays as it is, so that adding twice adds once.
+/// Additions to an object that lacks them. Fields that it has stay as they are, so that adding twice adds once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltIn {
     /// Labels of the object.
     pub labels: Vec<(Box<str>, Template)>,
     /// Annotations of the object.
     pub annotations: Vec<(Box<str>, Template)>,
-    /// What is added to its Pods; `None` where the resource has none, or nothing is.
+    /// Additions to its Pods; `None` where the resource has none, or nothing is added.
     pub pods: Option<PodAdditions>,
 }
 
 /// Additions to a Pod, or to the template of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAdditions {
-    /// Where in the object the Pod's spec stands.
+    /// Place of the Pod's spec in the object.
     pub place: PodPlace,
     /// Environment variables of every container, each with its name.
     pub env: Vec<(Box<str>, Shape)>,
@@ -110,7 +110,7 @@ pub struct PodAdditions {
     pub images: Vec<(Box<str>, Box<str>)>,
 }
 
-/// Where in an object the spec of its Pods stands.
+/// Place of a Pod's spec in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodPlace {
     /// `spec`
@@ -122,7 +122,7 @@ pub enum PodPlace {
 }
 
 impl PodPlace {
-    /// Where Kubernetes' own resources have it; `None` for those that have no Pods.
+    /// Place in Kubernetes' own resources; `None` for those that have no Pods.
     pub fn of(group: &str, resource: &str) -> Option<Self> {
         Some(match (group, resource) {
             ("", "pods") => Self::Pod,

@@ -39,13 +39,13 @@ impl fmt::Display for Step {
     }
 }
 
-/// Why there is no connection: the step that failed, and what was tried.
+/// Failure to connect: the step that failed, and the attempts made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Unreachable {
-    /// Where the way ended.
+    /// Step that failed.
     pub step: Step,
-    /// What was tried, and the other side's or the operating system's words.
+    /// Attempts made, and the other side's or the operating system's words.
     pub what: String,
 }
 

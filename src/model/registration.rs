@@ -26,7 +26,7 @@ pub fn is_our_webhook(name: &str) -> bool {
 pub struct Segment {
     /// Its number.
     pub number: u32,
-    /// How many segments there are.
+    /// Number of segments.
     pub of: u32,
 }
 

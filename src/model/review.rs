@@ -6,7 +6,7 @@ use bytestring::ByteString;
 
 use super::Rope;
 
-/// What happens to the object. Upstream: `admission.Operation`.
+/// Operation on an object. Upstream: `admission.Operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A new object.
@@ -122,7 +122,7 @@ impl ReviewVersion {
     }
 }
 
-/// How a review is written.
+/// Encoding of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// One gRPC message, frame head included.
@@ -168,23 +168,23 @@ pub struct Review {
     pub name: ByteString,
     /// Namespace of the request, or "" for cluster scope.
     pub namespace: ByteString,
-    /// What happens to the object.
+    /// Operation on the object.
     pub operation: Operation,
     /// The acting user's name, or "".
     pub username: ByteString,
     /// True when nothing will be stored.
     pub dry_run: bool,
-    /// Where the whole `userInfo` lies in `bytes`, in the review's own encoding.
+    /// Range in `bytes` of the whole `userInfo`, in the review's own encoding.
     pub user: Option<Range<usize>>,
-    /// Where the object's own encoding lies in `bytes`; absent on DELETE.
+    /// Range in `bytes` of the object's own encoding; absent on DELETE.
     pub object: Option<Range<usize>>,
-    /// Where the stored object's encoding lies in `bytes`; UPDATE and DELETE only.
+    /// Range in `bytes` of the stored object's encoding; UPDATE and DELETE only.
     pub old_object: Option<Range<usize>>,
-    /// Where the operation's options lie in `bytes`.
+    /// Range in `bytes` of the operation's options.
     pub options: Option<Range<usize>>,
-    /// How `bytes` is written.
+    /// Encoding of `bytes`.
     pub encoding: Encoding,
-    /// Where the AdmissionReview itself lies in `bytes`: without frame head or envelope.
+    /// Range in `bytes` of the AdmissionReview itself: without frame head or envelope.
     pub message: Range<usize>,
     /// The message as it arrived, frame head or envelope included: a hook of the same encoding is sent just this.
     pub bytes: Rope,

@@ -15,9 +15,9 @@ pub enum Revision {
     Digest(Arc<str>),
 }
 
-/// How a digest is told from a number where both may stand.
+/// Prefix of a digest where a number may stand as well.
 const DIGEST: &str = "sha256:";
-/// So many hex digits of a digest name a state.
+/// Hex digits of a digest that name a state.
 const DIGITS: usize = 16;
 
 impl Revision {

@@ -22,12 +22,12 @@ impl OnProbeFailure {
     }
 }
 
-/// How long a hook may go unproven, and what follows then.
+/// Bound on the time that a hook may go unproven, and the effect of passing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollout {
     /// Longer than this, it is told as overdue.
     pub probe_within: Duration,
-    /// What follows then for a hook that nobody asks.
+    /// Effect on a hook that is not called.
     pub on_probe_failure: OnProbeFailure,
 }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 #[derive(Clone, Debug)]
 pub struct Rope {
     chunks: Arc<[Bytes]>,
-    /// Where each piece begins; none where there are few.
+    /// Offset of each piece; none where there are few.
     starts: Option<Arc<[usize]>>,
     len: usize,
 }

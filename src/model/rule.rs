@@ -120,10 +120,10 @@ fn names(list: &[Box<str>], wanted: &str) -> bool {
     list.iter().any(|entry| &**entry == "*" || &**entry == wanted)
 }
 
-/// What a request is about, as rules see it.
+/// Operation, resource and version of a request, as rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// What happens.
+    /// Operation of the request.
     pub operation: Operation,
     /// To which resource, in which version.
     pub resource: &'a Gvr,

@@ -1,7 +1,7 @@
 //! Served: in which versions an apiserver serves a resource, as far as that is known.
 //!
-//! Rules under `matchPolicy: Equivalent` mean a resource in every version in which its objects are served. Who knows
-//! nothing of a resource must take every version for possible: a hook is then named rather than passed over.
+//! Rules under `matchPolicy: Equivalent` match a resource in every version in which its objects are served. Of an
+//! unknown resource every version is possible: a hook is then named rather than passed over.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::{Gvr, builtin};
 pub enum Versions<'a> {
     /// Any may be one.
     Unknown,
-    /// Those of Kubernetes' own.
+    /// Versions of Kubernetes' own resources.
     BuiltIn(&'a [&'a str]),
-    /// Those that an apiserver has told of.
+    /// Versions that an apiserver serves, by its discovery.
     Told(&'a [Box<str>]),
 }
 
@@ -51,8 +51,8 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// When a version of Kubernetes' own resources appeared beside the others of its resource: `v1alpha1`, `v1beta1`, `v1beta2`,
-/// `v1`, `v2alpha1`. What reads otherwise is none of theirs.
+/// Age of a version of Kubernetes' own resources beside the others of its resource: `v1alpha1`, `v1beta1`, `v1beta2`,
+/// `v1`, `v2alpha1`. Any other form is none of theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Age {
     major: u32,
@@ -97,7 +97,7 @@ impl Served {
         }
     }
 
-    /// What one version of the group serves could not be had.
+    /// Marks a group of which one version's resources could not be read.
     pub fn doubt(&mut self, group: &str) {
         self.groups.entry(group.into()).or_default().doubtful = true;
     }
@@ -107,7 +107,7 @@ impl Served {
         self.groups.extend(other.groups.iter().map(|(group, resources)| (group.clone(), resources.clone())));
     }
 
-    /// How many resources, each counted once.
+    /// Number of resources, each counted once.
     pub fn len(&self) -> usize {
         self.groups.values().map(|group| group.resources.len()).sum()
     }

@@ -50,7 +50,7 @@ impl fmt::Display for Variable {
     }
 }
 
-/// What a request says of a variable; `None` where it says nothing.
+/// Value of a variable in a request; `None` where the request has none.
 pub type Lookup<'a> = &'a dyn Fn(&Variable) -> Option<String>;
 
 /// A text that is no template: a place in it has no end, or a name that is not known.

@@ -12,7 +12,7 @@ impl Deadline {
         Self(now + budget)
     }
 
-    /// What is left at `now`; zero when the deadline has passed.
+    /// Time left at `now`; zero when the deadline has passed.
     pub fn left(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)
     }

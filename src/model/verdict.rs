@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// What comes before the slash in the keys of our own audit annotations.
+/// Prefix of our own audit annotations' keys, before the slash.
 pub const OWN: &str = "gatepost.dev";
 /// The audit annotation that says which state of the configuration decided: a [`Revision`](super::Revision).
 pub const REVISION: &str = "gatepost.dev/revision";
@@ -25,13 +25,13 @@ pub struct StatusMetadata {
     pub self_link: String,
     /// May be empty.
     pub resource_version: String,
-    /// Where a list goes on; may be empty.
+    /// Token at which a list goes on; may be empty.
     pub continue_token: String,
-    /// How much more a list has, where it was said.
+    /// Number of further items of a list, where it was given.
     pub remaining_item_count: Option<i64>,
 }
 
-/// Why a request is rejected. Upstream: `metav1.Status`; `status` is "Failure" unless a hook chose another word.
+/// Status of a rejected request. Upstream: `metav1.Status`; `status` is "Failure" unless a hook chose another word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusInfo {
     /// HTTP status code.
@@ -63,7 +63,7 @@ pub struct StatusInfo {
 /// The one answer to the caller: may this write happen?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why not; `None` means allowed.
+    /// Reason of a rejection; `None` means allowed.
     pub refusal: Option<StatusInfo>,
     /// The change of the object that mutating hooks ask for, all of it in one JSON Patch; `None` where they change nothing.
     /// Only of an allowed request.

@@ -18,7 +18,7 @@ pub(super) struct Application<'a> {
     text: u32,
     /// Its names.
     names: u32,
-    /// What copies may still add.
+    /// Bytes that copies may still add.
     to_copy: usize,
 }
 

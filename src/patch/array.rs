@@ -177,8 +177,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A run as pieces of which the one item stands alone before which `before` others stand. Those are no longer one
-    /// run, so that the next scan is shorter.
+    /// Pieces of a run of which one item stands alone, the one behind `before` others. Those are no longer one run, so
+    /// that the next scan is shorter.
     fn split_run(&self, text: u32, run: Run, before: usize) -> Result<Vec<Piece>, ReadError> {
         let step = ((run.end - run.start) / SPLIT).max(SMALL);
         let mut walk = Walk::of(&self.texts[text as usize], run, false);

@@ -1,7 +1,7 @@
 //! Difference: one patch from the object as it arrived to what it is now.
 //!
 //! Only containers that stand where they were opened are compared, child by child; anything else is a value by itself.
-//! What differs inside a container is folded into one `replace` of it where that is shorter.
+//! Differences inside a container are folded into one `replace` of it where that is shorter.
 
 use super::{
     pointer,
@@ -41,7 +41,7 @@ struct Changes<'a> {
 /// Bytes of an operation besides its path and value.
 const AROUND: usize = r#"{"op":"replace","path":"","value":},"#.len();
 
-/// What every tree's first node is.
+/// Number of every tree's root node.
 const ROOT: NodeId = 0;
 
 pub(super) fn of(tree: &Tree) -> Option<Rope> {

@@ -5,8 +5,8 @@ use std::fmt;
 use super::{Kind, MAX_OPERATIONS};
 use crate::wire::json::{JsonError, MAX_DEPTH, ReadError};
 
-/// Why there is no patched object. It names operations by their index from 0, and repeats nothing of the object and of
-/// the values; of a path, only its beginning.
+/// Failure to make the patched object. It names operations by their index from 0, and repeats nothing of the object and
+/// of the values; of a path, only its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The hook's fault: the patch is no JSON list of objects.
@@ -22,7 +22,7 @@ pub enum PatchError {
         index: usize,
         /// Its kind and path.
         operation: Label,
-        /// What is wrong.
+        /// Fault of the operation.
         fault: Fault,
     },
     /// The hook's fault.
@@ -52,7 +52,7 @@ impl PatchError {
     }
 }
 
-/// What is wrong with an operation.
+/// Fault of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A field is missing or has another type.
@@ -82,7 +82,7 @@ pub enum Fault {
     /// It opens or copies more parts of the object than there is memory for.
     #[error("it takes too much memory")]
     NoRoom,
-    /// What was checked cannot be read again. It should not occur.
+    /// A checked text cannot be read again. It should not occur.
     #[error("the object cannot be read at {0}")]
     Unreadable(JsonError),
 }

@@ -1,7 +1,7 @@
 //! Identity: the fields by which an object is known, and whether patches have changed them.
 //!
-//! kube-apiserver's webhook code compares none of them; what it does next, decoding the object and validating its
-//! metadata, refuses most such changes for everybody. Who composes patches can tell which hook it was.
+//! kube-apiserver's webhook code compares none of them; its next steps, decoding the object and validating its
+//! metadata, refuse most such changes for everybody. Here the hook that made the change is known.
 
 use std::fmt;
 
@@ -91,7 +91,7 @@ impl Tree {
         }
     }
 
-    /// What stands at `path` in a value, as it is written; `None` where nothing or `null` stands there.
+    /// Text at `path` in a value, as it is written; `None` where nothing or `null` stands there.
     fn said(&self, value: Value, path: &[&str]) -> Option<String> {
         let id = match value {
             Value::Null(_) => return None,
@@ -108,7 +108,7 @@ impl Tree {
         }
     }
 
-    /// What stands at `path` in a slice of a text.
+    /// Text at `path` in a slice of a text.
     fn said_in(&self, span: Span, path: &[&str]) -> Option<String> {
         said_in(self.str(span), path).ok().flatten()
     }
@@ -140,7 +140,7 @@ impl Tree {
     }
 }
 
-/// What stands at `path` in a text. Strings as they read, anything else as it is written.
+/// Text at `path` in a text. Strings as they read, anything else as it is written.
 fn said_in(mut text: &str, path: &[&str]) -> Result<Option<String>, ReadError> {
     for part in path {
         let mut cursor = Cursor::new(text);

@@ -46,7 +46,7 @@ pub use self::{
 /// Operations of one patch. kube-apiserver's limit for patches of its clients; for those of webhooks it has none.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// What a patch may make of an object.
+/// Limits of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes that the `copy` operations of one patch may add together, counted as kube-apiserver does

@@ -22,7 +22,7 @@ pub(super) struct Object {
     pub(super) pieces: Vec<Piece>,
     /// Members that were removed, and are no pieces any more.
     pub(super) removed: Vec<Child>,
-    /// What finding members has cost, in bytes.
+    /// Cost of finding members so far, in bytes.
     effort: usize,
     index: Option<Index>,
 }
@@ -72,12 +72,12 @@ impl Object {
     }
 }
 
-/// Where each key's member is.
+/// Place of each key's member.
 #[derive(Clone, Debug)]
 struct Index {
     /// Keyed, as the keys are the sender's choice.
     hashes: Arc<RandomState>,
-    /// By the hash, or the next one that is free.
+    /// Pieces by the hash of the key, or the next number that is free.
     pieces: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
 }
 
@@ -148,7 +148,7 @@ impl Tree {
                 now -= 1;
             }
             found = Some(now);
-            // What is left of the run may hold the key again.
+            // The rest of the run may hold the key again.
             at = now + 1;
         }
         Ok(found)
@@ -192,7 +192,7 @@ impl Tree {
                 Piece::Run(run) => run,
                 Piece::Child(child) => {
                     after.push(piece);
-                    // What was found alone is in no run any more.
+                    // A member found by itself is in no run any more.
                     let _ = self.note(&mut index, &after, child.key, after.len() - 1);
                     continue;
                 }

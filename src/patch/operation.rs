@@ -11,7 +11,7 @@ use super::{
 };
 use crate::wire::json::{Cursor, JsonError, ReadError};
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Sets a member, or inserts an item.

@@ -33,7 +33,7 @@ impl Outline {
         self.len * size_of::<(u32, u32)>()
     }
 
-    /// Where the container ends that begins at `start`, if it is noted.
+    /// End of the container that begins at `start`, if it is noted.
     pub(super) fn end_of(&self, start: u32) -> Option<u32> {
         let (mut from, mut to) = (0, self.len);
         while from < to {

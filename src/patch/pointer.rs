@@ -7,9 +7,9 @@ use std::borrow::Cow;
 /// A path to a child of a container.
 #[derive(Clone, Copy)]
 pub(super) struct Pointer<'a> {
-    /// What leads to the container, still escaped, without the first slash; `None` where it is the root.
+    /// Path of the container, still escaped, without the first slash; `None` where it is the root.
     parents: Option<&'a str>,
-    /// What the child is called, still escaped.
+    /// Name of the child, still escaped.
     last: &'a str,
 }
 
@@ -23,12 +23,12 @@ impl<'a> Pointer<'a> {
         })
     }
 
-    /// What leads to the container, unescaped.
+    /// Path of the container, unescaped.
     pub(super) fn parents(self) -> impl Iterator<Item = Cow<'a, str>> {
         self.parents.into_iter().flat_map(|parents| parents.split('/')).map(unescaped)
     }
 
-    /// What the child is called, unescaped.
+    /// Name of the child, unescaped.
     pub(super) fn last(self) -> Cow<'a, str> {
         unescaped(self.last)
     }

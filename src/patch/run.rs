@@ -7,7 +7,7 @@ use crate::wire::json::{self, Cursor, ReadError};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spot {
     ordinal: u32,
-    /// Where its key begins, or its value where it has none.
+    /// Offset of its key, or of its value where it has none.
     pub(super) start: u32,
     key_end: u32,
     pub(super) value: u32,
@@ -64,7 +64,7 @@ impl<'a> Walk<'a> {
         Ok(Some((spot, key)))
     }
 
-    /// What of the run stands behind the children seen.
+    /// Part of the run behind the children seen.
     fn rest(&self) -> Option<Run> {
         let count = self.run.count - self.seen;
         let behind = self.within[self.cursor.behind()..].trim_start_matches([' ', '\t', '\n', '\r', ',']);
@@ -93,7 +93,7 @@ impl Spot {
         }
     }
 
-    /// How many children of its container stand before it.
+    /// Number of children of its container before it.
     pub(super) fn ordinal(self) -> u32 {
         self.ordinal
     }

@@ -51,7 +51,7 @@ pub(super) enum Value {
     Open(NodeId),
 }
 
-/// How a `null` came to be. kube-apiserver's library tells the three apart.
+/// Origin of a `null`. kube-apiserver's library tells the three apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Null {
     /// Written in a text, or left out of an operation.
@@ -69,16 +69,16 @@ pub(super) struct Child {
     pub(super) key: Span,
     /// `None` where it was removed.
     pub(super) value: Option<Value>,
-    /// What stood there when the container was opened.
+    /// Content at this place when the container was opened.
     pub(super) was: Option<Was>,
 }
 
 /// A child as the container's text has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Was {
-    /// How many children stand before it.
+    /// Number of children before it.
     pub(super) ordinal: u32,
-    /// Where its value begins and ends.
+    /// Range of its value.
     pub(super) start: u32,
     pub(super) end: u32,
 }
@@ -89,7 +89,7 @@ pub(super) struct Run {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) count: u32,
-    /// How many children stand before.
+    /// Number of children before it.
     pub(super) ordinal: u32,
 }
 
@@ -102,7 +102,7 @@ pub(super) enum Piece {
 /// An opened container.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// What it was opened from, brackets included.
+    /// Text that it was opened from, brackets included.
     pub(super) span: Span,
     /// It is a copy, and so in no place where it was opened.
     copied: bool,
@@ -198,7 +198,7 @@ impl Text {
 /// Pieces that a container is opened into, so that what is to be scanned for a child is a small part of it.
 const PIECES: usize = 32;
 
-/// How often the texts may be scanned over before it is noted where their containers end.
+/// Scans over the texts after which the ends of their containers are noted.
 const PATIENCE: usize = 8;
 
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::tree::{Child, Node, NodeId, Piece, Span, Tree, Value};
 /// Shorter slices are copied: one more piece of a rope costs more.
 const SHORT: usize = 64;
 
-/// What was written so far.
+/// Text written so far.
 pub(super) struct Writer<'a> {
     tree: &'a Tree,
     done: Vec<Bytes>,

@@ -25,7 +25,7 @@ use crate::{
 /// No page is larger; whatever sends more is no sidecar.
 const LARGEST_PAGE: usize = 64 << 20;
 
-/// Where a replica's admin pages are: `host:port`, `http://host:port` or `https://host:port`.
+/// Address of a replica's admin pages: `host:port`, `http://host:port` or `https://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminUrl {
     tls: bool,
@@ -72,18 +72,18 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// What of the page is of use here.
+/// Part of the page that is of use here.
 #[derive(Deserialize)]
 struct Page {
     replica: Report,
 }
 
 impl AdminUrl {
-    /// What the replica there tells, within that time. `ca` holds the authorities (PEM) that may have signed its
+    /// Report of the replica there, within that time. `ca` holds the authorities (PEM) that may have signed its
     /// certificate; `None` means the system's.
     ///
     /// # Errors
-    /// What happened, in words.
+    /// Failure in words.
     pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<Report, String> {
         let late = |_| format!("it took longer than {}", humantime::format_duration(within));
         timeout(within, self.ask(ca)).await.map_err(late)?

@@ -19,7 +19,7 @@ use crate::{
 /// A replica whose entries were all renewed longer ago is taken to be dead.
 pub(super) const LIVE: Duration = Duration::from_secs(30);
 
-/// What every entry of one report is made of.
+/// Facts that all entries of one report share.
 #[derive(Debug)]
 pub(super) struct Shares<'a> {
     report: &'a Report,
@@ -34,7 +34,7 @@ pub(super) struct Shares<'a> {
 /// Begins what is told of an object that nothing is wrong with, while nothing of the newest configuration is in force.
 const BLOCKED: &str = "not in force, because of another: ";
 
-/// What is known of the object that an entry is for.
+/// Facts of the object that an entry is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'a> {
     /// Its name.
@@ -69,7 +69,7 @@ impl<'a> Shares<'a> {
     pub(super) fn entry(&self, about: About<'_>) -> Replica {
         let (report, first) = (self.report, self.first == Some(about.name));
         let own: Vec<_> = report.hooks.iter().filter(|hook| hook.configuration == about.name).collect();
-        // Those of an object that is being deleted stand there before it goes, so that they are told of all the time.
+        // Hooks of an object that is being deleted are listed before it goes, so that none is ever missing.
         let others = report.hooks.iter().filter(|hook| first && !self.names.contains(&*hook.configuration));
         let others: Vec<_> = others.filter_map(|hook| status(hook, Some(&hook.configuration))).collect();
         let rejected = report.rejected.as_ref();
@@ -113,8 +113,8 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Why this object is not in force in its newest state; where it is the first, also the problems of no object, where
-    /// nothing is.
+    /// Problems because of which this object is not in force in its newest state; in the first object also the problems
+    /// of no object, where nothing is in force.
     fn problems(&self, rejected: &Rejected, name: &str) -> Option<Vec<String>> {
         if !rejected.is_whole() {
             return self.held.get(&*configuration_file(name)).map(|held| vec![held.why.clone()]);
@@ -169,7 +169,7 @@ fn status(hook: &HookReport, configuration: Option<&str>) -> Option<HookStatus> 
     })
 }
 
-/// What lies in the status of an object, as far as it can be understood.
+/// Entries of an object's status, as far as they can be parsed.
 pub(super) fn entries(object: &Value) -> impl Iterator<Item = Result<Replica, String>> {
     let entries = object.pointer("/status/replicas").and_then(Value::as_array);
     entries.into_iter().flatten().map(|entry| {
@@ -188,9 +188,9 @@ pub(super) fn hooks(object: &Value) -> usize {
 
 /// The live replicas that these objects tell of at this time.
 ///
-/// A replica renews its entries one after the other. What it says of itself is taken from the oldest of those that are
-/// not too old, so that it is told only once it stands in every object; the hooks of all are put together. An object with
-/// hooks that does not tell of the replica holds hooks left out.
+/// A replica renews its entries one after the other. Its own state is taken from the oldest of those that are not too
+/// old, so that it is reported only once it stands in every object; the hooks of all are put together. An object with
+/// hooks that has no entry of the replica holds hooks left out.
 pub(super) fn seen(objects: &[Value], now: SystemTime) -> Seen {
     let (mut replicas, mut silent) = (BTreeMap::<String, Vec<(&Value, Replica)>>::new(), Vec::new());
     for object in objects {

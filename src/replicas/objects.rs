@@ -38,14 +38,14 @@ pub struct Objects {
     connection: Connection,
     replica: String,
     finalizer: bool,
-    /// By uid.
+    /// Objects by uid.
     known: HashMap<String, Known>,
     heard: Liveness,
     /// Something is under way.
     busy: bool,
 }
 
-/// What is known of one object.
+/// State of one object between turns.
 #[derive(Debug)]
 struct Known {
     name: String,
@@ -71,7 +71,7 @@ impl Objects {
     /// Tells that in every object, and does what has become possible: sets finalizers, takes them away, forgets the dead.
     ///
     /// # Errors
-    /// What failed first, and what to do. The rest was done.
+    /// First failure, and advice. The rest was done.
     pub async fn publish(&mut self, report: &Report) -> Result<(), String> {
         let late = |_| Err(format!("the apiserver took longer than {}", humantime::format_duration(PATIENCE)));
         timeout(PATIENCE, self.turn(report)).await.unwrap_or_else(late)
@@ -125,7 +125,7 @@ impl Objects {
                 judged.map_err(|error| self.failed(&error))?;
             }
         } else if head.is_held() {
-            // What we wrote has moved the object on: its revision is known at the next turn.
+            // Our own write has moved the object on: its revision is known at the next turn.
             self.busy = true;
             if !wrote && said.has_drained() {
                 release(client, head).await.map_err(|error| unfinalized(&error))?;
@@ -136,7 +136,7 @@ impl Objects {
         finalized.map_err(|error| unfinalized(&error))
     }
 
-    /// What there is to say of this object.
+    /// Entry for this object.
     fn entry(&mut self, head: &Head<'_>, shares: &Shares<'_>, report: &Report) -> Replica {
         let revision = head.revision.parse().unwrap_or(u64::MAX);
         let fresh = || Known {
@@ -201,7 +201,7 @@ impl Objects {
         Ok(())
     }
 
-    /// What we have written may be written over by a namesake, never by the dead.
+    /// Our own entries may be overwritten by a namesake, never by a dead replica.
     fn is_contested(&self, objects: &[Value], instance: &str) -> bool {
         let ours = objects.iter().filter(|object| {
             let known = Head::of(object).and_then(|head| self.known.get(head.uid));
@@ -230,7 +230,7 @@ fn unfinalized(error: &KubeError) -> String {
     )
 }
 
-/// What failed, and what to do. That nobody knows the resource is no wrong address here.
+/// Failure, and advice. An unknown resource is no wrong address here.
 pub(super) fn error_chain(error: &KubeError) -> String {
     match error {
         KubeError::Refused { code: 404, .. } => {

@@ -7,7 +7,7 @@ use crate::{
     source::{EtcdPlace, ReadError},
 };
 
-/// Where replicas tell of themselves, beside their admin addresses.
+/// Place of replicas' reports, beside their admin addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StatusPlace {
     /// Nowhere.
@@ -17,7 +17,7 @@ pub enum StatusPlace {
     Etcd {
         /// The cluster, and as whom it is asked.
         access: Access,
-        /// What the keys begin with.
+        /// Prefix of the keys.
         prefix: String,
     },
     /// In a cluster: the status of each configuration object.
@@ -30,7 +30,7 @@ pub enum StatusPlace {
 }
 
 impl StatusPlace {
-    /// What the keys begin with where nothing else is said.
+    /// Default prefix of the keys.
     pub const ETCD_PREFIX: &str = "/gatepost/replicas/";
 
     /// In the etcd that holds the configuration, beside it.
@@ -52,7 +52,7 @@ impl StatusPlace {
         Ok(Self::Etcd { access: configuration.access, prefix: prefix.to_owned() })
     }
 
-    /// What tells of this replica there. Asks nobody yet.
+    /// Publisher of this replica's reports there. Sends nothing yet.
     ///
     /// # Errors
     /// Files or settings that cannot be used.

@@ -12,10 +12,10 @@ pub const TTL: Duration = Duration::from_secs(15);
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Hooks told of in one report. An etcd takes values of 1.5 MiB.
 const MOST_HOOKS: usize = 1500;
-/// How long etcd may take for one call.
+/// Timeout of one call to etcd.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where a replica tells of itself.
+/// Publisher of a replica's reports.
 #[derive(Debug)]
 pub enum Publisher {
     /// Nowhere but at its admin address.
@@ -27,7 +27,7 @@ pub enum Publisher {
 }
 
 impl Publisher {
-    /// Where, for people; `None` where that is nowhere.
+    /// Place for people to read; `None` where there is none.
     pub fn place(&self) -> Option<String> {
         match self {
             Self::Nowhere => None,
@@ -52,7 +52,7 @@ impl Publisher {
         }
     }
 
-    /// How many hooks there is room for.
+    /// Most hooks of a report.
     pub fn most_hooks(&self) -> usize {
         match self {
             Self::Nowhere | Self::Etcd(_) => MOST_HOOKS,
@@ -130,7 +130,7 @@ impl LeaseKey {
         }
     }
 
-    /// What we have put may be put over by a namesake, never by the dead.
+    /// Our own report may be overwritten by a namesake, never by a dead replica.
     async fn is_contested(&self, own: &Report) -> Result<bool, EtcdError> {
         let found = self.client.get_prefix(&self.key).await?;
         let found = found.pairs.iter().find(|pair| pair.key == self.key.as_bytes());

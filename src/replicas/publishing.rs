@@ -10,11 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::{Publisher, Replica};
 use crate::live::{Current, Rejection, RetiredHook};
 
-/// How soon a change is seen.
+/// Interval between two looks for a change.
 const LOOK: Duration = Duration::from_millis(200);
 /// Between two signs of life.
 const ALIVE: Duration = Duration::from_secs(5);
-/// How long taking leave may take: the process wants to end.
+/// Time for the farewell: the process wants to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Tells of this replica, wherever its publisher puts it.
@@ -92,7 +92,7 @@ impl Publishing {
     }
 }
 
-/// What tells one thing worth telling from the next. Holds no generation: that would keep it from draining.
+/// State of a report, to see whether the next differs. Holds no generation: that would keep it from draining.
 #[derive(Debug)]
 struct Mark {
     generation: u64,

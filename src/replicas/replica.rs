@@ -9,7 +9,7 @@ use std::{
 use super::Report;
 use crate::live::Current;
 
-/// So many causes are told until telling succeeds again.
+/// Most causes that are logged until publishing succeeds again.
 const MOST_CAUSES: usize = 16;
 
 /// This sidecar's name among its like, and how telling others of it goes.
@@ -20,14 +20,14 @@ pub struct Replica {
     telling: Mutex<Telling>,
 }
 
-/// How telling others goes.
+/// Progress of publishing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Telling {
-    /// Where; `None` where nobody is told, but whoever asks at the admin address.
+    /// Place; `None` where reports are at the admin address alone.
     pub place: Option<String>,
-    /// When that last succeeded.
+    /// Time of the last success.
     pub told: Option<SystemTime>,
-    /// Why it does not succeed now.
+    /// Failure at present.
     pub failure: Option<String>,
     /// Every cause of a failure since it last succeeded: each is news once, also where several take turns.
     causes: Vec<String>,
@@ -50,17 +50,17 @@ impl Replica {
         &self.name
     }
 
-    /// What tells this run of it from every other.
+    /// Identity of this run among all with the same name.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// What there is to tell now, of at most so many hooks.
+    /// Report of the present state, of at most so many hooks.
     pub fn report(&self, current: &Current, most_hooks: usize) -> Report {
         Report::of(current, self, (Instant::now(), SystemTime::now()), most_hooks)
     }
 
-    /// How telling others goes.
+    /// Progress of publishing.
     pub fn telling(&self) -> Telling {
         self.lock().clone()
     }

@@ -19,13 +19,13 @@ const MOST_INITIALIZERS: usize = 64;
 /// Characters of one text.
 const LONGEST_TEXT: usize = 400;
 
-/// What one replica tells of itself. Times are RFC 3339, in its own clock.
+/// Report of one replica. Times are RFC 3339, in its own clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The replica's name.
     pub replica: String,
-    /// What tells this run of it from every other, also from a namesake.
+    /// Identity of this run among all others, also those of the same name.
     #[serde(default)]
     pub instance: String,
     /// Another replica goes by the same name, and one hides the other.
@@ -35,7 +35,7 @@ pub struct Report {
     pub version: String,
     /// Number of the generation in force; 0 before the first. It counts this replica's own swaps.
     pub generation: u64,
-    /// What the source calls the state in force, as [`Revision`] writes it.
+    /// Revision in force, as [`Revision`] writes it.
     pub revision: String,
     /// Digest (hex) of what is in force; "" before the first.
     pub digest: String,
@@ -65,7 +65,7 @@ pub struct Report {
     /// The last good configuration on disk is in use, or a document of it: since when it was in force first, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_last_good: Option<String>,
-    /// Why the configuration cannot be read now.
+    /// Failure to read the configuration, at present.
     #[serde(default)]
     pub read_failure: Option<ReadFailed>,
     /// Every hook in force, those that drain, and those that went lately.
@@ -76,7 +76,7 @@ pub struct Report {
     /// The initializers that a process acts for, the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initializers: Vec<InitializerReport>,
-    /// When this was told.
+    /// Time of the report.
     pub published: String,
 }
 
@@ -105,13 +105,13 @@ pub struct InitializerReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejected {
-    /// What the source calls that state.
+    /// Revision by the source's count.
     pub revision: String,
     /// Since when the newest configuration is not sound.
     pub since: String,
     /// The first problems, each with its file, its place and its fix.
     pub problems: Vec<String>,
-    /// How many there are.
+    /// Number of problems.
     pub count: usize,
     /// The documents that are held back, while the others are in force; none where all of it was rejected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -138,7 +138,7 @@ pub struct HeldReport {
     pub keeps: bool,
     /// Since when.
     pub since: String,
-    /// Why: the first problem, with its place and its fix.
+    /// First problem, with its place and its fix.
     pub why: String,
 }
 
@@ -149,13 +149,13 @@ fn is_zero(count: &usize) -> bool {
 /// Reads that fail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadFailed {
-    /// How the last one failed.
+    /// Failure of the last read.
     pub what: String,
     /// Since when none has succeeded.
     pub since: String,
 }
 
-/// Where a hook stands, for those who only read of it.
+/// State of a hook, for readers of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
     /// Not asked before a probe has passed.
@@ -177,20 +177,20 @@ pub enum Standing {
 pub struct HookReport {
     /// Its name; hooks of different configurations may share it.
     pub name: String,
-    /// What tells it from every other hook.
+    /// Identity of the hook.
     pub id: String,
     /// The configuration that holds it.
     pub configuration: String,
-    /// Where it is asked, would be, or was.
+    /// Endpoint at which it is asked, would be, or was.
     pub endpoint: String,
-    /// Where it moves to, once that has been seen to answer.
+    /// New endpoint, until it has been seen to answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<String>,
-    /// Where it stands.
+    /// State of the hook.
     pub state: Standing,
     /// Since when.
     pub since: String,
-    /// Why, where that is not plain.
+    /// Reason for the state, where that is not plain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// It has passed no probe in time, and what that means.
@@ -208,7 +208,7 @@ pub struct HookReport {
 }
 
 impl Report {
-    /// What there is to tell at this time, of at most so many hooks.
+    /// Report at this time, of at most so many hooks.
     pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
         // In this order: what is loaded later is as new as what was told before it, and a hook that has left the
         // generation is among the retired already.
@@ -255,7 +255,7 @@ impl Report {
         }
     }
 
-    /// What is in force there, in the terms of `wanted`: a number, or a digest.
+    /// Revision in force there, in the terms of `wanted`: a number, or a digest.
     pub fn in_force(&self, wanted: &Revision) -> Option<Revision> {
         match wanted {
             Revision::Store(_) => Revision::parse(&self.revision),

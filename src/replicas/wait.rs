@@ -3,7 +3,7 @@
 use super::{HookReport, Report, Standing};
 use crate::model::Revision;
 
-/// What was heard of the replicas at one time.
+/// State of the replicas at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// The live ones, by name.
@@ -15,13 +15,13 @@ pub struct Seen {
 /// A place where no replica answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silent {
-    /// What was asked.
+    /// Place that was read.
     pub place: String,
-    /// What happened.
+    /// Failure to read it.
     pub why: String,
 }
 
-/// How far what is waited for has come.
+/// Progress towards the state that is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It is so; the sentence for whoever waits.
@@ -155,7 +155,7 @@ fn shared(seen: &Seen, hook: &str, gone: &[&HookReport]) -> Option<String> {
     None
 }
 
-/// Who should be there and is not.
+/// Replicas that should be there and are not.
 fn absent(seen: &Seen, expect: usize) -> Vec<String> {
     let mut absent: Vec<_> =
         seen.silent.iter().map(|silent| format!("no answer from {}: {}", silent.place, silent.why)).collect();

@@ -21,7 +21,7 @@ use crate::{
 pub struct Candidate {
     /// Digest of the contents it comes from; of its own where documents are held back.
     pub digest: String,
-    /// What the source calls them; what its own digest begins with where documents are held back.
+    /// Revision by the source's count; the prefix of the configuration's own digest where documents are held back.
     pub revision: Revision,
     /// Digest of the contents, and what the source calls them, in any case.
     pub read: (String, Revision),
@@ -29,29 +29,29 @@ pub struct Candidate {
     pub restored: bool,
     /// The documents whose newest state is no part of it.
     pub held: Vec<Held>,
-    /// What it is made of.
+    /// States of documents that it is made of.
     pub kept: Kept,
     /// The compiled configuration.
     pub snapshot: Arc<Snapshot>,
-    /// What is opened in an emergency.
+    /// Break-glass documents in it.
     pub break_glass: Vec<BreakGlass>,
     tls: TlsConfigs,
 }
 
 impl Candidate {
-    /// How TLS is done with that endpoint; `None` where it is not done.
+    /// TLS configuration of that endpoint; `None` where it is plaintext.
     pub fn tls(&self, endpoint: &Endpoint) -> Option<Arc<ClientConfig>> {
         self.tls.get(&(endpoint.tls.clone()?, endpoint.transport)).cloned()
     }
 }
 
-/// What was checked last, so that what has not changed since is not made again.
+/// Results of the last check, so that unchanged parts are not made again.
 #[derive(Debug, Default)]
 pub struct CandidateCache {
     documents: snapshot::LoadCache,
-    /// How TLS is done with endpoints that bring their own authorities. The system's may change without a word.
+    /// TLS configurations of endpoints that bring their own authorities. The system's may change without a word.
     tls: TlsConfigs,
-    /// Where no hook is to be.
+    /// Addresses that no hook may have.
     own: OwnAddresses,
     /// Is there a cluster whose authorizer conditions may ask?
     authorizer: bool,
@@ -83,12 +83,12 @@ impl CandidateCache {
         Self { authorizer, ..self }
     }
 
-    /// By the same sidecar, and nothing yet.
+    /// Empty cache with the same settings.
     pub(super) fn anew(&self) -> Self {
         Self::listening_at(self.own.clone()).with_authorizer(self.authorizer)
     }
 
-    /// What was last checked opens in an emergency, whatever else is wrong with it.
+    /// Break-glass of the contents last checked, whatever else is wrong with them.
     pub fn break_glass(&self) -> Vec<BreakGlass> {
         self.documents.break_glass()
     }
@@ -104,7 +104,7 @@ impl CandidateCache {
         on_hazard: OnHazard,
         around: Option<&Kept>,
     ) -> Result<Candidate, Vec<Problem>> {
-        /// What is held back may show, or bring about, other problems, and so on.
+        /// Holding back one document may show, or bring about, other problems, and so on.
         const MOST_ROUNDS: usize = 8;
         let pauses = Pauses::of(GIVES_WAY);
         let pause = || pauses.pause();
@@ -135,8 +135,8 @@ impl CandidateCache {
         Err(problems)
     }
 
-    /// These states of documents, which were in force under that digest and name, checked and compiled again. What was opened
-    /// in an emergency is no part of it: that is for the newest state alone to say.
+    /// These states of documents, which were in force under that digest and name, checked and compiled again.
+    /// Break-glass is left out: only the newest state may open it.
     ///
     /// # Errors
     /// Every problem there is.

@@ -16,12 +16,12 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// How long a hook that is gone is remembered, so that one can ask about it.
+/// Time for which a hook that is gone is remembered, so that one can ask about it.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
-/// How many of them; the oldest are forgotten first.
+/// Most hooks remembered; the oldest are forgotten first.
 const MOST_REMEMBERED: usize = 256;
 
-/// What is left of former generations. A generation ends when the last request that began under it does.
+/// Former generations in use. A generation ends when the last request that began under it does.
 #[derive(Debug)]
 pub(super) struct Drain {
     former: Vec<Former>,

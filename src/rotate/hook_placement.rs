@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::model::Endpoint;
 
-/// How a hook stands in the generation in force.
+/// State of a hook in the generation in force.
 #[derive(Clone, Copy, Debug)]
 pub struct HookInForce<'a> {
     /// Its id: names need not be unique.
@@ -15,7 +15,7 @@ pub struct HookInForce<'a> {
     pub proven: bool,
 }
 
-/// Where a hook of the new snapshot goes. Numbers are places among the hooks of the generation in force.
+/// Placement of a hook of the new snapshot. Numbers are places among the hooks of the generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Asked, over a new connection: the process has just started, and a restart must never enforce less.

@@ -8,7 +8,7 @@ use crate::snapshot::{
     hazards::{Finding, Severity},
 };
 
-/// What becomes of hazards.
+/// Treatment of hazards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnHazard {
     /// They are told.
@@ -21,10 +21,10 @@ pub enum OnHazard {
 }
 
 impl OnHazard {
-    /// What is found.
+    /// Hazards found.
     ///
     /// # Errors
-    /// What is found as problems, one for each hook concerned, where it is denied.
+    /// Hazards as problems, one for each hook concerned, where they are denied.
     pub(super) fn judge(
         self,
         snapshot: &Snapshot,
@@ -55,7 +55,7 @@ fn problems(finding: &Finding) -> impl Iterator<Item = Problem> {
 /// Hazards of one configuration that are logged.
 const MOST: usize = 100;
 
-/// What is found is told once, when it is new, the worst loudest.
+/// Logs each finding once, when it is new, the worst loudest.
 pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
     let news = news(findings, before);
     for finding in news.iter().take(MOST) {

@@ -1,6 +1,6 @@
 //! OnInvalid: what a start makes of documents that cannot be served, while nothing is in force yet.
 
-/// What a start makes of documents that cannot be served.
+/// Treatment of documents that cannot be served, at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnInvalid {
     /// Nothing is put in force.

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Where this sidecar listens.
+/// Addresses that this sidecar listens on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnAddresses {
     tcp: Vec<SocketAddr>,

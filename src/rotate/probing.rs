@@ -20,7 +20,7 @@ use crate::{
     model::{Endpoint, Hook},
 };
 
-/// How long a hook has for one probe, connection and handshake included.
+/// Timeout of one probe, connection and handshake included.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after the first failed probe; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -29,11 +29,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Factors between which pauses vary: sidecars that lost the same hook are not to come back to it in step.
 const JITTER: (f64, f64) = (0.5, 1.0);
 
-/// How a probe went.
+/// Result of a probe.
 #[derive(Debug)]
 pub(super) struct ProbeNews {
     pub(super) channel: Arc<Channel>,
-    /// What was posted, if anything was to be.
+    /// Review that was posted, if any was to be.
     pub(super) post: Option<ProbePost>,
     pub(super) outcome: Result<(), ProbeFailure>,
 }
@@ -42,7 +42,7 @@ pub(super) struct ProbeNews {
 #[derive(Debug)]
 pub(super) struct Probing {
     pub(super) channel: Arc<Channel>,
-    /// What the newest configuration lets be posted there.
+    /// Review that the newest configuration lets be posted there.
     post: watch::Sender<Option<ProbePost>>,
     since: SystemTime,
     last_failure: Option<ProbeFailure>,
@@ -73,7 +73,7 @@ impl Probing {
         Arc::ptr_eq(&self.channel, &news.channel) && *self.post.borrow() == news.post
     }
 
-    /// What is to be posted now.
+    /// Review to post now.
     #[cfg(test)]
     pub(super) fn post(&self) -> Option<ProbePost> {
         self.post.borrow().clone()
@@ -102,8 +102,8 @@ impl Drop for Probing {
     }
 }
 
-/// What is posted to each endpoint that has to pass a probe: the first of its hooks in the configuration that may be sent
-/// a canned review says it.
+/// Review to post to each endpoint that has to pass a probe: that of the first of its hooks in the configuration that
+/// may be sent a canned review.
 pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], seats: &[Placement]) -> HashMap<&'a Endpoint, ProbePost> {
     let mut posts = HashMap::new();
     for (hook, seat) in hooks.iter().zip(seats) {
@@ -116,8 +116,8 @@ pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], seats: &[Placement]) -> HashMap<
     posts
 }
 
-/// Probes until the owner has heard that the endpoint has passed, and drops us. What is posted may change at any time; it
-/// is tried at once then, as the endpoint may never pass, or has passed, by what was posted before.
+/// Probes until the owner has heard that the endpoint has passed, and drops us. The review may be replaced at any time;
+/// the new one is tried at once, as the endpoint may never pass, or has passed, with the one before.
 async fn probe_until_passed(
     channel: Arc<Channel>,
     mut post: watch::Receiver<Option<ProbePost>>,

@@ -46,7 +46,7 @@ pub struct InForce {
     pub digest: String,
     /// Its name.
     pub revision: Revision,
-    /// When the source was last found to say so.
+    /// Time at which the source was last found in that state.
     pub read: Moment,
 }
 
@@ -58,7 +58,7 @@ pub struct Rotator {
     workers: Vec<Handle>,
     on_hazard: OnHazard,
     on_invalid: OnInvalid,
-    /// What the connections to all hooks share.
+    /// Resources that the connections to all hooks share.
     resources: Resources,
     /// Digest of what was judged last, good or not: it need not be judged again.
     judged: String,
@@ -66,22 +66,23 @@ pub struct Rotator {
     /// The states of documents that are in force, and the digest of the contents that hold all of them.
     kept: Kept,
     kept_of: String,
-    /// Who keeps what is in force.
+    /// Receiver of the configuration in force, which writes it to disk.
     in_force: Option<watch::Sender<Option<InForce>>>,
     /// Endpoints not yet seen to answer.
     probing: HashMap<Endpoint, Probing>,
     waiting: Waiting,
     /// Read once, and waiting for a second read that lets the same go.
     unconfirmed: Option<Candidate>,
-    /// What the source holds to open in an emergency.
+    /// Break-glass in the source.
     glasses: Reread,
     /// The source has no transactions: what was read last may be half written.
     may_be_cut: bool,
-    /// What is in force was read whole: in a transaction, or twice and equal. Until then the process is still starting.
+    /// The configuration in force was read whole: in a transaction, or twice and equal. Until then the process is still
+    /// starting.
     settled: bool,
     probe_news: (mpsc::Sender<ProbeNews>, mpsc::Receiver<ProbeNews>),
     drain: Drain,
-    /// Why reads have failed since the last good one, as it was told.
+    /// Failures of reads since the last good one, as logged.
     failed_reads: Vec<ReadError>,
     told_stale: bool,
     /// Connections that hooks are guaranteed and cannot have, as told last.
@@ -287,8 +288,8 @@ impl Rotator {
         self.unconfirmed = Some(candidate);
     }
 
-    /// What is in force was written once more, unchanged: it bears the newer revision from now on, which somebody may
-    /// be waiting for.
+    /// Renames the configuration in force, which was written once more, unchanged: it bears the newer revision from now
+    /// on, which a client may be waiting for.
     fn rename(&mut self, digest: &str, revision: Revision) {
         let in_force = self.current.load();
         if in_force.digest != digest {
@@ -322,7 +323,7 @@ impl Rotator {
         self.unconfirmed = None;
         self.current.set_unconfirmed(None);
         let in_force = self.current.load();
-        // What is held back is in force in a state that is not in these contents, however often they are read.
+        // A document held back is in force in a state that is not in these contents, however often they are read.
         self.kept_of = if candidate.held.is_empty() { candidate.read.0.clone() } else { String::new() };
         let former = std::mem::replace(&mut self.kept, candidate.kept.clone());
         // Where all that has changed is held back, what is in force bears the name that it has.

@@ -25,7 +25,7 @@ use crate::{
 /// Hooks that are dialled at once.
 const AT_ONCE: usize = 16;
 
-/// How the trial of one hook went.
+/// Result of the trial of one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tried {
     /// It would enter rotation; how long that took, and whether it was posted a review.
@@ -36,7 +36,7 @@ pub enum Tried {
     Late,
 }
 
-/// What is dialled once, however many hooks it is for.
+/// Endpoint and review that are dialled once, however many hooks have them.
 type Key = (Endpoint, Option<(Arc<str>, HttpForm)>);
 
 /// Tries every hook, all of it within that time: how it went, in the order of the hooks.
@@ -60,7 +60,7 @@ pub async fn trial(candidate: &Candidate, within: Duration) -> Vec<Tried> {
             (key, tried)
         });
     }
-    // What has not ended by then is dropped with the set, and its connections with it.
+    // Trials that have not ended by then are dropped with the set, and their connections with them.
     while let Ok(Some(Ok((key, tried)))) = timeout_at(until, trials.join_next()).await {
         begun.insert(key, tried);
     }

@@ -22,9 +22,9 @@ const MOST_GONE: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Waiting {
     since: HashMap<Arc<str>, Since>,
-    /// When the next of them is overdue.
+    /// Time at which the next of them is overdue.
     alarm: Option<Instant>,
-    /// How long a hook may be out of the configuration and find its waiting time again.
+    /// Time for which a hook may be out of the configuration and find its waiting time again.
     kept: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Waiting {
         Self { since: HashMap::new(), alarm: None, kept }
     }
 
-    /// When the next hook is overdue, unless it has answered by then.
+    /// Time at which the next hook is overdue, unless it has answered by then.
     pub(super) fn alarm(&self) -> Option<Instant> {
         self.alarm
     }

@@ -24,19 +24,19 @@ const BREAK_GLASS: [(&str, &str); 3] = [
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BREAK_GLASS)))]
 pub struct BreakGlass {
-    /// When it was opened.
+    /// Time of the opening.
     pub opened: Moment,
     /// For how long, from `1s` to `24h`, such as `15m`.
     #[schemars(rename = "for")]
     pub lasts: Time,
-    /// When it closes by itself: `opened` and `for` together.
+    /// Time at which it closes by itself: `opened` and `for` together.
     pub until: Moment,
-    /// Why, in one line: it stands in the audit log for every request let past.
+    /// Reason in one line: it stands in the audit log for every request let past.
     pub reason: Line,
-    /// Which hooks; all unless said.
+    /// Hooks concerned; all by default.
     #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 253)))]
     pub hooks: Option<Vec<String>>,
-    /// Who opened it.
+    /// User who opened it.
     #[schemars(length(max = 253), regex(pattern = r"^[^\p{Cc}]*$"))]
     pub by: Option<String>,
 }

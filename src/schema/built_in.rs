@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
-/// What is added to an object that lacks it. What the object has stays as it is.
+/// Additions to an object that lacks them. Fields that the object has stay as they are.
 ///
-/// Texts may hold `${namespace}`, `${name}`, `${user}`, `${namespace.labels.KEY}` and `${labels.KEY}`. What names something
-/// that a request does not have is left out.
+/// Texts may hold `${namespace}`, `${name}`, `${user}`, `${namespace.labels.KEY}` and `${labels.KEY}`. An addition with
+/// a variable that a request does not have is left out.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct BuiltIn {
@@ -36,7 +36,7 @@ pub struct BuiltIn {
     pub resources: Option<Resources>,
     /// The pull policy of every container, whatever it says itself.
     pub image_pull_policy: Option<PullPolicy>,
-    /// How long Pods may run that run once (`restartPolicy` Never or OnFailure), in seconds.
+    /// Longest run of Pods that run once (`restartPolicy` Never or OnFailure), in seconds.
     #[schemars(range(min = 1, max = 2_147_483_647))]
     pub active_deadline_seconds: Option<i32>,
     /// Images as containers name them, each with the image by digest that takes its place.
@@ -71,12 +71,12 @@ pub struct Resources {
     pub limits: Option<BTreeMap<String, String>>,
 }
 
-/// When an image is pulled.
+/// Time at which an image is pulled.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum PullPolicy {
     /// Every time.
     Always,
-    /// Where the node does not have it.
+    /// Only where the node does not have it.
     IfNotPresent,
     /// Not at all.
     Never,

@@ -35,42 +35,42 @@ const SOMEBODY: [(&str, &str); 1] = [(
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&BYPASS)))]
 pub struct Bypass {
-    /// By which the audit log and metrics speak of it; a DNS name of at most 63.
+    /// Name in the audit log and metrics; a DNS name of at most 63.
     #[schemars(length(min = 1, max = 63))]
     pub name: Name,
-    /// Why, in one line: it stands in the audit log for every request let past.
+    /// Reason in one line: it stands in the audit log for every request let past.
     pub reason: Line,
-    /// What becomes of such requests. `Skip` unless said.
+    /// Effect on such requests. `Skip` by default.
     pub effect: Option<Effect>,
-    /// Which hooks; all unless said.
+    /// Hooks concerned; all by default.
     #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 1, max = 253)))]
     pub hooks: Option<Vec<String>>,
-    /// In which namespaces; in all and outside of them unless said.
+    /// Namespaces of the objects; by default all, and objects outside of any.
     #[schemars(length(min = 1, max = limits::NAMES))]
     pub namespaces: Option<Vec<ShortName>>,
-    /// By which users: their exact names.
+    /// Users who make the request: their exact names.
     #[schemars(
         length(min = 1, max = limits::NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
         extend("x-kubernetes-validations" = rules(&SOMEBODY))
     )]
     pub users: Option<Vec<String>>,
-    /// By users of which groups: their exact names.
+    /// Groups of users who make the request: their exact names.
     #[schemars(
         length(min = 1, max = limits::NAMES),
         inner(length(min = 1, max = 1024), regex(pattern = EXACT)),
         extend("x-kubernetes-validations" = rules(&SOMEBODY))
     )]
     pub groups: Option<Vec<String>>,
-    /// By which service accounts: `namespace/name`.
+    /// Service accounts that make the request: `namespace/name`.
     #[schemars(length(min = 1, max = limits::NAMES), inner(length(min = 3, max = 317), regex(pattern = ACCOUNT)))]
     pub service_accounts: Option<Vec<String>>,
-    /// About what; any rule suffices, about everything unless said.
+    /// Operations and resources; one matching rule is enough, and everything matches by default.
     #[schemars(length(min = 1, max = limits::RULES))]
     pub resources: Option<Vec<Rule>>,
 }
 
-/// What becomes of a request that is let past.
+/// Effect on a request that is let past.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Effect {
     /// The hooks are not asked.

@@ -6,7 +6,7 @@ use super::{validation::rules, words::ShortName};
 
 /// The schemes that are known, roughly with what they need; `snapshot/check/url.rs` and `http_url.rs` are exact.
 const URL: &str = r"^(grpc://[^/?#@]+:[0-9]+/?|grpcs://[^/?#@]+/?|unix:///.+|(?i:https)://[^/?#@]+([/?#].*)?|(?i:http)://((?i:localhost)|127\.[0-9.]+|\[[0:]*1\])(:[0-9]*)?([/?#].*)?|(?i:http\+unix):///.+)$";
-/// What a Service's path may be.
+/// Allowed paths of a Service.
 const PATH: &str = r"^(/?|(/[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)+/?)$";
 /// Base64, white space in between.
 const BASE64: &str = r"^[A-Za-z0-9+/\s]+={0,2}\s*$";
@@ -25,23 +25,23 @@ const CLIENT: [(&str, &str); 4] = [
     ),
 ];
 
-/// How a hook is reached: exactly one of `url` and `service`, and what TLS needs. Files are read where Gatepost runs.
+/// Address of a hook: exactly one of `url` and `service`, and files for TLS. Files are read where Gatepost runs.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&CLIENT)))]
 pub struct ClientConfig {
-    /// Where the hook listens: `grpcs://host[:port]`, `grpc://host:port`, `unix:///path`, `https://host[:port][/path]`,
+    /// URL of the hook: `grpcs://host[:port]`, `grpc://host:port`, `unix:///path`, `https://host[:port][/path]`,
     /// `http://` to the machine itself, `http+unix:///path[:/path]`.
     #[schemars(length(min = 1, max = 2048), regex(pattern = URL))]
     pub url: Option<String>,
     /// A Service: TLS to NAME.NAMESPACE.svc, which its certificate must name.
     pub service: Option<Service>,
-    /// Authorities that may have signed the hook's certificate, as PEM in base64. The system's unless said.
+    /// Authorities that may have signed the hook's certificate, as PEM in base64. The system's by default.
     #[schemars(length(min = 1), regex(pattern = BASE64))]
     pub ca_bundle: Option<String>,
     /// The same from a file; one of the two at most.
     #[schemars(length(min = 1, max = 4096))]
     pub ca_file: Option<String>,
-    /// The name that the hook's certificate must carry. The host unless said.
+    /// The name that the hook's certificate must carry. The host by default.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-A-Za-z0-9_.:]+$"))]
     pub server_name: Option<String>,
     /// Our own certificate chain, for hooks that check who asks; with `clientKeyFile`.
@@ -60,10 +60,10 @@ pub struct Service {
     pub namespace: ShortName,
     /// Its name.
     pub name: ShortName,
-    /// Its port. 443 unless said.
+    /// Its port. 443 by default.
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
-    /// The path at which the hook is asked; not in gRPC. `/` unless said.
+    /// The path at which the hook is asked; not in gRPC. `/` by default.
     #[schemars(length(max = 2048), regex(pattern = PATH))]
     pub path: Option<String>,
 }

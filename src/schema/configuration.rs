@@ -28,6 +28,6 @@ pub struct AdmissionControlConfiguration {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub bypass: Option<Vec<Bypass>>,
-    /// How far Gatepost's replicas have followed. Nobody else writes here.
+    /// Progress of Gatepost's replicas. Written by Gatepost alone.
     pub status: Option<Status>,
 }

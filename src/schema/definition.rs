@@ -54,7 +54,7 @@ pub fn definitions() -> [Value; 2] {
     [configuration, break_glass]
 }
 
-/// What all definitions have in common.
+/// Parts common to all definitions.
 fn definition(names: &Value, mut schema: Value, mut columns: Value) -> Value {
     let common = [
         ("apiVersion", json!({ "type": "string", "description": "The version of this kind of object." })),

@@ -77,17 +77,17 @@ const VERSIONS: [(&str, &str); 1] = [(
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&HOOK)))]
 pub struct Hook {
-    /// By which denials, metrics and annotations speak of the hook; unique among all configurations.
+    /// Name in denials, metrics and annotations; unique among all configurations.
     pub name: Name,
-    /// May the hook change the object? `Validating` unless said.
+    /// May the hook change the object? `Validating` by default.
     #[schemars(rename = "type")]
     pub hook_type: Option<HookType>,
-    /// How the hook is reached.
+    /// Address of the hook.
     pub client_config: ClientConfig,
-    /// What is sent. Unless said the scheme of the URL decides: `grpc` for grpc, grpcs, unix and a service, `json` for
-    /// https, http and http+unix.
+    /// Protocol and encoding. By default the scheme of the URL decides: `grpc` for grpc, grpcs, unix and a service,
+    /// `json` for https, http and http+unix.
     pub protocol: Option<Protocol>,
-    /// The versions of AdmissionReview that the hook reads; the first that is known is sent. `[v1]` unless said; only
+    /// The versions of AdmissionReview that the hook reads; the first that is known is sent. `[v1]` by default; only
     /// for `json` and `protobuf`.
     #[schemars(
         length(min = 1, max = 16),
@@ -95,42 +95,42 @@ pub struct Hook {
         extend("x-kubernetes-list-type" = "set", "x-kubernetes-validations" = rules(&VERSIONS))
     )]
     pub admission_review_versions: Option<Vec<String>>,
-    /// What the hook is asked about; any rule suffices. `[]` is a hook that is never asked.
+    /// Rules that select the requests to ask about; one match is enough. `[]` is a hook that is never asked.
     #[schemars(length(max = limits::RULES))]
     pub rules: Vec<Rule>,
-    /// What of a request made or sent in a version that no rule names. `Equivalent` unless said.
+    /// Treatment of a request made or sent in a version that no rule names. `Equivalent` by default.
     pub match_policy: Option<MatchPolicy>,
-    /// What happens when no usable answer comes. `Fail` unless said.
+    /// Effect of a call without a usable answer. `Fail` by default.
     pub failure_policy: Option<FailurePolicy>,
-    /// The longest one call may take, with its unit, from `1ms` to `30s`. `10s` unless said.
+    /// The longest one call may take, with its unit, from `1ms` to `30s`. `10s` by default.
     pub timeout: Option<Time>,
     /// The same in whole seconds; one of the two at most.
     #[schemars(range(min = 1, max = 30))]
     pub timeout_seconds: Option<u8>,
-    /// What a call changes in the world. A dry run reaches only hooks that say `None` or `NoneOnDryRun`.
+    /// Side effects of a call. A dry run reaches only hooks that say `None` or `NoneOnDryRun`.
     pub side_effects: Option<SideEffects>,
-    /// Is a mutating hook asked once more where something changes the object after it? `Never` unless said.
+    /// Is a mutating hook asked once more where something changes the object after it? `Never` by default.
     pub reinvocation_policy: Option<ReinvocationPolicy>,
-    /// How a mutating hook is asked. As `serve --dispatch` says unless said here.
+    /// Calling mode of a mutating hook. By default that of `serve --dispatch`.
     pub dispatch: Option<Dispatch>,
     /// Is a mutating hook registered with the apiserver apart from the others, so that the apiserver sets defaults before
-    /// and behind it? `false` unless said.
+    /// and behind it? `false` by default.
     pub isolate: Option<bool>,
-    /// Which namespaces' objects the hook sees, by the labels of the namespace. All unless said.
+    /// Namespaces whose objects the hook sees, by their labels. All by default.
     pub namespace_selector: Option<LabelSelector>,
-    /// Which objects the hook sees, by the labels of the new or the old object. All unless said.
+    /// Objects that the hook sees, by the labels of the new or the old object. All by default.
     pub object_selector: Option<LabelSelector>,
-    /// What else must hold of a request the hook is asked about; the first that is false excludes it.
+    /// Conditions on a request, over its fields; the first that is false excludes it.
     #[schemars(length(max = limits::CONDITIONS), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Option<Vec<MatchCondition>>,
-    /// How the hook is brought into rotation.
+    /// Steps of bringing the hook into rotation.
     pub rollout: Option<Rollout>,
 }
 
 /// An expression in CEL that must say yes.
 #[derive(Clone, Debug, JsonSchema)]
 pub struct MatchCondition {
-    /// By which messages speak of it; unique in its hook.
+    /// Name in messages; unique in its hook.
     pub name: LabelKey,
     /// Over `object`, `oldObject` and `request`, as an apiserver has them.
     #[schemars(length(min = 1, max = 16384))]
@@ -155,16 +155,16 @@ pub enum ReinvocationPolicy {
     IfNeeded,
 }
 
-/// How is a mutating hook asked?
+/// Calling mode of a mutating hook.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Dispatch {
-    /// By itself, when it is its turn.
+    /// One by one, each in its turn.
     Serial,
     /// Together with others, ahead of its turn, where that comes to the same.
     Speculative,
 }
 
-/// What is sent to a hook.
+/// Protocol and encoding of calls to a hook.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub enum Protocol {
@@ -178,7 +178,7 @@ pub enum Protocol {
     Legacy,
 }
 
-/// What of a request in a version that no rule names?
+/// Treatment of a request in a version that no rule names.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum MatchPolicy {
     /// The hook does not mean it.
@@ -187,7 +187,7 @@ pub enum MatchPolicy {
     Equivalent,
 }
 
-/// What happens when no usable answer comes.
+/// Effect of a call without a usable answer.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum FailurePolicy {
     /// The request is rejected.
@@ -198,7 +198,7 @@ pub enum FailurePolicy {
     Retry,
 }
 
-/// What a call changes in the world.
+/// Side effects of a call.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum SideEffects {
     /// Nothing.
@@ -207,24 +207,24 @@ pub enum SideEffects {
     NoneOnDryRun,
     /// Something.
     Some,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
-/// How a hook is brought into rotation.
+/// Steps of bringing a hook into rotation.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("minProperties" = 1))]
 pub struct Rollout {
     /// While it stands here, the failure policy in force is `Ignore`, whatever `failurePolicy` says. Remove it when
     /// the hook has proved itself.
     pub create_as: Option<CreateAs>,
-    /// A hook that has passed no probe for so long is told as overdue; `1s` to `24h`, `5m` unless said.
+    /// A hook that has passed no probe for so long is reported as overdue; `1s` to `24h`, `5m` by default.
     pub probe_within: Option<Time>,
-    /// What follows then for a hook that nobody asks. `Wait` unless said.
+    /// Effect then on a hook that is not called yet. `Wait` by default.
     pub on_probe_failure: Option<OnProbeFailure>,
 }
 
-/// What becomes of a hook that has passed no probe in time.
+/// Effect on a hook that has passed no probe in time.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum OnProbeFailure {
     /// It stays out of rotation until a probe passes.

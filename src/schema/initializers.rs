@@ -24,34 +24,34 @@ pub struct ResourceInitializers {
     pub api_group: Option<String>,
     /// The resource: plural, lower case, without subresource or wildcard.
     pub resource: ShortName,
-    /// Who must act on a new object, in order.
+    /// Initializers that must act on a new object, in order.
     #[schemars(
         length(max = limits::INITIALIZERS),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub initializers: Vec<Initializer>,
-    /// Who may create such objects with another list of initializers, or none. Nobody unless said.
+    /// Users who may create such objects with another list of initializers, or none. No user by default.
     pub may_initialize: Option<People>,
 }
 
-/// Who must act on a new object.
+/// Initializer that must act on a new object.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub struct Initializer {
     /// Its name.
     pub name: Name,
-    /// What happens when it does not act in time. `Ignore` unless said.
+    /// Effect of not acting in time. `Ignore` by default.
     pub failure_policy: Option<InitializerFailurePolicy>,
-    /// How long an object may wait for it, from `1ms` to `30s`. `30s` unless said.
+    /// Longest wait of an object for it, from `1ms` to `30s`. `30s` by default.
     pub timeout: Option<Time>,
     /// Initializers of the same resource that act before it.
     #[schemars(length(min = 1, max = limits::INITIALIZERS))]
     pub after: Option<Vec<Name>>,
-    /// It acts on objects in namespaces with such labels; on all unless said.
+    /// It acts on objects in namespaces with such labels; on all by default.
     pub namespace_selector: Option<LabelSelector>,
-    /// It acts on objects with such labels; on all unless said.
+    /// It acts on objects with such labels; on all by default.
     pub object_selector: Option<LabelSelector>,
-    /// What Gatepost itself adds to the object, so that no process is needed.
+    /// Additions that Gatepost itself makes to the object, so that no process is needed.
     pub built_in: Option<BuiltIn>,
     /// Clients that may claim the name, where a process acts for it. No client may by default.
     pub attach: Option<Claimants>,
@@ -59,7 +59,7 @@ pub struct Initializer {
     /// `NoneOnDryRun`.
     pub side_effects: Option<super::hook::SideEffects>,
     /// The process may be asked at once with neighbours in the list that say so as well: each touches other fields of the
-    /// object. Where two patches meet after all, the later initializer is asked again. `false` unless said.
+    /// object. Where two patches meet after all, the later initializer is asked again. `false` by default.
     pub parallel: Option<bool>,
 }
 
@@ -75,7 +75,7 @@ pub struct Claimants {
     pub token_sha256: Option<Vec<String>>,
 }
 
-/// What happens when an initializer does not act in time.
+/// Effect of an initializer that does not act in time.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum InitializerFailurePolicy {
     /// The object goes on without it.

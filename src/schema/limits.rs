@@ -1,5 +1,5 @@
-//! How much one object may hold. A cluster reckons what its rules cost at worst, from these numbers, and takes no
-//! definition whose rules could cost too much; where there is more to say, it is said in several objects.
+//! Limits on one object. A cluster reckons what its rules cost at worst, from these numbers, and takes no definition
+//! whose rules could cost too much; a larger configuration is spread over several objects.
 
 /// Hooks in one object.
 pub(super) const ENTRIES: u32 = 512;

@@ -37,7 +37,7 @@ fn one_form() -> Value {
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("anyOf" = one_form(), "x-kubernetes-validations" = rules(&RULE)))]
 pub struct Rule {
-    /// What is done to the object. `["*"]`, everything, unless said.
+    /// Operations on the object. `["*"]`, everything, by default.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-validations" = rules(&STAR)))]
     pub operations: Option<Vec<Operation>>,
     /// The same in the words of an earlier form; one of the two at most.
@@ -74,11 +74,11 @@ pub struct Rule {
         extend("x-kubernetes-validations" = rules(&STAR))
     )]
     pub subresources: Option<Vec<String>>,
-    /// Objects in a namespace, or not. `*`, both, unless said.
+    /// Objects in a namespace, or not. `*`, both, by default.
     pub scope: Option<Scope>,
 }
 
-/// What is done to an object, in the words of each form.
+/// Operation on an object, in the words of each form.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 #[allow(missing_docs, reason = "each is its own description")]
 pub enum Operation {

@@ -33,20 +33,20 @@ pub struct LabelSelector {
     pub match_expressions: Option<Vec<Requirement>>,
 }
 
-/// What one label must be.
+/// Requirement on one label.
 #[derive(Clone, Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase", extend("x-kubernetes-validations" = rules(&REQUIREMENT)))]
 pub struct Requirement {
     /// The label.
     pub key: LabelKey,
-    /// What of it.
+    /// Operator of the requirement.
     pub operator: Operator,
     /// For `In` and `NotIn`, which need some; the others take none.
     #[schemars(length(max = limits::NAMES))]
     pub values: Option<Vec<LabelValue>>,
 }
 
-/// What of a label.
+/// Operator of a requirement on a label.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 pub enum Operator {
     /// It is there, with one of the values.

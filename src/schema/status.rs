@@ -4,28 +4,28 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How far Gatepost's replicas have followed.
+/// Progress of Gatepost's replicas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// What each replica says of itself.
+    /// Reports of the replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub replicas: Option<Vec<Replica>>,
-    /// What holds of all replicas together.
+    /// Conditions that hold for all replicas together.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
 }
 
-/// What one replica says of itself and of this object.
+/// Report of one replica on itself and on this object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replica {
     /// The replica's name, unique among the replicas.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// What tells this run of it from every other, also from a namesake.
+    /// Identity of this run among all others, also those of the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// True where another replica goes by the same name, and one hides the other.
@@ -49,11 +49,11 @@ pub struct Replica {
     /// The store's revision at the last good read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed: Option<i64>,
-    /// When the replica last wrote this.
+    /// Time of the replica's last write.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub renewed: Option<String>,
-    /// How old the last good read was then, in seconds.
+    /// Age of the last good read then, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<f64>,
     /// True while that is too old, and every review is refused.
@@ -62,11 +62,11 @@ pub struct Replica {
     /// True once it has been told to stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopping: Option<bool>,
-    /// Why the newest configuration is not in force: the first problems of this object. Problems of no object of this
-    /// kind stand in the first object.
+    /// Problems that keep the newest configuration out of force: the first ones of this object. Problems of no object
+    /// of this kind stand in the first object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Vec<String>>,
-    /// What of this object is in force while its newest state cannot be served, though others' can.
+    /// State of this object in force while its newest cannot be served, though others' can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Stays>,
     /// Since when.
@@ -101,7 +101,7 @@ pub struct Replica {
     /// True once this object is being deleted, that was read, and no review uses a hook of it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<bool>,
-    /// Where each hook of this object stands. A hook that has moved is there twice: with its new endpoint and its old.
+    /// States of this object's hooks. A hook that has moved is there twice: with its new endpoint and its old.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<HookStatus>>,
@@ -111,7 +111,7 @@ pub struct Replica {
     pub others: Option<Vec<HookStatus>>,
 }
 
-/// What of a document is in force while its newest state cannot be served.
+/// State of a document in force while its newest cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Stays {
     /// Its last good state.
@@ -127,12 +127,12 @@ pub struct HeldDocument {
     /// The document, as the source names it.
     #[schemars(length(min = 1, max = 512))]
     pub document: String,
-    /// What of it is in force.
+    /// State in force.
     pub stays: Stays,
     /// Since when.
     #[schemars(extend("format" = "date-time"))]
     pub since: String,
-    /// Why: the first problem.
+    /// First problem.
     pub why: String,
 }
 
@@ -146,12 +146,12 @@ pub struct OpenGlass {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub hooks: Option<Vec<String>>,
-    /// When it closes there.
+    /// Time at which it closes there.
     #[schemars(extend("format" = "date-time"))]
     pub until: String,
-    /// Why it was opened.
+    /// Reason for opening it.
     pub reason: String,
-    /// Who opened it, in his own words.
+    /// User who opened it, in his own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
@@ -170,7 +170,7 @@ pub struct BypassInForce {
     pub hooks: Option<Vec<String>>,
     /// The requests that it is about, in words.
     pub scope: String,
-    /// Why it exists.
+    /// Reason for its existence.
     pub reason: String,
 }
 
@@ -178,16 +178,16 @@ pub struct BypassInForce {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallFailures {
-    /// How many failed.
+    /// Number of failed calls.
     pub failed: u64,
     /// Calls that ended in that time, those that failed included.
     pub calls: u64,
-    /// How far back that reaches.
+    /// Length of that time, in seconds.
     pub seconds: u64,
     /// Kind of the last failure, as `gatepost_hook_call_failures_total` names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// When that was.
+    /// Time of the last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub last: Option<String>,
@@ -197,40 +197,40 @@ pub struct CallFailures {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallsInVain {
-    /// How many: a hook before it changed the object, or ended the request.
+    /// Number of calls in vain: a hook before it changed the object, or ended the request.
     pub in_vain: u64,
     /// All calls of the hook in that time.
     pub calls: u64,
-    /// How far back that reaches.
+    /// Length of that time, in seconds.
     pub seconds: u64,
 }
 
-/// Where a hook stands in one replica.
+/// State of a hook in one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookStatus {
     /// The hook's name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// What tells it from every other hook.
+    /// Identity among all hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The configuration that holds it, or held it, where that is not this object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
-    /// Where it is asked, would be, or was.
+    /// Endpoint at which it is asked, would be, or was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Where it moves to, once that has been seen to answer.
+    /// New endpoint, until it has been seen to answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<String>,
-    /// Where it stands.
+    /// State of the hook.
     pub state: HookState,
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub since: Option<String>,
-    /// Why, where there is something to say.
+    /// Reason for the state, where there is one to give.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// It has passed no probe within `rollout.probeWithin`: what that means for requests.
@@ -248,7 +248,7 @@ pub struct HookStatus {
     pub in_vain: Option<CallsInVain>,
 }
 
-/// Where a hook stands.
+/// State of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookState {
     /// It is tried before it is used.
@@ -265,7 +265,7 @@ pub enum HookState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
     pub condition_type: String,
@@ -274,13 +274,13 @@ pub struct Condition {
     /// The `metadata.generation` that it is said of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When its status last changed.
+    /// Time of its status's last change.
     #[schemars(extend("format" = "date-time"))]
     pub last_transition_time: String,
-    /// Why, in one word.
+    /// Reason in one word.
     #[schemars(length(min = 1, max = 1024), regex(pattern = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"))]
     pub reason: String,
-    /// Why, in a sentence; may be empty.
+    /// Reason in a sentence; may be empty.
     #[schemars(length(max = 32768))]
     pub message: String,
 }
@@ -292,6 +292,6 @@ pub enum ConditionStatus {
     True,
     /// It does not.
     False,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }

@@ -29,7 +29,7 @@ fn mend(schema: &mut Value) {
         *text = unwrapped(text);
     }
     if map.get("type") == Some(&json!("array")) {
-        // What is not said to be merged by a key is one value.
+        // A list without a merge key is one value.
         map.entry("x-kubernetes-list-type").or_insert(json!("atomic"));
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {

@@ -12,7 +12,7 @@ fn schema(index: usize) -> Value {
     definitions()[index]["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take()
 }
 
-/// What lies at this path of properties; `[]` steps into a list.
+/// Schema at this path of properties; `[]` steps into a list.
 #[track_caller]
 fn at<'a>(schema: &'a Value, path: &str) -> &'a Value {
     path.split('.').filter(|step| !step.is_empty()).fold(schema, |schema, step| {

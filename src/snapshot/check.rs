@@ -47,7 +47,7 @@ use crate::model::BreakGlass;
 /// Everything that some files say.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
-    /// Those of validating hooks, in the order written.
+    /// Configurations of validating hooks, in the order written.
     pub(super) configurations: Vec<Arc<Configuration>>,
     pub(super) namespaces: Vec<namespace::Named>,
     /// Each with the file, and the place of its hooks in it.
@@ -147,7 +147,7 @@ fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     notes
 }
 
-/// What a document is: an item of a typed list may leave that to the list, and may not say otherwise.
+/// Kind of a document: an item of a typed list may leave it to the list, and may not name another.
 fn kind_of(document: &Node<'_>, listed: Option<Kind>) -> Option<Kind> {
     let Some(kind) = listed else { return Kind::of(document) };
     let says = document.key("apiVersion").present() || document.key("kind").present();

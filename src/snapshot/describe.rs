@@ -6,8 +6,8 @@ use super::Snapshot;
 use crate::model::{Bypass, Endpoint, Hook, HttpForm, Initializer, Protocol, Rule, Selector};
 
 impl Snapshot {
-    /// What is in force, defaults filled in and rollouts applied, in the order in which hooks are numbered.
-    /// Holds no key material and no certificates.
+    /// Configuration in force, defaults filled in and rollouts applied, in the order in which hooks are numbered. Holds
+    /// no key material and no certificates.
     pub fn describe(&self) -> Value {
         let hooks: Vec<Value> =
             (0..).zip(&self.hooks).map(|(index, hook)| describe_hook(hook, self.origin(index))).collect();
@@ -106,7 +106,7 @@ fn describe_tls(endpoint: &Endpoint) -> Option<Value> {
     }))
 }
 
-/// How a hook is asked.
+/// Protocol of a hook, in words.
 pub fn describe_protocol(protocol: &Protocol) -> Value {
     match protocol {
         Protocol::Grpc => "grpc".into(),

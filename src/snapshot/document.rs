@@ -24,7 +24,7 @@ const LARGEST: usize = 64 << 20;
 /// Bytes of YAML between two pauses: a quarter of a millisecond's work.
 const STEP: usize = 2 << 10;
 
-/// What one file holds.
+/// Content of one file.
 #[derive(Debug)]
 pub(crate) struct Documents {
     /// In the order written; empty ones are left out. Null stands for one that could not be read.
@@ -34,7 +34,7 @@ pub(crate) struct Documents {
     doubled: bool,
 }
 
-/// Why something could not be read.
+/// Fault of a file that cannot be read.
 #[derive(Debug)]
 struct Unreadable {
     /// Line and column.
@@ -168,8 +168,8 @@ impl io::Read for Steps<'_> {
     }
 }
 
-/// By its name; what bears neither format's ending, as an object of a cluster, is JSON if it can be read as that. (Any
-/// JSON could be read as YAML, too, but for some characters, and not as fast.)
+/// Is it JSON, by its name? A name with neither format's ending, as of an object of a cluster, is JSON if it can be
+/// read as that. (Any JSON could be read as YAML, too, but for some characters, and not as fast.)
 fn is_json(name: &str, text: &str) -> bool {
     let name = name.to_ascii_lowercase();
     match [".json", ".yaml", ".yml"].into_iter().find(|ending| name.ends_with(ending)) {

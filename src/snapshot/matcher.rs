@@ -57,7 +57,7 @@ impl Matcher {
 
 /// Adds the hook where its rule sees the request and nothing better is known of it yet.
 fn consider(hooks: &[Arc<Hook>], request: &Request<'_>, hook: u32, rule: u32, out: &mut HookSet) {
-    /// So many are looked through for the hook; among more, it may stand twice until the end.
+    /// Entries scanned for the hook, from the end; among more, it may stand twice until duplicates are removed.
     const FEW: usize = 32;
     let few = out.len().saturating_sub(FEW);
     let known = out[few..].iter_mut().find(|matched| matched.hook == hook);

@@ -82,7 +82,7 @@ pub type Pause<'a> = &'a dyn Fn();
 /// For whoever has a core to itself.
 pub const NO_PAUSE: Pause<'static> = &|| ();
 
-/// Where a hook comes from, and what its entry says that the hook itself does not.
+/// Origin of a hook, and the parts of its entry that the hook itself does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The name of the configuration that holds it.
@@ -91,9 +91,9 @@ pub struct Origin {
     pub declared_policy: FailurePolicy,
     /// True while `rollout.createAs: Ignore` stands in the entry.
     pub rolling_out: bool,
-    /// How long it may go unproven, and what follows then.
+    /// Bound on the time that it may go unproven, and the effect of passing it.
     pub rollout: Rollout,
-    /// What else is asked of a request, before the hook is.
+    /// Conditions that a request must meet before the hook is asked.
     pub conditions: Arc<[Condition]>,
     /// The file it stands in, named as the source names it.
     pub file: String,
@@ -265,12 +265,12 @@ impl Snapshot {
         &self.bypasses
     }
 
-    /// Whether a hook may have a say in this request at all, whatever the rules are, and if not, why.
+    /// Eligibility of this request for hooks, whatever the rules are.
     pub fn eligibility(&self, review: &Review) -> Eligibility {
         matcher::exempt::eligibility(review, self.static_hooks)
     }
 
-    /// Where hook number `index` comes from.
+    /// Origin of hook number `index`.
     pub fn origin(&self, index: u32) -> Option<&Origin> {
         self.origins.get(index as usize).map(|origin| &**origin)
     }
@@ -302,7 +302,7 @@ impl Snapshot {
         self
     }
 
-    /// What is no problem, and should be known.
+    /// Notes that are no problems, and should be known.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -320,7 +320,7 @@ impl Snapshot {
         Self { findings, ..self }
     }
 
-    /// What can go wrong with it, as far as that was looked for.
+    /// Hazards of it, as far as they were looked for.
     pub fn findings(&self) -> &[hazards::Finding] {
         &self.findings
     }

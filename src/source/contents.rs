@@ -18,7 +18,7 @@ use crate::{
     snapshot::{NO_PAUSE, Note, Pause, SourceFile},
 };
 
-/// Why a read has failed. Whatever was in force stays in force, and its age grows.
+/// Failure of a read. The configuration in force stays in force, and its age grows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// A path cannot be read.
@@ -94,7 +94,7 @@ pub enum ReadError {
         store: String,
         /// The latest revision it has shown.
         before: u64,
-        /// What it shows now.
+        /// Revision it shows now.
         now: u64,
     },
     /// Another store answers than at the start.
@@ -114,7 +114,7 @@ pub enum ReadError {
     Garbled {
         /// The store.
         store: String,
-        /// What is wrong with it.
+        /// Fault that was found.
         cause: String,
     },
 }
@@ -172,18 +172,18 @@ fn of_etcd(error: &EtcdError) -> &'static str {
 /// A file the configuration refers to, a certificate for instance: its content, or why there is none.
 pub type Reference = Result<Bytes, (io::ErrorKind, String)>;
 
-/// What one consistent read has found.
+/// Result of one consistent read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
     /// The files, by name.
     pub files: Vec<SourceFile>,
     /// The files they refer to, by the path as written. An unreadable one is no failed read: `check` reports it.
     pub references: BTreeMap<String, Reference>,
-    /// What the source has to say of them that is no problem, and should be known.
+    /// Notes of the source that are no problems, and should be known.
     pub notes: Vec<Note>,
     /// SHA-256 (hex) of all of the above: equal digests mean nothing changed.
     pub digest: String,
-    /// What the source calls the state in which these were first seen; the beginning of the digest where it counts
+    /// Revision by the source's count in which these were first seen; the beginning of the digest where it counts
     /// nothing.
     pub revision: Revision,
     /// The store's revision when it was last seen to hold exactly this, where it has one.

@@ -16,9 +16,9 @@ use crate::{
 pub struct EtcdPlace {
     /// The cluster, and as whom it is asked.
     pub access: Access,
-    /// What the keys begin with.
+    /// Prefix of the keys.
     pub prefix: String,
-    /// Where the files are that hooks refer to, on this machine.
+    /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ pub struct EtcdSource {
     following: BlockingReads,
 }
 
-/// What was read last, and what a glance showed then.
+/// Last read, and a glance of the same moment.
 #[derive(Debug)]
 struct Last {
     glance: Glance,
@@ -55,7 +55,7 @@ impl EtcdSource {
     /// Reads certificates and password; asks nobody yet.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Unusable settings.
     pub async fn new(place: EtcdPlace) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let client = Client::open(&place.access).await?;
@@ -83,7 +83,8 @@ impl EtcdSource {
         Ok(contents)
     }
 
-    /// What was read before, as the store still holds it; with its certificates, if those have changed on this machine.
+    /// Contents of the last read, as the store still holds them; with its certificates, if those have changed on this
+    /// machine.
     async fn again(&mut self, contents: Contents, by: Instant) -> Result<Contents, ReadError> {
         if contents.references.is_empty() {
             return Ok(contents);

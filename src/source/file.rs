@@ -38,8 +38,8 @@ pub struct FileSource {
     last: Arc<Mutex<Turns>>,
 }
 
-/// What is remembered from read to read. A read that hangs takes it along, and the next one begins with nothing; when it
-/// ends after all, what it remembers is too old for anybody.
+/// State kept from read to read. A read that hangs takes it along, and the next one begins with nothing; when it ends
+/// after all, its state is too old to be used.
 #[derive(Debug, Default)]
 struct Turns {
     last: Last,
@@ -55,7 +55,7 @@ struct Last {
     known: snapshot::LoadCache,
 }
 
-/// What tells one version of a file from another without reading it.
+/// Identity of a file's version, without reading it.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     path: PathBuf,

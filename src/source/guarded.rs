@@ -9,7 +9,7 @@ use crate::files::regular;
 /// Larger than any document that opens something.
 const LIMIT: u64 = 64 << 10;
 
-/// Why a file is not heeded.
+/// Reason why a file is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuardError {
     /// It cannot be read.
@@ -42,7 +42,8 @@ pub enum GuardError {
 }
 
 /// The content of the file at `path`; `None` where there is none. Its owner must be root or the user with the number
-/// `us`, and nobody else may be let write it. What is judged is the very file that is read: it is opened first.
+/// `us`, and no other user may have the right to write it. The checks are on the very file that is read: it is opened
+/// first.
 ///
 /// # Errors
 /// Why it is not heeded.
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(read(&path, owner + 1), Err(GuardError::Owner { path: path.display().to_string(), owner }));
     }
 
-    /// What cannot be looked at may well be there.
+    /// An unreadable path may well be there.
     #[test]
     fn only_a_file_that_is_not_there_is_absent() {
         let folder = tempfile::tempdir().unwrap();

@@ -19,17 +19,17 @@ use crate::{
     snapshot::{Note, SourceFile},
 };
 
-/// Where the API has the objects of our own kind of configuration.
+/// API path of the objects of our own kind of configuration.
 pub fn configurations() -> String {
     Kind::Configuration.path()
 }
 
-/// What the problems of the configuration object of that name call it.
+/// File name of the configuration object of that name, in problems.
 pub fn configuration_file(name: &str) -> String {
     format!("{}/{name}", Kind::Configuration.resource())
 }
 
-/// Whose uid stands for the whole cluster, as is the custom: every cluster has this namespace as long as it lives.
+/// Namespace whose uid stands for the whole cluster, as is the custom: every cluster has it as long as it lives.
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";
 /// No configuration is this large.
 const LIMIT: usize = 64 << 20;
@@ -39,9 +39,9 @@ const LIMIT: usize = 64 << 20;
 pub struct KubernetesPlace {
     /// The apiserver, and as whom it is asked.
     pub access: Access,
-    /// What is read.
+    /// Kinds to read.
     pub objects: Objects,
-    /// Where the files are that hooks refer to, on this machine.
+    /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
 }
 
@@ -87,7 +87,7 @@ impl KubernetesSource {
     /// Sees whether address and credentials can be read; asks nobody yet.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Unusable settings.
     pub async fn new(place: KubernetesPlace) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let connection = Connection::new(place.access.clone()).await?;
@@ -173,8 +173,8 @@ async fn listed(client: &Client, kind: Kind, revision: Option<&str>) -> Result<O
     }
 }
 
-/// What the objects say, in the order of their kinds and names, and the files they refer to. Its revision is that of the
-/// last read that found the objects changed.
+/// Contents of the objects, in the order of their kinds and names, and the files they refer to. Its revision is that of
+/// the last read that found the objects changed.
 fn assemble(
     lists: Vec<(Kind, Vec<Value>)>,
     place: &KubernetesPlace,
@@ -205,7 +205,7 @@ fn assemble(
     })
 }
 
-/// That there are no hooks at all is a state like any other, and one that somebody may not have meant.
+/// Note that there are no hooks at all: a state like any other, and perhaps not an intended one.
 fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
     let kinds: Vec<_> = objects.kinds().filter(|kind| *kind != Kind::BreakGlass).collect();
     if files.iter().any(|file| kinds.iter().any(|kind| file.name.starts_with(kind.resource()))) {

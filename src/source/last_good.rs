@@ -39,7 +39,7 @@ const LIMIT: u64 = 192 << 20;
 /// Bytes of the third line.
 const CONFIRMED: usize = 36 + 1 + 20 + 1 + 16 + 1;
 
-/// Why a file is not used.
+/// Reason why a file is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LastGoodError {
     /// It cannot be read.
@@ -86,7 +86,7 @@ pub enum LastGoodError {
     Damaged {
         /// The file.
         path: String,
-        /// What does not fit.
+        /// Field that does not fit.
         what: &'static str,
     },
     /// It is of another configuration.
@@ -94,9 +94,9 @@ pub enum LastGoodError {
     OtherSource {
         /// The file.
         path: String,
-        /// Where it is from.
+        /// Source it was read from.
         found: String,
-        /// Where the configuration is read from.
+        /// Source in the settings.
         wanted: String,
     },
     /// It cannot be written.
@@ -112,12 +112,12 @@ pub enum LastGoodError {
     TooLarge {
         /// The file.
         path: String,
-        /// What it would take.
+        /// Bytes that it would take.
         size: usize,
     },
 }
 
-/// What is kept.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -143,13 +143,13 @@ pub type Document = (SourceFile, BTreeMap<String, Bytes>);
 /// A configuration that was found on disk.
 #[derive(Debug)]
 pub struct LastGood {
-    /// When it was put in force.
+    /// Time at which it was put in force.
     pub written: SystemTime,
     /// Digest of what was in force.
     pub digest: String,
     /// The name of that state.
     pub revision: String,
-    /// How long ago the source was last read and found to say so; `None` where that cannot be told, as the machine was
+    /// Time since the source was last read and found in that state; `None` where it is unknown, as the machine was
     /// started anew.
     pub age: Option<Duration>,
     /// Its documents.
@@ -188,7 +188,7 @@ impl LastGoodFile {
         }
     }
 
-    /// What it holds; `None` where there is none. Blocks.
+    /// Content of the file; `None` where there is none. Blocks.
     ///
     /// # Errors
     /// Why it is not used.

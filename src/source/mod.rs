@@ -1,4 +1,4 @@
-//! Where configuration is read from: one full consistent read, once a second.
+//! Source of configuration: one full consistent read, once a second.
 
 pub mod contents;
 pub mod etcd;
@@ -20,11 +20,11 @@ pub use poll::{Reading, poll};
 
 use crate::files::BlockingReads;
 
-/// How long one read may take. With one read a second, four may fail or hang before the configuration is stale.
+/// Timeout of one read. With one read a second, four may fail or hang before the configuration is stale.
 // Leaves a fifth of the second between two reads for everything else.
 pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 
-/// Where configuration is to be read from, as told at the start.
+/// Place of the configuration, as the flags give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A file, or the files of a folder.
@@ -39,7 +39,7 @@ impl Place {
     /// Gets ready to read; asks nobody yet.
     ///
     /// # Errors
-    /// What is wrong with the settings.
+    /// Unusable settings.
     pub async fn open(&self) -> Result<Source, ReadError> {
         match self {
             Self::File(path) => Ok(Source::file(path)),
@@ -48,8 +48,8 @@ impl Place {
         }
     }
 
-    /// May the sidecar start, and refuse, before the first good read? What other machines hold may come later; what is
-    /// wrong with a file is told to whoever starts us.
+    /// May the sidecar start, and refuse, before the first good read? Another machine may come up later; a faulty file
+    /// is reported at the start.
     pub fn may_come_later(&self) -> bool {
         match self {
             Self::File(_) => false,
@@ -68,12 +68,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where configuration is read from.
+/// Source of configuration.
 #[derive(Debug)]
 pub enum Source {
     /// A file, or the files of a folder.
     File {
-        /// What is read.
+        /// Reader of the files.
         files: FileSource,
         /// Its reads, and those that hang.
         reads: BlockingReads,
@@ -93,7 +93,7 @@ impl Source {
     /// One full consistent read, within [`READ_DEADLINE`].
     ///
     /// # Errors
-    /// What could not be read and why; the caller decides what a failed read means.
+    /// A path that could not be read, and the cause; the caller decides on the effect of a failed read.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         match self {
             Self::File { files, reads } => {

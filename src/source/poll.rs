@@ -10,18 +10,18 @@ use tokio::{
 use super::{Contents, ReadError, Source};
 use crate::clock::{Moment, Slept, slept};
 
-/// How often the source is read.
+/// Interval between reads of the source.
 // source: dynamic-admission-control-configuration.md, "a consistent read each second".
 pub const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// One read and when it began. Freshness counts from the beginning: what changed while we read may not be in it.
 #[derive(Debug)]
 pub struct Reading {
-    /// When the read began.
+    /// Time at which the read began.
     pub started: Moment,
-    /// How long it took.
+    /// Duration of the read.
     pub took: Duration,
-    /// What it found.
+    /// Result of the read.
     pub outcome: Result<Contents, ReadError>,
 }
 
@@ -32,7 +32,7 @@ pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<Re
     while readings.send(ticks.read(source.read()).await).await.is_ok() {}
 }
 
-/// When to read.
+/// Times to read.
 #[derive(Debug)]
 pub struct Ticks {
     ticks: Interval,

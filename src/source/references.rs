@@ -19,7 +19,7 @@ pub(super) const LIMIT: u64 = 64 << 20;
 /// Is this a folder that files can be named in?
 ///
 /// # Errors
-/// What it is instead.
+/// The kind of file that it is instead.
 pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
     match folder.map(|folder| (folder, fs::metadata(folder))) {
         None => Ok(()),
@@ -31,8 +31,8 @@ pub(super) fn check(folder: Option<&Path>) -> Result<(), ReadError> {
 
 /// The same contents, from another machine, with exactly the references they make: files below `folder`.
 ///
-/// Whoever may write there shall not name any file of this machine: a path is taken only if it is relative and stays
-/// in the folder, and without a folder none is. What cannot be had is no failed read: its error is in the contents.
+/// Keys of the store shall not name any file of this machine: a path is taken only if it is relative and stays in the
+/// folder, and without a folder none is. An unreadable file is no failed read: its error is in the contents.
 pub(super) fn follow(contents: Contents, folder: Option<&Path>) -> Contents {
     let known = BTreeMap::new();
     with_references(contents, &known, &|written| within(folder, written), &mut snapshot::LoadCache::default(), NO_PAUSE)
@@ -44,7 +44,7 @@ pub(super) fn unchanged(contents: &Contents, folder: Option<&Path>) -> bool {
 }
 
 /// The same contents with exactly the references they make; `known` ones are not read again, nor are the documents that
-/// `documents` knows. Who knows what a document refers to is its parser.
+/// `documents` knows. Only a document's parser knows its references.
 pub(super) fn with_references(
     contents: Contents,
     known: &BTreeMap<String, Reference>,

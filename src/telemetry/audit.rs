@@ -18,7 +18,7 @@ use super::{
 
 /// A tenth of a second at 160,000 reviews a second; each may carry names as long as its caller likes.
 const BOUNDS: Bounds = Bounds { lines: 16_384, bytes: 32 << 20, wakes: false };
-/// How long [`Audit::close`] waits for a sink that takes nothing.
+/// Longest wait of [`Audit::close`] for a sink that takes nothing.
 const CLOSES_WITHIN: Duration = Duration::from_secs(30);
 
 /// The bounded queue to the audit writer.

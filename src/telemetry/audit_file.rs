@@ -18,7 +18,7 @@ use rustix::{
 pub(super) struct AuditFile {
     /// `None` for a pipe that nobody reads yet. Opening it waits for a reader, on the thread that writes.
     file: Option<File>,
-    /// What was written last is a whole line, or nothing could be written at all.
+    /// The last write was a whole line, or nothing could be written at all.
     may_change: bool,
     reopen: Reopen,
 }
@@ -27,7 +27,7 @@ pub(super) struct AuditFile {
 #[derive(Clone, Debug)]
 pub(super) struct Reopen {
     path: Arc<Path>,
-    /// What is written from the next line on.
+    /// File from the next line on.
     next: Arc<Mutex<Option<File>>>,
 }
 

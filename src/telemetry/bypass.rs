@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::model::BypassEffect;
 
-/// How many requests a bypass has applied to, by its effect, which a change of the configuration may change.
+/// Counts of requests that a bypass has applied to, by its effect, which a change of the configuration may change.
 #[derive(Debug, Default)]
 pub struct BypassMetrics([AtomicU64; BypassEffect::ALL.len()]);
 
@@ -14,7 +14,7 @@ impl BypassMetrics {
         self.0[effect.index()].fetch_add(1, Relaxed);
     }
 
-    /// How often it applied with each effect.
+    /// Count for each effect.
     pub(super) fn counts(&self) -> impl Iterator<Item = (BypassEffect, u64)> {
         BypassEffect::ALL.into_iter().zip(&self.0).map(|(effect, cell)| (effect, cell.load(Relaxed)))
     }

@@ -69,7 +69,7 @@ impl<const OUTCOMES: usize> Cells<OUTCOMES> {
 }
 
 impl<const OUTCOMES: usize> Sums<OUTCOMES> {
-    /// How often that outcome happened.
+    /// Count of that outcome.
     pub(super) fn count(&self, outcome: usize) -> u64 {
         self.counts[outcome].iter().sum()
     }

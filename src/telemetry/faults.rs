@@ -9,7 +9,7 @@ pub fn lane_panicked() {
     LANE_PANICS.fetch_add(1, Relaxed);
 }
 
-/// How often that has happened.
+/// Number of panics in workers' clients.
 pub fn lane_panics() -> u64 {
     LANE_PANICS.load(Relaxed)
 }

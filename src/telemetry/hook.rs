@@ -16,7 +16,7 @@ use super::{
 };
 use crate::model::FailureKind;
 
-/// How one hook call ended.
+/// End of one hook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookOutcome {
     /// The hook said yes.
@@ -42,7 +42,7 @@ impl HookOutcome {
     pub(super) const CANCELLED: usize = 4;
 }
 
-/// Why an audit annotation of a hook is left out.
+/// Reason why an audit annotation of a hook is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DroppedAnnotation {
     /// `<hook>/<key>` is no qualified name.
@@ -67,7 +67,7 @@ impl DroppedAnnotation {
     }
 }
 
-/// Why a hook is called once more about the same review.
+/// Reason why a hook is called once more about the same review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
     /// It answered 429 or 5xx with `Retry-After`.
@@ -93,11 +93,11 @@ impl Repeat {
 #[derive(Debug)]
 pub struct HookMetrics {
     pub(super) calls: Cells<5>,
-    /// By kind; the first of each pair under Ignore, the second under Fail.
+    /// Failures by kind; the first of each pair under Ignore, the second under Fail.
     pub(super) failures: [[AtomicU64; 2]; FailureKind::ALL.len()],
-    /// By cause.
+    /// Annotations left out, by cause.
     pub(super) annotations_dropped: [AtomicU64; DroppedAnnotation::ALL.len()],
-    /// By cause.
+    /// Repeated calls, by cause.
     pub(super) repeats: [AtomicU64; Repeat::ALL.len()],
     /// Reviews that it was not asked about, as it passed no probe.
     pub(super) unasked: AtomicU64,

@@ -9,7 +9,7 @@ use std::{
 use super::cells::Cells;
 use crate::model::FailurePolicy;
 
-/// How one initializer's turn at one object ended.
+/// End of one initializer's turn at one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitializerOutcome {
     /// It has changed the object.

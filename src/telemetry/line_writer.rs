@@ -16,7 +16,7 @@ use std::{
 
 use crossbeam::queue::ArrayQueue;
 
-/// How often a queue is emptied whose thread is not woken.
+/// Interval at which a queue is emptied whose thread is not woken.
 const EVERY: Duration = Duration::from_millis(100);
 /// Bytes gathered for one write.
 const BATCH: usize = 256 * 1024;
@@ -32,11 +32,11 @@ pub(super) struct Bounds {
     pub(super) wakes: bool,
 }
 
-/// What became of the lines that were written out together.
+/// Result of writing out several lines together.
 pub(super) struct Written {
-    /// How many of them were written whole.
+    /// Number of lines written whole.
     pub(super) lines: u64,
-    /// Why the others were not.
+    /// Error that the others met.
     pub(super) ended: io::Result<()>,
 }
 
@@ -174,10 +174,10 @@ impl Shared {
     }
 }
 
-/// Where lines go. A full disk may take the beginning of one.
+/// Destination of lines. A full disk may take the beginning of one.
 struct Sink<W> {
     sink: W,
-    /// What was written last is not a whole line.
+    /// The last write was not a whole line.
     torn: bool,
 }
 

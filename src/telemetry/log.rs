@@ -1,7 +1,7 @@
 //! Log: the lines for people, on stderr, pushed without waiting.
 //!
-//! There is one for the whole process, as there is one stderr. What a worker logs is queued, and written by a thread of its
-//! own: a reader of stderr that stands still holds up that thread and nothing else.
+//! There is one for the whole process, as there is one stderr. Workers' lines are queued, and written by a thread of
+//! its own: a reader of stderr that stands still holds up that thread and nothing else.
 
 use std::{
     cell::Cell,
@@ -36,7 +36,7 @@ thread_local! {
 pub fn start(begin: fn()) -> io::Result<()> {
     if LOG.get().is_none() {
         let writer = LineWriter::start("log", io::stderr(), BOUNDS, begin, |written| {
-            // Nobody is told where stderr takes nothing, least of all there.
+            // Failures to write are not logged here: stderr is the place that takes nothing.
             written.ended.as_ref().ok().and_then(|()| missing())
         })?;
         // Whoever was faster has the same.

@@ -149,7 +149,7 @@ impl Metrics {
         self.copied.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// How many object bytes were copied so far.
+    /// Object bytes copied so far.
     pub fn copied_bytes(&self) -> u64 {
         self.copied.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What operators see: metrics, the audit log. Nothing here ever makes a request wait.
+//! Signals for operators: metrics, the audit log. Nothing here ever makes a request wait.
 
 pub mod audit;
 mod audit_file;

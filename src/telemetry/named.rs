@@ -20,7 +20,7 @@ impl<T> Default for Named<T> {
 }
 
 impl<T> Named<T> {
-    /// Those of that name, the same ones at every call while somebody holds them.
+    /// Value of that name, the same one at every call while it is in use.
     pub(super) fn get(&self, name: &Arc<str>, new: impl FnOnce() -> T) -> Arc<T> {
         let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if named.len() >= KEPT && !named.contains_key(name) {

@@ -1,6 +1,6 @@
 //! Outcome: how something ended, each the label of one counter.
 
-/// How one request ended.
+/// End of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     /// The write may happen.
@@ -22,7 +22,7 @@ impl RequestOutcome {
     pub(super) const LABELS: [&'static str; 6] = ["allowed", "denied", "failed", "stale", "internal", "bypassed"];
 }
 
-/// Why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
+/// Reason why a call or connection ended at the front. The bounded label of `gatepost_refused_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Neither HTTP/2 nor HTTP/1.1, or a head that is broken or too long.
@@ -108,7 +108,7 @@ impl Refused {
     ];
 }
 
-/// How one read of the configuration ended.
+/// Result of one read of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {
     /// It is as it was.
@@ -146,7 +146,7 @@ impl ReadOutcome {
         "failed_other_store",
         "failed_other",
     ];
-    /// How many of them are good reads.
+    /// Number of results that are good reads.
     pub(super) const GOOD: usize = 5;
 
     /// Of its label.
@@ -165,7 +165,7 @@ impl ReadOutcome {
     }
 }
 
-/// What became of a change of the TLS files.
+/// Result of a change of the TLS files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsReload {
     /// In force for new connections.

@@ -73,11 +73,11 @@ pub enum Reading {
     ProcessOpenFiles,
     /// The most files that may be open.
     ProcessMostFiles,
-    /// When the process was started, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     ProcessStart,
 }
 
-/// How many there are.
+/// Number of readings.
 const READINGS: usize = Reading::ProcessStart as usize + 1;
 
 impl Reading {
@@ -124,7 +124,7 @@ impl Reading {
 /// Reads a value; `None` leaves the metric out.
 type Read = Box<dyn Fn() -> Option<f64> + Send + Sync>;
 
-/// Who knows which value.
+/// Source of each value.
 pub(super) struct Readings(Mutex<[Option<Read>; READINGS]>);
 
 impl Default for Readings {
@@ -134,7 +134,7 @@ impl Default for Readings {
 }
 
 impl Readings {
-    /// Who knows a value; the last one to say so counts.
+    /// Sets the source of a value; the last one set counts.
     pub(super) fn set(&self, reading: Reading, read: impl Fn() -> Option<f64> + Send + Sync + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[reading as usize] = Some(Box::new(read));
     }

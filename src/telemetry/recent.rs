@@ -29,29 +29,29 @@ pub(super) struct Counts {
     pub(super) calls: u64,
     pub(super) failed: u64,
     pub(super) cancelled: u64,
-    /// Whether they ended so or were cancelled.
+    /// Calls that ended so or were cancelled.
     pub(super) in_vain: u64,
 }
 
 /// Calls of a mutating hook ahead of its turn that did not count lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentInVain {
-    /// How many.
+    /// Number of calls in vain.
     pub in_vain: u64,
     /// All calls in that time, these included.
     pub calls: u64,
-    /// How far back that reaches.
+    /// Length of that time.
     pub over: Duration,
 }
 
 /// Calls of a hook that failed lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecentFailures {
-    /// How many.
+    /// Number of failed calls.
     pub failed: u64,
     /// Calls that ended in that time, those that failed included.
     pub calls: u64,
-    /// How far back that reaches.
+    /// Length of that time.
     pub over: Duration,
     /// The last one, where it is known.
     pub last: Option<LastFailure>,
@@ -62,7 +62,7 @@ pub struct RecentFailures {
 pub struct LastFailure {
     /// In what way, as `gatepost_hook_call_failures_total` names it.
     pub kind: &'static str,
-    /// When, to the second.
+    /// Time of the call, to the second.
     pub at: SystemTime,
 }
 

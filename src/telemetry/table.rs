@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What a metric's value does.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows; its name ends in `_total`.
@@ -18,7 +18,7 @@ pub enum Kind {
 pub struct Family {
     /// The full name, unit and `_total` included.
     pub name: &'static str,
-    /// What its value does.
+    /// Type of the metric.
     pub kind: Kind,
     /// Label names, in order.
     pub labels: &'static [&'static str],

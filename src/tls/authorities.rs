@@ -13,7 +13,7 @@ use crate::snapshot::bundle;
 pub(super) struct Authority {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) facts: Facts,
-    /// What webpki takes it for.
+    /// Trust anchor of webpki.
     pub(super) anchor: TrustAnchor<'static>,
 }
 
@@ -22,10 +22,11 @@ pub(super) struct Authority {
 pub(super) struct Authorities(Vec<Authority>);
 
 impl Authorities {
-    /// Those of a `caBundle`, as an apiserver reads it: what does not parse is passed over, and one must be left.
+    /// Authorities of a `caBundle`, as an apiserver reads it: unparsable sections are passed over, and one must be
+    /// left.
     ///
     /// # Errors
-    /// What is wrong with a bundle that has none.
+    /// Fault of a bundle without any.
     pub(super) fn of_bundle(pem: &[u8], what: &'static str) -> Result<Self, TlsError> {
         let found: Vec<_> = bundle::sections(pem).iter().filter_map(Authority::of).collect();
         match found.is_empty() {
@@ -34,7 +35,7 @@ impl Authorities {
         }
     }
 
-    /// Those of a file of ours, in which nothing may be broken.
+    /// Authorities of a file of ours, in which nothing may be broken.
     ///
     /// # Errors
     /// `NotPem`, `Empty`, `BadAuthority`.
@@ -44,7 +45,7 @@ impl Authorities {
         numbered.map(|(one, number)| Authority::of(one).ok_or_else(|| unusable(what, number))).collect()
     }
 
-    /// Those of the system.
+    /// Authorities of the system.
     ///
     /// # Errors
     /// `NoSystemRoots`.
@@ -64,7 +65,7 @@ impl Authorities {
         self.0.iter().any(|authority| *authority.certificate == **certificate)
     }
 
-    /// By whom a peer's certificate may be signed, as a handshake tells it: a client that has several chooses by that.
+    /// Names of the authorities for the handshake: a client that has several certificates chooses by them.
     pub(super) fn names(&self) -> Vec<DistinguishedName> {
         // One that is trusted by itself is recognised by its issuer.
         let issuer = |facts: &Facts| (!facts.is_authority()).then(|| facts.issuer.clone());

@@ -9,7 +9,7 @@ use webpki::RawPublicKeyEntity;
 
 use super::x509::{Facts, Purpose, Signed, Unfit};
 
-/// So many signatures are checked for one peer: nobody has so many authorities of one name, and they take 5 ms at most.
+/// Most signatures checked for one peer: no bundle has so many authorities of one name, and they take 5 ms at most.
 const MOST_SIGNATURES: usize = 16;
 
 /// A certificate of a chain.
@@ -19,20 +19,20 @@ pub(super) struct Link<'a> {
     pub(super) facts: &'a Facts,
 }
 
-/// What a chain may be made of.
+/// Certificates that a chain may be made of.
 pub(super) struct Search<'a> {
     pub(super) roots: Vec<Link<'a>>,
-    /// What the peer has shown beside its own.
+    /// Certificates that the peer has sent beside its own.
     pub(super) shown: Vec<Link<'a>>,
     pub(super) algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
     pub(super) purpose: Purpose,
     pub(super) now: UnixTime,
 }
 
-/// What a search has come to so far.
+/// State of a search.
 struct Progress {
     signatures: usize,
-    /// Why the first that bears the name of an issuer is none.
+    /// Reason why the first certificate with an issuer's name may not sign.
     unfit: Option<Unfit>,
 }
 

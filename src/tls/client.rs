@@ -24,7 +24,7 @@ impl SystemRoots {
 /// Judges servers' certificates as an apiserver does that has this `caBundle`.
 ///
 /// # Errors
-/// What is wrong with a bundle in which nothing can be trusted.
+/// Fault of a bundle in which nothing can be trusted.
 pub fn server_verifier(ca_pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let authorities = Authorities::of_bundle(ca_pem, "certificate authority")?;
     Ok(Arc::new(Servers::of(Arc::new(authorities))))

@@ -7,7 +7,7 @@ use rustls_pki_types::UnixTime;
 
 use super::x509::Unfit;
 
-/// What is wrong with the certificate of a peer, or of whoever vouches for it.
+/// Fault of a peer's certificate, or of its issuer's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Distrust {
     whose: &'static str,

@@ -4,7 +4,7 @@ use std::io;
 
 use rustls::{CertificateError, Error, OtherError};
 
-/// Why a handshake failed. What we have found wrong with a certificate is told in our words.
+/// Reason of a failed handshake. Faults that we have found in a certificate have texts of our own.
 pub fn reason(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {

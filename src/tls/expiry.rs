@@ -10,10 +10,10 @@ use crate::model::Hook;
 
 /// A certificate that ends within this is spoken of.
 pub const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
-/// How often.
+/// Interval between warnings about one certificate.
 const EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// When a certificate ends.
+/// End of a certificate's validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// Which: `server`, `client-ca`, or `hook:` and the hook's name.
@@ -24,13 +24,13 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// What is left at `now`, in seconds; negative once it has ended.
+    /// Time left at `now`, in seconds; negative once it has ended.
     pub fn left(&self, now: SystemTime) -> f64 {
         self.end.duration_since(now).map_or_else(|over| -over.duration().as_secs_f64(), |left| left.as_secs_f64())
     }
 }
 
-/// When the first certificate ends that a hook's configuration holds: our own for it, or the authority of its.
+/// First end among the certificates of a hook's configuration: our own for it, or its authorities.
 pub fn of_hook(hook: &Hook) -> Option<Expiry> {
     let tls = hook.endpoint.tls.as_ref()?;
     let texts = [tls.ca_pem.as_deref(), tls.client_pem.as_ref().map(|(chain, _)| &**chain)];
@@ -38,13 +38,13 @@ pub fn of_hook(hook: &Hook) -> Option<Expiry> {
     Some(Expiry { certificate: format!("hook:{}", hook.name), end })
 }
 
-/// When each of the authorities ends that a hook's configuration holds; none where the system's are trusted.
+/// Ends of the authorities in a hook's configuration; none where the system's are trusted.
 pub fn of_authorities(hook: &Hook) -> Vec<SystemTime> {
     let ca_pem = hook.endpoint.tls.as_ref().and_then(|tls| tls.ca_pem.as_deref());
     ca_pem.map(x509::ends).unwrap_or_default()
 }
 
-/// When our own certificate for a hook ends.
+/// End of our own certificate for a hook.
 pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
     let (chain, _) = hook.endpoint.tls.as_ref()?.client_pem.as_ref()?;
     x509::first_end(chain)
@@ -55,7 +55,7 @@ pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
 pub struct Reminder(BTreeMap<String, SystemTime>);
 
 impl Reminder {
-    /// Those that end soon, or have ended, and were not spoken of in the last day.
+    /// Certificates that end soon, or have ended, and were not logged in the last day.
     pub fn due<'a>(&mut self, expiries: &'a [Expiry], now: SystemTime) -> Vec<&'a Expiry> {
         let soon = |expiry: &Expiry| expiry.left(now) < SOON.as_secs_f64();
         // One that was replaced is spoken of at once when it comes near its end again.

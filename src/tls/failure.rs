@@ -6,7 +6,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use super::error_text::reason;
 
-/// Whose fault a failed handshake of a caller is, as far as it can be told.
+/// Side at fault for a caller's failed handshake, as far as it can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The caller has shown no certificate, where one is asked for.
@@ -19,24 +19,24 @@ pub enum Fault {
     Other,
 }
 
-/// Why a caller's handshake failed.
+/// Failed handshake of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whose fault it is.
+    /// Side at fault.
     pub fault: Fault,
-    /// What TLS says.
+    /// Reason in the words of TLS.
     pub reason: String,
-    /// What to do about it.
+    /// Advice for the operator.
     pub fix: &'static str,
 }
 
 impl Fault {
-    /// How many there are.
+    /// Number of faults.
     pub const COUNT: usize = Self::Other as usize + 1;
 }
 
 impl Failure {
-    /// What a handshake's error comes to.
+    /// Failure for a handshake's error.
     pub fn of(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
         let (fault, fix) = inner.map_or((Fault::Other, "see the reason: the connection broke"), judged);

@@ -11,7 +11,7 @@ use crate::files::regular;
 /// No certificate, key or bundle of authorities is this large.
 const LIMIT: u64 = 16 << 20;
 
-/// Where the front's key pair and its clients' authority are read from, and what is asked of clients.
+/// Files of the front's key pair and its clients' authority, and the demands on clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFiles {
     /// The certificate and those between it and its authority, PEM.
@@ -20,13 +20,13 @@ pub struct ServerFiles {
     pub key: PathBuf,
     /// The authorities that sign clients' certificates, PEM; without it clients show none.
     pub client_ca: Option<PathBuf>,
-    /// What one of the names of a client's certificate must be; none is any.
+    /// Names, one of which a client's certificate must have; none is any.
     pub client_names: Vec<String>,
     /// The oldest version of TLS that is spoken.
     pub oldest: Oldest,
 }
 
-/// What the files held.
+/// Contents of the files.
 #[derive(PartialEq, Eq)]
 pub(super) struct Material {
     pub(super) chain: Vec<u8>,
@@ -55,7 +55,7 @@ impl ServerFiles {
     }
 }
 
-/// What the file at `path` holds.
+/// Contents of the file at `path`.
 ///
 /// # Errors
 /// `Unreadable`.

@@ -30,7 +30,7 @@ use rustls::crypto::CryptoProvider;
 pub use server::{Oldest, server_config};
 pub use serving::{Looked, ServerTls};
 
-/// Who the peer of a caller's connection is, by the certificate that was let in; `None` where none was asked for.
+/// Name of a caller, by the client certificate that was accepted; `None` where none was asked for.
 pub fn client_name(connection: &rustls::ServerConnection) -> Option<String> {
     x509::name(connection.peer_certificates()?.first()?)
 }
@@ -45,7 +45,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// What is wrong with TLS material, and where.
+/// Fault of TLS material, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -102,7 +102,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// What to do about it.
+    /// Advice for the operator.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "check the path, and that the file may be read",

@@ -20,7 +20,7 @@ pub(super) fn certificates(pem: &[u8], what: &'static str) -> Result<Vec<Certifi
     Ok(found)
 }
 
-/// The first private key in a PEM text. What is wrong with one is told without a byte of it.
+/// The first private key in a PEM text. Errors never repeat a byte of it.
 ///
 /// # Errors
 /// `NotPem`, `Empty`.

@@ -19,9 +19,9 @@ pub enum Oldest {
 /// The clients that are let in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients<'a> {
-    /// Who must have signed their certificates.
+    /// Authorities that must have signed their certificates.
     pub(super) ca_pem: &'a [u8],
-    /// What one of their names must be; none is any.
+    /// Names, one of which they must have; none is any.
     pub(super) names: &'a [String],
 }
 

@@ -21,7 +21,7 @@ use super::{
 pub(super) struct Servers(Trust);
 
 impl Servers {
-    /// Those vouched for by one of these.
+    /// Verifier for certificates that one of these authorities has signed.
     pub(super) fn of(authorities: Arc<Authorities>) -> Self {
         let algorithms = provider().signature_verification_algorithms;
         Self(Trust { authorities, purpose: Purpose::Server, algorithms })

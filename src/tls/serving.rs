@@ -24,11 +24,11 @@ const ALPN_HTTP1: &[u8] = b"http/1.1";
 pub struct ServerTls {
     files: ServerFiles,
     now: ArcSwap<InForce>,
-    /// Why the newest files are not in force.
+    /// Fault because of which the newest files are not in force.
     rejected: Mutex<Option<TlsError>>,
 }
 
-/// What was made of one reading of the files.
+/// Result of one reading of the files.
 #[derive(Debug)]
 struct InForce {
     material: Material,
@@ -36,7 +36,7 @@ struct InForce {
     admin: Arc<ServerConfig>,
 }
 
-/// What a look at the files came to.
+/// Result of a look at the files.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Looked {
     /// They hold what is in force.
@@ -45,7 +45,7 @@ pub enum Looked {
     Replaced,
     /// They cannot be used; what was in force stays.
     Rejected {
-        /// Why.
+        /// Fault of the files.
         error: TlsError,
         /// False when the last look came to the same.
         news: bool,
@@ -62,12 +62,12 @@ impl ServerTls {
         Ok(Self { files, now, rejected: Mutex::new(None) })
     }
 
-    /// What callers' new connections are met with: HTTP/2 and HTTP/1.1 by ALPN.
+    /// Configuration for callers' new connections: HTTP/2 and HTTP/1.1 by ALPN.
     pub fn front(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.now.load().front)
     }
 
-    /// What operators' new connections are met with: the same pair, HTTP/1.1, no client certificate.
+    /// Configuration for operators' new connections: the same pair, HTTP/1.1, no client certificate.
     pub fn admin(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.now.load().admin)
     }
@@ -93,7 +93,7 @@ impl ServerTls {
         }
     }
 
-    /// When the certificates in force end.
+    /// Ends of the certificates in force.
     pub fn expiries(&self) -> Vec<Expiry> {
         let material = &self.now.load().material;
         let texts = [("server", Some(&material.chain)), ("client-ca", material.client_ca.as_ref())];

@@ -3,7 +3,8 @@
 //! An apiserver asks a webhook whose certificate Go accepts, and no other; so do we, or a webhook would be refused here
 //! that works there, or the reverse. webpki does the work (chains, signatures, name constraints) and differs in some
 //! cases, which are here: a certificate that is in the bundle itself, authorities that may not vouch or have ended,
-//! anyExtendedKeyUsage, and a peer that is an authority. What still differs stands in `tests/certificates/README.md`.
+//! anyExtendedKeyUsage, and a peer that is an authority. The differences that remain are in
+//! `tests/certificates/README.md`.
 
 use std::{ptr, sync::Arc};
 
@@ -99,7 +100,8 @@ impl Trust {
         search.from(peer).map_err(|unfit| self.unknown_issuer(peer.facts, shown, unfit, now))
     }
 
-    /// Nobody who is trusted vouches for the peer; why one does not who bears the name of whoever would.
+    /// Error for a peer without a trusted issuer, with the reason where an authority has the issuer's name and may not
+    /// sign.
     fn unknown_issuer(
         &self,
         peer: &Facts,

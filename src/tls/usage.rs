@@ -16,7 +16,7 @@ const ANY: KeyPurposeId<'static> = KeyPurposeId::new(&[0x55, 0x1d, 0x25, 0]);
 pub(super) struct Usage(pub(super) Purpose);
 
 impl Usage {
-    /// Where the purpose is not among those that are named.
+    /// Error where the purpose is not among those that are named.
     pub(super) fn missing(self) -> Error {
         self.not_among(Vec::new())
     }

@@ -1,4 +1,4 @@
-//! What a certificate says of itself: its names, when it ends, what trust in it depends on. The only place that knows
+//! Facts of a certificate: its names, its end, the extensions that trust in it depends on. The only place that knows
 //! x509-parser.
 
 mod facts;
@@ -45,12 +45,12 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
     Some(named.unwrap_or_else(|| subject.to_string()))
 }
 
-/// When the first of the certificates in a PEM text ends; `None` where there is none that can be read.
+/// First end among the certificates in a PEM text; `None` where there is none that can be read.
 pub(super) fn first_end(pem_text: &[u8]) -> Option<SystemTime> {
     ends(pem_text).into_iter().min()
 }
 
-/// When each of the certificates in a PEM text ends.
+/// End of each certificate in a PEM text.
 pub(super) fn ends(pem_text: &[u8]) -> Vec<SystemTime> {
     bundle::sections(pem_text).iter().filter_map(end).collect()
 }

@@ -19,7 +19,7 @@ use crate::{
     source::{READ_DEADLINE, guarded},
 };
 
-/// What one read of the file gave: its sound documents, and what is wrong.
+/// Result of one read of the file: its sound documents, and a fault.
 type Found = (Vec<BreakGlass>, Option<String>);
 
 /// Looks after what is open in `current` for ever; `file`: the one of `--break-glass-file`.
@@ -33,7 +33,7 @@ pub async fn keep(current: Arc<Current>, file: Option<PathBuf>, every: Duration)
         if let Some(path) = file.clone() {
             match reads.run(READ_DEADLINE, move || read(&path)).await {
                 Ok((documents, problem)) => take(glasses, (reread.heeded(documents), problem)),
-                // What was read before stays open for as long as it said.
+                // Documents read before stay open for their own time.
                 Err(unread) => glasses.set_file_problem(Some(unread.to_string())),
             }
         }
@@ -51,7 +51,7 @@ fn take(glasses: &BreakGlasses, (documents, problem): Found) {
     glasses.take(Place::File, documents, time::Instant::now().into_std(), SystemTime::now());
 }
 
-/// Where somebody else may have written the file, nothing in it opens anything.
+/// A file that another user may have written opens nothing.
 fn read(path: &Path) -> Found {
     let bytes = match guarded::read(path, guarded::our_user()) {
         Ok(Some(bytes)) => bytes,

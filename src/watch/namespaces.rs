@@ -26,8 +26,8 @@ use crate::{
 };
 
 const PATH: &str = "/api/v1/namespaces";
-/// How long one watch is asked to last: when an apiserver is gone without a word, there is time to find that out, to wait
-/// in vain for one more answer, and to ask again before what is known is too old.
+/// Requested duration of one watch: when an apiserver is gone without a word, there is time to find that out, to wait
+/// in vain for one more answer, and to ask again before the known labels are too old.
 const WATCH: Duration = Duration::from_secs(30);
 /// Everything is listed anew so often, whatever the watch says.
 const RELIST: Duration = Duration::from_secs(600);
@@ -50,12 +50,12 @@ impl NamespaceWatcher {
         Self { client, namespaces, discovery: Arc::default(), questions }
     }
 
-    /// What is known, for those who read it.
+    /// Namespaces known, for readers.
     pub fn namespaces(&self) -> Arc<Namespaces> {
         Arc::clone(&self.namespaces)
     }
 
-    /// What the cluster serves, for those who read it.
+    /// Resources that the cluster serves, for readers.
     pub fn discovery(&self) -> Arc<Discovery> {
         Arc::clone(&self.discovery)
     }
@@ -122,7 +122,7 @@ async fn watch(
         loop {
             // An apiserver that is gone without a word must not be waited for: what it was asked for, and a little.
             let Ok(change) = tokio::time::timeout(WATCH + PAUSES.1, changes.next()).await else { break };
-            // What comes after the machine has slept may have been sent before it did.
+            // An event after the machine has slept may have been sent before it did.
             if slept() > opened.slept + PAUSES.0 {
                 return Ok(());
             }

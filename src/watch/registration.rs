@@ -1,5 +1,5 @@
-//! Registration drift: hooks in force of which the registration with the apiserver does not send everything. What is not
-//! sent is never asked about, and nothing else would tell.
+//! Registration drift: hooks in force of which the registration with the apiserver does not send everything. A hook is
+//! never asked about a request that is not sent, and no other signal shows that.
 
 use std::{
     collections::BTreeSet,
@@ -41,12 +41,12 @@ type Found = (HookType, Option<Value>);
 
 /// Time between two looks: a registration changes by hand, and an alert waits longer than this.
 const EVERY: Duration = Duration::from_secs(30);
-/// How long one look may take.
+/// Timeout of one look.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What was found longer ago is not known any more.
+/// Age above which a finding is not known any more.
 const TOO_OLD_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// How many hooks are not covered, for those who read it.
+/// Number of hooks that are not covered, for readers.
 #[derive(Debug, Default)]
 pub struct Drift(Mutex<Option<(usize, Instant)>>);
 
@@ -72,9 +72,9 @@ pub struct RegistrationWatch {
     every: Duration,
     /// The states of the registration and of the configuration that were compared last.
     compared: Option<(String, String)>,
-    /// What was told to be missing.
+    /// Hooks last logged as not covered.
     told: BTreeSet<String>,
-    /// Why it could not be read, as it was told.
+    /// Failure to read it, as logged.
     failed: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl RegistrationWatch {
         Self { every, ..self }
     }
 
-    /// What it finds.
+    /// Drift that it finds.
     pub fn drift(&self) -> Arc<Drift> {
         Arc::clone(&self.drift)
     }

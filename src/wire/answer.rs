@@ -1,4 +1,4 @@
-//! What a hook sent back in protobuf to an [`Answer`], or to the CallFailure it amounts to.
+//! Decoder of a hook's answer in protobuf: an [`Answer`], or the CallFailure it amounts to.
 
 use std::collections::HashSet;
 
@@ -32,8 +32,8 @@ const MOST_WARNINGS: usize = 4096;
 /// The characters of a warning that can reach the client, and one more, so that it counts as too long.
 const LONGEST_WARNING: usize = 4096 + 1;
 
-/// Where there are very many, or very long ones: what of them can reach the client. Whoever merges them then has little
-/// to look at, and little to free.
+/// The warnings that can reach the client, where there are very many, or very long ones. Merging them then costs
+/// little, and so does freeing the rest.
 fn worth_merging(warnings: Vec<String>) -> Vec<String> {
     if warnings.len() <= MOST_WARNINGS && warnings.iter().all(|warning| warning.len() <= LONGEST_WARNING) {
         return warnings;

@@ -15,7 +15,7 @@ use crate::{
     wire::pb::k8s::io::api::authentication::v1::UserInfo,
 };
 
-/// What a hook is sent.
+/// Encoding in which a hook is sent a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// One gRPC message, frame head included.
@@ -61,7 +61,7 @@ pub struct Encodings<'a> {
     legacy: Written,
     /// The bare message, where the review arrived in JSON.
     message: Written,
-    /// Whether what arrived in protobuf can stand in JSON.
+    /// Result of checking whether a protobuf review can be written in JSON.
     fit_for_json: OnceCell<Result<(), CallFailure>>,
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::model::{Encoding, Review, ReviewVersion, Rope};
 
-/// What every enveloped message begins with.
+/// First bytes of every enveloped message.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
 /// Views an enveloped message as a review.

@@ -11,7 +11,7 @@ use crate::model::verdict::OWN;
 
 /// Longest name part of a qualified name.
 const LONGEST: usize = 63;
-/// Where something must be cut, the key behind the hook's name keeps at least this much.
+/// Shortest rest of the key behind the hook's name, where something must be cut.
 const KEPT_OF_KEY: usize = 32;
 /// Length of the hash that tells apart what looks alike once cut.
 const HASH: usize = 8;

@@ -1,4 +1,4 @@
-//! What a hook sent back over HTTP to an [`Answer`], or to the CallFailure it amounts to.
+//! Decoder of a hook's answer over HTTP: an [`Answer`], or the CallFailure it amounts to.
 //!
 //! Source: `docs/reference/webhook-semantics.md` §9 and §9.1; for the seeds' contract `docs/writing-a-hook.md`.
 
@@ -53,7 +53,8 @@ fn answered(hook_type: HookType, version: ReviewVersion, uid: &str, body: Bytes)
     Ok(answer)
 }
 
-/// Is an answer of that type read as a review of this version? What it leaves out, it has from what was asked.
+/// Is an answer of that type read as a review of this version? Fields that it leaves out default to those of the
+/// request.
 fn is_of_type(declared: &TypeMeta, version: ReviewVersion) -> Result<bool, CallFailure> {
     let wanted = version.api_version();
     let same_version = match declared.api_version.as_str() {
@@ -91,7 +92,7 @@ fn enveloped(body: Bytes) -> Result<Reading, CallFailure> {
 
 /// JSON where the first sign is a brace, else YAML: so upstream tells them apart.
 fn text(body: &[u8]) -> Result<Reading, CallFailure> {
-    // What is not UTF-8 becomes U+FFFD, as in Go's decoder.
+    // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
     let text = String::from_utf8_lossy(body);
     if text.trim_ascii().is_empty() {
         return Err(CallFailure::Undecodable("the body is empty".into()));

@@ -18,7 +18,7 @@ pub fn of_object(rope: &Rope, range: Range<usize>) -> Result<Option<Labels>, Str
     // Shared where the object lies in one piece. Else it is joined for as long as this takes: reading across the pieces
     // would take many times longer.
     let object = rope.copy_of(range);
-    // What is not UTF-8 becomes U+FFFD, as in Go's decoder.
+    // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
     labels(&String::from_utf8_lossy(&object)).map_err(|error| match error {
         ReadError::Json(error) => format!("the object is not JSON at {error}"),
         ReadError::Type { .. } => format!("the object cannot be read: {error}"),

@@ -120,7 +120,7 @@ fn status(info: &StatusInfo) -> meta::Status {
     }
 }
 
-/// What is empty is left out, but for details that a hook gave.
+/// Empty fields are left out, but for details that a hook gave.
 fn json_status(info: &StatusInfo) -> Value {
     let texts = |texts: &[(&str, &String)]| -> Map<String, Value> {
         let said = texts.iter().filter(|(_, text)| !text.is_empty());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::model::Rope;
 
-/// What was written so far.
+/// Pieces written so far.
 #[derive(Default)]
 pub(super) struct Pieces {
     done: Vec<Bytes>,
@@ -34,7 +34,7 @@ impl Pieces {
         }
     }
 
-    /// How many bytes are written.
+    /// Number of bytes written.
     pub(super) fn len(&self) -> usize {
         self.len + self.small.len()
     }

@@ -24,7 +24,7 @@ use crate::model::Operation;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// Why a text is not a review.
+/// Reason why a text is not a review.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// It is no JSON, or has other fields than a review has.
@@ -34,7 +34,7 @@ pub enum TextError {
         line: u64,
         /// From 1.
         column: u64,
-        /// What is wrong there.
+        /// Fault at that place.
         what: String,
     },
     /// A YAML document that has other fields than a review has.
@@ -53,7 +53,7 @@ pub enum TextError {
     Field {
         /// Its path.
         field: &'static str,
-        /// What is wrong with it.
+        /// Fault of the value.
         what: &'static str,
     },
 }

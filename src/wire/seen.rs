@@ -1,4 +1,4 @@
-//! What was seen of a review while its bytes were walked, in whichever encoding, and why it is none.
+//! Fields seen of a review while its bytes were walked, in whichever encoding, and the reasons why it is none.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use bytestring::ByteString;
 use super::{json::JsonError, walk::WalkError};
 use crate::model::{Encoding, Gvk, Gvr, Operation, Review, Rope, builtin};
 
-/// Why a message is not a review. All are the caller's fault.
+/// Reason why a message is not a review. All are the caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewError {
     /// The bytes are not a protobuf AdmissionReview.
@@ -30,7 +30,7 @@ pub enum ViewError {
     Type {
         /// Its path.
         field: &'static str,
-        /// What it must be.
+        /// Required type.
         wanted: &'static str,
     },
     /// A field is there twice: two readers might read two different reviews.
@@ -75,7 +75,7 @@ impl From<WalkError> for ViewError {
 /// an apiserver comes in one header and is shorter.
 const LONGEST_USER: usize = 1 << 20;
 
-/// What was seen of AdmissionRequest so far.
+/// Fields of AdmissionRequest seen so far.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) uid: ByteString,

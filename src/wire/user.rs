@@ -1,4 +1,4 @@
-//! Who asks: `userInfo` in JSON, to protobuf's message of it and back.
+//! User of a review: `userInfo` in JSON, to protobuf's message of it and back.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 

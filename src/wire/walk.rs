@@ -15,7 +15,7 @@ pub(super) struct WalkError(pub(super) &'static str);
 pub(super) enum Value {
     /// A varint, or one of the fixed-width kinds.
     Number(u64),
-    /// Where in the rope the bytes (a string, bytes or a message) lie.
+    /// Range in the rope of the bytes (a string, bytes or a message).
     Bytes(Range<usize>),
     /// A field kind that no known field has.
     Other,

@@ -142,7 +142,7 @@ async fn a_refused_list_is_no_sign_of_life() {
     apiserver.tells("MODIFIED", namespace("shop", "b", 20));
     team_is(&namespaces, "shop", Some("b")).await;
     let age = || namespaces.age(Instant::now()).expect("it was listed");
-    // What was told is stamped right after it is taken up, on this very thread: the next look comes after that.
+    // An event is stamped right after it is taken up, on this very thread: the next look comes after that.
     let before = Instant::now();
     for _ in 0..8 {
         apiserver.refuses(Asked::List, 403);

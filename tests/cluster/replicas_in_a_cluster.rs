@@ -295,7 +295,7 @@ async fn a_dead_replica_holds_no_object_for_ever_and_is_forgotten() {
     for seconds in [20, 9] {
         tokio::time::advance(Duration::from_secs(seconds)).await;
         for _ in 0..2 {
-            // What was just written is read first.
+            // Its own write is read first.
             one.tells().await.unwrap();
         }
         assert!(trial.is_there(), "it may live");

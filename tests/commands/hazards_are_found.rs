@@ -1,4 +1,4 @@
-//! What is sound and can take a cluster down is found, and the patch that is printed for it mends it.
+//! Hazards of a sound configuration are found, and the patch that is printed for each mends it.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{
@@ -25,7 +25,7 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-/// What `gatepost check` prints, and its exit code.
+/// Output of `gatepost check`, and its exit code.
 fn check(path: &Path, arguments: &[&str]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gatepost"));
     command.arg("check").args(arguments).arg(path).stdin(Stdio::null()).env_remove("GATEPOST_LOG");

@@ -3,7 +3,7 @@
 /// Options of the usual test harness that are followed by a value of their own.
 const WITH_VALUE: [&str; 6] = ["--test-threads", "--skip", "--format", "--color", "--logfile", "-Z"];
 
-/// What was said.
+/// Arguments of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     /// Only say what there is.

@@ -14,7 +14,7 @@ use tokio::{
 use super::verify_response::encode_patch;
 use crate::support::http_hook::{HttpHook, HttpScript};
 
-/// What a hook does.
+/// Behaviour of a hook.
 #[derive(Clone)]
 pub(crate) enum Backend {
     /// Answers with this HTTP status and text.
@@ -93,7 +93,7 @@ impl Played {
         Self::Raw(Endpoint { address, tls: None, transport: Transport::Http }, server)
     }
 
-    /// Where it listens.
+    /// Endpoint of the hook.
     pub(crate) fn endpoint(&self) -> Endpoint {
         match self {
             Self::Http(hook) => hook.endpoint(),

@@ -40,7 +40,7 @@ struct Expected {
     field: String,
     #[serde(rename = "type")]
     kind: ErrorType,
-    /// What upstream quotes. We say in words of our own what is wrong with it.
+    /// Value that upstream quotes. Our problems have words of their own.
     #[serde(default, rename = "value")]
     _value: Value,
 }

@@ -58,7 +58,7 @@ impl Folder {
         fs::read_to_string(self.path.join(file))
     }
 
-    /// What the copy in this repository does not have as `../shared/vectors` has it, where that is there.
+    /// Files that the copy in this repository lacks or has otherwise than `../shared/vectors`, where that is there.
     pub(crate) fn differences_from_copy(&self) -> Vec<String> {
         if !self.is_known || self.path == copy() {
             return Vec::new();

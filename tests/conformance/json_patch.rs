@@ -18,7 +18,7 @@ struct Case {
     document: Value,
     patch: Value,
     expect: Expect,
-    /// Where RFC 6902 says something else; we do as upstream does.
+    /// Difference from RFC 6902; we do as upstream does.
     #[serde(default, rename = "beyond_rfc")]
     _beyond_rfc: bool,
     /// Bytes that copies may add, where that is not the default.

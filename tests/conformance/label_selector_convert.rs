@@ -14,7 +14,7 @@ struct Selector {
     label_selector: Value,
     /// Its canonical string, or `nothing`, or `everything`.
     expect: Option<String>,
-    /// That it is none, in the two ways in which the tables say so.
+    /// The selector is faulty, in the two ways in which the tables mark it.
     #[serde(default)]
     expect_error: bool,
     valid: Option<bool>,

@@ -16,7 +16,7 @@ const PANIC: &str =
     "upstream's credential resolver is made to panic; a call of ours runs no code of others, and has none";
 const UNKNOWN_KIND: &str = "the caller converts the object, so the caller fails where it knows no kind";
 
-/// What is left out, in the order of the files; the first entry that means a case counts.
+/// Cases left out, in the order of the files; the first entry that matches a case counts.
 pub(crate) static LEFT_OUT: [LeftOut; 7] = [
     LeftOut { file: "dispatch.json", extent: NotOurs, means: panics, why: PANIC },
     LeftOut { file: "label_selector_convert.json", extent: NotOurs, means: gt_or_lt, why: GT_LT },
@@ -27,7 +27,7 @@ pub(crate) static LEFT_OUT: [LeftOut; 7] = [
     LeftOut { file: "should_call.json", extent: NotOurs, means: unknown_kind, why: UNKNOWN_KIND },
 ];
 
-/// How much of a case is left out.
+/// Part of a case that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All of it, until the feature is there.

@@ -146,7 +146,7 @@ async fn run(shared: Shared, case: Case) -> Outcome {
     }
 }
 
-/// Whether each call changed the object, by its round and place.
+/// Changes of the object, by the round and place of each call.
 fn told(verdict: &Verdict) -> BTreeMap<String, bool> {
     let said = verdict.audit_annotations.iter().filter_map(|(key, text)| {
         let place = key.strip_prefix("mutation.webhook.admission.k8s.io/")?;

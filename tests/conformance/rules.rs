@@ -20,7 +20,7 @@ struct Case {
     #[serde(rename = "id")]
     _id: String,
     predicate: Predicate,
-    /// What the upstream test says of the rule: it asks one predicate alone.
+    /// Attributes of the rule that the upstream test gives: it checks one predicate alone.
     rule_fragment: Value,
     /// The same, with wildcards for the rest.
     rule_full: Value,
@@ -39,7 +39,7 @@ enum Predicate {
 }
 
 impl Predicate {
-    /// What a rule calls it.
+    /// Key of the attribute in a rule.
     const fn key(&self) -> &'static str {
         match self {
             Self::Group => "apiGroups",

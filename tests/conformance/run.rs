@@ -14,7 +14,7 @@ use super::{
     table,
 };
 
-/// What became of a case: nothing to say, or what differs.
+/// Result of a case: nothing, or the difference.
 pub(crate) type Outcome = Result<(), String>;
 
 /// A case that was understood, to be run; or why it was not understood.
@@ -27,7 +27,7 @@ pub(crate) struct Table {
     pub(crate) case: Option<fn(&Value, &Value) -> Understood>,
 }
 
-/// What every file has.
+/// Fields that every file has.
 #[derive(Deserialize)]
 struct File {
     /// The upstream files and tests: for people.
@@ -37,7 +37,7 @@ struct File {
     #[serde(default, rename = "note")]
     _note: Option<String>,
     cases: Vec<Value>,
-    /// What the file says for all of its cases.
+    /// Fields for all cases of the file.
     #[serde(flatten)]
     shared: Map<String, Value>,
 }
@@ -94,7 +94,7 @@ fn judge(table: &Table, shared: &Value, case: &Value, entry: Option<&LeftOut>) -
     Ok(true)
 }
 
-/// What a file says for all of its cases, and these.
+/// Fields for all cases of a file, and the cases.
 pub(crate) fn shared_and_cases(text: &str) -> Result<(Value, Vec<Value>), String> {
     read(text).map(|file| (Value::Object(file.shared), file.cases))
 }

@@ -48,7 +48,7 @@ struct Case {
     expect_error_contains: Option<String>,
 }
 
-/// What the hook's only condition says.
+/// Result of the hook's only condition.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Conditions {
@@ -145,7 +145,7 @@ fn judge(equivalence: &Equivalence, case: &Case) -> Outcome {
     }
 }
 
-/// How Gatepost's hook sees the request when it is sent so.
+/// Way in which Gatepost's hook matches the request when it is sent so.
 fn seen(
     snapshot: &Snapshot,
     equivalence: &Equivalence,
@@ -179,7 +179,8 @@ struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// What it asks about, where it asks: the request as made, else the first equivalent one that a rule sees.
+    /// Resource that it asks about, where it asks: the request as made, else the first equivalent one that a rule
+    /// matches.
     fn sends(&self, as_made: &Asked) -> Result<Option<Asked>, String> {
         if self.rule_sees(&as_made.resource)?.is_some() {
             return Ok(Some(as_made.clone()));

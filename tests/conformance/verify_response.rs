@@ -49,7 +49,7 @@ struct Status {
     code: i32,
 }
 
-/// What a response may have, and its status.
+/// Fields of a response, and of its status.
 const RESPONSE: [&str; 8] =
     ["uid", "allowed", "status", "patch", "patch_text", "patchType", "auditAnnotations", "warnings"];
 const STATUS: [&str; 5] = ["status", "message", "reason", "code", "details"];
@@ -117,7 +117,7 @@ fn good(answer: Answer, expect: &Expect) -> Outcome {
         reason: denial.0.reason,
         code: denial.0.code,
     });
-    // What a hook says beside its yes is of no consequence, and not kept.
+    // A hook's status beside its yes is of no consequence, and not kept.
     let said_upstream = expect.result.as_ref().filter(|_| !expect.allowed);
     equal("status", said.as_ref(), said_upstream)
 }

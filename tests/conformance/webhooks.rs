@@ -38,9 +38,9 @@ fn compiled(kind: &str, name: &str, webhooks: Value, beside: Vec<Value>) -> Resu
     snapshot(&documents)
 }
 
-/// What a case says of a hook that no configuration could say, or that is otherwise here.
+/// Fields of a hook that no configuration can have, or that are otherwise here.
 pub(crate) struct Instead {
-    /// Where it listens: the loopback interface, in plaintext.
+    /// Endpoint of the hook: the loopback interface, in plaintext.
     pub(crate) endpoint: Endpoint,
     /// The rest.
     pub(crate) change: Box<dyn FnOnce(&mut Hook)>,

@@ -20,7 +20,7 @@ const WORDS: [&str; 7] = ["absent", "and", "by", "histogram_quantile", "on", "ra
 /// Labels that a scrape adds.
 const OF_THE_TARGET: [&str; 2] = ["job", "instance"];
 
-/// By the name of a series, the values of each of its labels.
+/// Values of each label, by the name of a series.
 type Exposition = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// One alert, of the file or of the table.

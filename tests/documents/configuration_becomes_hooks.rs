@@ -1,4 +1,4 @@
-//! What a good configuration means: defaults, earlier forms of the schema, order, and what is shown of it.
+//! Hooks of a good configuration: defaults, earlier forms of the schema, order, and the description of it.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::time::Duration;

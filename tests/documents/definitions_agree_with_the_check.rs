@@ -1,4 +1,4 @@
-//! What `gatepost crd` tells a cluster and what the check says is the same, as far as a schema can say it.
+//! The definitions of `gatepost crd` and the check agree, as far as a schema can describe it.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 #[path = "../definitions/structural.rs"]
@@ -37,7 +37,7 @@ fn read(path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What the check says of a document.
+/// Problems that the check finds in a document.
 fn checked(document: &Value) -> Vec<String> {
     let bytes = Bytes::from(serde_json::to_vec(document).expect("JSON"));
     let problems = load(&[SourceFile { name: "a.json".into(), bytes }], &read).err().unwrap_or_default();

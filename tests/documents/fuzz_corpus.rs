@@ -1,4 +1,4 @@
-//! What fuzzing starts from, and what it has found, each through the oracle of its target (`fuzz/oracles/`).
+//! Seeds of fuzzing, and inputs that it has found, each through the oracle of its target (`fuzz/oracles/`).
 //!
 //! A crash becomes a test by its file being put into `fuzz/found/<target>/`. The files of `fuzz/seeds/` are made from
 //! the examples and vectors of this repository: `GATEPOST_REGENERATE=1 cargo test --test documents fuzz_corpus` writes them anew.

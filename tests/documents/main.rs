@@ -1,4 +1,4 @@
-//! What is written: configurations, definitions, generated files, and the tables they are held against.
+//! Documents: configurations, definitions, generated files, and the tables they are held against.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 #[path = "../../fuzz/oracles/mod.rs"]
 mod oracles;

@@ -299,7 +299,7 @@ proptest! {
         oracles::check("json_patch", input.as_bytes());
     }
 
-    /// How the bytes are cut, and how operations are spread over patches, makes no difference.
+    /// Cuts of the bytes, and the spread of operations over patches, make no difference.
     #[test]
     fn cuts_make_no_difference(object in object(), drafts in prop::collection::vec(draft(), 0..16), cut: u8) {
         // Within one patch, a null that was given is told from others.

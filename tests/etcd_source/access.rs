@@ -1,4 +1,4 @@
-//! Who may read, and whom we believe.
+//! Rights to read, and trust in servers.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -124,7 +124,7 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
     runtime().block_on(async {
         let client = Client::open(&ours).await.unwrap();
         client.get_prefix(PREFIX).await.unwrap();
-        // What a replica does to tell of itself.
+        // The calls by which a replica reports.
         let lease = client.grant(Duration::from_secs(15)).await.unwrap();
         client.put(format!("{}one", users::REPLICAS), "report", Some(lease)).await.unwrap();
         client.keep_alive(lease).await.unwrap();

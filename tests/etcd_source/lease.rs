@@ -1,4 +1,4 @@
-//! What is written, and ends with its lease.
+//! Writes that end with their lease.
 
 use std::{path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What is read, and what that costs.
+//! Reads, and their cost.
 
 use std::{fs, ops::Range, path::Path};
 

@@ -1,4 +1,4 @@
-//! What the cases share: places, sources, sidecars, and waiting.
+//! Shared parts of the cases: places, sources, sidecars, and waiting.
 
 use std::{
     num::NonZeroUsize,
@@ -20,7 +20,7 @@ use crate::{
 
 pub(crate) const PREFIX: &str = "/gatepost/config/";
 
-/// What is read from these endpoints, as nobody in particular.
+/// Place at these endpoints, without credentials.
 pub(crate) fn place(endpoints: Vec<String>) -> EtcdPlace {
     of(Access { endpoints, ..Access::default() })
 }
@@ -90,7 +90,7 @@ pub(crate) fn sidecar(place: EtcdPlace) -> Running {
     Sidecar::start(settings).expect("starts")
 }
 
-/// A configuration of one hook. Nobody is there: it is never asked here.
+/// A configuration of one hook. Its address has no listener: it is never asked here.
 pub(crate) fn configuration(hook: &str) -> String {
     gate::document(&[gate::hook(hook, "grpc://127.0.0.1:1", "")])
 }

@@ -18,7 +18,7 @@ use crate::{
     reviews::{create_pod, review},
 };
 
-/// What has come back from one sidecar.
+/// Answers of one sidecar.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// Which revision each says has decided, where it says so, by the number of its review.

@@ -1,9 +1,9 @@
 //! The bound: what the writer's log and the audit logs say together. Pure.
 //!
-//! A change counts from when its writer knew that it was stored. A verdict that began more than [`BOUND`] later must not
-//! rest on what was before. Which configuration it rests on is told twice: by the revision in the record, and by the name
-//! of the hook that was asked, which each change gives a new one. The older of the two counts. What the answer has told
-//! its caller must be what the record says.
+//! A change counts from when its writer knew that it was stored. A verdict that began more than [`BOUND`] later must
+//! not rest on an earlier state. The configuration it rests on shows twice: by the revision in the record, and by the
+//! name of the hook that was asked, which each change gives a new one. The older of the two counts. The annotations of
+//! the answer must equal the record.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -11,9 +11,9 @@ use crate::records::{Basis, Record};
 
 /// A verdict may rest on what was replaced so long ago, and no longer.
 pub(crate) const BOUND: Duration = Duration::from_secs(5);
-/// What is promised while reads succeed: the second between two reads, and the longest a read may take.
+/// Bound promised while reads succeed: the second between two reads, and the longest a read may take.
 pub(crate) const PROMISED: Duration = Duration::from_millis(1800);
-/// How much later than told the last read of a stopped etcd may have begun: a signal takes a moment to arrive.
+/// Longest delay of a stop signal, by which the last read of a stopped etcd may have begun later.
 const SIGNAL: u64 = 50_000;
 
 /// One change of the configuration. Times are microseconds since 1970.
@@ -21,13 +21,13 @@ const SIGNAL: u64 = 50_000;
 pub(crate) struct Change {
     /// The store's revision with it.
     pub(crate) revision: u64,
-    /// When the writer knew that.
+    /// Time at which the writer knew that.
     pub(crate) known: u64,
     /// It was written more than once, as the writer could not know: an earlier try may have been stored, too.
     pub(crate) again: bool,
 }
 
-/// What was found.
+/// Findings of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     /// Verdicts that rest on a configuration.

@@ -24,7 +24,7 @@ mod sidecars;
 mod story;
 mod writing;
 
-/// What can go wrong here ends the program; the text is the whole story.
+/// Result whose error ends the program; the text is the whole story.
 type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Prove that no verdict is reached by an outdated configuration
@@ -40,7 +40,7 @@ struct Plan {
     /// Changes of the configuration
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     changes: usize,
-    /// How many of them a second
+    /// Number of them a second
     #[arg(long, value_name = "NUMBER", default_value_t = 4.0)]
     per_second: f64,
     /// Reviews a second that each sidecar is asked

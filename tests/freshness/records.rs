@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use crate::Fallible;
 
-/// What the hook of a change is called: its number is the proof of which configuration decided, whatever the sidecar
-/// says of its revision.
+/// Name of a change's hook: its number is the proof of which configuration decided, whatever revision the sidecar
+/// gives.
 pub(crate) fn hook(change: usize) -> String {
     format!("change-{change}.example.com")
 }
@@ -19,24 +19,24 @@ pub(crate) struct Record {
     pub(crate) review: usize,
     /// The revision that the line names, where that is a store's.
     pub(crate) named: Option<u64>,
-    /// When the decision began.
+    /// Time at which the decision began.
     pub(crate) began: u64,
-    /// When it was reached.
+    /// Time at which it was reached.
     pub(crate) ended: u64,
-    /// What decided.
+    /// State that decided.
     pub(crate) basis: Basis,
 }
 
-/// What a verdict rests on.
+/// State that a verdict rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
     /// No configuration: it was refused as too old.
     Refused,
     /// The configuration of that revision, and the hook that was asked belongs to that change.
     Used {
-        /// What the sidecar says.
+        /// Revision that the sidecar gives.
         revision: u64,
-        /// What the hook's name says.
+        /// Change in the hook's name.
         change: usize,
     },
 }

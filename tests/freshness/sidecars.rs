@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Fallible, Plan, process::Process, records};
 
-/// Where the configuration is in etcd.
+/// Prefix of the configuration in etcd.
 pub(crate) const PREFIX: &str = "/gatepost/config/";
 
 /// The hook that every change names anew; it says yes.

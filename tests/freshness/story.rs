@@ -27,7 +27,7 @@ use crate::{
     writing::{Writer, now},
 };
 
-/// How long the sidecars may take to have the last change in force.
+/// Time for the sidecars to have the last change in force.
 const LAST: Duration = Duration::from_secs(30);
 
 /// Runs the plan.

@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Fallible, bound::Change, sidecars::PREFIX};
 
-/// How long one try may take.
+/// Timeout of one try.
 const TRY: Duration = Duration::from_secs(3);
-/// How long etcd may be of no use.
+/// Longest outage of etcd.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Changes the configuration.

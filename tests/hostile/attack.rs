@@ -7,7 +7,7 @@ use crate::{hook::Hook, notes::Notes, stage::Stage};
 /// The memory budget that `serve` is given.
 pub const BUDGET: u64 = 64 << 20;
 
-/// So many of something that costs the sidecar time in proportion: a tenth where it is not optimized.
+/// Count of something that costs the sidecar time in proportion: a tenth where it is not optimized.
 pub fn scaled(count: usize) -> usize {
     match cfg!(debug_assertions) && std::env::var_os("GATEPOST").is_none() {
         true => count / 10,
@@ -23,15 +23,15 @@ pub struct Attack {
     pub item: &'static str,
     /// The hooks beside the bystander's.
     pub hooks: fn(&Notes) -> Vec<Hook>,
-    /// How the sidecar is started.
+    /// Terms on which the sidecar is started.
     pub serve: Serve,
-    /// The attack itself. What it found besides, for whoever reads; or what is wrong.
+    /// The attack itself. Returns findings for people; or the fault.
     pub during: fn(&Stage) -> Result<String, String>,
-    /// What the attack may cost.
+    /// Cost that the attack may have.
     pub bounds: Bounds,
 }
 
-/// How a sidecar is started.
+/// Terms on which a sidecar is started.
 #[derive(Clone, Copy)]
 pub struct Serve {
     /// Further arguments.
@@ -60,7 +60,7 @@ pub struct Bounds {
     pub descriptors: usize,
     /// Processor time in the second afterwards.
     pub idle_cpu: Duration,
-    /// By when all this has to be so.
+    /// Time within which all this has to be so.
     pub settled_within: Duration,
     /// Bytes of log.
     pub log: u64,
@@ -69,7 +69,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// What is asked of every attack that has no reason to be asked less.
+    /// Bounds of every attack that has no reason for wider ones.
     pub const USUAL: Self = Self {
         peak: 2 * BUDGET + (64 << 20),
         left: 48 << 20,

@@ -23,7 +23,7 @@ const KEPT: usize = 3;
 /// One in so many comes over a connection of its own.
 const FRESH: u64 = 20;
 
-/// What it saw.
+/// Observations of a bystander.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     latencies: Vec<Duration>,

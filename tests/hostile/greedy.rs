@@ -24,11 +24,11 @@ use super::{
 /// One way to have much held.
 pub struct Greedy {
     pub name: &'static str,
-    /// What it makes be held.
+    /// Memory that it makes be held.
     pub holds: &'static str,
     /// The hooks that are asked about pods.
     pub hooks: fn(&Notes) -> Vec<Hook>,
-    /// What callers do; in so many times as much as it takes to show it.
+    /// Load by callers; in so many times as much as it takes to show it.
     pub press: fn(SocketAddr, usize),
 }
 
@@ -61,7 +61,7 @@ pub const ALL: [Greedy; 4] = [
 ];
 
 const NAMES: [&str; 8] = ["huge-0", "huge-1", "huge-2", "huge-3", "huge-4", "huge-5", "huge-6", "huge-7"];
-/// So large is a huge answer.
+/// Length of a huge answer.
 const ANSWER: usize = 7 << 20;
 
 /// Asks so many times about pods, over a few connections, and waits until their deadlines are over.

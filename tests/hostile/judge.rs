@@ -14,18 +14,18 @@ use crate::{
 
 /// Times that a bystander's latency is looked at before it counts: the machine is not ours alone.
 const LOOKS: usize = 3;
-/// How long the bystander is watched while nothing happens.
+/// Time for which the bystander is watched while nothing happens.
 const QUIET: Duration = Duration::from_millis(600);
 /// Latency may grow by that much before its ratio means anything; by more where the sidecar is not optimized.
 const FLOOR: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
 
 /// Outcome of an attack.
 pub struct Outcome {
-    /// What it did, for whoever reads.
+    /// Figures for people.
     pub figures: String,
-    /// What is wrong.
+    /// Faults that were found.
     pub faults: Vec<String>,
-    /// What the sidecar said last, for whoever asks why.
+    /// Last lines of the sidecar's log, to explain a fault.
     pub log: Vec<String>,
 }
 
@@ -120,7 +120,7 @@ fn watched<T>(stage: &Stage, control: &Control, happens: impl FnOnce() -> T) -> 
     (value, here, elsewhere)
 }
 
-/// Did the attack make the bystander wait? What others waited for at the same time is the machine's doing.
+/// Did the attack make the bystander wait? Waits of others at the same time are the machine's doing.
 fn slowed(quiet: &Seen, during: &Seen, beside: &Seen) -> Option<String> {
     let base = quiet.p99().max(beside.p99());
     let most = (base * 3 / 2).max(base + FLOOR);
@@ -134,7 +134,7 @@ fn slowed(quiet: &Seen, during: &Seen, beside: &Seen) -> Option<String> {
     })
 }
 
-/// How the process stands before the attack.
+/// State of the process before the attack.
 struct Base {
     resident: u64,
     descriptors: usize,

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-/// Who said yes to what, and how often things happened. Clones are the same notes.
+/// Hooks' approvals, and counts of events. Clones are the same notes.
 #[derive(Clone, Default)]
 pub struct Notes(Arc<Mutex<Written>>);
 
@@ -38,7 +38,7 @@ impl Notes {
         *count
     }
 
-    /// So many were there.
+    /// Count of that event.
     pub fn counted(&self, what: &str) -> u64 {
         self.written().counts.get(what).copied().unwrap_or_default()
     }

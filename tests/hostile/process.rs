@@ -132,7 +132,7 @@ impl Process {
         Duration::from_millis(ticks * 10)
     }
 
-    /// What an admin page says, within that time.
+    /// Answer of an admin page, within that time.
     pub fn page(&self, path: &str, within: Duration) -> Option<String> {
         let mut stream = TcpStream::connect_timeout(&self.admin, within).ok()?;
         stream.set_read_timeout(Some(within)).ok()?;
@@ -152,7 +152,7 @@ impl Process {
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
     }
 
-    /// How it ended, where it has within that time.
+    /// Exit status, where it has ended within that time.
     pub fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + within;
         loop {

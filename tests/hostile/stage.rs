@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::{attack::Serve, bystander, hook::Hook, notes::Notes, process::Process};
 
-/// What an attack takes place on.
+/// Sidecar, hooks and folder of an attack.
 pub struct Stage {
     pub process: Process,
     pub hooks: Vec<Hook>,
@@ -47,12 +47,12 @@ impl Stage {
         Self { process, hooks, notes, folder, stalled_audit: serve.stalled_audit }
     }
 
-    /// Where the configuration lies.
+    /// Path of the configuration.
     pub fn configuration(&self) -> PathBuf {
         self.folder.path().join("configuration/hooks.json")
     }
 
-    /// What stands there.
+    /// Content of the configuration.
     pub fn document(&self) -> String {
         document(&self.hooks)
     }

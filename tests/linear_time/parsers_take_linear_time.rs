@@ -1,5 +1,5 @@
 //! Every parser of callers' and hooks' bytes takes time that grows with the bytes and not with their square, whatever
-//! they are. What is compared is this thread's CPU time for so many bytes and for sixteen times as many: linear is 16,
+//! they are. The measure is this thread's CPU time for so many bytes and for sixteen times as many: linear is 16,
 //! quadratic is 256, and the bound lies between.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 

@@ -1,5 +1,5 @@
 //! Patches take time that grows with the object and the patch, not with their product, whatever operations there are.
-//! What is compared is this thread's CPU time for one size and for sixteen times as many operations on an object sixteen
+//! The measure is this thread's CPU time for one size and for sixteen times as many operations on an object sixteen
 //! times as large.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 

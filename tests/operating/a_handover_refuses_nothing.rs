@@ -135,7 +135,7 @@ impl Load {
     }
 }
 
-/// What a caller knows of the load.
+/// State of the load that a caller sees.
 struct Going {
     done: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,

@@ -21,7 +21,7 @@ use crate::support::{
 };
 use gatepost::source::{FileSource, READ_DEADLINE, ReadError};
 
-/// How the configuration's file is broken, and the words and the kind that tell of it.
+/// Breakage of the configuration's file, with the words and the kind that report it.
 type Breakage = (&'static str, fn(&Path), &'static str, &'static str);
 
 /// Each takes the place of `gatepost.yaml`. None minds who asks: root reads what has no permissions.
@@ -260,7 +260,7 @@ async fn a_clock_that_was_set_does_not_hide_a_change() {
     let configured = Configured::start(&[entry("a.example.com")]);
     let (current, path) = (&configured.running.current, configured.folder.path().join("gatepost.yaml"));
     let hour = Duration::from_secs(3600);
-    // What a clock that is set back or forward leaves behind: files from tomorrow, and newer ones that seem older.
+    // Files as a clock that is set back or forward leaves them: from tomorrow, and newer ones that seem older.
     for (name, time) in [
         ("tomorrow.example.com", SystemTime::now() + 24 * hour),
         ("now.example.com", SystemTime::now()),

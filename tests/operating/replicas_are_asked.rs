@@ -154,7 +154,7 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
     assert!(stderr.contains("none of 1 replica knows other.example.com"), "{stderr}");
 }
 
-/// Nobody is there to be told; that is said, and nothing else suffers.
+/// The apiserver is gone; that is logged, and nothing else suffers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_replica_that_cannot_tell_of_itself_serves_all_the_same() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");

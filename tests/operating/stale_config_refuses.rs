@@ -29,7 +29,7 @@ use gatepost::{
 };
 use tokio::{sync::mpsc, time};
 
-/// What a read does, from now on.
+/// Behaviour of reads from now on.
 #[derive(Clone, Copy)]
 enum Read {
     /// It succeeds after so long.
@@ -45,7 +45,7 @@ enum Read {
 const AT_ONCE: Read = Read::Good(Duration::ZERO);
 
 thread_local! {
-    /// How long the machine has slept. A paused runtime has one thread.
+    /// Time that the machine has slept. A paused runtime has one thread.
     static SLEPT: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
@@ -275,7 +275,7 @@ async fn a_stale_configuration_refuses_and_asks_nobody() {
 }
 
 thread_local! {
-    /// What is put in force while a review asks how old the configuration is.
+    /// Generation put in force while a review asks for the configuration's age.
     static NEXT: RefCell<Option<(Arc<Current>, Arc<Generation>)>> = const { RefCell::new(None) };
 }
 
@@ -287,7 +287,7 @@ fn slept_meanwhile() -> Duration {
     Duration::ZERO
 }
 
-/// What was taken before would be older than what the age was told of.
+/// A generation taken before would be older than the age allows.
 #[tokio::test]
 async fn the_generation_is_taken_after_its_age_was_asked() {
     let mut gate = Arc::into_inner(gate(&document(&["  []\n".to_owned()]), Reasons::First)).unwrap();

@@ -1,5 +1,5 @@
-//! What blocks around a sidecar holds up no review, and its end no longer than was promised: pipes that nobody reads, files
-//! and names that hang, a plugin that does not end.
+//! Blocking surroundings of a sidecar hold up no review, and its end no longer than was promised: pipes without a
+//! reader, files and names that hang, a plugin that does not end.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{
@@ -46,7 +46,7 @@ impl Serve {
         command
     }
 
-    /// Where it is reached, as it tells on stdout: callers and operators.
+    /// Addresses of the sidecar, as it prints them on stdout: for callers and operators.
     fn addresses(&mut self) -> (SocketAddr, SocketAddr) {
         let mut lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
         let mut address = |role: &str| -> SocketAddr {

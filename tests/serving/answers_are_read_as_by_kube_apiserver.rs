@@ -1,5 +1,5 @@
-//! What a webhook may answer, and what it is told, as when it is registered with kube-apiserver directly.
-//! Source: `docs/reference/webhook-semantics.md` §9.
+//! Answers of a webhook, and their effects, as when it is registered with kube-apiserver directly. Source:
+//! `docs/reference/webhook-semantics.md` §9.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{io::Write as _, sync::Arc, time::Duration};
@@ -29,7 +29,7 @@ fn gated(url: &str, policy: &str) -> Arc<Gate> {
     gate(&document(&[hook("h.example.com", url, &more)]), Reasons::First)
 }
 
-/// What becomes of a write whose hook answers so, under Ignore: `None` where the call has failed.
+/// Verdict on a write whose hook answers so, under Ignore: `None` where the call has failed.
 async fn judged(script: HttpScript) -> Option<Verdict> {
     let scripted = HttpHook::plain(script).await;
     let verdict = ask_within(&gated(&scripted.url(), "Ignore"), create_pod("u", 10), LONG).await;
@@ -37,7 +37,7 @@ async fn judged(script: HttpScript) -> Option<Verdict> {
     (!verdict.audit_annotations.iter().any(failed_open)).then_some(verdict)
 }
 
-/// What the caller reads of a hook that answers so, under Fail.
+/// Message for the caller of a hook that answers so, under Fail.
 async fn refused(script: HttpScript) -> String {
     let scripted = HttpHook::plain(script).await;
     let verdict = ask_within(&gated(&scripted.url(), "Fail"), create_pod("u", 10), LONG).await;

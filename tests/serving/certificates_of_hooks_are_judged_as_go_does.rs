@@ -65,7 +65,7 @@ impl Row {
         CertificateDer::pem_slice_iter(self.chain.as_bytes()).map(|one| one.expect("PEM")).collect()
     }
 
-    /// What the verifier by itself says.
+    /// Result of the verifier by itself.
     fn verified(&self) -> Result<(), String> {
         let verifier = server_verifier(self.bundle.as_bytes()).map_err(|error| error.to_string())?;
         let chain = self.chain();

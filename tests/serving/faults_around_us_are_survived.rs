@@ -1,4 +1,4 @@
-//! What breaks around a sidecar stops no verdict: a full disk, and names that are not found.
+//! Broken surroundings of a sidecar stop no verdict: a full disk, and names that are not found.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{

@@ -10,7 +10,7 @@ use crate::support::{
 };
 use gatepost::admit::Reasons;
 
-/// What the caller reads after a hook with that answer, and how often the hook was asked.
+/// Message for the caller after a hook with that answer, and the number of its calls.
 async fn asked_of(script: HttpScript) -> (String, usize) {
     let scripted = HttpHook::plain(script).await;
     let more = "timeout: 20s\nsideEffects: None";

@@ -26,7 +26,7 @@ use tokio::{runtime::Handle, time::timeout};
 const LONG: Duration = Duration::from_secs(20);
 const WORKERS: usize = 2;
 
-/// What is said in answer to every call.
+/// Answer to every call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Says {
     Close,

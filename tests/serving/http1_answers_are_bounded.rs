@@ -84,7 +84,7 @@ impl Hook {
         Some(arrived.remove(0).1.map_err(|lost| lost.failure))
     }
 
-    /// What a call comes to that is answered without end, and the bytes that it took to find out.
+    /// Failure of a call that is answered without end, and the bytes that it took to find out.
     async fn flood(&self, first: &[u8], again: &[u8]) -> (CallFailure, usize) {
         let memory = MemoryBudget::new(64 << 20);
         let (result, said) = tokio::join!(self.ask(&memory, LONG), self.says_without_end(first, again));
@@ -93,7 +93,7 @@ impl Hook {
     }
 }
 
-/// What lies in sockets' buffers when nobody reads.
+/// Bytes in sockets' buffers without a reader.
 const IN_BUFFERS: usize = 8 << 20;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! What keeps validating hooks from taking a cluster down does the same for mutating ones: bypass rules, break-glass, stale
-//! configurations, probes. And what is learned of a hook outlives a change of the configuration.
+//! Protections of a cluster from validating hooks hold for mutating ones as well: bypass rules, break-glass, stale
+//! configurations, probes. And patch rates of a hook outlive a change of the configuration.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{

@@ -1,5 +1,5 @@
-//! What a mutating hook sends that cannot be used: an error in its name, that repeats nothing of the object; and the next
-//! request is as good as any.
+//! Unusable answers of a mutating hook: an error in its name, that repeats nothing of the object; and the next request
+//! is as good as any.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use bytes::Bytes;

@@ -143,7 +143,7 @@ async fn a_grpc_hook_that_only_changes_objects_passes_its_probe() {
     assert_eq!(channel.probe(None, LONG).await, Ok(()));
 }
 
-/// What one behind it says makes no difference where a hook has used the time up.
+/// The answer of a later hook makes no difference where a hook has used the time up.
 #[tokio::test]
 async fn a_hook_that_uses_the_time_up_ends_the_request_whoever_else_has_answered() {
     let hangs = HttpHook::plain(HttpScript::Hang).await;
@@ -206,12 +206,12 @@ async fn a_namespace_keeps_its_name_for_the_hooks_behind_one_that_replaces_its_l
     assert_eq!(second.seen().len(), 1);
 }
 
-/// So many calls has each hook had.
+/// Number of calls of each hook.
 fn calls(hooks: &[HttpHook]) -> Vec<usize> {
     hooks.iter().map(|hook| hook.seen().len()).collect()
 }
 
-/// So many calls of each hook did not count.
+/// Number of calls of each hook that did not count.
 fn in_vain(gate: &Gate, hooks: usize) -> Vec<usize> {
     let metrics = gate.metrics.render().unwrap();
     let of = |n: usize| {
@@ -248,7 +248,7 @@ async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
     }
     assert_eq!(calls(&hooks), [5; 8]);
     assert_eq!(in_vain(&gate, 8), [0, 0, 0, 6, 6, 6, 6, 6]);
-    // What is known of one kind of request says nothing about another.
+    // Patch rates of one kind of request say nothing about another.
     let mut update = create_pod("u", 0);
     (update.operation, update.old_object) = (Some("UPDATE".into()), update.object.clone());
     assert!(ask(&gate, Phase::Mutate, update).await.patch.is_some());
@@ -298,7 +298,7 @@ fn with(gate: Arc<Gate>, speculation: Speculation) -> Gate {
     Gate { speculation, ..Arc::into_inner(gate).unwrap() }
 }
 
-/// What a made-up hook does.
+/// Behaviour of a made-up hook.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Nothing,

@@ -69,7 +69,7 @@ async fn a_review_is_answered_in_its_own_encoding_and_version() {
     assert_eq!(sidecar.metrics.copied_bytes(), before);
 }
 
-/// What is refused, how, and what is told.
+/// Refused requests, with the status and words of each.
 fn refusals() -> Vec<(Request<()>, Bytes, u16, &'static str)> {
     let good = || review("1", 10);
     let mut get = post("/validate");
@@ -186,7 +186,7 @@ async fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
     let refused = webhook::ended(&mut stream).await;
     assert_eq!(refused.http, StatusCode::PAYLOAD_TOO_LARGE);
     refused.assert_says(message);
-    // Who sends the body all the same still hears why it was refused.
+    // A client that sends the body all the same still gets the reason of the refusal.
     let mut stream = TcpStream::connect(sidecar.address).await.expect("connects");
     stream.write_all(webhook::head(&request).as_bytes()).await.expect("sent");
     let _ = stream.write_all(&vec![b' '; 2_000_000]).await;

@@ -16,14 +16,14 @@ use tokio::{
     sync::mpsc,
 };
 
-/// What was asked for.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     List,
     Watch,
     Get,
     Patch,
-    /// What it serves.
+    /// Discovery document.
     Discovery,
     /// The same, where the caller knew it already.
     Unchanged,
@@ -31,7 +31,7 @@ pub enum Asked {
     AccessReview,
 }
 
-/// What a watch does next.
+/// Next step of a watch.
 #[derive(Debug)]
 enum Next {
     Line(String),
@@ -99,7 +99,7 @@ impl Apiserver {
         Client::open(&access).await.expect("a client")
     }
 
-    /// That kubeconfig.
+    /// Writes that kubeconfig.
     pub fn write_kubeconfig(&self, path: &Path) {
         let cluster = json!({"name": "c", "cluster": {"server": format!("http://{}", self.address)}});
         let context = json!({"name": "c", "context": {"cluster": "c", "user": "u"}});
@@ -120,7 +120,7 @@ impl Apiserver {
         locked(&self.state).namespaces.remove(name);
     }
 
-    /// What has been written into that namespace's labels by patches.
+    /// Labels that patches have written into that namespace.
     pub fn written(&self, name: &str) -> Value {
         locked(&self.state).patched.get(name).cloned().unwrap_or_default()
     }
@@ -180,12 +180,12 @@ impl Apiserver {
         state.watch.as_ref().expect("a watch").send(next).expect("a watch that lives");
     }
 
-    /// How often this was asked for.
+    /// Number of such requests.
     pub fn times(&self, which: Asked) -> usize {
         locked(&self.state).asked.iter().filter(|(asked, _)| *asked == which).count()
     }
 
-    /// What was last asked for in this way.
+    /// Path of the last such request.
     pub fn last(&self, which: Asked) -> String {
         let state = locked(&self.state);
         state.asked.iter().rfind(|(asked, _)| *asked == which).map(|(_, path)| path.clone()).expect("was asked")

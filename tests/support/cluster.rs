@@ -32,7 +32,7 @@ pub const SELF: &str = "/api/v1/namespaces/kube-system";
 /// Objects in one page.
 const PAGE: usize = 2;
 
-/// What is answered in place of the truth.
+/// Answer in place of the truth.
 #[derive(Clone, Debug)]
 pub enum Say {
     Status(u16),
@@ -60,7 +60,7 @@ struct State {
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     /// Whatever begins so is answered so.
     instead: Option<(String, Say)>,
-    /// What was asked for, and with which credentials.
+    /// Requests with their credentials.
     asked: Vec<(String, String)>,
     token: Option<String>,
 }
@@ -160,7 +160,7 @@ impl Cluster {
         state.stores(kind, name, object);
     }
 
-    /// That object as it is stored; `None` where there is none.
+    /// Object as it is stored; `None` where there is none.
     pub fn stored(&self, kind: &'static str, name: &str) -> Option<Value> {
         self.state().objects[kind].get(name).cloned()
     }
@@ -201,7 +201,7 @@ impl Cluster {
         self.state().token = Some(token.to_owned());
     }
 
-    /// What was asked since the last time, paths with their queries.
+    /// Requests since the last call, paths with their queries.
     pub fn asked(&self) -> Vec<String> {
         self.state().asked.drain(..).map(|(path, _)| path).collect()
     }
@@ -230,7 +230,7 @@ impl State {
         }
     }
 
-    /// What an apiserver makes of the three patches that Gatepost sends to configurations; the status it answers with.
+    /// Status of an apiserver's answer to the three patches that Gatepost sends to configurations.
     fn patch(&mut self, path: &str, form: &str, patch: &Value) -> u16 {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let name = path.trim_start_matches(CONFIGURATIONS).trim_matches('/');
@@ -284,7 +284,7 @@ pub fn kubeconfig(folder: &Path, server: &str, user: Value, authority: Option<&A
     path
 }
 
-/// What tells one certificate from another.
+/// Fingerprint of a certificate, to compare it with others.
 pub fn shown(certificate: &CertificateDer<'_>) -> String {
     certificate.iter().rev().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// Long enough for anything that is going to happen.
 pub const LONG: Duration = Duration::from_secs(60);
-/// How often is looked for what is waited for.
+/// Interval of looks for an event that is waited for.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The program: `$ETCD`, one in the PATH, or one that `tests/e2e/kube/get.sh` has built.
@@ -51,7 +51,7 @@ pub struct Node {
 }
 
 impl Cluster {
-    /// So many nodes, ready to be written to.
+    /// Cluster of nodes, ready to be written to.
     pub fn start(program: &Path, count: usize) -> Self {
         let cluster = Self::begin(program, count, "http", &[]);
         cluster.wait_until_writable();

@@ -132,7 +132,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Debug)]
 pub struct Ended {
     pub http: StatusCode,

@@ -166,7 +166,7 @@ fn written(review: &AdmissionReview, form: Form) -> Vec<u8> {
     Encodings::of(&review).get(form).expect("it can be written").chunks().concat()
 }
 
-/// What JSON allows and nobody writes.
+/// JSON that the grammar allows and clients do not write.
 fn odd_json() -> Files {
     let review = |request: &str| {
         let head = r#""apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview""#;
@@ -194,7 +194,7 @@ fn odd_json() -> Files {
     odd.into_iter().map(|(name, request)| (format!("odd-{name}"), review(request))).collect()
 }
 
-/// What protobuf allows and nobody writes.
+/// Protobuf that the format allows and clients do not write.
 fn odd_protobuf() -> Files {
     let raw = |bytes: &'static [u8]| Some(RawExtension { raw: Some(Bytes::from_static(bytes)) });
     let text = |text: &str| Some(text.to_owned());
@@ -317,7 +317,7 @@ fn configurations() -> Files {
     files
 }
 
-/// What YAML allows and people do write: anchors, merges, several documents, blocks of text, comments.
+/// YAML that the grammar allows and people do write: anchors, merges, several documents, blocks of text, comments.
 const ODD_YAML: &str = "%YAML 1.2
 ---
 # Two namespaces in a list, then a configuration with an anchor.

@@ -53,7 +53,7 @@ use super::certificates::localhost;
 pub const H2: &[u8] = b"h2";
 pub const HTTP1: &[u8] = b"http/1.1";
 
-/// What the hook does with each call.
+/// Behaviour of the hook for each call.
 #[derive(Clone, Debug)]
 pub enum HttpScript {
     /// Says yes, in JSON, to the uid and in the version it was asked.
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Judge {
     }
 }
 
-/// What the hook saw of one call.
+/// One call as the hook saw it.
 #[derive(Clone, Debug)]
 pub struct HttpSeen {
     pub version: Version,
@@ -222,12 +222,12 @@ impl HttpHook {
         Self { endpoint, script: sender, served, server, ca_pem }
     }
 
-    /// Where it listens, ready for a channel.
+    /// Endpoint of the hook, ready for a channel.
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 
-    /// How TLS is done with it, ready for a channel.
+    /// TLS configuration for it, ready for a channel.
     pub fn client_config(&self) -> Option<Arc<ClientConfig>> {
         let tls = self.endpoint.tls.as_ref()?;
         Some(client_config(tls, Transport::Http, &SystemRoots::default()).expect("good material"))

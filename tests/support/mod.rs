@@ -1,4 +1,4 @@
-//! What the behaviour tests share: scripted hooks on port 0, reviews, and a gate over hooks of one's choice.
+//! Shared parts of the behaviour tests: scripted hooks on port 0, reviews, and a gate over hooks of one's choice.
 #![allow(
     dead_code,
     unreachable_pub,

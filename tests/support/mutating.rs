@@ -1,4 +1,4 @@
-//! What tests of mutating hooks share.
+//! Shared parts of the tests of mutating hooks.
 
 use std::time::Duration;
 

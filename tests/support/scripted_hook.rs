@@ -23,7 +23,7 @@ use tokio::{
     sync::{Notify, watch},
 };
 
-/// What the hook does with each call.
+/// Behaviour of the hook for each call.
 #[derive(Clone, Debug)]
 pub enum Script {
     /// Says yes.
@@ -58,7 +58,7 @@ pub enum Script {
     Held,
 }
 
-/// What the hook saw of one call.
+/// One call as the hook saw it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub path: String,

@@ -63,7 +63,7 @@ impl Configured {
         replace(self.folder.path(), text);
     }
 
-    /// How the hook of that name stands now.
+    /// State of the hook of that name now.
     pub fn hook(&self, name: &str) -> Option<LiveHook> {
         self.running.current.load().hooks.iter().find(|live| &*live.hook.name == name).cloned()
     }

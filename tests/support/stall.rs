@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-/// What hangs, and when.
+/// Calls that hang, and from when on.
 pub struct Stall {
     library: PathBuf,
     flag: PathBuf,

@@ -92,7 +92,7 @@ impl Pair {
     }
 }
 
-/// Where a server's files lie.
+/// Files of a server's key pair in that folder.
 pub fn files(folder: &Path) -> ServerFiles {
     ServerFiles {
         cert: folder.join("tls.crt"),

@@ -29,7 +29,7 @@ const LARGEST_REVIEW: usize = 16 << 20;
 /// Refuse Pods whose images are not pinned.
 #[derive(Parser)]
 struct Flags {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:9001")]
     listen: SocketAddr,
     /// Certificate chain (PEM); with --tls-key the hook speaks TLS
@@ -47,7 +47,7 @@ struct PinnedImages;
 
 #[tonic::async_trait]
 impl Admission for PinnedImages {
-    /// What Gatepost calls on a validating hook.
+    /// Call that Gatepost makes to a validating hook.
     async fn validate(&self, review: Request<AdmissionReview>) -> Result<Response<AdmissionReview>, Status> {
         let request =
             review.into_inner().request.ok_or_else(|| Status::invalid_argument("the review has no request"))?;

@@ -8,7 +8,7 @@ use gatepost::wire::pb::k8s::io::{
 };
 use serde::Deserialize;
 
-/// What the policy reads of a Pod; everything else in the object is skipped while parsing.
+/// Fields of a Pod that the policy reads; everything else in the object is skipped while parsing.
 #[derive(Deserialize)]
 struct Pod {
     #[serde(default)]

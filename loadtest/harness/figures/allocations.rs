@@ -1,4 +1,4 @@
-//! What one more hook costs in allocations: the counting build, one review at a time, 16 hooks less 4, over 12.
+//! Allocations of one more hook: the counting build, one review at a time, 16 hooks less 4, over 12.
 
 use std::{thread, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 const FEW: usize = 4;
 const MANY: usize = 16;
 
-/// How long an idle sidecar is watched for what it allocates by itself (it re-reads its source every second).
+/// Time for which an idle sidecar is watched for allocations of its own (it re-reads its source every second).
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Bytes and allocations of 4 KiB and more, per extra hook, at every size.
@@ -41,7 +41,7 @@ pub(crate) fn measure(plan: &Plan, workshop: &Workshop, results: &mut Results) -
     Ok(())
 }
 
-/// What one review costs; medians over the repetitions.
+/// Cost of one review; medians over the repetitions.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Cost {
     bytes: f64,

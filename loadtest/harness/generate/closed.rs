@@ -12,7 +12,7 @@ use tokio::{task::LocalSet, time};
 use super::{Settings, call::Caller, report, report::Report, watch::Watch};
 use crate::Fallible;
 
-/// How long reviews still under way may take once the window is over.
+/// Time for reviews still under way once the window is over.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Fewer reviews than this and the ones cut by the window's ends would weigh too much: the window is prolonged...
@@ -21,7 +21,7 @@ const ENOUGH: u64 = 100;
 /// ...up to so many times its length.
 const LONGER: u32 = 6;
 
-/// Where a run is; only `Measured` counts.
+/// Part of a run; only `Measured` counts.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     WarmUp,

@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     /// Unmeasured load before the window; before a sequence, a fifth of it is sent instead
     #[arg(long, value_parser = humantime::parse_duration, default_value = "300ms")]
     warm_up: Duration,
-    /// How long to measure
+    /// Length of the measurement
     #[arg(long, value_parser = humantime::parse_duration, default_value = "1s")]
     window: Duration,
     /// The deadline every review carries

@@ -15,7 +15,7 @@ pub(super) fn sharpen_timers() {
     let _ = fs::write("/proc/self/timerslack_ns", "1");
 }
 
-/// When reviews are due: evenly, from `start`, for `end`.
+/// Times at which reviews are due: evenly, from `start`, for `end`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     pub(super) start: Instant,

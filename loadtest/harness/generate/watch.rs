@@ -5,13 +5,13 @@ use std::{path::PathBuf, time::Duration};
 use super::{Settings, counts::Counts};
 use crate::{Fallible, process};
 
-/// What to read, if anything.
+/// Process to watch, if any.
 pub(super) struct Watch {
     pid: Option<u32>,
     counts: Option<PathBuf>,
 }
 
-/// What was used: since the process began as read, between two readings after [`Used::since`].
+/// Resources used: since the process began as read, between two readings after [`Used::since`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) cpu: Option<Duration>,

@@ -47,7 +47,7 @@ impl Command<'_> {
     }
 }
 
-/// What a run came to. Latencies in nanoseconds, ascending.
+/// Result of a run. Latencies in nanoseconds, ascending.
 pub(super) struct Cell {
     pub(super) name: String,
     pub(super) size: Size,

@@ -30,10 +30,10 @@ pub(crate) struct Settings {
     /// The ghz program
     #[arg(long, default_value = "ghz", value_name = "PATH")]
     ghz: PathBuf,
-    /// What stands as the sidecar; `naive` shows what the same test says about the reference
+    /// Program in the sidecar's place; `naive` shows the same test's figures for the reference
     #[arg(long, value_enum, default_value = "gatepost")]
     sidecar: Ours,
-    /// Where the dated folder goes
+    /// Parent of the dated folder
     #[arg(long, default_value = "loadtest/results", value_name = "FOLDER")]
     results: PathBuf,
 }
@@ -81,7 +81,7 @@ pub(crate) fn run(settings: &Settings) -> Fallible<()> {
     Ok(())
 }
 
-/// What the cells of one rig and size share.
+/// Settings that the cells of one rig and size share.
 struct Test<'a> {
     settings: &'a Settings,
     workshop: &'a Workshop,

@@ -84,7 +84,7 @@ fn legend(svg: &mut String, y: f64) {
     }
 }
 
-/// Where a quantile lies from the panel's left edge: every nine is as wide as the next.
+/// Distance of a quantile from the panel's left edge: every nine is as wide as the next.
 fn across(quantile: f64) -> f64 {
     let nines = -(1.0 - quantile).max(1e-9).log10();
     PANEL.0 * nines / (TICKS.len() - 2) as f64

@@ -1,4 +1,4 @@
-//! What a hook says, made from the first bytes of what it was sent.
+//! Answer of a hook, made from the first bytes of the review.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use gatepost::wire::pb::k8s::io::{

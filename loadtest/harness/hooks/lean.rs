@@ -30,7 +30,7 @@ const HEADER_BLOCK: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 /// `grpc-status: 0`
 const TRAILER_BLOCK: &[u8] = b"\x00\x0bgrpc-status\x010";
 
-/// What has arrived of one review.
+/// Bytes of one review that have arrived.
 struct Arriving {
     beginning: [u8; answer::BEGINNING],
     kept: usize,

@@ -18,7 +18,7 @@ use crate::Fallible;
 /// `hooks`: how many, and how they behave.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Settings {
-    /// How many listeners
+    /// Number of listeners
     #[arg(long, default_value_t = 1)]
     count: usize,
     /// Wait this long before reading a review's body
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     window: u32,
 }
 
-/// What one hook does with a review.
+/// Behaviour of one hook for a review.
 #[derive(Clone, Copy, Debug)]
 struct Behaviour {
     delay: Duration,

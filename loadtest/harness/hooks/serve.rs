@@ -68,7 +68,7 @@ async fn stream(
     answer::send(&mut respond, answer::verdict(&arrived.beginning, arrived.length))
 }
 
-/// What is kept of a body: enough for the gRPC header and the uid, and how long it was.
+/// Part of a body that is kept: enough for the gRPC header and the uid, and its length.
 struct Arrived {
     beginning: Vec<u8>,
     length: usize,

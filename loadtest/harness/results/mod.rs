@@ -49,7 +49,7 @@ impl Results {
         &self.folder
     }
 
-    /// Where a file of raw data belongs.
+    /// Path of a file of raw data.
     pub(crate) fn raw(&self, name: &str) -> PathBuf {
         self.folder.join("raw").join(name)
     }

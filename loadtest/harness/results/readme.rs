@@ -3,7 +3,7 @@
 use super::Row;
 use crate::machine;
 
-/// What is known before anything is measured.
+/// Beginning of the README, known before anything is measured.
 pub(super) fn beginning(label: &str, command: &str, pinning: &str) -> String {
     format!(
         "# {label}\n\n\

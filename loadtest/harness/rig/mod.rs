@@ -66,7 +66,7 @@ impl Workshop {
     }
 }
 
-/// How the hooks of a rig behave, and in which build the sidecars run.
+/// Hooks of a rig, and the build of its sidecars.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Setting {
     pub(crate) hooks: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Setting {
     pub(crate) first: Hooks,
 }
 
-/// How the first hook differs from the others.
+/// Difference of the first hook from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Hooks {
     /// Not at all

@@ -39,7 +39,7 @@ impl Side {
 #[derive(Debug)]
 pub(crate) struct Sidecar {
     pub(crate) address: SocketAddr,
-    /// Where its counts are read, in the counting build
+    /// Socket of its counts, in the counting build
     pub(crate) counts: Option<PathBuf>,
     process: Process,
 }

@@ -22,17 +22,17 @@ use rustc_hash::FxHashMap;
 
 use super::{access, fault::Fault, meter::Meter, types::Type, value::Value};
 
-/// What a function does with its arguments; of a member function the first one is what it is called on.
+/// Implementation of a function; of a member function the first argument is its target.
 pub(super) type Call = for<'a> fn(&[Value<'a>], &Meter<'_>) -> Result<Value<'a>, Fault>;
 
-/// What a call costs.
+/// Cost of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Cost {
     /// One.
     One,
     /// This much of the first argument's size.
     First(f64),
-    /// That of the result.
+    /// Cost by the size of the result.
     Result(f64),
     /// The size of the list that is looked through.
     InList,
@@ -239,7 +239,7 @@ impl Function {
     }
 }
 
-/// What a call costs that makes a list.
+/// Cost of a call that makes a list.
 const LIST_CALL: u64 = 11;
 
 /// Cost of an access check: two fit into one expression.

@@ -1,5 +1,5 @@
-//! Values that may be missing. What need not be evaluated where one is there (`or`, `orValue`) is seen to by the
-//! evaluation itself.
+//! Optional values. The evaluation itself sees to operands that need not be evaluated where a value is there (`or`,
+//! `orValue`).
 
 use super::{Cost, Row, none};
 use crate::cel::{access, fault::Fault, meter::Meter, value::Value};

@@ -234,7 +234,7 @@ fn is_repetition(after: &str) -> bool {
     }
 }
 
-/// How often, at most or at least.
+/// Number of repetitions, at most or at least.
 fn repeats(after: &str) -> u32 {
     let inner = after.split_once('}').map_or("", |(inner, _)| inner);
     inner.split(',').filter_map(|number| number.parse().ok()).max().unwrap_or(0)

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::record::{Asked, Record};
 
-/// Reviews that are asked for. What is not given asks for all.
+/// Filter of reviews. An empty part matches all.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     /// At least one of these, where one is given.
@@ -65,7 +65,7 @@ impl ObjectName {
     /// As it is written.
     ///
     /// # Errors
-    /// What is expected.
+    /// The expected form.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let (namespace, name) = match text.split_once('/') {
             Some((namespace, name)) => (Some(namespace.to_owned()), name),
@@ -103,7 +103,7 @@ impl ResourceName {
     /// As it is written.
     ///
     /// # Errors
-    /// What is expected.
+    /// The expected form.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let (full, subresource) = match text.split_once('/') {
             Some((full, subresource)) => (full, Some(subresource.to_owned())),
@@ -131,7 +131,7 @@ impl ResourceName {
 /// A moment in microseconds since 1970, as people write it: how long ago, or RFC 3339 in UTC.
 ///
 /// # Errors
-/// What is expected.
+/// The expected form.
 pub(super) fn moment(text: &str) -> Result<u64, String> {
     let at = match humantime::parse_duration(text) {
         Ok(ago) => SystemTime::now().checked_sub(ago).unwrap_or(UNIX_EPOCH),

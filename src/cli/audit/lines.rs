@@ -19,7 +19,7 @@ pub(super) struct Lines {
     line: Vec<u8>,
 }
 
-/// What was read.
+/// Result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     /// A line, and whether its end is there.

@@ -15,17 +15,18 @@ use super::{
     show,
 };
 
-/// By how much a record may be later than one behind it, in microseconds: workers write at once, and clocks are set.
+/// Longest time by which a record may be later than one behind it, in microseconds: workers write at once, and clocks
+/// are set.
 const DISORDER: u64 = 60_000_000;
 
-/// What was met on the way, for those who find nothing.
+/// Records and files met on the way, to explain an empty result.
 #[derive(Debug, Default)]
 pub(super) struct Met {
     /// Records that were read, of whatever review.
     pub(super) records: u64,
     /// Lines that are no record.
     pub(super) rubbish: u64,
-    /// When the first and the last of the records were decided.
+    /// Times of the first and the last of the records.
     pub(super) times: Option<(u64, u64)>,
     /// Files that could not be read, or not to their end: a sentence each.
     pub(super) faults: Vec<String>,
@@ -52,7 +53,7 @@ impl Met {
 pub(super) struct Log {
     parts: VecDeque<Part>,
     reading: Option<(String, Lines)>,
-    /// When the record was decided whose line is [`Log::line`].
+    /// Time of the record whose line is [`Log::line`].
     time: u64,
 }
 
@@ -79,7 +80,7 @@ impl Log {
         let (parts, faults) = rotated::parts(path)?;
         met.faults.extend(faults);
         let mut parts: VecDeque<_> = parts.into_iter().filter(|part| read.insert(part.id)).collect();
-        // What ends before the time that is asked for, or begins after it, need not be read.
+        // A file that ends before the time that is asked for, or begins after it, need not be read.
         while parts.get(1).is_some_and(|next| next.begins.saturating_add(DISORDER) < filter.since) {
             parts.pop_front();
         }
@@ -89,7 +90,7 @@ impl Log {
         Ok(Self { parts, reading: None, time: 0 })
     }
 
-    /// When the record was decided that was read last.
+    /// Time of the record that was read last.
     pub(super) fn time(&self) -> u64 {
         self.time
     }

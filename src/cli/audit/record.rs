@@ -77,12 +77,12 @@ impl<'a> Record<'a> {
         serde_json::from_slice(line).ok()
     }
 
-    /// When it was decided, in microseconds since 1970.
+    /// Time of the decision, in microseconds since 1970.
     pub(super) fn time(&self) -> u64 {
         self.time_us
     }
 
-    /// How long it took.
+    /// Duration of the call.
     pub(super) fn took(&self) -> Duration {
         Duration::from_micros(self.took_us)
     }
@@ -109,7 +109,7 @@ impl Asked<'_> {
         self.outcome == "allowed"
     }
 
-    /// How long it took, or had been waited for.
+    /// Duration of the call, or of the wait for it.
     pub(super) fn took(&self) -> Duration {
         Duration::from_micros(self.took_us)
     }

@@ -13,7 +13,7 @@ use super::{
     record::Record,
 };
 
-/// How far a file is read for its first record, and between two places where one is looked for.
+/// Bytes read for a file's first record, and between two places where one is looked for.
 const LOOKED_AT: u64 = 1 << 20;
 
 /// One file of an audit log. It stays open, as a rotation may move it meanwhile.
@@ -23,7 +23,7 @@ pub(super) struct Part {
     file: File,
     /// Device and number: by which a file is known under two names.
     pub(super) id: (u64, u64),
-    /// When its first record was decided; without one, when it was last written.
+    /// Time of its first record; without one, of the last write.
     pub(super) begins: u64,
     gzip: bool,
 }
@@ -46,11 +46,11 @@ impl Part {
         Ok(Some(part))
     }
 
-    /// When the first record was decided that is near the beginning.
+    /// Time of the first record near the beginning.
     fn first(&self) -> io::Result<Option<u64>> {
         (&self.file).rewind()?;
         let (mut lines, mut left) = (Lines::of(self.file.try_clone()?)?, LOOKED_AT);
-        // What breaks off here is told when it is read.
+        // A broken line here is reported when it is read.
         while let Ok(Found::Line(line, _)) = lines.next() {
             if let Some(record) = Record::parse(line) {
                 return Ok(Some(record.time()));
@@ -93,7 +93,7 @@ impl Part {
         Ok(low)
     }
 
-    /// When the first whole record behind that place was decided, if there is one before `end` and not far away.
+    /// Time of the first whole record behind that place, if there is one before `end` and not far away.
     fn time_after(&self, place: u64, end: u64) -> io::Result<Option<u64>> {
         (&self.file).seek(SeekFrom::Start(place))?;
         let mut reader = BufReader::new((&self.file).take((end - place).min(LOOKED_AT)));

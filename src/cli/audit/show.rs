@@ -72,7 +72,7 @@ fn hook(asked: &Asked<'_>) -> String {
     text
 }
 
-/// How many of the others ended how.
+/// Counts of the others' outcomes.
 fn others(hooks: &[Asked<'_>]) -> Option<String> {
     let count = |outcome: &str| hooks.iter().filter(|asked| asked.outcome == outcome).count();
     let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));

@@ -19,12 +19,12 @@ use crate::{
     source,
 };
 
-/// Where our own kind is, in a cluster.
+/// API path of our own kind, in a cluster.
 const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
-/// What the command calls it where nobody says.
+/// Default name of the document.
 pub(super) const NAME: &str = "break-glass";
 
-/// Where the document is written: into the source, or into a local file.
+/// Place of the document: the source, or a local file.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct PlaceArgs {
     /// The local file that `serve --break-glass-file` reads, which works whatever the source does
@@ -39,7 +39,7 @@ pub(super) struct PlaceArgs {
     source: SourceArgs,
 }
 
-/// Why it could not be written.
+/// Reason why it could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlaceError {
     #[error("{0}; or write a local file with --file PATH")]
@@ -94,7 +94,7 @@ impl fmt::Display for Place {
 }
 
 impl PlaceArgs {
-    /// Where the names of hooks are known, for a document in that place.
+    /// Source of hooks' names, for a document in that place.
     pub(super) fn roster(self) -> Result<Roster, PlaceError> {
         Ok(match self.file {
             Some(_) => Roster::Sidecar(self.admin.unwrap_or_else(AdminUrl::local)),
@@ -167,7 +167,7 @@ fn text(document: &Value) -> Result<String, PlaceError> {
     yaml(document).map_err(PlaceError::Unwritable)
 }
 
-/// Nobody but us may write the file, and everybody may read it.
+/// Only we may write the file, and everybody may read it.
 fn write_file(path: &Path, text: &[u8]) -> Result<(), PlaceError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();

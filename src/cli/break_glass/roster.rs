@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Names that are told where none is near.
 const MOST_TOLD: usize = 8;
 
-/// Where the names of hooks are known.
+/// Source of hooks' names.
 #[derive(Debug)]
 pub(super) enum Roster {
     /// In the source that sidecars read.
@@ -29,7 +29,7 @@ pub(super) enum Roster {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     known: BTreeSet<String>,
-    /// Why there may be more hooks than these.
+    /// Reason why there may be more hooks than these.
     gap: Option<String>,
 }
 

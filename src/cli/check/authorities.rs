@@ -1,7 +1,7 @@
 //! Authorities: those of hooks that have ended, or soon will.
 //!
 //! No problem of the configuration: it would be one from one second to the next, and a sidecar that restarts at night
-//! would serve nothing. What a hook's certificate is worth is found out by each handshake.
+//! would serve nothing. Each handshake decides on a hook's certificate by itself.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ use crate::{
     tls::expiry::{self, SOON},
 };
 
-/// What there is to tell of the certificates that these hooks' entries hold.
+/// Findings about the certificates in these hooks' entries.
 pub(super) fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, hook) in (0..).zip(&snapshot.hooks) {

@@ -51,7 +51,7 @@ pub(super) fn told(candidate: &Candidate) -> io::Result<(String, bool)> {
     Ok((told, passed == hooks.len()))
 }
 
-/// How a hook was asked that was posted nothing.
+/// Description of the probe of a hook that was posted nothing.
 fn asked(hook: &Hook) -> &'static str {
     match &hook.protocol {
         Protocol::Grpc => "answered",

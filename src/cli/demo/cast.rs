@@ -18,10 +18,10 @@ use super::{
 };
 use crate::tls::{self, ServerConfig};
 
-/// What all names end with.
+/// Suffix of all names.
 pub(super) const DOMAIN: &str = ".example.com";
 
-/// How a hook is reached.
+/// Transport to a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     MutualTls,
@@ -79,9 +79,9 @@ pub(super) const NO_BALANCER: Part = part(
     (WRITES, CORE, "services"),
     Some(policies::no_load_balancer),
 );
-/// Who is there when the curtain rises.
+/// Hooks at the start.
 pub(super) const FIRST: [Part; 6] = [NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, WARN_NO_LIMITS, AUDIT_ALL, SLOW];
-/// Who is there after the swap.
+/// Hooks after the swap.
 pub(super) const SECOND: [Part; 6] = [NO_LATEST, NO_PRIVILEGED, OWNER_LABEL, WARN_NO_LIMITS, AUDIT_ALL, NO_BALANCER];
 
 /// The hooks and the folder they are configured in. Both are gone when this is.
@@ -89,7 +89,7 @@ pub(super) struct Cast {
     folder: PathBuf,
     tls: Arc<ServerConfig>,
     running: BTreeMap<&'static str, Hook>,
-    /// Where those listen that ran once.
+    /// Addresses of the hooks that ran once.
     places: BTreeMap<&'static str, Place>,
     urls: BTreeMap<&'static str, String>,
 }
@@ -138,7 +138,7 @@ impl Cast {
         tls.map_err(|error| error.to_string())
     }
 
-    /// Where everything is.
+    /// Folder of all files.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -148,7 +148,7 @@ impl Cast {
         self.folder.join("config")
     }
 
-    /// Where the sidecar writes its audit log.
+    /// Path of the sidecar's audit log.
     pub(super) fn audit_log(&self) -> PathBuf {
         self.folder.join("audit.jsonl")
     }
@@ -177,7 +177,7 @@ impl Cast {
         self.folder.join(format!("{}.sock", part.name))
     }
 
-    /// Where a hook listens, or will.
+    /// URL of a hook, now or later.
     fn url(&self, part: &Part) -> String {
         self.urls.get(part.name).cloned().unwrap_or_else(|| format!("unix://{}", self.socket(part).display()))
     }

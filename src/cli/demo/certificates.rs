@@ -8,13 +8,13 @@ pub(super) struct Pair {
     pub(super) key: String,
 }
 
-/// What mutual TLS takes.
+/// Key pairs for mutual TLS.
 pub(super) struct Certificates {
     /// The authority's certificate, as PEM text.
     pub(super) authority: String,
-    /// What hooks show; valid for 127.0.0.1.
+    /// Key pair of the hooks; valid for 127.0.0.1.
     pub(super) hooks: Pair,
-    /// What the sidecar shows.
+    /// Key pair of the sidecar.
     pub(super) sidecar: Pair,
 }
 

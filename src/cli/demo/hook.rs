@@ -29,7 +29,7 @@ use crate::{
 /// HTTP status of a hook's no, and its word.
 const FORBIDDEN: (i32, &str) = (403, "Forbidden");
 
-/// Where a hook listens.
+/// Address of a hook.
 #[derive(Clone)]
 pub(super) enum Place {
     /// Plaintext; port 0 takes a free one.
@@ -42,7 +42,7 @@ pub(super) enum Place {
 
 /// A hook that serves. Dropping it kills it.
 pub(super) struct Hook {
-    /// Where it listens, with the port it got.
+    /// Address of the hook, with the port it got.
     pub(super) place: Place,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,

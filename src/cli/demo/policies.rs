@@ -1,13 +1,13 @@
-//! What the demo's hooks say: small policies over the object's JSON, as a hook author would write them.
+//! Policies of the demo's hooks: small ones over the object's JSON, as a hook author would write them.
 
 use serde_json::Value;
 
 use crate::wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 
-/// What a hook says.
+/// Answer of a hook.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// Why not; nothing is yes.
+    /// Reason of a denial; nothing is yes.
     pub(super) no: Option<String>,
     pub(super) warnings: Vec<String>,
     pub(super) annotations: Vec<(&'static str, String)>,

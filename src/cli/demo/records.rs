@@ -21,7 +21,7 @@ pub(super) struct Record {
     pub(super) hooks: Vec<Asked>,
 }
 
-/// What became of one hook.
+/// Outcome of one hook.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Asked {
     pub(super) hook: String,
@@ -42,11 +42,11 @@ pub(super) struct Records {
     /// The beginning of a line whose end is yet to be written.
     rest: Vec<u8>,
     unclaimed: HashMap<String, Record>,
-    /// How many reviews there were.
+    /// Number of reviews.
     pub(super) reviews: usize,
-    /// How many hooks were asked.
+    /// Number of hooks asked.
     pub(super) asked: usize,
-    /// How many reviews were decided under each generation.
+    /// Numbers of reviews decided under each generation.
     pub(super) by_generation: BTreeMap<u64, usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked: the reviews of `examples/reviews/`, and a big one made here.
+//! Reviews that are sent: those of `examples/reviews/`, and a big one made here.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! What is printed: calm, aligned, in colour only where somebody looks.
+//! Printed output: calm, aligned, in colour only on a terminal.
 
 use std::{
     env,
@@ -8,10 +8,10 @@ use std::{
 
 /// Columns that a line may take.
 const WIDTH: usize = 96;
-/// Where the text behind a label begins.
+/// Column of the text behind a label.
 const INDENT: usize = 13;
 
-/// How a piece of text looks in colour.
+/// Colour of a piece of text.
 #[derive(Clone, Copy)]
 pub(super) enum Tint {
     Heading,
@@ -59,7 +59,7 @@ impl Screen {
         self.line(&self.tinted(Tint::Heading, text));
     }
 
-    /// What is asked, its size, and how it ended.
+    /// Line for one review: its object, its size, and its outcome.
     pub(super) fn verdict(&self, what: &str, bytes: usize, (tint, word): (Tint, &str)) {
         let size = format!("{} bytes", grouped(bytes as u64));
         self.line("");

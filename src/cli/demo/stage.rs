@@ -31,7 +31,7 @@ pub(super) struct Stage {
     pub(super) sidecar: Running,
     pub(super) records: Records,
     pub(super) sidecar_at: Endpoint,
-    /// How long each review took as its caller saw it.
+    /// Durations of the reviews as their callers saw them.
     pub(super) took: Vec<Duration>,
     /// Reviews sent, by anybody.
     pub(super) sent: usize,
@@ -41,7 +41,7 @@ pub(super) struct Stage {
     caller: Caller,
 }
 
-/// What came back, and what is known of how it came about.
+/// Response, and its audit record.
 pub(super) struct Told {
     pub(super) response: AdmissionResponse,
     pub(super) record: Record,
@@ -56,7 +56,7 @@ impl Told {
         self.response.status.as_ref().map_or(0, |status| status.code())
     }
 
-    /// How the call of that hook ended; "" when it was not asked.
+    /// Outcome of that hook's call; "" when it was not asked.
     pub(super) fn outcome(&self, part: &Part) -> &str {
         let asked = self.record.hooks.iter().find(|asked| short(&asked.hook) == part.name);
         asked.map_or("", |asked| &asked.outcome)
@@ -247,7 +247,7 @@ fn asked(screen: &Screen, record: &Record) {
     }
 }
 
-/// Where the time went.
+/// Breakdown of the time.
 fn time(record: &Record, took: Duration) -> String {
     let decided = Duration::from_micros(record.took_us);
     let ended = record.hooks.iter().filter(|asked| asked.outcome != "cancelled");

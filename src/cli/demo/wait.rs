@@ -11,7 +11,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Waits until it holds.
 ///
 /// # Errors
-/// What `holds` says is wrong, or that it never held.
+/// The reason that `holds` gives, or that it never held.
 pub(super) async fn until(what: &str, mut holds: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
     let waiting = async {
         while !holds()? {

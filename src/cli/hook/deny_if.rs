@@ -13,7 +13,7 @@ pub(super) enum DenyIf {
     Like(Place, Pattern),
 }
 
-/// Where to look.
+/// Place in the object to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Field(Field),

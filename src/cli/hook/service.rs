@@ -15,7 +15,7 @@ use crate::wire::pb::k8s::io::{
     apimachinery::pkg::apis::meta::v1 as meta,
 };
 
-/// How the hook behaves.
+/// Behaviour of the hook.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Behaviour {
     pub(super) deny_if: Vec<DenyIf>,

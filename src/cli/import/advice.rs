@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use super::object::{Object, Phase};
 
-/// How many names are listed before the rest is only counted.
+/// Most names listed before the rest is only counted.
 const FEW: usize = 5;
 
 /// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what

@@ -7,7 +7,7 @@ use std::{
     process,
 };
 
-/// What became of one file.
+/// Result of writing one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     New,
@@ -15,7 +15,7 @@ pub(super) enum Written {
     Unchanged,
 }
 
-/// Why nothing was written.
+/// Reason why nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FolderError {
     #[error(

@@ -9,7 +9,7 @@ use crate::{
     snapshot::{NOT_STATIC, STATIC},
 };
 
-/// What the apiserver and kubectl keep in an object for themselves.
+/// Fields in which the apiserver and kubectl keep their own records.
 const BOOKKEEPING: [&str; 6] =
     ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -59,7 +59,7 @@ impl Object {
     /// Takes one over from a list, without what only the cluster has a use for.
     ///
     /// # Errors
-    /// What is wrong with it: an apiserver would not have stored such an object.
+    /// The fault: an apiserver would not have stored such an object.
     pub(super) fn new(phase: Phase, mut value: Value) -> Result<Self, String> {
         let metadata = value.get_mut("metadata").and_then(Value::as_object_mut).ok_or("an object has no metadata")?;
         let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -100,7 +100,7 @@ impl Object {
         }
     }
 
-    /// What stands in that file.
+    /// Text of the file.
     pub(super) fn text(&self) -> Result<String, String> {
         yaml(&self.value).map_err(|error| format!("{} cannot be written as YAML: {error}", self.name))
     }

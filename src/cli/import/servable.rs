@@ -45,7 +45,7 @@ impl Fate {
         }
     }
 
-    /// Where it would be otherwise.
+    /// Path of the file in the other case.
     pub(super) fn other_path(&self, object: &Object) -> PathBuf {
         match self {
             Self::Served => Self::NotServed(Vec::new()).path(object),
@@ -54,7 +54,7 @@ impl Fate {
     }
 }
 
-/// What is not served, and why; nothing where everything is.
+/// Objects that are not served, with the reasons; empty where all are.
 pub(super) fn told(judged: &[(Object, Fate)]) -> String {
     let mut told = String::new();
     for (object, fate) in judged {

@@ -9,7 +9,7 @@ use crate::snapshot::{
     coverage::{Registration, Subject, compared},
 };
 
-/// What there is to tell of the hooks beside a registration, and whether all are covered.
+/// Comparison of the hooks with a registration, and whether all are covered.
 ///
 /// # Errors
 /// The registration cannot be read, or is none.

@@ -29,8 +29,8 @@ pub(super) struct SentAlready {
 }
 
 impl SentAlready {
-    /// What both atoms mean, and an entry with the first sends; `None` where there is nothing, or where it cannot be said
-    /// in an expression.
+    /// Requests that both atoms match, and that an entry with the first sends; `None` where there are none, or where an
+    /// expression cannot match them.
     ///
     /// Nothing is described that the first entry would not send in a version that every hook of the second takes:
     /// of atoms that differ in their versions, only what is made in one that both name.
@@ -113,8 +113,8 @@ impl SentAlready {
     }
 }
 
-/// What an entry with the first selectors leaves out of what one with the second sees, as names of namespaces; `None`
-/// where it leaves out more than names say.
+/// Namespaces whose requests an entry with the first selectors leaves out, and one with the second sees; `None` where
+/// it leaves out more than names of namespaces can describe.
 pub(super) fn left_out_by<'a>(
     (namespaces, objects): (&'a Selector, &Selector),
     (second_namespaces, second_objects): (&Selector, &Selector),

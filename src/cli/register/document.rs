@@ -16,12 +16,12 @@ use crate::{
 
 /// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
 const ONE_VERSION: &str = "/one-version";
-/// What the names of the conditions begin with that leave a request to another entry.
+/// Prefix of the names of conditions that leave a request to another entry.
 pub(super) const SENT_ALREADY: &str = "sent-already-";
 /// Names of static manifests end so, and no others may.
 const STATIC: &str = ".static.k8s.io";
 
-/// How an apiserver is told.
+/// Form of the registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Form {
     /// A manifest the apiserver reads from its own disk
@@ -30,7 +30,7 @@ pub(super) enum Form {
     Api,
 }
 
-/// What becomes of a write when we do not answer.
+/// Treatment of a write when we do not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub(super) enum OurFailure {
@@ -60,7 +60,7 @@ pub(super) struct Registration {
     /// For every entry; `None` where each has its hooks'.
     pub(super) failure_policy: Option<OurFailure>,
     pub(super) plan: Plan,
-    /// Where the rules come from; `None` where they are everything.
+    /// Configuration that the rules come from; `None` where they cover everything.
     pub(super) config: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the initializers of a configuration want to be asked about: each resource's new objects, in every version.
+//! Requests that the initializers of a configuration want: each resource's new objects, in every version.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::{
     snapshot::{Snapshot, coverage},
 };
 
-/// One for each resource that has some, as if all of its initializers were one mutating hook. Nobody calls that hook: a
-/// plan looks at what it is asked about.
+/// One for each resource that has some, as if all of its initializers were one mutating hook. Such a hook is never
+/// called: a plan only looks at its requests.
 pub(super) fn wanted(snapshot: &Snapshot) -> Vec<Wanted> {
     let with_some = snapshot.initializers().iter().filter(|entry| !entry.initializers.is_empty());
     let hooks = with_some.map(coverage::as_a_hook);

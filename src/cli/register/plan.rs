@@ -1,9 +1,10 @@
 //! Plan: the entries of a registration, such that each request is sent once, under no harder a failure policy than its
 //! hooks have, and nothing is sent that they leave out.
 //!
-//! Hooks of one failure policy and the same selectors share entries. Where two entries mean the same request, the later
-//! one leaves it to the earlier by a matchCondition: whichever entry sends a request, Gatepost asks every hook about it.
-//! What cannot be left to another entry for certain is sent by both, and the hooks are named: never is it sent by none.
+//! Hooks of one failure policy and the same selectors share entries. Where two entries match the same request, the
+//! later one leaves it to the earlier by a matchCondition: whichever entry sends a request, Gatepost asks every hook
+//! about it. A request that cannot be left to another entry for certain is sent by both, and the hooks are named: never
+//! is it sent by none.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,7 +15,8 @@ use super::{
 };
 use crate::model::{Hook, Selector, registration::Segment};
 
-/// So many kinds of selectors have entries of their own under one failure policy; more share what they have in common.
+/// Most kinds of selectors that have entries of their own under one failure policy; more share what they have in
+/// common.
 const MOST_CLASSES: usize = 8;
 /// Of the 64 conditions that one webhook may have.
 const MOST_CONDITIONS: usize = 60;
@@ -22,7 +24,7 @@ const MOST_CONDITIONS: usize = 60;
 /// One webhook of the registration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entry {
-    /// What it is about.
+    /// Requests it matches.
     pub(super) atoms: Vec<Atom>,
     /// Is a write refused while Gatepost does not answer?
     pub(super) closed: bool,
@@ -30,7 +32,7 @@ pub(super) struct Entry {
     pub(super) namespaces: Selector,
     /// Which objects it sees, by their labels.
     pub(super) objects: Selector,
-    /// What it leaves to entries before it.
+    /// Requests it leaves to entries before it.
     pub(super) left: Vec<SentAlready>,
     /// The mutating hooks that it is for, where some are registered apart.
     pub(super) segment: Option<Segment>,
@@ -62,7 +64,7 @@ pub(super) fn everything(closed: bool, excluded: &[String]) -> Plan {
     Plan { entries: vec![entry], ..Plan::default() }
 }
 
-/// What these hooks want, but for these namespaces.
+/// Plan for these hooks, but for these namespaces.
 pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
     let mut plan = Plan::default();
     for closed in [true, false] {
@@ -80,7 +82,7 @@ pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
             }));
         }
     }
-    // What an earlier entry sends, later ones leave to it only where CEL can say what that is: such entries go first.
+    // Later entries leave a request to an earlier one only where CEL can describe its requests: such entries go first.
     plan.entries.sort_by_key(|entry| (!entry.closed, entry.rank()));
     plan.drop_what_others_send();
     plan.leave_to_earlier(wanted);

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::model::{Hook, Operation};
 pub(super) use crate::snapshot::coverage::{Atom, atoms_of};
 
-/// What an apiserver has to be told for hooks that share their failure policy and their selectors.
+/// Entries of a registration for hooks that share their failure policy and their selectors.
 #[derive(Debug, PartialEq)]
 pub(super) struct Union {
-    /// What each entry is about.
+    /// Requests of each entry.
     pub(super) entries: Vec<Vec<Atom>>,
     /// Hooks of which two entries may send the same request.
     pub(super) twice: BTreeSet<Arc<str>>,
@@ -49,10 +49,10 @@ pub(super) fn union(hooks: &[Arc<Hook>]) -> Union {
     Union { entries: entries.into_iter().map(|entry| entry.into_iter().cloned().collect()).collect(), twice }
 }
 
-/// Two that contradict each other, and both of which some version satisfies: what one entry sends, the other's hooks take
-/// as well. A request in a version that both name is left to one of the entries; in one that a hook takes as it was made,
-/// Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::admit::OtherVersions)). What remains is a request in a
-/// version that neither names: each entry may have it converted to one that both do.
+/// Two that contradict each other, and both of which some version satisfies: a request that one entry sends, the
+/// other's hooks take as well. A request in a version that both name is left to one of the entries; in one that a hook
+/// takes as it was made, Gatepost asks it only then ([`OtherVersions::AskedApart`](crate::admit::OtherVersions)). The
+/// rest is a request in a version that neither names: each entry may have it converted to one that both do.
 fn asked_twice(atoms: &BTreeMap<Atom, BTreeSet<Arc<str>>>) -> BTreeSet<Arc<str>> {
     let mut twice = BTreeSet::new();
     for (one, hooks) in atoms {

@@ -21,7 +21,7 @@ pub(super) fn of_url(url: &str, fix: String) -> String {
     }
 }
 
-/// What to do about a call that failed, behind a semicolon; empty where the failure says it all.
+/// Advice about a call that failed, behind a semicolon; empty where the failure says it all.
 pub(super) fn after(endpoint: &Endpoint, failure: &CallFailure) -> String {
     let url = endpoint.to_string();
     let place = url.split_once("://").map_or(&*url, |(_, place)| place);

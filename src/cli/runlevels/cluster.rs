@@ -12,7 +12,7 @@ use crate::{
 };
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// By whom a label is held, for those who look at managedFields.
+/// Field manager of our labels, as managedFields shows it.
 const MANAGER: &str = "gatepost-runlevels";
 
 /// The labels of every namespace.

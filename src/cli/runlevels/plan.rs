@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What is known beside the configuration.
+/// Facts beside the configuration.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The namespaces of the cluster, where one was asked.
@@ -25,9 +25,9 @@ pub(super) struct Known {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) name: String,
-    /// What the label should say: what it says already, where that is kept.
+    /// Value that the label should have: the present one, where that is kept.
     pub(super) level: String,
-    /// What it says.
+    /// Present value.
     pub(super) was: Option<String>,
     /// Is there such a namespace? True where no cluster was asked.
     pub(super) exists: bool,
@@ -43,7 +43,7 @@ impl Planned {
 /// Every runlevel that is to be, and what hooks should select by.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// By name.
+    /// Namespaces by name.
     pub(super) namespaces: Vec<Planned>,
     /// Namespaces that need no label.
     pub(super) unlabelled: Vec<String>,

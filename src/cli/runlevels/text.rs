@@ -1,4 +1,4 @@
-//! What is printed of a plan.
+//! Text of a plan.
 
 use std::fmt::Write as _;
 

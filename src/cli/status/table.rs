@@ -76,7 +76,7 @@ fn state(report: &Report) -> &'static str {
     }
 }
 
-/// How many stand where, such as `12 Active, 1 Probing`. Active are those that nothing is known against.
+/// Counts of hooks by state, such as `12 Active, 1 Probing`. Active are those without any fault.
 fn hooks(hooks: &[HookReport]) -> String {
     let mut counts = BTreeMap::<(bool, &str), usize>::new();
     for word in hooks.iter().filter_map(word) {
@@ -100,7 +100,7 @@ fn word(hook: &HookReport) -> Option<&'static str> {
     })
 }
 
-/// What else should be looked into, a line each.
+/// Further facts to look into, a line each.
 fn attention(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(from) = &report.from_last_good {
@@ -138,7 +138,7 @@ fn attended(one: &InitializerReport) -> String {
     format!("initializer {name}: {instances} instances, {holds} objects wait{oldest}")
 }
 
-/// What asking a mutating hook ahead of its turn has cost.
+/// Cost of asking a mutating hook ahead of its turn.
 fn in_vain(hook: &HookReport, CallsInVain { in_vain, calls, seconds }: &CallsInVain) -> String {
     let over = humantime::format_duration(std::time::Duration::from_secs(*seconds));
     let share = (100 * in_vain).div_ceil((*calls).max(1));

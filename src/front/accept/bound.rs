@@ -78,7 +78,7 @@ impl Bound {
         turned.unwrap_or_default()
     }
 
-    /// What the system has connected and nobody has accepted; then the socket is closed.
+    /// Connections in the system's queue; then the socket is closed.
     pub(crate) fn close(self, mut take: impl FnMut(Accepted, Identity)) -> io::Result<()> {
         match self {
             Self::Tcp(listener) => {

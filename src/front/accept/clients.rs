@@ -56,7 +56,7 @@ pub(crate) enum NoRoom {
 }
 
 impl Clients {
-    /// Nobody; at most `limit` connections later.
+    /// Empty table; at most `limit` connections later.
     pub(crate) fn new(limit: usize, now: Instant) -> Arc<Self> {
         Arc::new(Self { began: now, limit, known: AtomicUsize::new(0), registry: Mutex::default() })
     }
@@ -66,7 +66,7 @@ impl Clients {
         at.saturating_duration_since(self.began).as_secs()
     }
 
-    /// What that client may take of `limit` at that second.
+    /// Share of `limit` for that client at that second.
     pub(crate) fn share(&self, client: &Client, limit: usize, second: u64) -> Share {
         Share::of(limit, client.is_known(second), self.known.load(Relaxed) > 1)
     }
@@ -171,7 +171,7 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// What its calls share.
+    /// Session that its calls share.
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }

@@ -14,7 +14,7 @@ use crate::{
 
 /// The first byte of whatever a TLS client says first (RFC 8446, 5.1: handshake).
 const TLS: u8 = 22;
-/// How a connection on a TLS port began.
+/// Protocol by which a connection on a TLS port began.
 enum Begun {
     Tls(Box<TlsStream<TcpStream>>),
     /// In plaintext.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-/// By what a client is told from the others.
+/// Identity of a client among others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     /// The name in a certificate that was let in.

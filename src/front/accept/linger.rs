@@ -22,7 +22,7 @@ use crate::front::connection::session::Session;
 
 /// For how long a peer may go on sending after we have hung up: it has to have read its last answer by then.
 const LINGER: Duration = Duration::from_secs(3);
-/// How much it may send meanwhile: some body that was refused by its head, or several windows of one.
+/// Most bytes it may send meanwhile: some body that was refused by its head, or several windows of one.
 const MOST: usize = 32 << 20;
 /// Bytes dropped at once.
 const AT_ONCE: usize = 16 << 10;
@@ -34,7 +34,7 @@ pub(crate) struct Lingering<Io> {
     leave: Leave,
 }
 
-/// How far the end of a connection has come.
+/// Stage of a connection's end.
 #[derive(Debug)]
 enum Leave {
     /// It serves.

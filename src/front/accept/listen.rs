@@ -32,10 +32,10 @@ use crate::{
 /// First and longest pause after an accept that failed for want of resources.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// How long connections that were cut may take to be gone.
+/// Time for connections that were cut to be gone.
 const CUT: Duration = Duration::from_millis(200);
 
-/// How a server ended.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Connections that still had calls when the bound was reached, and were closed under them.
@@ -91,7 +91,7 @@ fn open(workers: &[Arc<Worker>]) -> usize {
     workers.iter().map(|worker| worker.open()).sum()
 }
 
-/// Those who watch the health service are told within a second of a change.
+/// Watchers of the health service get a change within a second.
 async fn follow_readiness(front: Arc<Front>) {
     loop {
         front.aux_services().refresh_health().await;
@@ -99,7 +99,7 @@ async fn follow_readiness(front: Arc<Front>) {
     }
 }
 
-/// What an accept loop needs.
+/// State that an accept loop needs.
 struct Acceptor {
     front: Arc<Front>,
     workers: Arc<[Arc<Worker>]>,
@@ -133,7 +133,7 @@ impl Acceptor {
         if socket.turn_away() {
             let _ = timeout(SETTLE, self.accept(&socket)).await;
         }
-        // Who waits in the queue has been told that it is connected, and would be reset.
+        // A client in the queue is connected already, and would be reset.
         if let Err(error) = socket.close(|accepted, identity| self.hand_out(accepted, identity)) {
             tracing::warn!(%error, "connections waiting to be accepted are lost");
         }

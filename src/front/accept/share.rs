@@ -10,7 +10,7 @@ use super::identity::Identity;
 
 /// For how long a client that had a verdict is known, in seconds.
 const KNOWN_FOR: u64 = 600;
-/// How often that is renewed, in seconds.
+/// Interval at which that is renewed, in seconds.
 const RENEWED_EVERY: u64 = 60;
 
 /// One client, however many connections it has.
@@ -30,7 +30,7 @@ pub(crate) struct Client {
 /// Share of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// By itself.
+    /// The client's own.
     pub(crate) own: usize,
     /// Of what all together have; above it only others may take more.
     pub(crate) of_all: usize,

@@ -14,7 +14,7 @@ use crate::{front::Bound, live::Current};
 
 /// Connections that may wait to be accepted; the system's own limit (`net.core.somaxconn`) is mostly lower.
 const BACKLOG: i32 = 4096;
-/// How often an instance that cannot decide yet looks whether it can.
+/// Interval at which an instance that cannot decide yet looks whether it can.
 const LOOK: Duration = Duration::from_millis(20);
 /// Handshakes that had begun when the socket was closed to new ones are over by then, wherever in the cluster they came
 /// from.

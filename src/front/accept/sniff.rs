@@ -8,7 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// What every HTTP/2 connection begins with (RFC 9113, 3.4).
+/// Connection preface of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Which HTTP a connection speaks.
@@ -43,7 +43,7 @@ pub(crate) async fn spoken<Io: AsyncRead + Unpin>(mut io: Io) -> io::Result<Spok
 pub(crate) struct Rewound<Io> {
     first: [u8; PREFACE.len()],
     len: usize,
-    /// How many of them have been read again.
+    /// Number of them that have been read again.
     at: usize,
     io: Io,
 }

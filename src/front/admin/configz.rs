@@ -44,12 +44,12 @@ pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
     })
 }
 
-/// Where other replicas and operators are told of this one, and how well that goes.
+/// Place of this replica's reports, and the progress of publishing.
 fn telling(telling: &Telling) -> Value {
     json!({ "place": telling.place, "told": telling.told.map(time), "failure": telling.failure })
 }
 
-/// What is, was or will be opened in an emergency.
+/// Break-glass that is open, was, or will be.
 fn break_glass(current: &Current, now: Instant) -> Value {
     let documents = current.break_glass().documents(now, SystemTime::now());
     let documents = documents.iter().map(|(glass, standing)| {
@@ -70,7 +70,7 @@ fn break_glass(current: &Current, now: Instant) -> Value {
     json!({ "documents": documents.collect::<Vec<_>>(), "fileProblem": current.break_glass().file_problem() })
 }
 
-/// Where the labels of namespaces are followed, how many are known and how old that is.
+/// Number and age of the known namespaces, where they are followed.
 fn known(namespaces: Option<&Namespaces>, now: Instant) -> Value {
     json!({
         "followed": namespaces.is_some(),
@@ -134,7 +134,7 @@ fn draining(retired: &RetiredHook) -> Value {
     json!({ "name": &*retired.hook.name, "state": rotation.as_str(), "since": time(rotation.since()) })
 }
 
-/// Why the last read failed, and how long that has been so; nothing after a good one.
+/// Failure of the last read, and since when reads fail; nothing after a good one.
 fn failed_read(failed: &FailedRead) -> Value {
     json!({ "error": failed.error, "since": time(failed.since), "count": failed.count })
 }

@@ -26,8 +26,8 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// What holds now. A configuration that has gone stale does not make us unready: being sent elsewhere would not
-    /// help the caller, and the refusals say what is wrong.
+    /// Readiness at present. A configuration that has gone stale does not make us unready: being sent elsewhere would
+    /// not help the caller, and the refusals say what is wrong.
     pub fn of(current: &Current) -> Self {
         if current.is_draining() {
             Self::Draining
@@ -42,7 +42,7 @@ impl Readiness {
 /// Documents that are held back, a line each.
 const MOST_HELD: usize = 20;
 
-/// What is amiss without making us unready, a line each: what `/readyz?verbose` adds.
+/// Faults that do not make us unready, a line each: the rest of `/readyz?verbose`.
 pub(crate) fn degradations(current: &Current) -> Vec<String> {
     let mut lines = Vec::new();
     if !current.is_fresh(Instant::now()) {

@@ -33,11 +33,11 @@ const IDLE_COST: u32 = 8;
 const TINY_COST: u32 = 1;
 /// DATA below this brings very little.
 const TINY: usize = 64;
-/// What a call's head fills: a client may well send a few PINGs and WINDOW_UPDATEs with each call.
+/// Credit for a call's head: a client may well send a few PINGs and WINDOW_UPDATEs with each call.
 const CALL: u32 = 16 * IDLE_COST;
 /// The full bucket: 2,048 idle frames, or 16,384 with a byte in each.
 const FULL: u32 = 2048 * IDLE_COST;
-/// What a second fills: 100 idle frames.
+/// Credit for a second: 100 idle frames.
 const A_SECOND: u32 = 100 * IDLE_COST;
 
 /// A connection whose frames are metered. Reading ends with [`io::ErrorKind::QuotaExceeded`] when it floods.
@@ -114,7 +114,7 @@ impl Meter {
         Self { skip: PREFACE, large: 0, head: [0; HEAD], have: 0, bucket: FULL, filled: now }
     }
 
-    /// What has come of a large frame that is not whole.
+    /// Bytes so far of a large frame that is not whole.
     fn partial(&self) -> usize {
         if self.skip == 0 { 0 } else { self.large.saturating_sub(self.skip) }
     }

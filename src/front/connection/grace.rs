@@ -1,7 +1,7 @@
 //! Grace: the time after the beginning of a drain in which a connection may still ask what its peer has sent, or is sending.
 //!
-//! Over HTTP/1.1 nothing tells a peer that a connection will be closed but an answer. Who closes one while a request is on
-//! its way refuses that request.
+//! Over HTTP/1.1 only an answer can announce that the connection will be closed. Closing it while a request is on its
+//! way refuses that request.
 
 use std::time::Duration;
 

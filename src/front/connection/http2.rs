@@ -34,9 +34,9 @@ use crate::{
     telemetry::Refused,
 };
 
-/// What a connection that is closed for its behaviour gets to be told why.
+/// Time for a connection that is closed for its behaviour to be sent the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What one that makes room gets to take leave, beside the reviews it has.
+/// Time for one that makes room to close, beside the reviews it has.
 const LEAVE: Duration = Duration::from_secs(2);
 
 impl Front {

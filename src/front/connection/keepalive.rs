@@ -5,7 +5,7 @@ use std::{future::poll_fn, task::Poll, time::Duration};
 use futures_util::FutureExt;
 use h2::{Ping, PingPong};
 
-/// How often a connection is looked at.
+/// Interval at which a connection is looked at.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 /// Seconds without a call until a connection is sent GOAWAY. Longer than the 90 for which client-go keeps an idle
 /// connection, so that usually it is the caller who closes one.
@@ -22,13 +22,13 @@ const CLOSE: u32 = 10;
 pub(crate) enum Beat {
     /// Nothing.
     Alive,
-    /// Nobody uses it: it is to be sent GOAWAY.
+    /// It has no calls: it is to be sent GOAWAY.
     Idle,
     /// Its peer is gone, or does not go: it is to be dropped.
     Dead,
 }
 
-/// How long what has been so, in seconds.
+/// Ages of a connection's states, in seconds.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     ping: Option<PingPong>,

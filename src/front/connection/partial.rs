@@ -32,7 +32,7 @@ impl Partial {
         Self { front, session, held, owed: 0 }
     }
 
-    /// So much has come of the frame that is being read; 0 where none is, or a small one.
+    /// Takes note of the bytes of the frame that is being read; 0 where none is, or a small one.
     pub(crate) fn has(&mut self, bytes: usize) {
         if bytes < self.held.bytes() {
             let before = self.held.bytes();

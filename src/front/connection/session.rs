@@ -53,7 +53,7 @@ impl Session {
         self.number
     }
 
-    /// Whose connection it is.
+    /// Client of the connection.
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.client
     }
@@ -91,7 +91,7 @@ impl Session {
         }
     }
 
-    /// How much it is missed, where it is idle: less if it never had a verdict, and the longer it has been idle.
+    /// Worth of an idle connection: less if it never had a verdict, and the longer it has been idle.
     pub(crate) fn idle(&self) -> Option<(bool, u64)> {
         (self.calls() == 0).then(|| (self.served.load(Relaxed), self.last_used.load(Relaxed)))
     }

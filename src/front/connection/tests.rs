@@ -1,4 +1,4 @@
-//! How an answer leaves.
+//! Writing of an answer.
 
 use std::{
     future::poll_fn,

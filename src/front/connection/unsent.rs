@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a verdict gets beyond its deadline to be written.
+/// Time for a verdict beyond its deadline to be written.
 const GRACE: Duration = Duration::from_secs(2);
 /// Seconds that are told apart; a verdict expires after fewer.
 const SECONDS: usize = 128;

@@ -21,12 +21,12 @@ const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const NAMESPACE_LABELS: HeaderName = HeaderName::from_static("gatepost-namespace-labels-bin");
 const MARGIN: Duration = Duration::from_millis(20);
 
-/// What an admission call's headers say.
+/// Headers of an admission call.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// When they came.
+    /// Time at which they came.
     pub(crate) arrived: Instant,
-    /// By when the verdict must be there, the margin already taken off.
+    /// Latest time for the verdict, the margin already taken off.
     pub(crate) deadline: Deadline,
     /// Labels of the namespace, where the caller sent them.
     pub(crate) namespace_labels: Option<SentLabels>,
@@ -60,7 +60,7 @@ impl Head {
     }
 }
 
-/// What a call of health or reflection may take, where its caller says so readably.
+/// Timeout of a call of health or reflection, where its caller gives a readable one.
 pub(crate) fn aux_timeout(headers: &HeaderMap) -> Option<Duration> {
     timeout(headers.get(TIMEOUT)?.as_bytes())
 }

@@ -171,7 +171,7 @@ impl GrpcAuxServices {
             Some(within) => timeout(within, ended).await.unwrap_or(Err(Refusal::ColdDeadline { within })),
         };
         if let Err(refusal) = ended {
-            // What has begun to be answered is reset.
+            // A response that has begun is reset.
             front.refuse(&mut respond, &refusal);
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::front::refusal::Refusal;
 
-/// What an empty frame counts as.
+/// Bytes that an empty frame counts as.
 const LEAST: usize = 64;
 
 /// The body as tonic reads it.

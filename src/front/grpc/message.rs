@@ -26,8 +26,8 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Reads to the end of the stream. What arrives is reserved as it comes, and not what is announced: announcing
-    /// costs a caller nothing.
+    /// Reads to the end of the stream. Bytes are reserved as they come, and not as they are announced: announcing costs
+    /// a caller nothing.
     pub(crate) async fn read(
         &mut self,
         body: &mut RecvStream,

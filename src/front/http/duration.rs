@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What Go's `time.ParseDuration` makes of a text that is not negative; `None` of any other.
+/// Duration of a text that is not negative, as Go's `time.ParseDuration` reads it; `None` of any other.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

@@ -16,7 +16,7 @@ use crate::{
 
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// How a review is written.
+/// Encoding of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// JSON.
@@ -35,11 +35,11 @@ impl Format {
     }
 }
 
-/// What a review's HTTP request says before its body.
+/// Head of a review's HTTP request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HttpHead {
     pub(crate) format: Format,
-    /// By when the verdict must be there, the margin already taken off.
+    /// Latest time for the verdict, the margin already taken off.
     pub(crate) deadline: Deadline,
     /// Length of the body, where it is declared.
     pub(crate) declared: Option<usize>,

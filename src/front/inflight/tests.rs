@@ -1,4 +1,4 @@
-//! What a request holds, for how long, and how much of it one client may have.
+//! Reservations of a request: their size, their end, and one client's share of them.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{clock::Backoff, model::CallFailure};
 
-/// So many in a row are no reason to wait: a hook that restarts breaks all its connections.
+/// Failures in a row that are no reason to wait: a hook that restarts breaks all its connections.
 const MOST_IN_A_ROW: u32 = 16;
 /// Between two tries: the first pause, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -94,7 +94,7 @@ mod tests {
         CallFailure::Connection("gone".into())
     }
 
-    /// How many of a hook's connections there are in that time, were one wanted every millisecond; none carries an answer.
+    /// Connections to a hook in that time, were one wanted every millisecond; none carries an answer.
     fn made(barren: &Barren, from: Instant, millis: u64) -> usize {
         let times = (0..millis).map(|after| from + Duration::from_millis(after));
         let made = times.filter(|now| match barren.attempt(*now) {

@@ -29,7 +29,7 @@ use crate::{
     model::{CallFailure, Step, Unreachable},
 };
 
-/// What carrying a call takes, besides the call.
+/// Resources that an exchange takes, besides the call.
 #[derive(Clone, Debug)]
 pub(super) struct Carrier {
     pub(super) dialler: Arc<Dialler>,
@@ -39,7 +39,7 @@ pub(super) struct Carrier {
     pub(super) turns: Arc<Turns>,
 }
 
-/// What a call begins with.
+/// Connection that a call begins with.
 #[derive(Debug)]
 pub(super) enum Way {
     /// A connection that has carried calls before.
@@ -62,7 +62,7 @@ enum New {
     Dial(Slot),
 }
 
-/// What came of a call, and the connection where it can carry another.
+/// Result of a call, and the connection where it can carry another.
 #[derive(Debug)]
 pub(super) struct Carried {
     /// None where the call's time was up. Whoever asked knows that by the same clock.
@@ -112,7 +112,7 @@ impl Carrier {
         };
         let socket = match dialled {
             Err(why) => {
-                // Nobody there is cheap to find out; who greets and leaves is not.
+                // A refused connection is cheap to find out; one that is lost after its handshake is not.
                 if !matches!(why.step, Step::Resolve | Step::Connect) {
                     self.turns.barren.failed(attempt, now(), &CallFailure::Connect(why.clone()));
                 }
@@ -144,7 +144,7 @@ impl Carrier {
             return Ok(failed(CallFailure::NotGrpc("it is asked over HTTP/1.1".into())));
         };
         if now() >= call.deadline {
-            // What is past its deadline is not sent any more.
+            // A call past its deadline is not sent any more.
             return Ok(Carried { result: None, link: Some(link), http2: false });
         }
         let request = match request(&self.host, call, path, *form, *timeout) {
@@ -168,7 +168,7 @@ fn at_connect(why: &str) -> Unreachable {
 /// do not, while they are being replaced; the lane changes over once no HTTP/1.1 connection is left.
 async fn alone(connection: Http2Connection<Socket>, call: Call) -> Carried {
     let inbox = Arc::new(Inbox::default());
-    // Nobody else will ask over it.
+    // This connection gets no further calls.
     let (_, mut commands) = unbounded_channel();
     let ended = connection.drive(&mut commands, vec![Call { inbox: inbox.clone(), ..call }]).await;
     if !ended.unsent.is_empty() {

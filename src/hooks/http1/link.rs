@@ -38,8 +38,8 @@ pub(super) struct Link {
 }
 
 impl Drop for Link {
-    /// Where nothing is under way, the connection takes its leave. Otherwise it is cut: what is still queued for a hook
-    /// that does not read must not keep the socket open.
+    /// An idle connection is shut down in order. Otherwise it is cut: bytes still queued for a hook that does not read
+    /// must not keep the socket open.
     fn drop(&mut self) {
         if !self.sender.is_ready() {
             self.driver.abort();

@@ -47,9 +47,9 @@ use crate::{
     model::{CallFailure, Step, Unreachable},
 };
 
-/// So long is an idle connection kept, as by Go.
+/// Time for which an idle connection is kept, as by Go.
 const IDLE_FOR: Duration = Duration::from_secs(90);
-/// How often idle connections beyond what the hook is guaranteed are asked whether other hooks want their room.
+/// Interval at which idle connections beyond the hook's guaranteed ones check whether other hooks want their room.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// The connections of one lane.
@@ -59,9 +59,9 @@ pub(in super::super) struct Pool {
     /// The longest idle first.
     idle: VecDeque<Idle>,
     carrying: JoinSet<Carried>,
-    /// Whose calls they are.
+    /// Callers of the open exchanges.
     asked_by: FxHashMap<Id, Asked>,
-    /// Those that wait for a connection.
+    /// Calls that wait for a connection.
     queue: Queue,
     /// The hook was found to speak HTTP/2.
     http2: bool,
@@ -96,8 +96,8 @@ impl Pool {
         }
     }
 
-    /// Carries out commands until the lane is to dial, and says why; `None` when nobody will ask any more, and the last
-    /// answer is in. What was dialled already is for a call that waits, or for none.
+    /// Carries out commands until the client is to dial, and returns the reason; `None` when there will be no more
+    /// commands, and the last answer is in. A connection dialled already is for a call that waits, or for none.
     pub(in super::super) async fn drive(
         mut self,
         dialled: Option<Socket>,
@@ -168,14 +168,14 @@ impl Pool {
         self.idle.is_empty() && self.carrying.is_empty()
     }
 
-    /// When an idle connection is over though nothing happens.
+    /// Time at which an idle connection ends though nothing happens.
     fn alarm(&self) -> Option<Instant> {
         let longest = self.idle.front()?.since + self.idle_for();
         let beyond = self.idle.iter().any(|idle| idle.link.is_beyond_guarantee());
         Some(if beyond { longest.min(now() + LOOK_AROUND) } else { longest })
     }
 
-    /// So long may connections be idle, as things are.
+    /// Time for which connections may be idle, as things are.
     fn idle_for(&self) -> Duration {
         if self.carrier.turns.are_called() { PATIENCE } else { IDLE_FOR }
     }
@@ -195,7 +195,7 @@ impl Pool {
         self.asked_by.insert(carrying.id(), Asked { inbox, tag, carrying });
     }
 
-    /// What a call begins with.
+    /// Connection that a call begins with.
     fn way(&mut self) -> Way {
         if let Some(link) = self.take_idle() {
             return Way::Used(link);

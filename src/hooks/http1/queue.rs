@@ -25,7 +25,7 @@ pub(super) type Room = Result<Slot, Unreachable>;
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: VecDeque<oneshot::Sender<Way>>,
-    /// What the first of them waits for, besides a connection that is free.
+    /// Permit that the first of them waits for, besides a connection that is free.
     room: Option<Pin<Box<dyn Future<Output = Room> + Send>>>,
 }
 
@@ -49,7 +49,7 @@ impl Queue {
         Ok(Way::Wait(told))
     }
 
-    /// Nobody waits.
+    /// Is the queue empty?
     pub(super) fn is_empty(&mut self) -> bool {
         while self.waiting.front().is_some_and(oneshot::Sender::is_closed) {
             self.waiting.pop_front();
@@ -60,7 +60,7 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// How many wait.
+    /// Number of calls that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.iter().filter(|call| !call.is_closed()).count()
     }

@@ -20,14 +20,14 @@ use tokio::{
 
 use super::barren::Barren;
 
-/// Who has waited for so long on a new connection, TLS included, may wait for an idle one to end. One that has been
-/// idle for less stays: calls made at the same time are answered at about the same time.
+/// Wait for a new connection, TLS included, after which an idle one may be ended for it. One that has been idle for
+/// less stays: calls made at the same time are answered at about the same time.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What the lanes to one endpoint tell each other about their HTTP/1.1 connections.
+/// State that the clients of one endpoint share about their HTTP/1.1 connections.
 #[derive(Debug, Default)]
 pub(in super::super) struct Turns {
-    /// Whose patience is over.
+    /// Callers that have waited long enough for an idle connection to be ended.
     waiting: AtomicUsize,
     /// Idle connections.
     idle: AtomicUsize,

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much a hook has said since a call began, and how much it may say.
+/// Bytes that a hook has sent since a call began, and the most it may send.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heard(Arc<Counts>);
 

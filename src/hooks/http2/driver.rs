@@ -28,7 +28,7 @@ use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
 };
 
-/// Why calls go elsewhere.
+/// Reason why calls go elsewhere.
 const LEAVING: &str = "the hook takes no more calls on this connection";
 /// A hook that takes not one byte of what is queued for so long is gone, or may as well be.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
@@ -43,9 +43,9 @@ pub(in super::super) struct Limits {
     pub(in super::super) batch: usize,
     /// The largest answer taken from a hook, in bytes.
     pub(in super::super) answer: usize,
-    /// What answers are held in.
+    /// Room of answers.
     pub(in super::super) answers: Arc<AnswerRoom>,
-    /// What is held in that stays queued of calls that are over.
+    /// Budget for bytes that stay queued of calls that are over.
     pub(in super::super) budget: Arc<MemoryBudget>,
 }
 
@@ -62,9 +62,9 @@ pub(in super::super) struct Ended<S> {
     pub(in super::super) answered: bool,
 }
 
-/// What [`Http2Connection::poll_drive`] comes to.
+/// Ways in which [`Http2Connection::poll_drive`] ends.
 enum Over {
-    /// Nobody will ask any more, and the last answer is in.
+    /// All senders of commands are dropped, and the last answer is in.
     Unwanted,
     /// The hook takes no new calls here, but will answer those it has.
     Leaving,
@@ -106,7 +106,7 @@ pub(in super::super) struct Http2Connection<S> {
     blocked: bool,
     /// Since when it has taken nothing.
     stalled: Option<Instant>,
-    /// What stays queued of calls that are over.
+    /// Reservation for bytes that stay queued of calls that are over.
     remains: Reservation,
 }
 
@@ -198,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     async fn lose(&mut self, broken: Broken) -> String {
         if let Broken::Fault(fault) = broken {
             self.connection.lose(fault);
-            // What does not leave at once does not matter any more.
+            // Bytes that do not leave at once do not matter any more.
             poll_fn(|cx| {
                 let _ = self.poll_write(cx);
                 let _ = Pin::new(&mut self.io).poll_flush(cx);
@@ -211,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         why
     }
 
-    /// What is wrong, and what the hook said before.
+    /// The fault, and the hook's own words before it.
     fn why(&self, broken: &Broken) -> String {
         let what: Cow<'_, str> = match broken {
             Broken::Fault(fault) => format!("the hook {}", fault.what).into(),
@@ -288,7 +288,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         Ok(())
     }
 
-    /// What was copied of calls that are over is in the budget for as long as it is queued.
+    /// Copied bytes of calls that are over are in the budget for as long as they are queued.
     fn reserve_remains(&mut self) -> Result<(), Broken> {
         let (copied, held) = (self.connection.copied(), self.remains.bytes());
         if copied < held {

@@ -28,7 +28,7 @@ pub(in super::super) struct ResponseFields {
     pub(in super::super) gzip: Option<bool>,
 }
 
-/// What no body is as long as.
+/// Stand-in for an unknown length: no body is as long.
 pub(in super::super) const NO_LENGTH: u64 = u64::MAX;
 /// The longest value that is worth keeping, in bytes.
 const KEPT: usize = 1024;

@@ -23,7 +23,7 @@ use crate::{
 /// A gRPC call.
 #[derive(Clone, Debug)]
 pub struct GrpcRequest {
-    /// What is called.
+    /// Method to call.
     pub method: Method,
     /// Value of [`NAMESPACE_LABELS`] as the caller sent it (base64), passed on as it came.
     pub namespace_labels: Option<Bytes>,
@@ -42,7 +42,7 @@ impl Protocol for GrpcRequest {
         }
     }
 
-    /// By the headers of something that is no gRPC server.
+    /// Failure by the headers of something that is no gRPC server.
     fn refuses(&self, head: &ResponseHead, _: usize) -> Option<CallFailure> {
         if head.status != 200 {
             return Some(CallFailure::NotGrpc(format!("it answered with HTTP status {}", head.status)));

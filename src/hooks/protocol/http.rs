@@ -69,7 +69,7 @@ impl Protocol for HttpRequest {
     }
 }
 
-/// Judges a response that has ended. What is unpacked of it is held in `room`.
+/// Judges a response that has ended. Unpacked bytes are held in `room`.
 fn judge(head: &ResponseHead, body: Bytes, room: &Arc<AnswerRoom>) -> Result<HttpReply, CallFailure> {
     let ResponseHead { status, fields } = head;
     // RFC 9113 §8.1.1: these two may state the length of what they leave out.

@@ -20,7 +20,7 @@ use crate::model::{CallFailure, Hops};
 
 pub use self::{grpc::GrpcRequest, http::HttpRequest};
 
-/// What is asked of a hook, in the terms of its protocol.
+/// Request to a hook, in the terms of its protocol.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// A gRPC call.
@@ -29,7 +29,7 @@ pub enum Request {
     Http(HttpRequest),
 }
 
-/// What a request is in its protocol, over HTTP/2.
+/// Encoding of requests and judgement of responses over HTTP/2, for one protocol.
 pub(super) trait Protocol {
     /// Appends the header block of a request with a body of `len` bytes and so much time left.
     fn write_head(&self, hops: Hops, len: usize, left: Duration, heads: &mut RequestHeads, out: &mut Vec<u8>);

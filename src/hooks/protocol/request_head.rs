@@ -66,7 +66,7 @@ impl RequestHeads {
         Self { https, authority: authority.into(), encoder: Encoder::new(TABLE_NEEDED), path: Vec::new() }
     }
 
-    /// What every block begins with.
+    /// Fields that every block begins with.
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
         self.encoder.begin(out);
         entry(entries::POST, out);

@@ -6,7 +6,7 @@ use std::{
 
 use super::*;
 
-/// What an address does.
+/// Behaviour of an address.
 #[derive(Clone, Copy)]
 enum Does {
     Connects(u64),

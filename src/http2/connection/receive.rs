@@ -24,7 +24,7 @@ const MOST_CONTINUATIONS: usize = 32;
 pub(super) struct Block {
     /// Its first frame's head.
     first: Head,
-    /// What has come of it.
+    /// Bytes of it so far.
     bytes: Vec<u8>,
     /// CONTINUATIONs so far.
     continuations: usize,

@@ -12,7 +12,7 @@ use super::{
     Connection, Unprocessed,
 };
 
-/// Who has begun to answer has looked at the request: to ask anew might do twice what it does.
+/// A server that has begun to answer has processed the request: sending it anew might do twice what it does.
 const BEGUN: &str = "it began to answer a call, and then said that it had not looked at it";
 
 impl<E: Exchange> Connection<E> {

@@ -37,7 +37,7 @@ impl Client {
         self.connection.submit(Made::with(tag, body, &self.ends));
     }
 
-    /// What the server says, as it comes.
+    /// Takes in bytes of the server.
     fn hears(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let room = self.connection.room();
@@ -165,7 +165,7 @@ fn the_connection_s_window_is_shared_and_what_is_taken_back_returns_to_it() {
     assert_eq!(kinds(&client.sends()), [(kind::HEADERS, 3, 4, false)], "the first has it all");
     client.hears(&frame(kind::WINDOW_UPDATE, 0, 0, &3_u32.to_be_bytes())).expect("sound");
     assert_eq!(kinds(&client.sends()), [(kind::DATA, 3, 3, false)]);
-    // What is queued and not sent when its exchange ends is there for others.
+    // Window taken by bytes that were queued and not sent when their exchange ended goes back to others.
     client.hears(&frame(kind::WINDOW_UPDATE, 0, 0, &9_u32.to_be_bytes())).expect("sound");
     client.ask(3, b"123456789");
     client.connection.queue_frames();
@@ -287,6 +287,6 @@ fn deadlines_and_callers_that_leave_end_exchanges_unsettled() {
     client.connection.cancel_abandoned();
     assert_eq!(kinds(&client.sends()), [(kind::RST_STREAM, 1, 4, false)]);
     assert!(client.connection.is_idle());
-    // What still comes for them is nobody's, and no fault.
+    // Late frames for them belong to no exchange, and are no fault.
     client.hears(&[answer(1, b"late"), answer(3, b"late")].concat()).expect("sound");
 }

@@ -143,7 +143,7 @@ mod tests {
         out
     }
 
-    /// What is still to be sent, as text; a DATA frame's head is `.` for each of its bytes.
+    /// Bytes still to be sent, as text; a DATA frame's head is `.` for each of its bytes.
     fn left(out: &Outgoing) -> String {
         let mut heads = &out.heads[out.sent..];
         let mut text = Vec::new();

@@ -2,8 +2,8 @@
 
 use crate::model::BreakGlass;
 
-/// What a file holds, from read to read. A document that is cut short may lack the list of its hooks, and one without a
-/// list opens every hook: such a one is heeded once two reads in a row have found it.
+/// Documents of a file, from read to read. A document that is cut short may lack the list of its hooks, and one without
+/// a list opens every hook: such a one is heeded once two reads in a row have found it.
 #[derive(Debug, Default)]
 pub struct Reread {
     /// `None` before the first read, which is heeded whole: a restart in an emergency closes nothing.
@@ -12,7 +12,7 @@ pub struct Reread {
 }
 
 impl Reread {
-    /// What is heeded of what was just read. A document that waits leaves what it said before in force.
+    /// Documents in force after this read. One that waits leaves its earlier state in force.
     pub fn heeded(&mut self, read: Vec<BreakGlass>) -> Vec<BreakGlass> {
         let before = std::mem::take(&mut self.heeded);
         let stands = |document: &BreakGlass| match &self.last {

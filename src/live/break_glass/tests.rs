@@ -38,7 +38,7 @@ impl Clocks {
         self.glasses.take(place, documents.to_vec(), self.at(minute), wall(wall_minute));
     }
 
-    /// How many are open at that minute of the monotonic clock, after a tick with that of the wall clock.
+    /// Number of open documents at that minute of the monotonic clock, after a tick with that of the wall clock.
     fn open(&self, minute: u32, wall_minute: u32) -> usize {
         self.glasses.tick(self.at(minute), wall(wall_minute));
         self.glasses.open(self.at(minute)).len()

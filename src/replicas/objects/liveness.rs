@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use crate::replicas::entry::{self, LIVE};
 
-/// What a replica has said that died so long ago is taken away.
+/// Age at which the entry of a dead replica is removed.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// When each replica last was seen to say something new, by our own clock: others' may be wrong.
+/// Times at which each replica was last seen to change its entry, by our own clock: others' may be wrong.
 #[derive(Debug, Default)]
 pub(super) struct Liveness(BTreeMap<String, (String, Instant)>);
 

@@ -15,7 +15,7 @@ const DRAINER: &str = "gatepost-drain";
 /// A field manager's name is no longer than 128 bytes.
 const LONGEST_NAME: usize = 100;
 
-/// What of an object's metadata is of use here.
+/// Part of an object's metadata that is of use here.
 #[derive(Clone, Debug)]
 pub(super) struct Head<'a> {
     pub(super) name: &'a str,
@@ -50,7 +50,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whose words an entry is. Names may be longer than an apiserver takes.
+/// Field manager of an entry. Names may be longer than an apiserver takes.
 pub(super) fn manager(replica: &str) -> String {
     match replica.len() <= LONGEST_NAME {
         true => format!("gatepost-{replica}"),
@@ -90,7 +90,8 @@ pub(super) async fn release(client: &Client, head: &Head<'_>) -> Result<(), Kube
     passed_over(client.patch(&head.finalizer_path(), "application/json-patch+json", &patch).await, &[404, 409, 422])
 }
 
-/// What says that the object is gone, or was changed meanwhile, is no failure: the next turn sees what there is.
+/// Result without the codes that mean that the object is gone, or was changed meanwhile: the next turn sees the new
+/// state.
 fn passed_over(outcome: Result<(), KubeError>, codes: &[u16]) -> Result<(), KubeError> {
     match outcome {
         Err(KubeError::Unwritten { code, .. }) if codes.contains(&code) => Ok(()),

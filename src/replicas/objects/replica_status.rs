@@ -9,12 +9,12 @@ use crate::{
     schema::status::{Condition, ConditionStatus, Replica, Stays},
 };
 
-/// What each live replica says of one object, by name; `None` where it says nothing.
+/// Entries of the live replicas about one object, by name; `None` where a replica has none.
 #[derive(Debug)]
 pub(super) struct ReplicaStatus(BTreeMap<String, Option<Replica>>);
 
 impl ReplicaStatus {
-    /// What these say in the object, ourselves as of now.
+    /// Entries of these replicas in the object, ourselves as of now.
     pub(super) fn of<'a>(live: impl Iterator<Item = &'a str>, object: &Value, own: &Replica) -> Self {
         let mut said: BTreeMap<_, _> = live.map(|name| (name.to_owned(), None)).collect();
         for entry in entry::entries(object).flatten() {
@@ -50,7 +50,7 @@ impl ReplicaStatus {
         (last.as_ref() != Some(&condition)).then_some(condition)
     }
 
-    /// What is to be said of the object, where that is clear.
+    /// Condition of the object, where it is clear.
     fn judged(&self, generation: i64) -> Option<(ConditionStatus, &'static str, String)> {
         for (name, entry) in &self.0 {
             let Some(entry) = entry else { continue };

@@ -119,7 +119,7 @@ fn a_rejected_revision_is_not_waited_for() {
     };
     assert_eq!(failed(rejects(5, 7, 7)), "b has rejected it, for 1 problem(s): a.yaml: x: is wrong");
     failed(rejects(5, 8, 8));
-    // What was rejected before it has been replaced by it, once it is read.
+    // An earlier rejection is replaced by it, once it is read.
     assert_eq!(waiting(rejects(5, 6, 6)), "b is at revision 5");
     // Nothing but the store's number has moved on: what it holds at 7 is what was rejected at 6.
     failed(rejects(5, 6, 9));

@@ -86,7 +86,7 @@ impl Rotator {
         probing
     }
 
-    /// What an end of a probe means for the hooks in force.
+    /// Effect of a probe's end on the hooks in force.
     pub(super) fn hear(&mut self, news: ProbeNews) {
         let endpoint = news.channel.endpoint();
         let in_force = self.current.load();
@@ -95,7 +95,7 @@ impl Rotator {
             Ok(()) => drop(self.probing.remove(endpoint)),
             Err(failure) if probing.last_failure() == Some(&failure) => return,
             Err(failure) => {
-                // What it says may be told: a probe sends nobody's object, so that there is none to repeat.
+                // The hook's words may be logged: a probe sends no user's object, so that there is none to repeat.
                 // Overdue hooks that are to be enforced are asked all the same.
                 let asked =
                     in_force.hooks.iter().any(|live| live.target.endpoint() == endpoint && live.rotation.asks());

@@ -18,7 +18,7 @@ use crate::{
 
 /// Problems of one rejected configuration that are logged.
 const MOST_PROBLEMS: usize = 100;
-/// So many causes of failed reads are told until one is good again.
+/// Most causes of failed reads that are logged until one is good again.
 const MOST_CAUSES: usize = 16;
 
 impl Rotator {
@@ -96,8 +96,8 @@ impl Rotator {
         self.current.set_rejected(Some(Rejection { problems, revision, since, held: Vec::new() }));
     }
 
-    /// Where hooks are guaranteed more connections than this process may have. It serves all the same: one that does not
-    /// start lets no write pass.
+    /// Warning that hooks are guaranteed more connections than this process may have. It serves all the same: one that
+    /// does not start lets no write pass.
     pub(super) fn report_missing_connections(&mut self, hooks: usize) {
         /// Of so many files more, hooks get one at least (`app::descriptors`).
         const OF_FILES: usize = 4;

@@ -1,4 +1,4 @@
-//! What the tests of the rotator share: contents to read, and how hooks stand then.
+//! Shared parts of the rotator's tests: contents to read, and the state of hooks afterwards.
 
 mod drains;
 mod held;
@@ -82,7 +82,7 @@ fn reading(outcome: Result<Contents, ReadError>) -> Reading {
     Reading { started: Moment::now(slept), took: Duration::from_millis(1), outcome }
 }
 
-/// How each hook stands: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).
+/// State of each hook: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).
 fn standing(rotator: &Rotator) -> Vec<(String, u16, u16)> {
     let port = |endpoint: &Endpoint| match &endpoint.address {
         crate::model::hook::Address::Tcp { port, .. } => *port,
@@ -112,7 +112,7 @@ fn probed(rotator: &Rotator) -> Arc<Channel> {
     Arc::clone(&probing.channel)
 }
 
-/// That a probe of it which posted nothing has ended so.
+/// Result of a probe of it which posted nothing.
 fn news(channel: Arc<Channel>, outcome: Result<(), ProbeFailure>) -> ProbeNews {
     ProbeNews { channel, post: None, outcome }
 }

@@ -1,8 +1,8 @@
 //! Bundle: the certificates in a `caBundle`, found as Go's `AppendCertsFromPEM` finds them.
 //!
-//! What is damaged is passed over, and costs no other certificate: between an END line and the last BEGIN line before it
-//! is one section, whatever stands around. So the certificates that are trusted here are those that an apiserver would
-//! trust.
+//! A damaged section is passed over, and costs no other certificate: between an END line and the last BEGIN line before
+//! it is one section, whatever stands around. So the certificates that are trusted here are those that an apiserver
+//! would trust.
 
 use base64::{
     Engine as _,

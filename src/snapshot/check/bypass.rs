@@ -14,7 +14,7 @@ pub(crate) const EFFECTS: [(&str, BypassEffect); 2] =
 
 /// The name is the last part of an annotation's key, which holds no more.
 const LONGEST_NAME: usize = 63;
-/// What we call our own special path; see [`crate::snapshot::Eligibility::OwnConfig`].
+/// Name that our own special path has; see [`crate::snapshot::Eligibility::OwnConfig`].
 const OWN: &str = "own-configuration";
 /// The longest reason, in bytes: it stands in a line of the audit log for every request let past.
 pub(crate) const LONGEST_REASON: usize = 1024;
@@ -86,7 +86,7 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     Some(text)
 }
 
-/// Why something is let past: for whoever reads the audit log.
+/// Reason of a bypass, for readers of the audit log.
 pub(crate) fn reason<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "say in one line why requests skip hooks; it is in the audit log";
     let text = if at.required(FIX) { at.text()? } else { return None };

@@ -20,9 +20,9 @@ const KUBERNETES_KEYS: [&str; 3] = ["url", "service", "caBundle"];
 /// Keys that mean something only where the connection is TLS.
 const TLS_KEYS: [&str; 5] = ["caBundle", "caFile", "serverName", "clientCertificateFile", "clientKeyFile"];
 
-/// How a hook is reached.
+/// Address of a hook.
 pub(crate) struct Client {
-    /// Where it listens. Its transport is what the URL says; a service says none.
+    /// Endpoint of the hook. Its transport is the URL's; a service has none.
     pub(crate) endpoint: Endpoint,
     /// Path at which it is asked, where over HTTP.
     pub(crate) path: String,
@@ -58,7 +58,7 @@ pub(crate) fn check(at: &Node<'_>, form: Form, read: ReadFile<'_>) -> Option<Cli
     (at.problems() == before).then_some(Client { endpoint, path })
 }
 
-/// Where the hook listens: exactly one of `url` and `service`.
+/// Address of the hook: exactly one of `url` and `service`.
 fn place(at: &Node<'_>, form: Form) -> Option<(Endpoint, String)> {
     let (url, service) = (at.key("url"), at.key("service"));
     match (url.present(), service.present()) {

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// The document's keys. What a cluster says in `status` is not part of the configuration.
+/// The document's keys. A cluster's `status` is not part of the configuration.
 pub(crate) const KEYS: [&str; 7] =
     ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 

@@ -49,15 +49,15 @@ pub(crate) const SIDE_EFFECTS: [(&str, SideEffects); 4] = [
     ("Unknown", SideEffects::Unknown),
 ];
 
-/// Whether a mutating hook is asked once more.
+/// Words for the reinvocation of a mutating hook.
 pub(crate) const REINVOCATIONS: [(&str, Reinvocation); 2] =
     [("Never", Reinvocation::Never), ("IfNeeded", Reinvocation::IfNeeded)];
 
-/// How a mutating hook is asked.
+/// Words for the calling mode of a mutating hook.
 pub(crate) const DISPATCHES: [(&str, Dispatch); 2] =
     [("Serial", Dispatch::Serial), ("Speculative", Dispatch::Speculative)];
 
-/// How long a hook may take where nothing is said. As upstream.
+/// Default timeout of a hook. As upstream.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The shortest and longest time that may be said.
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
@@ -70,7 +70,7 @@ pub(crate) struct Entry {
     /// True where it does.
     pub(crate) rolling_out: bool,
     pub(crate) rollout: Rollout,
-    /// What else is asked of a request, before the hook is.
+    /// Conditions that a request must meet before the hook is asked.
     pub(crate) conditions: Arc<[Condition]>,
     /// The file it stands in, and its place there.
     pub(crate) place: (String, String),

@@ -11,7 +11,7 @@ use crate::{
     snapshot::document::{form::Form, problem::quoted},
 };
 
-/// Where a hook listens, and the path at which it is asked.
+/// Endpoint of a hook, and the path at which it is asked.
 pub(crate) type HttpPlace = (Endpoint, String);
 
 /// Reads `https://host[:port][/path]`; in our own form also `http://` to this machine's own addresses,
@@ -57,8 +57,8 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What follows the host, fit for a request's first line: begins with `/`, what is not ASCII is escaped. A webhook's is
-/// cleaned as kube-apiserver cleans it; in our own form it is asked as it is written, a slash at the end included.
+/// Path behind the host, fit for a request's first line: begins with `/`, non-ASCII characters are escaped. A webhook's
+/// is cleaned as kube-apiserver cleans it; in our own form it is asked as it is written, a slash at the end included.
 fn path(after: &str, form: Form) -> Result<String, UrlProblem> {
     let (before, fragment) = after.split_once('#').unwrap_or((after, ""));
     if !fragment.is_empty() {

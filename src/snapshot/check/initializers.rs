@@ -39,7 +39,7 @@ pub(crate) const WHO_KEYS: [&str; 3] = ["users", "groups", "serviceAccounts"];
 pub(crate) const POLICIES: [(&str, FailurePolicy); 2] =
     [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
 
-/// How long an object waits for one initializer where nothing is said.
+/// Default wait of an object for one initializer.
 // source: dynamic-admission-control-configuration.md, "If it's Ignore, the initializer is removed ... after a timeout".
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -2,7 +2,7 @@
 
 use crate::snapshot::document::{node::Node, problem::quoted, value::Value};
 
-/// What Kubernetes' ObjectMeta may hold. Only the name and a namespace's labels mean anything here.
+/// Fields of Kubernetes' ObjectMeta. Only the name and a namespace's labels mean anything here.
 const METADATA: [&str; 15] = [
     "name",
     "labels",

@@ -46,15 +46,15 @@ fn is_label_word(word: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
-/// How to write a DNS subdomain.
+/// Form of a DNS subdomain, as advice.
 pub(crate) const SUBDOMAIN: &str =
     "write lower-case letters, digits, - and dots, at most 253, such as no-latest.example.com";
-/// How to write a DNS label.
+/// Form of a DNS label, as advice.
 pub(crate) const LABEL: &str = "write lower-case letters, digits and -, at most 63, such as kube-system";
-/// How to write a label's key.
+/// Form of a label's key, as advice.
 pub(crate) const KEY: &str = "write a name of at most 63 letters, digits, -, _ and dots, \
      with a DNS name and / before it if wanted, such as example.com/tier";
-/// How to write a label's value.
+/// Form of a label's value, as advice.
 pub(crate) const VALUE: &str = "write at most 63 letters, digits, -, _ and dots, or nothing";
 
 #[cfg(test)]

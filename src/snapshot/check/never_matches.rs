@@ -1,8 +1,9 @@
 //! Dead entries: what a rule names and no request will ever have.
 //!
 //! A rule is compared word by word (`docs/reference/webhook-semantics.md` §4.1), so `pod`, `core` or `apps/v1` match
-//! nothing, and the hook is never asked although somebody means it to be. What is certain by the words alone, or by what
-//! Kubernetes itself has ever served, is told; a group that is not Kubernetes' own may serve anything.
+//! nothing, and the hook is never asked although its author means it to be. Only certain faults are reported, by the
+//! words alone, or by the resources that Kubernetes itself has ever served; a group that is not Kubernetes' own may
+//! serve anything.
 
 use std::collections::BTreeSet;
 
@@ -21,15 +22,15 @@ pub(crate) struct Dead {
     pub(crate) key: &'static str,
     /// Which of its entries.
     pub(crate) entry: usize,
-    /// What is wrong.
+    /// Fault of the entry.
     pub(crate) what: String,
-    /// What to write.
+    /// Correction of the entry.
     pub(crate) fix: String,
     /// No apiserver serves such a thing, now or ever: a mistake, and not a newer Kubernetes than ours.
     pub(crate) certain: bool,
 }
 
-/// What apiservers ask about such a subresource. Others are asked about in ways that we do not know.
+/// Operations that apiservers ask about such a subresource. Others are asked about in ways that we do not know.
 const SUB_RESOURCES: [(&str, &[Operation]); 15] = [
     ("approval", &[Operation::Update]),
     ("attach", &[Operation::Connect]),
@@ -177,7 +178,7 @@ fn unserved(name: &str, rule: &Rule) -> ((String, String), bool) {
     let groups: Vec<String> = rule.api_groups.iter().map(|group| shown(group)).collect();
     let what = format!("{} is not a resource of {}, so the rule never matches", quoted(name), groups.join(" or "));
     let elsewhere: BTreeSet<&str> = builtin::named(name).map(|found| found.group).collect();
-    // Nobody writes there any more.
+    // This group is not served any more.
     let elsewhere: Vec<String> = elsewhere.into_iter().filter(|group| *group != "extensions").map(shown).collect();
     match elsewhere.is_empty() {
         true => ((what, "see `kubectl api-resources` for the resource's name and its group".into()), false),

@@ -1,4 +1,4 @@
-//! How a hook is asked: `protocol` and `admissionReviewVersions`.
+//! Protocol of a hook: `protocol` and `admissionReviewVersions`.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// What may stand in `protocol`.
+/// Values of `protocol`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     Grpc,

@@ -17,7 +17,7 @@ pub(crate) const ON_PROBE_FAILURE: [(&str, OnProbeFailure); 2] =
 /// The shortest and longest time that may be said.
 const WITHIN: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 
-/// What an entry says of it: the failure policy in force meanwhile, where there is one, and the bound on probing.
+/// Rollout of an entry: the failure policy in force meanwhile, where there is one, and the bound on probing.
 pub(crate) fn check(at: &Node<'_>) -> (Option<FailurePolicy>, Rollout) {
     let mut rollout = Rollout::default();
     if !at.present() || !at.is_map_of(&KEYS) {

@@ -67,8 +67,8 @@ fn check(at: &Node<'_>, form: Form) -> Option<Rule> {
     (at.problems() == before).then_some(rule)
 }
 
-/// What no request ever has. kube-apiserver stores such a rule, so of its own kinds it is only told
-/// ([`hazards`](crate::snapshot::hazards)); in ours nobody can have meant it.
+/// Problem for words that no request ever has. kube-apiserver stores such a rule, so in its own kinds it is only a
+/// finding ([`hazards`](crate::snapshot::hazards)); in ours it is surely a mistake.
 fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
     let combined = at.key("subresources").present();
     for dead in dead(rule).into_iter().filter(|dead| dead.certain) {

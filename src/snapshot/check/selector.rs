@@ -116,7 +116,7 @@ fn expression(at: &Node<'_>) -> Option<Requirement> {
     })
 }
 
-/// What the requirements on one key leave possible.
+/// Values that the requirements on one key leave possible.
 #[derive(Default)]
 struct Room<'a> {
     /// The values it may have; `None` while any will do.

@@ -9,7 +9,7 @@ use crate::{
     snapshot::{Note, Origin, document::problem::quoted},
 };
 
-/// What cannot be told of these hooks, in their order.
+/// Notes on hooks whose versions are unknown, in the order of the hooks.
 pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let mut notes = Vec::new();
     for (hook, origin) in hooks.iter().zip(origins) {
@@ -96,7 +96,7 @@ fn any(list: &[Box<str>]) -> bool {
 mod tests {
     use crate::snapshot::{SourceFile, load};
 
-    /// What is noted of a hook with this rule.
+    /// Notes on a hook with this rule.
     fn noted(rule: &str) -> Vec<String> {
         let text = format!(
             "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\

@@ -10,13 +10,13 @@ use crate::{
     snapshot::document::problem::quoted,
 };
 
-/// Why a URL cannot name a hook, and what to do.
+/// Reason why a URL cannot name a hook, with advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {fix}")]
 pub struct UrlProblem {
-    /// What is wrong.
+    /// Fault of the URL.
     pub what: String,
-    /// What to do about it.
+    /// Advice on the fault.
     pub fix: String,
 }
 

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What the name of a configuration ends with that stands beside the apiserver and not in its store:
+/// Suffix of a configuration's name that stands beside the apiserver and not in its store:
 /// `docs/reference/webhook-semantics.md` §13. Such ones are asked first, and also about the configuration of admission.
 pub const STATIC: &str = ".static.k8s.io";
 /// Annotation, and its value, of a configuration that is not static, whatever its name ends with: it comes from an

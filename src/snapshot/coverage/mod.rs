@@ -1,4 +1,5 @@
-//! Coverage: hooks beside a registration with an apiserver. What the registration does not send is never asked about.
+//! Coverage: hooks beside a registration with an apiserver. A hook is never asked about a request that the registration
+//! does not send.
 
 mod atom;
 mod initializers;
@@ -16,7 +17,7 @@ pub use self::{
 use super::{Snapshot, check::webhooks, checked_webhook_configuration};
 use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector, registration::Segment};
 
-/// Where Gatepost takes reviews for hooks of that type that are not of one version.
+/// Path at which Gatepost takes reviews for hooks of that type that are not of one version.
 pub const fn path(hook_type: HookType) -> &'static str {
     match hook_type {
         HookType::Validating => "/validate",
@@ -93,7 +94,7 @@ pub struct Gap {
     pub name: String,
     /// Some of it is not sent at all that should be; otherwise it is left out on purpose, or fails open.
     pub missed: bool,
-    /// What, and why.
+    /// Missing requests, and the reason.
     pub what: String,
 }
 
@@ -135,7 +136,7 @@ impl Registration {
         self.entries.extend(other.entries);
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -145,7 +146,7 @@ impl Registration {
         self.entries.is_empty()
     }
 
-    /// What hooks mean and this does not send so, in the order of the hooks.
+    /// Requests that hooks want and this does not send so, in the order of the hooks.
     pub fn gaps(&self, snapshot: &Snapshot) -> Vec<Gap> {
         let mut found = Vec::new();
         for (at, one) in compared(snapshot).enumerate() {
@@ -180,7 +181,7 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
     }))
 }
 
-/// What is not as the hook means it, and whether something is not sent at all that should be.
+/// Gaps of one hook, and whether any request of it is not sent at all.
 fn gaps(hook: &Hook, closed: bool, entries: &[&Entry]) -> BTreeSet<(bool, String)> {
     let mut gaps = BTreeSet::new();
     for atom in atoms_of(hook).iter().flat_map(Atom::by_operation) {

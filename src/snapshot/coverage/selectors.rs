@@ -30,7 +30,7 @@ pub fn is_within(selector: &Selector, other: &Selector) -> bool {
     other.0.iter().all(|requirement| implies(selector, requirement))
 }
 
-/// What all of them ask for: whatever any of them selects meets it.
+/// Selector that every object meets which any of these selects.
 pub fn common(selectors: &[&Selector]) -> Selector {
     let Some((first, others)) = selectors.split_first() else { return Selector::default() };
     let all = |requirement: &Requirement| others.iter().all(|other| implies(other, requirement));

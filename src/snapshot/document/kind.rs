@@ -3,7 +3,7 @@
 use super::{node::Node, problem::quoted, value::Value};
 use crate::{model::HookType, snapshot::check::webhooks};
 
-/// What a document is.
+/// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Our own configuration.
@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    /// What problems call it.
+    /// Noun for it in problems.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Configuration | Self::Webhooks(_) => "the configuration",
@@ -48,13 +48,13 @@ impl Kind {
         }
     }
 
-    /// What a document says that it is, where it is one of ours; nothing is reported.
+    /// Kind written in a document, where it is one of ours; nothing is reported.
     pub(crate) fn written_in(document: &Value) -> Option<Self> {
         let written = (document.text_of("apiVersion")?, document.text_of("kind")?);
         KINDS.into_iter().find(|kind| kind.written() == written)
     }
 
-    /// What a document says that it is; what is wrong with that is reported.
+    /// Kind of a document; faults of it are reported.
     pub(crate) fn of(at: &Node<'_>) -> Option<Self> {
         if !matches!(at.value, Value::Map(_)) {
             at.problem(format!("the document is {}, not a map", at.value.kind()), FIX);
@@ -83,7 +83,7 @@ impl Kind {
         None
     }
 
-    /// What the items of a typed list are, which need not say so themselves.
+    /// Kind of the items of a typed list, which need not name it themselves.
     pub(crate) fn listed(document: &Value) -> Option<Self> {
         let (version, kind) = (document.text_of("apiVersion")?, document.text_of("kind")?.strip_suffix("List")?);
         KINDS.into_iter().find(|known| *known != Self::Configuration && known.written() == (version, kind))

@@ -4,14 +4,14 @@ use std::fmt;
 
 use super::problem::one_line;
 
-/// What is no problem with a configuration, and should be known to whoever wrote it.
+/// Note on a configuration that is no problem, and that its author should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The file, named as the source names it.
     pub file: String,
     /// The place in it, as in a [`crate::snapshot::Problem`].
     pub path: String,
-    /// What should be known.
+    /// Text of the note.
     pub text: String,
 }
 

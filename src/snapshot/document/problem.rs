@@ -10,9 +10,9 @@ pub struct Problem {
     /// The place in it: `externalAdmissionHooks[0].rules[2].scope`, preceded by `[1].` for the second document of a
     /// file that has several; or `line 3, column 5` where the file could not be read as YAML or JSON.
     pub path: String,
-    /// What is wrong.
+    /// Fault that was found.
     pub what: String,
-    /// What to do about it.
+    /// Advice on the fault.
     pub fix: String,
 }
 

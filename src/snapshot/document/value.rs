@@ -18,7 +18,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What this is, in words for a message.
+    /// Type of the value, in words for a message.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "empty",
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// How deep maps and lists nest in it; 1 for anything else.
+    /// Depth of maps and lists in it; 1 for anything else.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Self::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),

@@ -11,7 +11,7 @@ use crate::model::{
     Operation::{Delete, Update},
 };
 
-/// What a person has to change to get rid of a hook that does not answer, where the apiserver holds it.
+/// Requests by which a person gets rid of a hook that does not answer, where the apiserver holds it.
 const UPSTREAM: [Request; 2] = [
     of(Update, "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations"),
     of(Update, "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations"),

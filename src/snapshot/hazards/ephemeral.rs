@@ -10,7 +10,7 @@ use crate::model::Operation::Update;
 
 /// Any namespace: rules do not look at its name.
 const SOMEWHERE: &str = "default";
-/// How a container is added.
+/// Request that adds a container.
 const ADDED: Request = POD.with(Update).sub("ephemeralcontainers");
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{mend::Mend, view::View};
 
-/// How bad it would be. A worse one goes before a lesser one.
+/// Severity of a finding. A worse one goes before a lesser one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// Once the hook is down, nothing brings it back but a person.
@@ -33,7 +33,7 @@ impl Severity {
 pub struct Concerned {
     /// The hook's name.
     pub hook: String,
-    /// What tells it from namesakes.
+    /// Identity among hooks of the same name.
     pub id: String,
     /// The file its entry stands in.
     pub file: String,
@@ -49,15 +49,15 @@ pub struct Concerned {
 /// One thing that can go wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of finding it is: stable, for scripts.
+    /// Name of the kind of finding: stable, for scripts.
     pub rule: &'static str,
-    /// How bad it would be.
+    /// Severity of the finding.
     pub severity: Severity,
     /// Whom it is about.
     pub hooks: Vec<Concerned>,
-    /// What would happen.
+    /// Consequence in a sentence.
     pub what: String,
-    /// Where it did: `owner/repo#number`, or a page.
+    /// Outages of this kind: `owner/repo#number`, or a page.
     pub outages: &'static [&'static str],
 }
 

@@ -21,7 +21,7 @@ pub(super) fn groups(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 #[derive(Default)]
 struct Search<'a> {
     edges: &'a [Vec<usize>],
-    /// When each node was first seen.
+    /// Order in which each node was first seen.
     order: Vec<Option<usize>>,
     /// The earliest node that each one reaches.
     low: Vec<usize>,

@@ -13,7 +13,7 @@ use crate::{
     snapshot::check::namespace::NAME_LABEL,
 };
 
-/// What to change in a hook's entry. Several are joined into one, as a merge patch replaces lists as a whole.
+/// Change of a hook's entry. Several are joined into one, as a merge patch replaces lists as a whole.
 #[derive(Default)]
 pub(super) struct Mend {
     /// Namespaces to leave alone, by name.

@@ -1,8 +1,8 @@
 //! Hazards: configurations that are sound and can still take a cluster down, or that miss what they surely mean.
 //!
-//! Each finding has a file of its own, which looks at the hooks through a [`View`] and tells what it [`Found`]; here
+//! Each finding has a file of its own, which looks at the hooks through a [`View`] and returns what it [`Found`]; here
 //! they are put in order, and each hook's mends are joined into one patch, since a merge patch replaces lists as a
-//! whole. What people do about a finding is in `docs/runlevels.md`.
+//! whole. Advice for operators about each finding is in `docs/runlevels.md`.
 
 mod admission_config;
 mod each_other;
@@ -31,8 +31,7 @@ pub use self::{
 use super::{NO_PAUSE, Pause, Snapshot};
 
 impl Snapshot {
-    /// What can go wrong with these hooks although nothing is wrong with how they are written: the worst first, then
-    /// in the order of the hooks.
+    /// Hazards of these hooks, whose entries are sound: the worst first, then in the order of the hooks.
     ///
     /// Labels of namespaces are those of the configuration's own documents. Of any other namespace only its name is
     /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says so.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::snapshot::check::never_matches::dead;
 
-/// So many entries of one hook are told of.
+/// Most entries of one hook that are reported.
 const MOST: usize = 8;
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {

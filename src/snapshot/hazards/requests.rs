@@ -64,7 +64,7 @@ impl Request {
 /// A new pod.
 pub(super) const POD: Request = of(Operation::Create, "", "v1", "pods");
 
-/// What makes pods, and their templates.
+/// Requests that make pods, and their templates.
 pub(super) const WORKLOADS: [Request; 4] = [
     of(Operation::Update, "apps", "v1", "deployments"),
     of(Operation::Update, "apps", "v1", "daemonsets"),

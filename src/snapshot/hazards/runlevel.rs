@@ -22,7 +22,7 @@ pub const HOOKS: u32 = 2;
 /// The namespaces of the control plane: runlevel 0.
 pub const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// What a label says, where it is a number.
+/// Level in a label, where it is a number.
 fn stated(labels: Option<&Labels>) -> Option<u32> {
     labels?.get(LABEL)?.parse().ok()
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::Operation::Update;
 
-/// What can be scaled by its subresource `scale`.
+/// Requests that scale, by the subresource `scale`.
 const SCALED: [Request; 4] = [
     of(Update, "apps", "v1", "deployments"),
     of(Update, "apps", "v1", "statefulsets"),

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::model::Operation::{Create, Update};
 
-/// Where the cluster keeps its own pods.
+/// Namespace of the cluster's own pods.
 const NAMESPACE: &str = "kube-system";
 
-/// What components write, or cannot start without, while nobody looks on.
+/// Requests that components make, or cannot start without, with no person looking on.
 pub(super) const WRITTEN: [Request; 9] = [
     POD,
     WORKLOADS[0],

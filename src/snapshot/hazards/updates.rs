@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::Operation::{Create, Update};
 
-/// What runs containers, and can be given other images afterwards.
+/// Requests that change objects that run containers, and can be given other images afterwards.
 const RUNS: [Request; 6] = [
     POD,
     of(Create, "apps", "v1", "deployments"),

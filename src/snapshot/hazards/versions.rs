@@ -11,8 +11,8 @@ use crate::model::{
     Operation::{self, Create},
 };
 
-/// What apiservers of today serve in more than one version, or have served in another than the one they serve now.
-/// Source: https://kubernetes.io/docs/reference/using-api/deprecation-guide/ and the API reference of 1.36.
+/// Resources that apiservers of today serve in more than one version, or have served in another than the one they serve
+/// now. Source: https://kubernetes.io/docs/reference/using-api/deprecation-guide/ and the API reference of 1.36.
 const SERVED: [Request; 25] = [
     of(Create, "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies"),
     of(Create, "apiextensions.k8s.io", "v1", "customresourcedefinitions"),

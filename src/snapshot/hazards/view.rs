@@ -26,7 +26,7 @@ impl Sees {
         if self == Self::Yes { severity } else { Severity::Gap }
     }
 
-    /// What is to be added to a sentence where it is not sure.
+    /// End of a sentence that is not sure.
     pub(super) fn unless(self) -> &'static str {
         match self {
             Self::Yes | Self::No => "",
@@ -48,7 +48,7 @@ pub(super) struct View<'a> {
 pub(super) struct Seen<'a> {
     pub(super) hook: &'a Hook,
     pub(super) origin: &'a Origin,
-    /// Those of its rules that may see anything that is asked about here.
+    /// Rules of the hook that may see any request of this analysis.
     rules: Vec<&'a Rule>,
     /// Does a call that fails reject the request, now or once the hook is rolled out?
     pub(super) closed: bool,
@@ -58,7 +58,7 @@ pub(super) struct Seen<'a> {
 
 impl<'a> View<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, pause: Pause<'_>) -> Self {
-        /// So many hooks are looked at between two pauses.
+        /// Hooks looked at between two pauses.
         const AT_ONCE: usize = 50;
         let looked_for = |rule: &&Rule| rule.api_groups.iter().any(|group| is_looked_for(group));
         let mut hooks = Vec::with_capacity(snapshot.hooks.len());
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         homes
     }
 
-    /// Those of these hooks that any new pod may concern.
+    /// Hooks among these that any new pod may concern.
     pub(super) fn over_pods(&self, hooks: &[usize]) -> Vec<&Seen<'a>> {
         hooks.iter().map(|number| &self.hooks[*number]).filter(|seen| by_rules(seen, POD, "default")).collect()
     }

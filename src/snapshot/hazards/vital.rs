@@ -13,7 +13,8 @@ struct Vital {
     rule: &'static str,
     severity: Severity,
     requests: &'static [Request],
-    /// Where it is vital; "" for objects outside of any namespace. The hook's own namespace where `at_home` says so.
+    /// Namespaces where it is vital; "" for objects outside of any namespace. The hook's own namespace where `at_home`
+    /// says so.
     namespaces: &'static [&'static str],
     at_home: bool,
     then: &'static str,
@@ -107,7 +108,7 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 namespaces.push(namespace);
                 asked.extend(vital.requests.iter().filter(|r| view.sees(seen, **r, namespace) != Sees::No));
             }
-            // What a star sees beside everything else is lost there only; named, it is meant.
+            // A rule with a star loses this request by its breadth alone; a named one is intended.
             if surest == Sees::No || vital.severity == Severity::Gap && !names(seen.hook, &asked) {
                 continue;
             }

@@ -2,9 +2,9 @@
 //!
 //! A rule is filed under a hash of its group, resource and subresource, each of them a word or "any"; one that lists
 //! several is filed under each combination. A request then looks up its own three words once for every pattern of "any"
-//! that rules for its operation and scope have: at most eight look-ups, in practice two or three. What is found there
-//! says in a byte which operations and scopes it is for. Versions are left out: a resource has few, and a rule that
-//! names another one may mean the request all the same.
+//! that rules for its operation and scope have: at most eight look-ups, in practice two or three. A byte of each entry
+//! holds the operations and scopes it is for. Versions are left out: a resource has few, and a rule that names another
+//! one may mean the request all the same.
 
 use std::{hash::Hasher as _, sync::Arc};
 
@@ -30,12 +30,12 @@ type Pattern = usize;
 /// An operation and a scope, one of eight; a set of them has one bit each.
 type Kind = usize;
 
-/// Where every rule is filed.
+/// Index of rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// How many keys rules of each kind have in each pattern.
+    /// Number of keys that rules of each kind have in each pattern.
     used: [[u32; 8]; 8],
-    /// What is filed under each key, ascending. Shared with the indexes before and after.
+    /// Rules under each key, ascending. Shared with the indexes before and after.
     filed: FxHashMap<u64, Arc<[Candidate]>>,
 }
 
@@ -186,7 +186,7 @@ fn kind_of(operation: Operation, namespaced: bool) -> Kind {
     operation.index() * 2 + usize::from(namespaced)
 }
 
-/// What a rule is for.
+/// Operations and scopes of a rule, as bits.
 fn kinds_of(rule: &Rule) -> u8 {
     let scopes: &[bool] = match rule.scope {
         Scope::Any => &[false, true],

@@ -15,11 +15,11 @@ pub type HookSet = smallvec::SmallVec<[Matched; 32]>;
 pub struct Matched {
     /// Its number in [`crate::snapshot::Snapshot::hooks`].
     pub hook: u32,
-    /// How its rules came to see the request.
+    /// Way in which its rules match the request.
     pub how: How,
 }
 
-/// How a hook's rules came to see a request. A smaller one goes before a larger one.
+/// Way in which a hook's rules match a request. A smaller one goes before a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     /// A rule sees the request as its client made it, and the object is in that version.
@@ -57,9 +57,9 @@ impl Wanted {
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) made: Target<'a>,
-    /// How it was sent, where that is not how it was made.
+    /// Resource as it was sent, where that is not how it was made.
     pub(crate) sent: Option<Target<'a>>,
-    /// Where else its objects may be served.
+    /// Discovery: other versions in which its objects may be served.
     pub(crate) served: Option<&'a Served>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
         Self { made, sent: (made != sent).then_some(sent), served }
     }
 
-    /// How one rule of a hook, of this number, sees the request.
+    /// Way in which one rule of a hook, of this number, matches the request.
     pub(crate) fn seen_by(&self, policy: MatchPolicy, number: u32, rule: &Rule) -> Option<How> {
         let equivalent = policy == MatchPolicy::Equivalent;
         let as_sent = || equivalent && self.sent.is_some_and(|sent| rule.matches(&sent));

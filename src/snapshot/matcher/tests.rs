@@ -116,7 +116,7 @@ fn any_hooks() -> impl Strategy<Value = Vec<Arc<Hook>>> {
     vec(one.prop_map(|(rules, policy, sees)| hook_of(rules, policy, sees)), 0..12)
 }
 
-/// What the index must agree with: every rule of every hook, one after the other, as the words of [`How`] say it.
+/// Oracle for the index: every rule of every hook, one after the other, as the words of [`How`] say it.
 fn one_after_the_other(hooks: &[Arc<Hook>], review: &Review) -> Vec<Matched> {
     let (made, sent) = (Target::as_made(review), Target::as_sent(review));
     let about_admission = exempt::is_admission_config(review);
@@ -208,7 +208,8 @@ fn an_index_is_carried_over_where_little_has_changed() {
     assert!(Index::new(&before).carried_over(&before, &after).is_none(), "every number may have changed");
 }
 
-/// How a hook with one rule for `things` in these versions sees a request made in one version and sent in another.
+/// Way in which a hook with one rule for `things` in these versions matches a request made in one version and sent in
+/// another.
 fn how(policy: MatchPolicy, versions: &[&str], made: &str, sent: &str) -> Option<How> {
     let rule = Rule {
         operations: vec![Operation::Create],
@@ -314,7 +315,7 @@ fn a_rule_means_what_is_served_in_its_versions_too() {
     }
 }
 
-/// Whether somebody else's resource is served in the rule's version, nobody knows: then it is not passed over.
+/// An unknown resource may be served in the rule's version: then the rule is not passed over.
 #[test]
 fn a_rule_with_a_star_means_an_unknown_resource_in_any_version() {
     let made = ("example.com", "v2", "widgets");

@@ -80,16 +80,16 @@ pub(crate) fn arbitrate(documents: &[Document<'_>]) -> Vec<Vec<Problem>> {
 struct Arbiter<'a> {
     documents: &'a [Document<'a>],
     held: Vec<Vec<Problem>>,
-    /// Who has a name, by what counts of it.
+    /// Document that owns each name, among those that count.
     owners: HashMap<Name<'a>, usize>,
-    /// What a document in force has, and no longer holds.
+    /// Names that a document in force has, and its newest state no longer holds.
     moved: HashMap<Name<'a>, usize>,
     /// Held back, and what follows from that is not seen to yet.
     waiting: Vec<usize>,
 }
 
 impl<'a> Arbiter<'a> {
-    /// What cannot be served is held back; it, and what has not changed, keeps its names.
+    /// Unservable documents are held back; they, and unchanged ones, keep their names.
     fn begin(&mut self) {
         for (index, document) in self.documents.iter().enumerate() {
             match document.newest {
@@ -137,7 +137,7 @@ impl<'a> Arbiter<'a> {
         }
     }
 
-    /// What follows from what is held back, until nothing more does.
+    /// Holds back documents that depend on those held back, until there are no more.
     fn spread(&mut self) {
         while let Some(index) = self.waiting.pop() {
             let document = &self.documents[index];
@@ -192,7 +192,7 @@ impl<'a> Arbiter<'a> {
         }
     }
 
-    /// What this one no longer holds may stand in one that is held back.
+    /// Problem: a hook that this document no longer holds may stand in one that is held back.
     fn may_have_moved(&self, index: usize, name: Name<'_>, to: usize) -> Problem {
         let (file, to) = (self.documents[index].file, one_line(self.documents[to].file));
         Problem {

@@ -10,7 +10,7 @@ use crate::snapshot::{
     document::{Documents, node::Report, unique_names::UniqueNames},
 };
 
-/// What one file says by itself, without a problem: a state of it that can be in force.
+/// Content of one file without a problem: a state of it that can be in force.
 pub struct CheckedFile {
     file: SourceFile,
     said: Checked,
@@ -20,7 +20,7 @@ pub struct CheckedFile {
     references: BTreeMap<String, Bytes>,
 }
 
-/// What is wrong with one file, and the names in it all the same.
+/// Problems of one file, and the names in it all the same.
 #[derive(Debug)]
 pub(crate) struct Faulty {
     pub(crate) problems: Vec<Problem>,
@@ -39,7 +39,7 @@ impl fmt::Debug for CheckedFile {
 }
 
 impl CheckedFile {
-    /// What this file says.
+    /// Content of this file.
     ///
     /// # Errors
     /// Everything that is wrong with it.
@@ -96,7 +96,7 @@ impl CheckedFile {
         self.references.iter().all(|(path, before)| read(path).is_ok_and(|now| now == *before))
     }
 
-    /// What all of them say; `None` where two use a name that only one may.
+    /// Content of all of them; `None` where two use a name that only one may.
     pub(crate) fn joined<'a>(parts: impl Iterator<Item = &'a Self> + Clone) -> Option<Checked> {
         if !UniqueNames::once(parts.clone().map(|part| &part.used)) {
             return None;

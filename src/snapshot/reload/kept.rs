@@ -55,6 +55,6 @@ pub struct Held {
     pub file: String,
     /// Its last good state is in force; otherwise it never had one, and is left out.
     pub keeps: bool,
-    /// Why.
+    /// Problems of its newest state.
     pub problems: Vec<Problem>,
 }

@@ -20,8 +20,8 @@ use crate::{
     },
 };
 
-/// What the files hold that were loaded last: one that comes again with the same content is not read again, nor
-/// checked, and its hooks are the same ones. Needs some times as much memory as the files.
+/// Files that were loaded last: one that comes again with the same content is not read again, nor checked, and its
+/// hooks are the same ones. Needs some times as much memory as the files.
 #[derive(Debug, Default)]
 pub struct LoadCache {
     files: Vec<CachedFile>,
@@ -32,7 +32,7 @@ pub struct LoadCache {
 struct CachedFile {
     file: SourceFile,
     documents: Documents,
-    /// What it says, or what is wrong with it; `None` before that was looked at.
+    /// Content or problems; `None` before it was checked.
     part: Option<Result<Arc<CheckedFile>, Box<Faulty>>>,
 }
 
@@ -46,12 +46,12 @@ impl CachedFile {
     }
 }
 
-/// What came of files of which some may not be in their newest state.
+/// Result of loading files of which some may not be in their newest state.
 #[derive(Debug)]
 pub struct Loaded {
     /// The compiled configuration.
     pub snapshot: Snapshot,
-    /// What it is made of.
+    /// States that it is made of.
     pub kept: Kept,
     /// The files whose newest state is no part of it.
     pub held: Vec<Held>,
@@ -150,7 +150,7 @@ impl LoadCache {
         }
     }
 
-    /// What these states, of whatever files, say together; `None` where two use a name that only one may.
+    /// Snapshot of these states, of whatever files; `None` where two use a name that only one may.
     pub fn compiled(&mut self, parts: Vec<Arc<CheckedFile>>, pause: Pause<'_>) -> Option<(Snapshot, Kept)> {
         let checked = CheckedFile::joined(parts.iter().map(|part| &**part))?;
         let snapshot = Snapshot::compile(checked, &self.former, pause);

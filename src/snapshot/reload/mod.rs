@@ -1,4 +1,4 @@
-//! Reload: one load after another. What is kept of the one before, and which state of each document counts.
+//! Reload: one load after another. It owns the results kept from load to load, and the choice of each document's state.
 
 pub(crate) mod arbitration;
 pub(crate) mod checked_file;

@@ -1,8 +1,8 @@
 //! Relaxation: what one snapshot enforces and another no longer does, or not as far.
 //!
-//! A file that is cut short may be sound and say less: fewer hooks, fewer rules, a bypass without the list that narrowed
-//! it. It may also be meant. Who reads such a file cannot tell, so anything that might let past a request that was looked
-//! at before counts, also where a closer look would show that it does not.
+//! A file that is cut short may be sound and say less: fewer hooks, fewer rules, a bypass without the list that
+//! narrowed it. It may also be meant. A reader of such a file cannot know, so anything that might let past a request
+//! that was looked at before counts, also where a closer look would show that it does not.
 
 use std::{fmt, sync::Arc};
 
@@ -38,8 +38,8 @@ impl fmt::Display for Relaxation {
 }
 
 impl Snapshot {
-    /// What `former` enforces and this one does not, or not as far. Empty where this one only adds and tightens, or
-    /// changes where and how hooks are asked.
+    /// Checks that `former` enforces and this one does not, or not as far. Empty where this one only adds and tightens,
+    /// or changes where and how hooks are asked.
     pub fn relaxes(&self, former: &Self) -> Vec<Relaxation> {
         let mut found = Vec::new();
         let hooks: FxHashMap<&str, u32> = (0..).zip(&self.hooks).map(|(index, hook)| (&*hook.id, index)).collect();

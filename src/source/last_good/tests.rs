@@ -1,4 +1,4 @@
-//! What is read back, and what is refused.
+//! Tests of reading back, and of refusals.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 

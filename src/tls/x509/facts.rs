@@ -11,10 +11,10 @@ use x509_parser::{
 
 /// The extensions below 2.5.29 that Go's crypto/x509 understands: whatever else is critical makes a certificate invalid.
 const UNDERSTOOD: [u64; 11] = [15, 17, 19, 30, 31, 32, 33, 35, 36, 37, 54];
-/// Those that decide over trust: a certificate in which one of them is garbled is none.
+/// Extensions that decide over trust: a certificate in which one of them is garbled is none.
 const DECISIVE: [u64; 5] = [15, 17, 19, 30, 37];
 
-/// What a certificate is to be used for.
+/// Intended use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tls) enum Purpose {
     /// A server's.
@@ -23,7 +23,7 @@ pub(in crate::tls) enum Purpose {
     Client,
 }
 
-/// Why a certificate is not in force, or may not vouch for another.
+/// Reason why a certificate is not in force, or may not sign another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tls) enum Unfit {
     /// It begins at this second.
@@ -46,7 +46,7 @@ pub(in crate::tls) enum Unfit {
     Constrained,
 }
 
-/// What a certificate says of itself.
+/// Fields of a certificate.
 #[derive(Clone, Debug)]
 pub(in crate::tls) struct Facts {
     pub(in crate::tls) subject: Vec<u8>,
@@ -57,7 +57,7 @@ pub(in crate::tls) struct Facts {
     not_before: u64,
     not_after: u64,
     version_3: bool,
-    /// What its basicConstraints say.
+    /// Fields of its basicConstraints.
     authority: Option<bool>,
     path_length: Option<u32>,
     cert_sign: bool,
@@ -67,7 +67,7 @@ pub(in crate::tls) struct Facts {
     critical: bool,
 }
 
-/// What of a certificate its issuer has signed, how, and the signature.
+/// Signed part of a certificate, the algorithm, and the signature.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tls) struct Signed<'a> {
     pub(in crate::tls) message: &'a [u8],
@@ -77,7 +77,7 @@ pub(in crate::tls) struct Signed<'a> {
 }
 
 impl Facts {
-    /// Those of a certificate; `None` where Go could not read it either.
+    /// Facts of a certificate; `None` where Go could not read it either.
     pub(in crate::tls) fn of(der: &[u8]) -> Option<Self> {
         let certificate = parsed(der)?;
         let negative = certificate.raw_serial().first().is_some_and(|first| first & 0x80 != 0);
@@ -186,7 +186,7 @@ impl Facts {
 }
 
 impl<'a> Signed<'a> {
-    /// What was signed of a certificate.
+    /// Signed part of a certificate.
     pub(in crate::tls) fn of(der: &'a [u8]) -> Option<Self> {
         let certificate = parsed(der)?;
         let message = certificate.tbs_certificate.as_ref();

@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// How many objects stand around a review's own ones: the review and its request.
+/// Number of objects around a review's own ones: the review and its request.
 const AROUND: usize = 2;
 
-/// What arrived in JSON of the other version: the same bytes around another `apiVersion`.
+/// A JSON review in the other version: the same bytes around another `apiVersion`.
 pub(super) fn respelled(review: &Review, version: ReviewVersion) -> Result<Rope, CallFailure> {
     let place = place_of_api_version(review)
         .ok_or_else(|| CallFailure::Unwritable("its apiVersion cannot be found again".into()))?;

@@ -1,4 +1,4 @@
-//! What arrived in JSON as a protobuf AdmissionReview.
+//! Protobuf AdmissionReview of a review that arrived in JSON.
 
 use prost::Message;
 

@@ -10,7 +10,8 @@ use crate::{
 
 /// The same review about `object`, which is one JSON object. Neither object is copied.
 ///
-/// What arrived in protobuf is in JSON from then on: there the object's length stands in front of everything around it.
+/// A review that arrived in protobuf is in JSON from then on: there the object's length stands in front of everything
+/// around it.
 ///
 /// # Errors
 /// `Unwritable`: it has no object, or what arrived in protobuf is not JSON inside.
@@ -32,7 +33,7 @@ pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure
     pieces.share(&review.bytes, 0..place.start);
     pieces.share(object, 0..object.len());
     pieces.share(&review.bytes, place.end..review.bytes.len());
-    // What stands behind the object moves with its end; nothing overlaps it.
+    // Ranges behind the object move with its end; nothing overlaps it.
     let moved = |at: usize| if at >= place.end { at - place.end + place.start + object.len() } else { at };
     let place_of = |range: &Option<Range<usize>>| range.clone().map(|range| moved(range.start)..moved(range.end));
     Ok(Review {

@@ -22,7 +22,7 @@ use crate::wire::{
     pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };
 
-/// What an answer says.
+/// Fields of an answer.
 pub(super) struct Reading {
     /// Type by which the answer is decoded. Its keys are compared without regard to case, as upstream finds it by another
     /// decoder than the rest.
@@ -32,7 +32,7 @@ pub(super) struct Reading {
     pub(super) response: Option<AdmissionResponse>,
     /// The seeds' contract has it here; in Kubernetes' it means nothing.
     pub(super) status: Result<Option<Status>, ReadError>,
-    /// What is wrong with the request that an answer may repeat.
+    /// Fault of the request that an answer may repeat.
     pub(super) request: Result<(), ReadError>,
 }
 

@@ -98,8 +98,8 @@ fn what_is_no_answer_says_why() {
     assert!(told(V1, 200, &bomb).contains("neither JSON nor YAML"));
 }
 
-/// What comes of an answer in which these are the fields beside its type: `Ok` with the denial's code, message, reason and
-/// count of causes, then warnings; or what it fails with. Asked of kube-apiserver's own decoder and checks (v1.36.3).
+/// Result of an answer with these fields beside its type: `Ok` with the denial's code, message, reason and count of
+/// causes, then warnings; or its failure. Asked of kube-apiserver's own decoder and checks (v1.36.3).
 #[test]
 fn keys_given_twice_merge_as_in_gos_decoder() {
     let said = |response: &str| {

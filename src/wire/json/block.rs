@@ -5,7 +5,7 @@
 /// Number of bytes in a block.
 pub(super) const LEN: usize = 64;
 
-/// What decides where strings begin and end, and what they may not hold.
+/// Bytes that decide where strings begin and end, and bytes that they may not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quoting {
     /// `"`
@@ -16,7 +16,7 @@ pub(super) struct Quoting {
     pub(super) controls: u64,
 }
 
-/// What has a meaning outside strings.
+/// Bytes that have a meaning outside strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signs {
     /// `{ } [ ] : ,`
@@ -47,7 +47,7 @@ pub(super) fn signs(block: &[u8; LEN]) -> Signs {
     }
 }
 
-/// Where `{ } [ ]` stand, in strings too.
+/// Places of `{ } [ ]`, in strings too.
 #[inline]
 pub(super) fn brackets(block: &[u8; LEN]) -> u64 {
     mask(block, |byte| (byte | 0x20 == b'{') | (byte | 0x20 == b'}'))

@@ -4,7 +4,7 @@ use std::{ops::Range, str::FromStr};
 
 use super::{JsonError, Text, nesting::Nesting, number, past_blanks, skip};
 
-/// Why a text cannot be read as the type wanted.
+/// Reason why a text cannot be read as the type wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReadError {
     /// It is not JSON at all.
@@ -20,7 +20,7 @@ pub(crate) enum ReadError {
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     at: usize,
-    /// Where the value last read ends, which white space may follow.
+    /// End of the value last read, which white space may follow.
     behind: usize,
     depth: usize,
     /// True directly behind an opening bracket, where no comma is expected.
@@ -124,7 +124,7 @@ impl<'a> Cursor<'a> {
         self.peek() == Some(b'[')
     }
 
-    /// Where the object lies that comes next, which is not looked into.
+    /// Range of the object that comes next; its inside is not read.
     pub(crate) fn place_of_object(&mut self, field: &'static str) -> Result<Option<Range<usize>>, ReadError> {
         if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
     }
@@ -146,7 +146,7 @@ impl<'a> Cursor<'a> {
         self.go_to(end);
     }
 
-    /// Where the value of any type lies that comes next, which is not looked into.
+    /// Range of the next value, of any type; its inside is not read.
     pub(crate) fn place(&mut self) -> Result<Range<usize>, ReadError> {
         let start = self.at;
         let end = skip::within(self.text, start, self.depth)?;
@@ -206,7 +206,7 @@ impl<'a> Cursor<'a> {
             self.go_to(number::scalar(self.text.as_bytes(), self.at)?);
             return Ok(None);
         }
-        // What is no value at all is told as that.
+        // An error of syntax goes before one of type.
         self.skip()?;
         Err(ReadError::Type { field, wanted })
     }

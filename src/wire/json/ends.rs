@@ -24,8 +24,8 @@ const LARGE: usize = 256;
 pub struct Ends(FxHashMap<u32, u32>);
 
 impl Ends {
-    /// Those of the container that begins at `at`, and of all in it. The text must have been checked; of one that was not,
-    /// nothing that is found means anything.
+    /// Ends of the container that begins at `at`, and of all in it. The text must have been checked; for an unchecked
+    /// one the result means nothing.
     ///
     /// # Errors
     /// [`JsonError`]: there is no such container.
@@ -86,7 +86,7 @@ impl Ends {
         }
     }
 
-    /// Where the value ends that begins at `at`.
+    /// End of the value that begins at `at`.
     fn behind(&self, text: &str, at: usize) -> Result<usize, JsonError> {
         let bytes = text.as_bytes();
         match bytes.get(at) {

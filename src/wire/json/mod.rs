@@ -34,7 +34,7 @@ pub const MAX_DEPTH: usize = 10_000;
 pub struct JsonError {
     /// Offset of the byte at fault.
     pub at: usize,
-    /// What is wrong there.
+    /// Fault at that place.
     pub what: &'static str,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn is_object(text: &str) -> bool {
     text.as_bytes().get(past_blanks(text, 0)) == Some(&b'{')
 }
 
-/// Where the next byte is that is no white space.
+/// Offset of the next byte that is no white space.
 fn past_blanks(text: &str, at: usize) -> usize {
     let blanks = text.as_bytes()[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
     at + blanks.count()

@@ -2,7 +2,7 @@
 
 use super::JsonError;
 
-/// Where the number, `true`, `false` or `null` at `at` ends.
+/// End of the number, `true`, `false` or `null` at `at`.
 ///
 /// # Errors
 /// It is none, or something else than a delimiter follows.

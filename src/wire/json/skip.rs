@@ -13,7 +13,7 @@ use super::{
     tokens::Tokens,
 };
 
-/// Where the value ends that begins at or after `at`, white space before it passed by.
+/// End of the value that begins at or after `at`, white space before it passed by.
 ///
 /// # Errors
 /// [`JsonError`]: there is no valid value.
@@ -21,7 +21,7 @@ pub fn skip(text: &str, at: usize) -> Result<usize, JsonError> {
     within(text, past_blanks(text, at), 0)
 }
 
-/// Where the value ends that begins at `at`, so many objects and arrays deep already.
+/// End of the value that begins at `at`, so many objects and arrays deep already.
 pub(super) fn within(text: &str, at: usize, depth: usize) -> Result<usize, JsonError> {
     noting(text, at, depth, &mut ())
 }
@@ -101,7 +101,7 @@ impl Scan<'_> {
     }
 }
 
-/// Where strings are, from block to block.
+/// State of strings, from block to block.
 #[derive(Default)]
 pub(super) struct Strings {
     /// 1 where the first byte of the next block is escaped.

@@ -40,12 +40,12 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// What the string says. Half a surrogate pair becomes U+FFFD, as in Go's decoder.
+    /// Value of the string. Half a surrogate pair becomes U+FFFD, as in Go's decoder.
     pub(crate) fn plain(self) -> Cow<'a, str> {
         if self.escaped { unescaped(self.raw).into() } else { self.raw.into() }
     }
 
-    /// What the string says, in the buffer of `body`, which it was read from, where nothing in it is escaped.
+    /// Value of the string, as a slice of `body`, which it was read from, where nothing in it is escaped.
     pub(crate) fn shared(self, body: &ByteString) -> ByteString {
         if self.escaped { unescaped(self.raw).into() } else { body.slice_ref(self.raw) }
     }

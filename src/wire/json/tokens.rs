@@ -2,8 +2,8 @@
 
 use super::{JsonError, MAX_DEPTH, block, nesting::Nesting, number};
 
-/// What may come next. Which of these it is follows from the two tokens before and from what they stand in; nothing is
-/// carried from token to token that the next one would have to wait for.
+/// Tokens that may come next. The state follows from the two tokens before and from the container they stand in;
+/// nothing is carried from token to token that the next one would have to wait for.
 #[derive(Clone, Copy)]
 enum Expect {
     FirstKey,
@@ -55,7 +55,7 @@ impl Expect {
     }
 }
 
-// What a token is, by its first byte; three bits.
+// Class of a token, by its first byte; three bits.
 const QUOTE: usize = 0;
 const COLON: usize = 1;
 const COMMA: usize = 2;
@@ -63,17 +63,17 @@ const OPEN_OBJECT: usize = 3;
 const OPEN_ARRAY: usize = 4;
 const CLOSE_OBJECT: usize = 5;
 const CLOSE_ARRAY: usize = 6;
-/// Whether it is a number or word at all is seen when it is read.
+/// An invalid number or word is found when it is read.
 const SCALAR: usize = 7;
 
-// What there is to do about a token.
+// Action for a token.
 const FINE: u8 = 0;
 const OPEN: u8 = 1;
 const CLOSE: u8 = 2;
 const READ: u8 = 3;
 const REFUSE: u8 = 4;
 
-/// By whether they stand in an object (one bit), the two tokens before and the token itself.
+/// Actions by the container (object or not, one bit), the two tokens before and the token itself.
 const MOVES: [u8; 1024] = {
     let mut moves = [REFUSE; 1024];
     let mut at = 0;
@@ -96,7 +96,7 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-/// Where a walk over the tokens of one value stands.
+/// State of a walk over the tokens of one value.
 pub(super) struct Tokens {
     /// The last two tokens, three bits each.
     recent: usize,

@@ -33,7 +33,7 @@ fn verdict() -> Verdict {
     }
 }
 
-/// What we answer is read back by what reads hooks' answers: a sidecar is itself a hook.
+/// Our own answers can be read by the decoder of hooks' answers: a sidecar is itself a hook.
 #[test]
 fn a_verdict_is_an_answer() {
     for version in [ReviewVersion::V1, ReviewVersion::V1beta1] {

@@ -500,7 +500,7 @@ pub mod admission_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
-/// InitializerMessage is what an instance says.
+/// InitializerMessage is a message from an instance.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InitializerMessage {
     #[prost(oneof = "initializer_message::Message", tags = "1, 2, 3, 4")]
@@ -524,7 +524,7 @@ pub mod initializer_message {
         Leave(super::Leave),
     }
 }
-/// Claim says for which initializer the instance acts.
+/// Claim names the initializer for which the instance acts.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Claim {
     /// The initializer's name, as the configuration has it.
@@ -533,14 +533,14 @@ pub struct Claim {
     /// The token that the configuration knows the digest of, where it asks for one.
     #[prost(string, tag = "2")]
     pub token: ::prost::alloc::string::String,
-    /// How many tasks it takes at once; 0 is 16.
+    /// Tasks that it takes at once; 0 is 16.
     #[prost(uint32, tag = "3")]
     pub window: u32,
 }
-/// Heartbeat says nothing else.
+/// Heartbeat has no fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {}
-/// Leave says nothing else.
+/// Leave has no fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Leave {}
 /// InitializerAnswer ends a task.
@@ -567,7 +567,7 @@ pub mod initializer_answer {
         Fail(super::super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status),
     }
 }
-/// Done says what the initializer makes of the object.
+/// Done is the initializer's change to the object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Done {
     /// A JSON Patch (RFC 6902); empty changes nothing.
@@ -577,7 +577,7 @@ pub struct Done {
     #[prost(string, repeated, tag = "2")]
     pub add: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// SidecarMessage is what an instance is told.
+/// SidecarMessage is a message to an instance.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SidecarMessage {
     #[prost(oneof = "sidecar_message::Message", tags = "1, 2, 3, 4")]
@@ -593,7 +593,7 @@ pub mod sidecar_message {
         /// Something to be done.
         #[prost(message, tag = "2")]
         Task(super::InitializerTask),
-        /// A task that nobody waits for any more.
+        /// The instance may drop this task: its caller has gone.
         #[prost(message, tag = "3")]
         Cancel(super::Cancel),
         /// The sidecar is about to end: attach elsewhere. Tasks under way still count.
@@ -601,13 +601,13 @@ pub mod sidecar_message {
         Draining(super::Draining),
     }
 }
-/// Attached says how the instance is kept.
+/// Attached accepts the claim and states its terms.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Attached {
     /// An instance that is not heard of for so long has lapsed, and its tasks are given to others.
     #[prost(uint32, tag = "1")]
     pub lease_milliseconds: u32,
-    /// How many tasks it gets at once.
+    /// Tasks that it gets at once.
     #[prost(uint32, tag = "2")]
     pub window: u32,
 }
@@ -620,10 +620,10 @@ pub struct InitializerTask {
     /// 1 the first time. Higher: an instance that had it before has lapsed, and may have acted.
     #[prost(uint32, tag = "2")]
     pub attempt: u32,
-    /// How long the answer is waited for.
+    /// Time left for the answer.
     #[prost(uint32, tag = "3")]
     pub milliseconds: u32,
-    /// The request, with its creator and the object as those before have made it.
+    /// The request, with its creator and the object as the initializers before have changed it.
     #[prost(message, optional, tag = "4")]
     pub review: ::core::option::Option<
         super::super::k8s::io::api::admission::v1::AdmissionReview,
@@ -642,7 +642,7 @@ pub struct Cancel {
     #[prost(uint64, tag = "1")]
     pub task: u64,
 }
-/// Draining says nothing else.
+/// Draining has no fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Draining {}
 /// Generated client implementations.
@@ -656,7 +656,7 @@ pub mod initializers_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Initializers is where a process claims the name of an initializer and acts on new objects.
+    /// Initializers is the service by which a process claims the name of an initializer and acts on new objects.
     ///
     /// Several processes may claim one name: they share its tasks. A process attaches to every sidecar that serves
     /// the cluster, as a review may reach any of them.
@@ -783,7 +783,7 @@ pub mod initializers_server {
             request: tonic::Request<tonic::Streaming<super::InitializerMessage>>,
         ) -> std::result::Result<tonic::Response<Self::AttachStream>, tonic::Status>;
     }
-    /// Initializers is where a process claims the name of an initializer and acts on new objects.
+    /// Initializers is the service by which a process claims the name of an initializer and acts on new objects.
     ///
     /// Several processes may claim one name: they share its tasks. A process attaches to every sidecar that serves
     /// the cluster, as a review may reach any of them.

@@ -54,7 +54,7 @@ fn in_protobuf(request: &Value) -> AdmissionRequest {
     }
 }
 
-/// What each encoding makes of a request: all say the same.
+/// Result of a request in each encoding: all are the same.
 fn told(request: &Value) -> Result<(), String> {
     let body = |version: ReviewVersion| {
         let review = json!({"apiVersion": version.api_version(), "kind": "AdmissionReview", "request": request});
@@ -98,7 +98,7 @@ fn reviews_that_lack_what_rules_look_at_are_refused_in_every_encoding() {
         request.as_object_mut().expect("a request").remove(of);
         let told = told(&request);
         match of.starts_with("request") {
-            // What apiservers before 1.15 do not send. Who says what was asked for in part says all of it.
+            // Fields that apiservers before 1.15 do not send. A request with a part of them must have all.
             true => assert_eq!(told, Ok(())),
             false => assert_eq!(told, Err(format!("request.{of}.version is missing or empty"))),
         }

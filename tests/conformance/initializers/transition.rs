@@ -19,7 +19,7 @@ struct Case {
     may_initialize: bool,
     owns: Owns,
     expect: Expect,
-    /// Where 1.13 did otherwise: for people.
+    /// Difference of 1.13: for people.
     #[serde(default, rename = "upstream")]
     _upstream: Option<String>,
 }

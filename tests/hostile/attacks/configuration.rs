@@ -28,7 +28,7 @@ const LEASE: &str =
 fn lease(stage: &Stage) -> Result<String, String> {
     let file = stage.configuration();
     let again = file.with_file_name(".again");
-    // Nobody may have it open at that moment.
+    // No process may have it open at that moment.
     let held = (0..20).find_map(|_| {
         let mut perl = Command::new("perl");
         perl.args(["-e", LEASE]).arg(&file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -55,10 +55,10 @@ fn lease(stage: &Stage) -> Result<String, String> {
     }
 }
 
-/// How old the last good read is.
+/// Age of the last good read.
 fn age(stage: &Stage) -> Result<f64, String> {
     let asked = Instant::now();
-    // What is late on a busy machine still says how old the configuration is.
+    // A late answer on a busy machine still has the age of the configuration.
     let page = stage.process.page("/metrics", Duration::from_secs(6));
     let page = page.ok_or_else(|| format!("no metrics after {:?}", asked.elapsed()))?;
     let age = page.lines().find_map(|line| line.strip_prefix("gatepost_config_age_seconds "));

@@ -20,7 +20,7 @@ use crate::{
 type Breach = (&'static str, fn(u32) -> Vec<u8>);
 type Flood = (&'static str, fn() -> Vec<u8>);
 
-/// What a hook may not send; RFC 9113 has a connection error for each. The stream is one that is open.
+/// Frames that a hook may not send; RFC 9113 has a connection error for each. The stream is one that is open.
 const BREACHES: [Breach; 10] = [
     ("SETTINGS of a stream", |stream| frame(http2::SETTINGS, 0, stream, &[])),
     ("SETTINGS of five bytes", |_| frame(http2::SETTINGS, 0, 0, &[0; 5])),
@@ -78,7 +78,7 @@ pub fn of_hooks() -> Attack {
     }
 }
 
-/// What a caller may send, but not for ever.
+/// Frames that a caller may send, but not for ever.
 const FLOODS: [Flood; 4] = [
     ("PING", || frame(http2::PING, 0, 0, &[7; 8])),
     ("SETTINGS", || http2::settings(&[(http2::INITIAL_WINDOW_SIZE, 65_535)])),

@@ -28,7 +28,7 @@ pub fn loops() -> Attack {
                     peer.send(&http2::goaway(0, 0));
                 }
             };
-            // What it does with a review that it says it has not seen, nobody knows.
+            // The hook may have processed a review although it says that it has not seen it.
             vec![Hook::grpc("leaver", script).with(json!({"sideEffects": "Unknown"}))]
         },
         serve: Serve::PLAIN,

@@ -1,4 +1,4 @@
-//! What is held for hooks and callers beside the reviews.
+//! Memory held for hooks and callers beside the reviews.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::{
     stage::Stage,
 };
 
-/// What this one of the greedy makes be held.
+/// Attack in which one kind of the greedy makes memory be held.
 fn of(name: &'static str, hooks: fn(&crate::notes::Notes) -> Vec<crate::hook::Hook>, during: During) -> Attack {
     Attack { name, item: "36", hooks, serve: Serve::PLAIN, during, bounds: Bounds::USUAL }
 }

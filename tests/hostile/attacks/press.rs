@@ -16,14 +16,14 @@ use crate::{
     stage::Stage,
 };
 
-/// How many and how fast.
+/// Number and rate of reviews.
 #[derive(Clone, Copy)]
 pub struct Press {
     pub reviews: u32,
     pub every: Duration,
     /// Of the object, in bytes.
     pub size: usize,
-    /// What the caller gives each, as gRPC says it.
+    /// Timeout that the caller gives each, as gRPC writes it.
     pub timeout: &'static str,
     /// Most of them under way at once.
     pub at_once: usize,
@@ -36,7 +36,7 @@ impl Press {
         Self { reviews: 100, every: Duration::from_millis(10), size: 1000, timeout: "2S", at_once: 200, labels: 0 };
 }
 
-/// What came of them.
+/// Results of the reviews.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub allowed: u32,

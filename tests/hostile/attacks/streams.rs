@@ -1,4 +1,4 @@
-//! What hooks do with streams, and with our header blocks.
+//! Abuses of streams by hooks, and of our header blocks.
 
 use std::{
     thread,

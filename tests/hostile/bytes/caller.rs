@@ -18,10 +18,10 @@ use super::{
 
 pub const REVIEW: &str = "/gatepost.v1.Admission/Review";
 
-/// Where those attack from who are to be told apart from the bystander.
+/// Address of attackers that are to be distinct from the bystander.
 pub const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// What came of a review.
+/// Result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Allowed,
@@ -42,13 +42,13 @@ impl Answer {
 pub struct Caller {
     pub peer: Peer,
     next: u32,
-    /// What may be sent on the connection, and at first on a stream.
+    /// Bytes that may be sent on the connection, and at first on a stream.
     window: i64,
     first_window: i64,
     windows: HashMap<u32, i64>,
     came: HashMap<u32, Vec<u8>>,
     ended: HashMap<u32, bool>,
-    /// What every call carries besides.
+    /// Metadata that every call carries besides.
     pub metadata: Vec<(&'static str, String)>,
 }
 

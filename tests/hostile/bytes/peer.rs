@@ -66,7 +66,7 @@ impl Write for Socket {
     }
 }
 
-/// Why there is no frame.
+/// Reason why there is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nothing {
     Closed,
@@ -102,7 +102,7 @@ impl Peer {
         self.socket.write_all(bytes).is_ok()
     }
 
-    /// So many bytes, as they came.
+    /// Next bytes, as they came.
     pub fn take(&mut self, count: usize) -> Result<Vec<u8>, Nothing> {
         while self.read.len() - self.at < count {
             if self.at > 1 << 20 || self.at == self.read.len() {
@@ -214,7 +214,7 @@ impl Peer {
         self.send(&bytes)
     }
 
-    /// Is it closed by the other end within that time? What comes until then is passed by.
+    /// Is it closed by the other end within that time? Bytes until then are skipped.
     pub fn closed_within(&mut self, time: Duration) -> bool {
         let until = Instant::now() + time;
         while Instant::now() < until {

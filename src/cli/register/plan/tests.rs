@@ -84,7 +84,7 @@ fn many_kinds_of_selectors_share_what_they_have_in_common() {
     assert_eq!(plan.entries[0].namespaces.to_string(), "kubernetes.io/metadata.name notin (kube-system)");
 }
 
-/// What `check` calls a deadlock or a danger of the registration, it calls so of the hooks.
+/// A deadlock or danger that `check` finds in the registration, it finds in the hooks as well.
 #[test]
 fn a_registration_has_no_hazard_that_its_hooks_have_not() {
     let ks = "'operator': NotIn, values: [kube-system]";
@@ -117,7 +117,7 @@ fn a_registration_has_no_hazard_that_its_hooks_have_not() {
     assert_eq!(plan.entries.iter().filter(|entry| entry.closed).count(), 2);
 }
 
-/// What this apiserver serves, in the order in which it looks for equivalent versions.
+/// Versions that this apiserver serves, in the order in which it looks for equivalent ones.
 const SERVED: [(&str, &str, &[&str]); 3] =
     [("", "pods", &["v1"]), ("x.io", "things", &["v1", "v2", "v3"]), ("x.io", "others", &["v2", "v1"])];
 /// Namespaces and a label of theirs; "" is none.
@@ -162,8 +162,8 @@ fn printed(entry: &Entry) -> Vec<Rule> {
     super::super::union::rules(&entry.atoms).iter().map(rule).collect()
 }
 
-/// How often Gatepost asks a hook about a review that was made and sent so, and that it means or not; `None` where its
-/// call fails.
+/// Number of times that Gatepost asks a hook about a review that was made and sent so, and that it matches or not;
+/// `None` where its call fails.
 fn asks(hook: &Hook, made: &Target<'_>, sent: &str, one_version: bool, means: bool) -> Option<usize> {
     let resource = Gvr { version: sent.into(), ..made.resource.clone() };
     let matches = |target: &Target<'_>| hook.rules.iter().any(|rule| rule.matches(target));

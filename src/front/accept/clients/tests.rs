@@ -1,4 +1,4 @@
-//! Who gets in, and who makes room.
+//! Admission of clients, and eviction.
 
 use futures_util::FutureExt;
 

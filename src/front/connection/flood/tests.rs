@@ -1,4 +1,4 @@
-//! What is a flood and what is not.
+//! Tests for floods, and for traffic that is none.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn begun() -> Meter {
     meter
 }
 
-/// How many of these frames are taken, at most `most`.
+/// Number of these frames that are taken, at most `most`.
 fn taken(meter: &mut Meter, frame: &[u8], most: usize) -> usize {
     (0..most).find(|_| !meter.take(frame)).unwrap_or(most)
 }

@@ -1,4 +1,4 @@
-//! How long callers may hold what they hold.
+//! Bounds on the time for which callers may hold resources.
 
 use std::sync::Arc;
 

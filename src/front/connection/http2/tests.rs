@@ -1,4 +1,4 @@
-//! How long callers may hold what they hold.
+//! Bounds on the time for which callers may hold resources.
 
 use bytes::Bytes;
 use h2::client::{self, SendRequest};
@@ -15,7 +15,7 @@ use crate::front::{
 };
 
 const BUDGET: usize = 64 << 20;
-/// What an HTTP/2 client says first: the preface and empty SETTINGS.
+/// Connection preface of an HTTP/2 client, with empty SETTINGS.
 const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// A client's end, and the task that drives its connection.

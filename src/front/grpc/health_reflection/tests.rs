@@ -1,4 +1,4 @@
-//! How much callers may ask of health and reflection.
+//! Limits on callers of health and reflection.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is kept and what is joined.
+//! Pieces that are kept, and pieces that are joined.
 
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ impl Held {
         self.commands.send(Command::Ask(call)).expect("the connection is driven");
     }
 
-    /// What arrives next.
+    /// The next arrival: tag, and reply or failure.
     async fn arrived(&self) -> (u32, Result<Reply, CallFailure>) {
         let (tag, result) = self.arrival().await;
         (tag, result.map_err(|lost| lost.failure))

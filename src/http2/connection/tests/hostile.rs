@@ -85,7 +85,7 @@ fn client_in(state: State) -> (Client, u32) {
     (client, stream)
 }
 
-/// What a client makes of these bytes: `C` and a code where the connection is lost, `S` and a code where it resets the
+/// Reaction of a client to these bytes: `C` and a code where the connection is lost, `S` and a code where it resets the
 /// stream; `done`, `failed`, `refused` where the exchange has ended otherwise; else nothing.
 fn outcome(client: &mut Client, stream: u32, bytes: &[u8]) -> String {
     let asked = !client.connection.is_idle();
@@ -277,7 +277,7 @@ fn a_header_block_in_parts_is_one_and_has_bounds() {
     assert_eq!(told([begun(0), part(flag::END_HEADERS, b"\x05a")].concat()), "C9");
     assert_eq!(told([begun(0), part(0, b"").repeat(33)].concat()), "C11", "too many parts");
     assert_eq!(told([begun(0), part(0, &[0; 16_384]).repeat(4)].concat()), "C11", "too long");
-    // What is decoded keeps its connection even where its stream is gone.
+    // Decoding such fields keeps its connection even where its stream is gone.
     let (mut client, _) = client_in(Done);
     let late = [begun(0), part(flag::END_HEADERS, b"\x01a\x01b")].concat();
     assert_eq!(outcome(&mut client, 1, &late), "");

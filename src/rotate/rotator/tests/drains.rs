@@ -1,4 +1,4 @@
-//! What becomes of hooks that are no longer asked.
+//! States of hooks that are no longer asked.
 
 use super::*;
 use crate::live::RetireReason;
@@ -58,7 +58,7 @@ async fn sweep(rotator: &mut Rotator) {
     rotator.report_retired();
 }
 
-/// How each hook that has retired stands, in the order in which they went.
+/// State of each hook that has retired, in the order in which they went.
 fn gone(rotator: &Rotator) -> Vec<(String, RetireReason)> {
     let retired = rotator.current.retired();
     let gone = retired.iter().filter_map(|retired| match retired.rotation {

@@ -1,4 +1,4 @@
-//! What comes of a read: good, unsound, failed, or the same as before.
+//! Results of a read: good, unsound, failed, or the same as before.
 
 use std::io;
 
@@ -149,7 +149,7 @@ async fn break_glass_opens_and_closes_with_a_sound_configuration() {
     let mut rotator = started(&[]).await;
     let open = |rotator: &Rotator| rotator.current.break_glass().open(Instant::now().into_std()).len();
     for glass in [true, false] {
-        // What opens everything is heeded with the second read.
+        // A document that opens everything is heeded with the second read.
         for _ in 0..2 {
             read(&mut rotator, with_glass(glass)).await;
         }

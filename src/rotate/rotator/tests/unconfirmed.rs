@@ -1,4 +1,4 @@
-//! What a source without transactions seems to have let go is enforced until a second read that lets the same go.
+//! Hooks that a source without transactions seems to have dropped are enforced until a second read confirms it.
 
 use super::*;
 

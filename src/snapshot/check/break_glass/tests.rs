@@ -1,4 +1,4 @@
-//! What opens, and what does not.
+//! Documents that open, and documents that do not.
 
 use std::time::Duration;
 

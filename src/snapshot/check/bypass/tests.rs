@@ -1,4 +1,4 @@
-//! What a bypass rule may say.
+//! Contents of a bypass rule.
 
 use crate::{
     model::BypassEffect,

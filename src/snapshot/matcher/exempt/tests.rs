@@ -45,7 +45,7 @@ fn our_configuration_admissions_and_virtual_resources_are_exempt_in_any_version(
     }
 }
 
-/// Who writes an exempt kind beside a pod, or the other way round, is about to be judged as about the pod.
+/// A rule that names an exempt kind beside a pod, or the other way round, is judged as one about the pod.
 #[test]
 fn what_names_an_exempt_kind_or_resource_alone_is_not_exempt() {
     for (about, _) in EXEMPT {

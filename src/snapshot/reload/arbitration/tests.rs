@@ -162,7 +162,7 @@ proptest! {
                 prop_assert!(!written || names.iter().any(|there| **there == **name), "{} is lost", name);
             }
         }
-        // What is held back is in the state that is in force, or in none.
+        // A document held back is in the state that is in force, or in none.
         for held in &loaded.held {
             let state = |kept: &Kept| kept.by_name().get(&*held.file).map(|part| part.file().bytes.clone());
             prop_assert_eq!(state(&loaded.kept), state(&kept));

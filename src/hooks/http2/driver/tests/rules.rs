@@ -17,7 +17,7 @@ type Frame = (u8, u8, u32, Vec<u8>);
 /// Header blocks of one answer, each with its flags.
 type Blocks = Vec<(u8, Vec<u8>)>;
 
-/// What the hook is told in GOAWAY when it sends these frames while it has one call on stream 1.
+/// Error code of the GOAWAY that the hook gets when it sends these frames while it has one call on stream 1.
 async fn told(frames: Vec<Frame>) -> Option<u32> {
     tokio::time::timeout(60 * SECOND, told_at_last(frames)).await.expect("an end")
 }
