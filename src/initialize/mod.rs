@@ -9,28 +9,43 @@
 //! | [`Desk`], the instances that have claimed a name and the tasks they share | `desk` |
 //! | the order of initializers that say `after` | `order` |
 //! | initializers that need no process | `built_in` |
+//! | [`Visibility`], what reads show of stored unfinished objects | `visibility` |
+//! | [`Unfinished`], those objects, and the corrections of what is stuck | `unfinished` |
+//! | [`Controller`], which finds heads that stay where they are | `controller` |
+//! | [`ReadRepair`], the same by whoever reads | `read_repair` |
+//! | [`QuotaPhase`], what a write charges and gives back | `quota` |
 //!
 //! Nothing here reads a clock, opens a socket or asks for a permission: the time, and the answer to "may this user
 //! `initialize`?", are arguments. Whoever holds a CREATE in flight, whoever answers an apiserver that stores unfinished
 //! objects, and whoever filters reads stand on the same core.
 
 pub mod built_in;
+pub mod controller;
 pub mod create;
 pub mod desk;
 pub mod initializers;
 pub mod lifecycle;
 pub mod order;
+pub mod quota;
+pub mod read_repair;
 pub mod refused;
 pub mod transition;
+pub mod unfinished;
+pub mod visibility;
 
 pub use self::{
+    controller::Controller,
     create::{create, needs_permission},
     desk::Desk,
     initializers::Initializers,
     lifecycle::{Initialization, Lifecycle},
     order::{Cycle, order},
+    quota::{QuotaPhase, quota_phase},
+    read_repair::ReadRepair,
     refused::Refused,
     transition::{Actor, transition},
+    unfinished::Unfinished,
+    visibility::{Visibility, visibility},
 };
 
 /// The verb that a client needs to write an object's list itself, or to change an object that is not initialized.

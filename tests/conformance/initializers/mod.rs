@@ -1,12 +1,18 @@
 //! Initializers: vectors of our own, `tests/vectors/initializers/`, one file one module.
 
+mod controller;
 mod create;
 mod find;
+mod hidden;
 mod json_form;
 mod late_head;
 mod lifecycle;
 mod order;
+mod quota;
+mod read_repair;
 mod transition;
+mod visibility;
+mod watch;
 
 use gatepost::initialize::{Initializers, Refused};
 use serde::Deserialize;
@@ -15,14 +21,20 @@ use serde_json::Value;
 use super::run::{Outcome, Table, equal};
 
 /// Every file of the folder.
-pub(crate) const TABLES: [Table; 7] = [
+pub(crate) const TABLES: [Table; 13] = [
+    Table { file: "initializers/controller.json", case: Some(controller::case) },
     Table { file: "initializers/create.json", case: Some(create::case) },
     Table { file: "initializers/find.json", case: Some(find::case) },
+    Table { file: "initializers/hidden.json", case: Some(hidden::case) },
     Table { file: "initializers/json_form.json", case: Some(json_form::case) },
     Table { file: "initializers/late_head.json", case: Some(late_head::case) },
     Table { file: "initializers/lifecycle.json", case: Some(lifecycle::case) },
     Table { file: "initializers/order.json", case: Some(order::case) },
+    Table { file: "initializers/quota.json", case: Some(quota::case) },
+    Table { file: "initializers/read_repair.json", case: Some(read_repair::case) },
     Table { file: "initializers/transition.json", case: Some(transition::case) },
+    Table { file: "initializers/visibility.json", case: Some(visibility::case) },
+    Table { file: "initializers/watch.json", case: Some(watch::case) },
 ];
 
 /// A list, or why it is refused.
