@@ -64,6 +64,7 @@ const DOORS: [(&str, &[&str]); 18] = [
             "wire/pb/",
             "etcd/",
             "front/grpc/attach.rs",
+            "front/grpc/follow.rs",
             "front/grpc/health_reflection.rs",
             "front/refusal.rs",
             "cli/hook",

@@ -29,6 +29,8 @@ pub struct Caller {
     pub segment: Option<Segment>,
     /// The Gateposts that the review has passed through before.
     pub hops: Hops,
+    /// The caller stores new objects before they are initialized, and hides them until they are.
+    pub stores_unfinished: bool,
     /// Labels of the request's namespace, where the caller sent them.
     pub namespace_labels: Option<Labels>,
     /// The same as they came (base64), passed on to the hooks so that sidecars chain.

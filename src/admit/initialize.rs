@@ -4,9 +4,13 @@
 //! object is worked off in order ([`Initialization`] says whose turn it is); each initializer sees what those before it
 //! have made of the object. Nothing exists before the last of them is done: an object that one of them refuses, or that
 //! one that must act does not act on in time, is not created, and the caller is told so.
+//!
+//! For a caller that stores unfinished objects (`stored`), the list goes into the object where it comes to a name whose
+//! owner updates the stored object, and goes on with the update that removes that name.
 
 mod act;
 mod ahead;
+mod stored;
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -67,22 +71,37 @@ pub(super) struct Initialized {
     pub(super) patched: Option<Arc<Patched>>,
     /// Rejection of the object, where it is not created.
     pub(super) refusal: Option<Refusal>,
+    /// It is stored, and others must still act.
+    pub(super) unfinished: bool,
+}
+
+impl Initialized {
+    /// True where validating hooks are asked when the object is initialized, and not now. The caller then asks with the
+    /// review of the CREATE, so that they see the object that becomes visible and the user who has created it.
+    pub(super) fn is_validated_later(&self, review: &Review) -> bool {
+        self.unfinished && review.operation == Operation::Create
+    }
 }
 
 /// Is there anything to be initialized in such requests? Asked first, of every request.
 pub(super) fn concerns(case: Case<'_>) -> bool {
     let Case { review, generation, caller, .. } = case;
+    let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
+    let configured =
+        || generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource).is_some();
+    let concerned = if caller.stores_unfinished {
+        // Its objects say for themselves what must still be done.
+        creates || review.operation == Operation::Update
+    } else {
+        creates && configured()
+    };
     // Behind the last of the mutating hooks, where these are registered apart.
-    caller.segment.is_none_or(|segment| segment.number == segment.of)
-        && review.operation == Operation::Create
-        && review.sub_resource.is_empty()
-        && review.object.is_some()
-        && generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource).is_some()
+    concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
 }
 
 /// Initializes a new object, which is what `patched` has made of it.
 pub(super) async fn initialize(case: Case<'_>, patched: Option<Arc<Patched>>) -> Initialized {
-    let mut phase = Phase { case, initialized: Initialized { patched, ..Initialized::default() } };
+    let mut phase = Phase { case, initialized: Initialized { patched, ..Initialized::default() }, creator: None };
     if let Err(refusal) = phase.run().await {
         phase.initialized.refusal = Some(refusal);
     }
@@ -92,27 +111,47 @@ pub(super) async fn initialize(case: Case<'_>, patched: Option<Arc<Patched>>) ->
 struct Phase<'a> {
     case: Case<'a>,
     initialized: Initialized,
+    /// The creator's name, where the request is another's: an update of an object that is stored unfinished.
+    creator: Option<Arc<str>>,
 }
 
 impl<'a> Phase<'a> {
     async fn run(&mut self) -> Result<(), Refusal> {
-        let Case { review, generation, .. } = self.case;
+        let Case { review, generation, caller, .. } = self.case;
         let entry = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
+        if caller.stores_unfinished {
+            let nobody = stored::nobody(review);
+            return self.run_stored(entry.unwrap_or(&nobody)).await;
+        }
         let Some(entry) = entry else { return Ok(()) };
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
-        let pending = self.pending(entry, review, &mut lookup).await;
+        let pending = self.pending(entry, review, None, &mut lookup).await;
         let pending = pending.or_else(|refusal| self.unselected(entry, refusal))?;
         let Some(list) = pending else { return Ok(()) };
-        let mut way = Initialization::new(list);
+        self.work_off(entry, &mut Initialization::new(list), &mut lookup).await
+    }
+
+    /// Runs each initializer in its turn, up to the end of the list or to one that acts on the stored object.
+    async fn work_off(
+        &mut self,
+        entry: &ResourceInitializers,
+        way: &mut Initialization,
+        lookup: &mut Lookup<'_>,
+    ) -> Result<(), Refusal> {
         let mut ahead = Ahead::default();
         while let Some(head) = way.head() {
             let mut began = now();
             let name: Arc<str> = head.into();
+            let configured = entry.initializers.iter().find(|one| *one.name == *name);
+            let in_flight = configured.is_some_and(Initializer::acts_in_flight);
+            if self.case.caller.stores_unfinished && !in_flight {
+                break;
+            }
             let object = self.initialized.patched.clone();
             if ahead.is_empty() {
-                ahead.ask(self.case, entry, &way, (object.as_ref(), &mut lookup)).await;
+                ahead.ask(self.case, entry, way, (object.as_ref(), &mut *lookup)).await;
                 if let Some((name, failure)) = ahead.refusal() {
                     let took = now().saturating_duration_since(began);
                     let refusal = failure.refusal(&name);
@@ -120,19 +159,21 @@ impl<'a> Phase<'a> {
                     return Err(refusal);
                 }
             }
-            let configured = entry.initializers.iter().find(|one| *one.name == *name);
             let asked = ahead.take(&name, object.as_ref());
             let counted = asked.is_some();
             let ended = match (configured, asked) {
                 (Some(one), Some(answer)) => {
-                    let turn = Turn { case: self.case, one, before: object, began };
+                    let turn = Turn { case: self.case, one, before: object, began, creator: None };
                     began = ahead.began.unwrap_or(began);
                     match answer {
                         Ok(answer) => turn.acted(answer).await,
                         Err(failure) => Err(failure),
                     }
                 }
-                (Some(one), None) => Turn { case: self.case, one, before: object, began }.act(&mut lookup).await,
+                (Some(one), None) => {
+                    let creator = self.creator.clone();
+                    Turn { case: self.case, one, before: object, began, creator }.act(lookup).await
+                }
                 // A list that a client wrote may name anybody.
                 (None, _) => Ok(Acted::default()),
             };
@@ -202,11 +243,13 @@ impl<'a> Phase<'a> {
         Ok(None)
     }
 
-    /// The object's pending list: the client's own, or the configured names that it is selected for.
+    /// The object's pending list: the client's own, in the object's `field` or annotation, or the configured names that it is
+    /// selected for.
     async fn pending(
         &self,
         entry: &ResourceInitializers,
         review: &Review,
+        field: Option<Initializers>,
         lookup: &mut Lookup<'_>,
     ) -> Result<Option<Initializers>, Refusal> {
         let [written, mirror] = self.annotations(review).await?;
@@ -216,8 +259,8 @@ impl<'a> Phase<'a> {
         if is_pod && mirror.is_some() && in_group(&[NODES.into()]) {
             return Ok(None);
         }
-        let written =
-            written.map(|names| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty())));
+        let named = |names: &str| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
+        let written = field.or_else(|| written.as_deref().map(named));
         let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
         let permitted = needs_permission(written.as_ref()) && (listed() || self.may_initialize(review).await?);
         let mut names = Vec::new();
@@ -274,7 +317,7 @@ impl<'a> Phase<'a> {
     /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not.
     async fn is_selected(&self, one: &Initializer, lookup: &mut Lookup<'_>) -> Result<bool, Refusal> {
         let bypass = self.case.bypass;
-        let nobody_acts = one.built_in.is_none() && one.attach.is_none();
+        let nobody_acts = !one.acts_in_flight() && !self.case.caller.stores_unfinished;
         if nobody_acts || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
             return Ok(false);
         }
@@ -289,11 +332,16 @@ impl<'a> Phase<'a> {
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, canInitialize.
 fn check(review: &Review) -> AccessCheck {
     let Gvr { group, resource, .. } = &review.resource;
+    permission((group, resource), (&review.namespace, &review.name))
+}
+
+/// The requester's permission to `initialize` a resource, or one object of it.
+pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&str, &str)) -> AccessCheck {
     let target = AccessTarget::Resource(ResourceAccess {
-        group: (**group).into(),
-        resource: (**resource).into(),
-        namespace: (*review.namespace).into(),
-        name: (*review.name).into(),
+        group: group.into(),
+        resource: resource.into(),
+        namespace: namespace.into(),
+        name: name.into(),
         ..ResourceAccess::default()
     });
     AccessCheck { subject: Subject::Requester, verb: VERB.into(), target }

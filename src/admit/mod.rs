@@ -18,6 +18,7 @@ mod lookup;
 pub mod mutate;
 pub mod outcome;
 mod patched;
+pub mod read_policy;
 mod round;
 mod select;
 mod status;
@@ -181,7 +182,9 @@ impl<'a> Case<'a> {
             _ => Initialized::default(),
         };
         let validation = match caller.phase {
-            Phase::Validate | Phase::Review if !mutation.rejects() && initialized.refusal.is_none() => {
+            Phase::Validate | Phase::Review
+                if !mutation.rejects() && initialized.refusal.is_none() && !initialized.is_validated_later(review) =>
+            {
                 let changed = initialized.patched.as_ref().map(|patched| &patched.review);
                 validate(self, changed.or(mutation.review()).unwrap_or(review)).await
             }
@@ -330,7 +333,7 @@ impl<'a> Case<'a> {
             combine::combine(&turns, &outcomes, probing, self.gate.patch_annotations);
         let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
         report(&dropped, live);
-        let Initialized { runs, patched, refusal: not_initialized } = initialized;
+        let Initialized { runs, patched, refusal: not_initialized, .. } = initialized;
         initialize::report(&runs, &mut verdict);
         if let Some(refusal) = refusal.or(not_initialized).or(refused) {
             verdict.refusal = Some(*refusal);

@@ -43,7 +43,7 @@ pub(super) fn refuse(respond: &mut SendResponse<Outgoing>, refusal: &Refusal) ->
         Refusal::Compressed => {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
-        Refusal::Overloaded { .. } | Refusal::Share { .. } => {
+        Refusal::Overloaded { .. } | Refusal::Share { .. } | Refusal::TooManyHolds => {
             headers.insert(RETRY_PUSHBACK, HeaderValue::from_static("100"));
         }
         _ => {}

@@ -20,7 +20,10 @@ use super::{
     },
     admin::readiness,
     answer,
-    grpc::{health_reflection::GrpcAuxServices, quota::Quota},
+    grpc::{
+        health_reflection::GrpcAuxServices,
+        quota::{Places, Quota},
+    },
     http::reply,
     inflight::{Inflight, InflightGuard},
     limits,
@@ -42,6 +45,7 @@ pub struct Front {
     clients: Arc<Clients>,
     aux_services: GrpcAuxServices,
     attaching: Quota,
+    initializing: Quota,
 }
 
 /// Reason why the front cannot be built.
@@ -59,7 +63,8 @@ impl Front {
         readiness::observe(&gate);
         let aux_services = GrpcAuxServices::new(Arc::clone(&gate.current))?;
         let clients = Clients::new(limits.connections, Instant::now());
-        Ok(Arc::new(Self { gate, limits, inflight, clients, aux_services, attaching: Quota::of_attached() }))
+        let (attaching, initializing) = (Quota::of(Places::Attached), Quota::of(Places::Initialization));
+        Ok(Arc::new(Self { gate, limits, inflight, clients, aux_services, attaching, initializing }))
     }
 
     /// The gate reviews are brought to.
@@ -95,6 +100,11 @@ impl Front {
     /// Places of initializers' instances.
     pub(super) fn attaching(&self) -> &Quota {
         &self.attaching
+    }
+
+    /// Places of calls of apiservers that store unfinished objects.
+    pub(super) fn initializing(&self) -> &Quota {
+        &self.initializing
     }
 
     pub(super) fn aux_services(&self) -> &GrpcAuxServices {

@@ -10,6 +10,7 @@
 //! | a timeout that cannot be read (so also a negative one) | INVALID_ARGUMENT | 400 |
 //! | a timeout of zero | DEADLINE_EXCEEDED | 400 |
 //! | unreadable `gatepost-namespace-labels-bin` | INVALID_ARGUMENT | |
+//! | `gatepost-unfinished` with another word than `stored` | INVALID_ARGUMENT | |
 //! | unreadable `gatepost-hops` | INVALID_ARGUMENT | 400 |
 //! | a review that has passed through four Gateposts | FAILED_PRECONDITION | 508 |
 //! | no message or no body | INTERNAL | 400 |
@@ -26,6 +27,9 @@
 //! | a claim of an initializer's name by somebody who may not have it | PERMISSION_DENIED | |
 //! | a stream of an initializer that does not begin with a claim | INVALID_ARGUMENT | |
 //! | more instances of initializers than there are places | RESOURCE_EXHAUSTED | |
+//! | a message of `gatepost.v1.Initialization` that is none of it, or asks about no possible write | INVALID_ARGUMENT | |
+//! | more calls of it at once than there are places | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
+//! | a hold while the process ends | UNAVAILABLE | |
 //! | a request that made us panic | INTERNAL | 500 |
 //!
 //! An answer over HTTP has a `metav1.Status` as its body, since client-go shows its message to whoever sent the write.
@@ -69,6 +73,8 @@ pub(super) enum Refusal {
     Timeout,
     #[error("gatepost-namespace-labels-bin must be base64 of a protobuf gatepost.v1.NamespaceLabels, once")]
     NamespaceLabels,
+    #[error("gatepost-unfinished must be the word stored, once")]
+    Unfinished,
     #[error("{} must be a number from 0 to 255, once", Hops::HEADER)]
     Hops,
     #[error(
@@ -120,6 +126,12 @@ pub(super) enum Refusal {
     NotAClaim,
     #[error("too many instances of initializers are attached")]
     TooManyInstances,
+    #[error("the message is not one that this call of gatepost.v1.Initialization takes")]
+    NotAMessage,
+    #[error("too many calls of gatepost.v1.Initialization at once: try again")]
+    TooManyHolds,
+    #[error("shutting down: ask again")]
+    Draining,
     #[error("the deadline had already passed when the call arrived")]
     DeadlineZero,
     #[error("the message was not complete within {}: {received} bytes had arrived", humantime::format_duration(*within))]
@@ -152,8 +164,10 @@ impl Refusal {
             Self::Timeout
             | Self::TimeoutParameter
             | Self::NamespaceLabels
+            | Self::Unfinished
             | Self::Hops
             | Self::NotAClaim
+            | Self::NotAMessage
             | Self::NotAReview(_) => Code::InvalidArgument,
             Self::Loop(_) => Code::FailedPrecondition,
             Self::TooLarge { .. }
@@ -163,7 +177,9 @@ impl Refusal {
             | Self::Share { .. }
             | Self::ColdTooLong { .. }
             | Self::TooManyInstances
+            | Self::TooManyHolds
             | Self::ColdTooMany => Code::ResourceExhausted,
+            Self::Draining => Code::Unavailable,
             Self::NotYours => Code::PermissionDenied,
             Self::DeadlineZero | Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } => {
                 Code::DeadlineExceeded
@@ -199,9 +215,12 @@ impl Refusal {
             | Self::TooLong { .. }
             | Self::TooLargeForMemory { .. }
             | Self::ColdTooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Overloaded { .. } | Self::Share { .. } | Self::ColdTooMany | Self::TooManyInstances => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Overloaded { .. }
+            | Self::Share { .. }
+            | Self::ColdTooMany
+            | Self::TooManyInstances
+            | Self::TooManyHolds
+            | Self::Draining => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotYours => StatusCode::FORBIDDEN,
             Self::Deadline { .. } | Self::Stalled { .. } | Self::ColdDeadline { .. } | Self::Cancelled => {
                 StatusCode::REQUEST_TIMEOUT
@@ -210,6 +229,7 @@ impl Refusal {
             | Self::TimeoutParameter
             | Self::DeadlineZero
             | Self::NamespaceLabels
+            | Self::Unfinished
             | Self::Hops
             | Self::NoBody
             | Self::BrokenBody
@@ -218,13 +238,14 @@ impl Refusal {
             | Self::MoreThanOne { .. }
             | Self::Flag(_)
             | Self::NotAClaim
+            | Self::NotAMessage
             | Self::NotAReview(_) => StatusCode::BAD_REQUEST,
             Self::Loop(_) => StatusCode::LOOP_DETECTED,
             Self::Bug => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
-    /// Label for the count; `None` for a bug, which is counted as a request that ended internally.
+    /// Label for the count; `None` for a drain, and for a bug, which is counted as a request that ended internally.
     pub(super) fn counted(&self) -> Option<Refused> {
         Some(match self {
             Self::UnknownPath { .. } => Refused::UnknownPath,
@@ -237,25 +258,30 @@ impl Refusal {
             Self::NamespaceLabels => Refused::NamespaceLabels,
             Self::Loop(_) => Refused::Loop,
             Self::Hops
+            | Self::Unfinished
             | Self::NoBody
             | Self::BrokenBody
             | Self::NoMessage { .. }
             | Self::Incomplete { .. }
             | Self::MoreThanOne { .. }
             | Self::NotAClaim
+            | Self::NotAMessage
             | Self::Flag(_) => Refused::Framing,
             Self::TooLarge { .. }
             | Self::TooLong { .. }
             | Self::TooLargeForMemory { .. }
             | Self::ColdTooLong { .. } => Refused::TooLarge,
             Self::Overloaded { .. } => Refused::Overloaded,
-            Self::Share { .. } | Self::ColdTooMany | Self::TooManyInstances => Refused::ClientShare,
+            Self::Share { .. } | Self::ColdTooMany | Self::TooManyInstances | Self::TooManyHolds => {
+                Refused::ClientShare
+            }
             Self::NotYours => Refused::Claim,
             Self::DeadlineZero | Self::Deadline { .. } | Self::ColdDeadline { .. } => Refused::Deadline,
             Self::Stalled { .. } => Refused::Stalled,
             Self::NotAReview(_) => Refused::NotAReview,
             Self::Cancelled => Refused::Cancelled,
-            Self::Bug => return None,
+            // It is told to ask elsewhere, and nothing is refused.
+            Self::Draining | Self::Bug => return None,
         })
     }
 }

@@ -20,8 +20,20 @@ pub(super) enum Route {
     Health,
     /// An instance of an initializer.
     Attach,
+    /// An apiserver that reports its unfinished objects.
+    Follow,
+    /// Another call of such an apiserver.
+    Initialization(InitializationCall),
     ReflectionV1,
     ReflectionV1Alpha,
+}
+
+/// Single call of an apiserver that stores unfinished objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InitializationCall {
+    ReadPolicy,
+    QuotaPhase,
+    Hold,
 }
 
 /// Review over plain HTTP: its phase, and what hooks of other versions mean for it.
@@ -83,11 +95,15 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
             _ => Err(Refusal::UnknownMethod { method: shortened(method) }),
         };
     }
-    match path.get(1..).and_then(|rest| rest.split_once('/')).map(|(service, _)| service) {
-        Some("gatepost.v1.Initializers") if path.ends_with("/Attach") => Ok(Route::Attach),
-        Some("grpc.health.v1.Health") => Ok(Route::Health),
-        Some("grpc.reflection.v1.ServerReflection") => Ok(Route::ReflectionV1),
-        Some("grpc.reflection.v1alpha.ServerReflection") => Ok(Route::ReflectionV1Alpha),
+    match path.get(1..).and_then(|rest| rest.split_once('/')) {
+        Some(("gatepost.v1.Initializers", "Attach")) => Ok(Route::Attach),
+        Some(("gatepost.v1.Initialization", "ReadPolicy")) => Ok(Route::Initialization(InitializationCall::ReadPolicy)),
+        Some(("gatepost.v1.Initialization", "QuotaPhase")) => Ok(Route::Initialization(InitializationCall::QuotaPhase)),
+        Some(("gatepost.v1.Initialization", "Hold")) => Ok(Route::Initialization(InitializationCall::Hold)),
+        Some(("gatepost.v1.Initialization", "Follow")) => Ok(Route::Follow),
+        Some(("grpc.health.v1.Health", _)) => Ok(Route::Health),
+        Some(("grpc.reflection.v1.ServerReflection", _)) => Ok(Route::ReflectionV1),
+        Some(("grpc.reflection.v1alpha.ServerReflection", _)) => Ok(Route::ReflectionV1Alpha),
         _ => Err(Refusal::UnknownService { path: shortened(path) }),
     }
 }
@@ -152,6 +168,12 @@ mod tests {
         let grpc = |path| routed("POST", "application/grpc", path);
         assert_eq!(grpc("/gatepost.v1.Admission/Validate"), Ok(Route::Admission(Phase::Validate)));
         assert_eq!(grpc("/grpc.health.v1.Health/Check"), Ok(Route::Health));
+        let call = |call| Ok(Route::Initialization(call));
+        assert_eq!(grpc("/gatepost.v1.Initialization/ReadPolicy"), call(InitializationCall::ReadPolicy));
+        assert_eq!(grpc("/gatepost.v1.Initialization/QuotaPhase"), call(InitializationCall::QuotaPhase));
+        assert_eq!(grpc("/gatepost.v1.Initialization/Hold"), call(InitializationCall::Hold));
+        assert_eq!(grpc("/gatepost.v1.Initialization/Follow"), Ok(Route::Follow));
+        assert!(grpc("/gatepost.v1.Initialization/Forget").is_err());
         assert_eq!(grpc("/gatepost.v1.Admission/Destroy"), Err(Refusal::UnknownMethod { method: "Destroy".into() }));
         let long = format!("/{}", "x".repeat(200));
         assert_eq!(grpc(&long), Err(Refusal::UnknownService { path: format!("/{}...", "x".repeat(99)) }));

@@ -60,7 +60,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Is it time for a snapshot?
+    /// True when it is time for a snapshot.
     pub fn is_due(&self, now: Instant) -> bool {
         self.last.as_ref().is_none_or(|last| now.saturating_duration_since(last.taken) >= EVERY)
     }
@@ -71,7 +71,7 @@ impl Controller {
         self.last = Some(snapshot);
     }
 
-    /// Are there objects to be corrected?
+    /// True while objects are to be corrected.
     pub fn has_overdue(&self) -> bool {
         !self.overdue.is_empty()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Initializers;
 
-/// How old an object is before its head is removed on a read, and by how much clocks may differ.
+/// Age from which the head of an object is removed on a read, and the skew of clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRepair {
     /// Age.
@@ -28,12 +28,12 @@ impl ReadRepair {
     /// The name to be removed from the front of the list, where there is one. `created` and `now` are seconds since 1970;
     /// `must_act` says of a name that it does not fail open. The removal itself is conditional on the object being as it
     /// was read, so that two that read at once remove one head.
-    pub fn head<'l>(
+    pub fn head(
         self,
-        list: &'l Initializers,
+        list: &Initializers,
         (created, now): (i64, i64),
         must_act: impl FnOnce(&str) -> bool,
-    ) -> Option<&'l str> {
+    ) -> Option<&str> {
         // From the future: a clock is wrong, and by how much nobody knows.
         let age = u64::try_from(now.checked_sub(created)?).ok()?;
         let old = age > self.older_than.as_secs().saturating_add(self.skew.as_secs());

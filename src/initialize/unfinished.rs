@@ -134,17 +134,17 @@ impl Unfinished {
         self.objects.get(uid)
     }
 
-    /// Have all of them been named?
+    /// True once all of them have been named.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// How many there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Is there none?
+    /// True where there is none.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -163,9 +163,9 @@ impl Unfinished {
 /// Configuration of the name at the head of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadRule {
-    /// What becomes of the object when it does not act in time.
+    /// Consequence for the object when it does not act in time.
     pub policy: FailurePolicy,
-    /// How long it has.
+    /// Time that it has.
     pub timeout: Duration,
 }
 
@@ -259,3 +259,7 @@ fn late(object: &StoredObject, message: &str) -> StatusInfo {
         ..StatusInfo::default()
     }
 }
+
+#[cfg(test)]
+#[path = "unfinished/tests.rs"]
+mod tests;

@@ -10,12 +10,12 @@ use crate::model::{StatusInfo, StatusMetadata};
 pub enum Visibility {
     /// All of them.
     All,
-    /// Those that are initialized.
+    /// Initialized ones.
     Initialized,
 }
 
 impl Visibility {
-    /// Is an object shown that is initialized, or is not?
+    /// True where it shows an object that is initialized, or is not.
     pub fn shows(self, initialized: bool) -> bool {
         initialized || self == Self::All
     }
@@ -104,7 +104,7 @@ pub enum HiddenAs {
 }
 
 impl HiddenAs {
-    /// By the user's groups.
+    /// Answer for a user of these groups.
     pub fn to(in_group: impl FnOnce(&str) -> bool) -> Self {
         if in_group("system:nodes") { Self::NotFound } else { Self::Accepted }
     }

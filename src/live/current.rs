@@ -11,7 +11,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    BreakGlasses, Generation, GenerationGuard, Hub, LastGoodState, Rejection, RetiredHook, Unconfirmed,
+    BreakGlasses, Generation, GenerationGuard, Hub, LastGoodState, Rejection, RetiredHook, StoredObjects, Unconfirmed,
     generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
@@ -51,6 +51,7 @@ pub struct Current {
     retired: ArcSwap<Vec<RetiredHook>>,
     break_glass: BreakGlasses,
     hub: Arc<Hub>,
+    stored: Arc<StoredObjects>,
     last_good: ArcSwapOption<LastGoodState>,
 }
 
@@ -75,6 +76,7 @@ impl Current {
             retired: ArcSwap::default(),
             break_glass: BreakGlasses::default(),
             hub: Hub::new(Limits::default(), now),
+            stored: Arc::default(),
             last_good: ArcSwapOption::empty(),
         }
     }
@@ -203,6 +205,11 @@ impl Current {
     /// The instances of initializers that are attached, and the holds that wait for them.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
+    }
+
+    /// Objects that apiservers store unfinished, and the CREATEs that are held for them.
+    pub fn stored(&self) -> &Arc<StoredObjects> {
+        &self.stored
     }
 
     /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the

@@ -15,6 +15,7 @@ pub mod rejection;
 pub mod retired_hook;
 pub mod rotation;
 pub mod segment_moves;
+pub mod stored_objects;
 pub mod target;
 
 pub use attendance::attendance;
@@ -31,4 +32,5 @@ pub use namespaces::Namespaces;
 pub use rejection::{HeldBack, Rejection, Unconfirmed};
 pub use retired_hook::RetiredHook;
 pub use rotation::{Event, RetireReason, Rotation};
+pub use stored_objects::StoredObjects;
 pub use target::Target;

@@ -27,6 +27,8 @@ pub struct Initializer {
     pub built_in: Option<Box<BuiltIn>>,
     /// Clients that may claim its name, where a process acts for it.
     pub attach: Option<Claimants>,
+    /// Users who act on objects that are stored unfinished. `None`: everyone who may `initialize` the resource.
+    pub owners: Option<Who>,
     /// The process may be asked at once with its neighbours that say so as well; what it does to the object is its own
     /// part.
     pub parallel: bool,
@@ -132,6 +134,14 @@ impl PodPlace {
             ("batch", "cronjobs") => Self::JobTemplate,
             _ => return None,
         })
+    }
+}
+
+impl Initializer {
+    /// True where Gatepost itself, or a process that is attached to it, acts. Otherwise somebody does who updates the
+    /// stored object.
+    pub fn acts_in_flight(&self) -> bool {
+        self.built_in.is_some() || self.attach.is_some()
     }
 }
 

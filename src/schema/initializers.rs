@@ -58,6 +58,9 @@ pub struct Initializer {
     /// Side effects of the process besides the changed object. Dry runs reach only one that says `None` or
     /// `NoneOnDryRun`.
     pub side_effects: Option<super::hook::SideEffects>,
+    /// Users who act on objects that an apiserver stores unfinished, where that apiserver asks. Without it, all who may
+    /// `initialize` the resource.
+    pub owners: Option<People>,
     /// The process may be asked at once with neighbours in the list that say so as well: each touches other fields of the
     /// object. Where two patches meet after all, the later initializer is asked again. `false` by default.
     pub parallel: Option<bool>,

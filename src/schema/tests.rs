@@ -63,6 +63,7 @@ fn the_schema_has_the_keys_that_the_check_knows() {
         ("resourceInitializers[].initializers[].builtIn.resources", &initializers::RESOURCE_KEYS),
         ("resourceInitializers[].mayInitialize", &initializers::WHO_KEYS),
         ("resourceInitializers[].initializers[].attach", &initializers::ATTACH_KEYS),
+        ("resourceInitializers[].initializers[].owners", &initializers::WHO_KEYS),
     ];
     let requirement_paths = selector_paths.clone().map(|path| format!("{path}.matchExpressions[]"));
     known.extend(selector_paths.iter().map(|path| (&**path, &selector::KEYS[..])));

@@ -78,6 +78,7 @@ fn describe_initializer(one: &Initializer) -> Value {
         "objectSelector": describe_selector(&one.object_selector),
         "builtIn": one.built_in.is_some(),
         "attach": one.attach.is_some(),
+        "owners": one.owners.as_ref().map(|who| json!({"users": who.users, "groups": who.groups})),
         "sideEffects": one.side_effects.as_str(),
         "parallel": one.parallel,
     })

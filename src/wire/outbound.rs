@@ -85,7 +85,8 @@ pub fn framed(message: &impl Message) -> Bytes {
     out.freeze()
 }
 
-fn status(info: &StatusInfo) -> meta::Status {
+/// A status as protobuf has it.
+pub(super) fn status(info: &StatusInfo) -> meta::Status {
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let causes: Vec<meta::StatusCause> = info
         .causes

@@ -109,6 +109,7 @@ pub fn caller(budget: Duration) -> Caller {
         other_versions: OtherVersions::Fail,
         segment: None,
         hops: Hops::default(),
+        stores_unfinished: false,
         namespace_labels: None,
         namespace_labels_text: None,
     }

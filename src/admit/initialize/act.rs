@@ -78,6 +78,8 @@ pub(super) struct Turn<'a> {
     /// The object, where something has changed it.
     pub(super) before: Option<Arc<Patched>>,
     pub(super) began: Instant,
+    /// The creator's name, where it is not who makes the request.
+    pub(super) creator: Option<Arc<str>>,
 }
 
 impl Turn<'_> {
@@ -103,6 +105,7 @@ impl Turn<'_> {
             None
         };
         let (review, before, additions) = (self.review().clone(), self.before.clone(), additions.clone());
+        let creator = self.creator.clone();
         let Some(place) = review.object.clone() else { return Ok(Acted::default()) };
         // Additions are bounded: the object with them is at most twice as large.
         let Some(room) = self.case.gate.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()))
@@ -116,7 +119,7 @@ impl Turn<'_> {
             let facts = built_in::Facts {
                 namespace: &review.namespace,
                 name: &review.name,
-                user: &review.username,
+                user: creator.as_deref().unwrap_or(&review.username),
                 namespace_labels: labels.as_ref(),
             };
             match built_in::patch(&additions, &object, facts)? {

@@ -63,7 +63,7 @@ impl Ahead {
         let (began, labels) = (now(), labels(lookup).await);
         let mut asking = FuturesUnordered::new();
         for (at, one) in group.iter().copied().enumerate() {
-            let (turn, labels) = (Turn { case, one, before: object.cloned(), began }, labels.clone());
+            let (turn, labels) = (Turn { case, one, before: object.cloned(), began, creator: None }, labels.clone());
             asking.push(async move { (at, turn.asked(labels).await) });
         }
         let mut answers: Vec<_> = group.iter().map(|one| (Arc::clone(&one.name), None)).collect();

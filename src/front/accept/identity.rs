@@ -30,6 +30,17 @@ impl Identity {
         }
     }
 
+    /// The same as one text: no two clients have it in common.
+    pub(crate) fn to_key(&self) -> Arc<str> {
+        match self {
+            Self::Certificate(name) => format!("certificate {name}").into(),
+            Self::Address(address) => format!("address {address}").into(),
+            Self::User(user) => format!("user {user}").into(),
+            Self::Loopback => "loopback".into(),
+            Self::Unix => "unix".into(),
+        }
+    }
+
     /// Is a client of that kind known before its first verdict? It has shown a certificate, or is on this machine.
     pub(crate) fn is_known(&self) -> bool {
         !matches!(self, Self::Address(_))

@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) aux_calls: AtomicUsize,
     /// Instances of initializers that it has attached.
     pub(crate) attached: AtomicUsize,
+    /// Calls about unfinished objects that it has open.
+    pub(crate) initializing: AtomicUsize,
     /// Until when it is known for its verdicts, in seconds since the front began; 0 for never.
     known_until: AtomicU64,
 }
@@ -49,8 +51,8 @@ impl Share {
 
 impl Client {
     pub(crate) fn new(identity: Identity) -> Self {
-        let [bytes, aux_calls, attached] = [const { AtomicUsize::new(0) }; 3];
-        Self { identity, bytes, aux_calls, attached, known_until: AtomicU64::new(0) }
+        let [bytes, aux_calls, attached, initializing] = [const { AtomicUsize::new(0) }; 4];
+        Self { identity, bytes, aux_calls, attached, initializing, known_until: AtomicU64::new(0) }
     }
 
     pub(crate) fn identity(&self) -> &Identity {

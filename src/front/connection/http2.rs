@@ -25,7 +25,7 @@ use crate::{
         Front,
         accept::{life::Life, linger::Lingering},
         answer,
-        grpc::{attach, call},
+        grpc::{attach, call, follow, initialization},
         http::{body::Body, webhook},
         limits,
         outgoing::Outgoing,
@@ -176,6 +176,18 @@ impl Front {
                 let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
                 tokio::spawn(async move {
                     attach::answer(&front, &session, parts.headers, body, respond, life).await;
+                });
+            }
+            Ok(Route::Follow) => {
+                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
+                tokio::spawn(async move {
+                    follow::answer(&front, &session, parts.headers, body, respond, life).await;
+                });
+            }
+            Ok(Route::Initialization(call)) => {
+                let (front, session, life) = (Arc::clone(self), Arc::clone(session), life.clone());
+                tokio::spawn(async move {
+                    initialization::answer(&front, &session, call, parts.headers, body, respond, life).await;
                 });
             }
             Ok(route) => {

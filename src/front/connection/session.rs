@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) aux_calls: AtomicUsize,
     /// Instances of initializers.
     pub(crate) attached: AtomicUsize,
+    /// Calls about unfinished objects.
+    pub(crate) initializing: AtomicUsize,
     /// Has it had a verdict?
     served: AtomicBool,
     /// The second in which it came, or its last review.
@@ -42,6 +44,7 @@ impl Session {
             calls: AtomicUsize::new(0),
             aux_calls: AtomicUsize::new(0),
             attached: AtomicUsize::new(0),
+            initializing: AtomicUsize::new(0),
             served: AtomicBool::new(false),
             last_used: AtomicU64::new(second),
             evicted: Notify::new(),

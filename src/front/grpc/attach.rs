@@ -18,7 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
 use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Response, header};
 use sha2::{Digest, Sha256};
@@ -28,7 +27,10 @@ use tokio::{
 };
 use tonic::Code;
 
-use super::quota::{Cost, Taken};
+use super::{
+    frames::Frames,
+    quota::{Cost, Taken},
+};
 use crate::{
     front::{
         Front,
@@ -45,10 +47,7 @@ use crate::{
         hub::{Answered, Attached, Made, ToInstance},
     },
     memory::{Purpose, Reservation},
-    wire::{
-        inbound::FRAME_HEAD,
-        initializers::{FromInstance, ToWire, read},
-    },
+    wire::initializers::{FromInstance, ToWire, read},
 };
 
 /// The longest message of an instance: a patch that replaces the largest object, and what stands around it.
@@ -124,7 +123,7 @@ impl Claim {
 
 /// An instance whose claim is good.
 struct Stream<'a> {
-    incoming: Incoming<'a>,
+    incoming: Frames<'a>,
     attached: Attached,
     claim: Claim,
     /// The generation by which it is.
@@ -144,9 +143,8 @@ async fn begun<'a>(
         return Err(Refusal::Compressed);
     }
     let _taken = front.attaching().take(session, front.inflight().budget(), COST)?;
-    let room = front.inflight().budget().empty(Purpose::Answer);
-    let mut incoming = Incoming { body, buffer: BytesMut::new(), front, room };
-    let first = timeout(limits::HANDSHAKE, incoming.next()).await;
+    let mut incoming = Frames::new(front, body, LONGEST);
+    let first = timeout(limits::HANDSHAKE, next(&mut incoming)).await;
     let first = first.map_err(|_| Refusal::ColdDeadline { within: limits::HANDSHAKE })??;
     let Some((FromInstance::Claim { name, token, window }, _)) = first else { return Err(Refusal::NotAClaim) };
     let certificate = match session.client().identity() {
@@ -207,7 +205,7 @@ impl Stream<'_> {
                     Some(told) => to.pass(told)?,
                     None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
                 },
-                message = self.incoming.next() => match message {
+                message = next(&mut self.incoming) => match message {
                     Ok(Some((message, room))) => {
                         if !self.take(message, room, &mut leaves) {
                             return Ok((Code::InvalidArgument, "a claim is the first message, and only that"));
@@ -259,59 +257,11 @@ impl Stream<'_> {
     }
 }
 
-/// Messages as they come.
-struct Incoming<'a> {
-    body: RecvStream,
-    front: &'a Front,
-    buffer: BytesMut,
-    /// Room of what is in the buffer, in the memory budget.
-    room: Reservation,
-}
-
-impl Incoming<'_> {
-    /// The next message, and its room in the memory budget; `None` at the end of the stream. May be dropped and called
-    /// again: nothing is lost.
-    async fn next(&mut self) -> Result<Option<(FromInstance, Reservation)>, Refusal> {
-        loop {
-            if let Some(message) = self.whole()? {
-                let mut room = self.front.inflight().budget().empty(Purpose::Answer);
-                // The buffer gives back what is the message's now.
-                std::mem::swap(&mut self.room, &mut room);
-                if !self.room.try_grow(self.buffer.len()) {
-                    return Err(Refusal::Overloaded { bytes: self.buffer.len() });
-                }
-                room.shrink_to(message.len());
-                let message = read(message).ok_or(Refusal::NotAClaim)?;
-                return Ok(Some((message, room)));
-            }
-            let Some(data) = poll_fn(|cx| self.body.poll_data(cx)).await else {
-                return if self.buffer.is_empty() { Ok(None) } else { Err(Refusal::NotAClaim) };
-            };
-            let data = data.map_err(|_| Refusal::Cancelled)?;
-            if !self.room.try_grow(data.len()) {
-                return Err(Refusal::Overloaded { bytes: data.len() });
-            }
-            self.buffer.extend_from_slice(&data);
-            let _ = self.body.flow_control().release_capacity(data.len());
-        }
-    }
-
-    /// The first message in the buffer, where it is whole.
-    fn whole(&mut self) -> Result<Option<Bytes>, Refusal> {
-        let Some(&[flag, a, b, c, d]) = self.buffer.first_chunk::<FRAME_HEAD>() else { return Ok(None) };
-        if flag != 0 {
-            return Err(if flag == 1 { Refusal::Compressed } else { Refusal::Flag(flag) });
-        }
-        let declared = u32::from_be_bytes([a, b, c, d]) as usize;
-        if declared > LONGEST {
-            return Err(Refusal::TooLarge { declared, limit: LONGEST });
-        }
-        if self.buffer.len() < FRAME_HEAD + declared {
-            return Ok(None);
-        }
-        self.buffer.advance(FRAME_HEAD);
-        Ok(Some(self.buffer.split_to(declared).freeze()))
-    }
+/// The next message of an instance, and its room in the memory budget; `None` at the end of the stream. May be dropped and
+/// called again: nothing is lost.
+async fn next(frames: &mut Frames<'_>) -> Result<Option<(FromInstance, Reservation)>, Refusal> {
+    let Some((message, room)) = frames.next().await? else { return Ok(None) };
+    Ok(Some((read(message).ok_or(Refusal::NotAClaim)?, room)))
 }
 
 /// Messages on their way to the instance.

@@ -75,10 +75,19 @@ async fn decide(
         None => (None, None),
     };
     let other_versions = OtherVersions::Fail;
-    let Head { deadline, hops, .. } = head;
+    let Head { deadline, stores_unfinished, hops, .. } = head;
     let segment = None;
-    let caller =
-        Caller { phase, deadline, worker, other_versions, segment, hops, namespace_labels, namespace_labels_text };
+    let caller = Caller {
+        phase,
+        deadline,
+        worker,
+        other_versions,
+        segment,
+        hops,
+        stores_unfinished,
+        namespace_labels,
+        namespace_labels_text,
+    };
     let verdict = {
         let mut deciding = pin!(admit::decide(gate, &review, &caller));
         // A caller that goes away cancels the hook calls: leaving drops `deciding`.

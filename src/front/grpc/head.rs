@@ -19,6 +19,8 @@ use crate::{
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const NAMESPACE_LABELS: HeaderName = HeaderName::from_static("gatepost-namespace-labels-bin");
+/// Says that the caller stores objects before they are initialized.
+const UNFINISHED: HeaderName = HeaderName::from_static("gatepost-unfinished");
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// Headers of an admission call.
@@ -30,6 +32,8 @@ pub(crate) struct Head {
     pub(crate) deadline: Deadline,
     /// Labels of the namespace, where the caller sent them.
     pub(crate) namespace_labels: Option<SentLabels>,
+    /// The caller stores objects before they are initialized.
+    pub(crate) stores_unfinished: bool,
     /// The Gateposts that the review has passed through.
     pub(crate) hops: Hops,
 }
@@ -56,7 +60,8 @@ impl Head {
             return Err(Refusal::DeadlineZero);
         }
         let deadline = Deadline::after(now, budget - (budget / 20).min(MARGIN));
-        Ok(Self { arrived: now, deadline, namespace_labels: namespace_labels(headers)?, hops: hops(headers)? })
+        let (namespace_labels, hops) = (namespace_labels(headers)?, hops(headers)?);
+        Ok(Self { arrived: now, deadline, namespace_labels, stores_unfinished: stores_unfinished(headers)?, hops })
     }
 }
 
@@ -81,6 +86,16 @@ fn timeout(value: &[u8]) -> Option<Duration> {
         b'n' => Duration::from_nanos(n),
         _ => return None,
     })
+}
+
+/// `stored`, or nothing: a word that is not understood must not be taken for either.
+fn stores_unfinished(headers: &HeaderMap) -> Result<bool, Refusal> {
+    let mut values = headers.get_all(UNFINISHED).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(false),
+        (Some(only), None) if only == "stored" => Ok(true),
+        _ => Err(Refusal::Unfinished),
+    }
 }
 
 fn namespace_labels(headers: &HeaderMap) -> Result<Option<SentLabels>, Refusal> {

@@ -138,7 +138,7 @@ impl GrpcAuxServices {
         let (service, cost) = match route {
             Route::ReflectionV1 => (&self.reflection_v1, REFLECTION),
             Route::ReflectionV1Alpha => (&self.reflection_v1alpha, REFLECTION),
-            Route::Health | Route::Admission(_) | Route::Webhook(_) | Route::Attach => (&self.health, HEALTH),
+            _ => (&self.health, HEALTH),
         };
         let _taken = match self.quota.take(session, front.inflight().budget(), cost) {
             Ok(taken) => taken,

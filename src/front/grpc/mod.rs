@@ -2,8 +2,11 @@
 
 pub(crate) mod attach;
 pub(crate) mod call;
+pub(crate) mod follow;
+mod frames;
 pub(crate) mod head;
 pub(crate) mod health_reflection;
 pub(crate) mod inbound;
+pub(crate) mod initialization;
 pub(crate) mod message;
 pub(crate) mod quota;

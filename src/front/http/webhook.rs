@@ -78,6 +78,7 @@ async fn decide(
         other_versions,
         segment,
         hops,
+        stores_unfinished: false,
         namespace_labels: None,
         namespace_labels_text: None,
     };

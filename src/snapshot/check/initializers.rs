@@ -19,7 +19,7 @@ pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};
 
 pub(crate) const KEYS: [&str; 4] = ["apiGroup", "resource", "initializers", "mayInitialize"];
 /// The keys of one initializer.
-pub(crate) const ONE_KEYS: [&str; 10] = [
+pub(crate) const ONE_KEYS: [&str; 11] = [
     "name",
     "failurePolicy",
     "timeout",
@@ -29,6 +29,7 @@ pub(crate) const ONE_KEYS: [&str; 10] = [
     "builtIn",
     "attach",
     "sideEffects",
+    "owners",
     "parallel",
 ];
 /// The keys of those that may claim a name.
@@ -122,6 +123,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
             object_selector: Selector::default(),
             built_in: None,
             attach: None,
+            owners: None,
             parallel: false,
             side_effects: SideEffects::Undeclared,
         });
@@ -141,6 +143,13 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     let attach = given(at.key("attach")).map(|at| claimants(&at));
     let effects = given(at.key("sideEffects"));
     let parallel = given(at.key("parallel"));
+    let owners = given(at.key("owners")).map(|at| who(&at));
+    if owners.is_some() && (built_in.is_some() || attach.is_some()) {
+        at.key("owners").problem(
+            "is for who updates stored objects, and builtIn and attach act before they are stored",
+            "remove it, or the other",
+        );
+    }
     let written = [("attach", attach.is_some()), ("sideEffects", effects.is_some()), ("parallel", parallel.is_some())];
     for (place, written) in written {
         if written && built_in.is_some() {
@@ -159,6 +168,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
         object_selector,
         built_in: built_in.flatten().map(Box::new),
         attach,
+        owners: owners.flatten(),
         parallel,
         side_effects: side_effects?,
     })

@@ -951,3 +951,960 @@ pub mod initializers_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// ReadPolicyRequest is one request that reads.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadPolicyRequest {
+    #[prost(enumeration = "ReadVerb", tag = "1")]
+    pub verb: i32,
+    /// The user.
+    #[prost(message, optional, tag = "2")]
+    pub user: ::core::option::Option<
+        super::super::k8s::io::api::authentication::v1::UserInfo,
+    >,
+    /// API group of the resource.
+    #[prost(string, tag = "3")]
+    pub group: ::prost::alloc::string::String,
+    /// API version of the resource.
+    #[prost(string, tag = "4")]
+    pub version: ::prost::alloc::string::String,
+    /// Resource, plural.
+    #[prost(string, tag = "5")]
+    pub resource: ::prost::alloc::string::String,
+    /// Namespace; empty for all of them, and where the resource has none.
+    #[prost(string, tag = "6")]
+    pub namespace: ::prost::alloc::string::String,
+    /// Name, of a GET.
+    #[prost(string, tag = "7")]
+    pub name: ::prost::alloc::string::String,
+    /// The request has `includeUninitialized=true`.
+    #[prost(bool, tag = "8")]
+    pub include_uninitialized: bool,
+}
+/// ReadPolicyResponse is what the request shows.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadPolicyResponse {
+    #[prost(enumeration = "Visibility", tag = "1")]
+    pub visibility: i32,
+    /// Time for which the same request of the same user may be answered alike. A watch keeps what it began with.
+    #[prost(uint32, tag = "2")]
+    pub ttl_milliseconds: u32,
+    /// Revision of the configuration.
+    #[prost(string, tag = "3")]
+    pub revision: ::prost::alloc::string::String,
+    /// Answer to a GET of an object that is not shown. The apiserver adds name, uid and resource version. Its `status` is
+    /// Failure although the code may be 202: only then do clients take it for an error.
+    #[prost(message, optional, tag = "4")]
+    pub hidden: ::core::option::Option<
+        super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status,
+    >,
+    /// Read repair; absent while the configuration is not known to be current.
+    #[prost(message, optional, tag = "5")]
+    pub repair: ::core::option::Option<ReadRepair>,
+}
+/// ReadRepair: a read that comes upon an object which is older, and whose first pending entry is not one of those that
+/// must act, removes that entry, on the condition that the object is as it was read.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadRepair {
+    /// Age since creationTimestamp, the skew of clocks included.
+    #[prost(uint32, tag = "1")]
+    pub older_than_seconds: u32,
+    /// Names that do not fail open.
+    #[prost(string, repeated, tag = "2")]
+    pub must_act: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// QuotaPhaseRequest is one write, all validators behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuotaPhaseRequest {
+    /// The object as it is stored.
+    #[prost(enumeration = "QuotaStage", tag = "1")]
+    pub before: i32,
+    /// The object as it will be.
+    #[prost(enumeration = "QuotaStage", tag = "2")]
+    pub after: i32,
+}
+/// QuotaPhaseResponse is both parts of quota.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuotaPhaseResponse {
+    /// The number of objects.
+    #[prost(enumeration = "Charge", tag = "1")]
+    pub count: i32,
+    /// All else: CPU, memory, storage.
+    #[prost(enumeration = "Charge", tag = "2")]
+    pub rest: i32,
+}
+/// HoldRequest is an object that was stored with a list of pending initializers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HoldRequest {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub resource: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub uid: ::prost::alloc::string::String,
+    /// Resource version at which it was stored.
+    #[prost(string, tag = "6")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+/// HoldResponse is the end of its initialization.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HoldResponse {
+    #[prost(oneof = "hold_response::End", tags = "1, 2, 3, 4")]
+    pub end: ::core::option::Option<hold_response::End>,
+}
+/// Nested message and enum types in `HoldResponse`.
+pub mod hold_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum End {
+        /// It is initialized.
+        #[prost(message, tag = "1")]
+        Completed(super::Completed),
+        /// An initializer has refused it: the creator gets this, and the object is deleted.
+        #[prost(message, tag = "2")]
+        Failed(super::super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status),
+        /// It is not initialized in time: the creator gets the status.
+        #[prost(message, tag = "3")]
+        TimedOut(super::TimedOut),
+        /// Somebody has deleted it.
+        #[prost(message, tag = "4")]
+        Deleted(super::Deleted),
+    }
+}
+/// Completed says where.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Completed {
+    #[prost(string, tag = "1")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+/// TimedOut says how.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TimedOut {
+    /// 504, with the name that is waited for, and uid and resource version of the object.
+    #[prost(message, optional, tag = "1")]
+    pub status: ::core::option::Option<
+        super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status,
+    >,
+    /// The object still waits and may be initialized. Otherwise it is deleted.
+    #[prost(bool, tag = "2")]
+    pub pending: bool,
+}
+/// Deleted says nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Deleted {}
+/// StoredObjectEvent is what the apiserver reports.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StoredObjectEvent {
+    #[prost(oneof = "stored_object_event::Event", tags = "1, 2, 3, 4")]
+    pub event: ::core::option::Option<stored_object_event::Event>,
+}
+/// Nested message and enum types in `StoredObjectEvent`.
+pub mod stored_object_event {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Event {
+        /// An object is not initialized. First of all, of every such object; then whenever one is created or changes.
+        #[prost(message, tag = "1")]
+        Unfinished(super::StoredObject),
+        /// An object is initialized.
+        #[prost(message, tag = "2")]
+        Initialized(super::Initialized),
+        /// An object is gone.
+        #[prost(message, tag = "3")]
+        Gone(super::Gone),
+        /// All objects there were when the stream began have been reported.
+        #[prost(message, tag = "4")]
+        Synced(super::Synced),
+    }
+}
+/// StoredObject is one object with `metadata.initializers`.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StoredObject {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub resource: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub resource_version: ::prost::alloc::string::String,
+    /// Names that must still act, in order.
+    #[prost(string, repeated, tag = "7")]
+    pub pending: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The reason of the failure, where it has failed.
+    #[prost(message, optional, tag = "8")]
+    pub result: ::core::option::Option<
+        super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status,
+    >,
+}
+/// Initialized names the object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Initialized {
+    #[prost(string, tag = "1")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub resource_version: ::prost::alloc::string::String,
+}
+/// Gone names the object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Gone {
+    #[prost(string, tag = "1")]
+    pub uid: ::prost::alloc::string::String,
+}
+/// Synced says nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Synced {}
+/// FollowerMessage is what the apiserver is told.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FollowerMessage {
+    #[prost(oneof = "follower_message::Message", tags = "1, 2, 3")]
+    pub message: ::core::option::Option<follower_message::Message>,
+}
+/// Nested message and enum types in `FollowerMessage`.
+pub mod follower_message {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Message {
+        /// A change that it is to make.
+        #[prost(message, tag = "1")]
+        Correction(super::Correction),
+        /// An object that it is to report as it is in the storage now: unfinished, initialized or gone.
+        #[prost(message, tag = "2")]
+        Look(super::Look),
+        /// The sidecar is about to end: open the stream elsewhere.
+        #[prost(message, tag = "3")]
+        Draining(super::Draining),
+    }
+}
+/// Correction is a change of one object, to be made only while it has the resource version. One that comes too late is
+/// dropped: what is still to be done comes again.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Correction {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub resource: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub resource_version: ::prost::alloc::string::String,
+    #[prost(oneof = "correction::Remedy", tags = "7, 8, 9")]
+    pub remedy: ::core::option::Option<correction::Remedy>,
+}
+/// Nested message and enum types in `Correction`.
+pub mod correction {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Remedy {
+        /// Remove the first entry of the list, which has this name, by an update that is reviewed as any other, by the user
+        /// `system:apiserver`.
+        #[prost(string, tag = "7")]
+        RemoveHead(::prost::alloc::string::String),
+        /// Set the result, and delete the object.
+        #[prost(message, tag = "8")]
+        Fail(super::super::super::k8s::io::apimachinery::pkg::apis::meta::v1::Status),
+        /// The object has failed: delete it, whatever its finalizers.
+        #[prost(message, tag = "9")]
+        Delete(super::Deleted),
+    }
+}
+/// Look names the object.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Look {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub resource: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub uid: ::prost::alloc::string::String,
+}
+/// ReadVerb is the verb of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ReadVerb {
+    /// One object by its name.
+    Get = 0,
+    /// All objects of a selection.
+    List = 1,
+    /// Their changes.
+    Watch = 2,
+    /// All objects of a selection are deleted.
+    Deletecollection = 3,
+}
+impl ReadVerb {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Get => "READ_VERB_GET",
+            Self::List => "READ_VERB_LIST",
+            Self::Watch => "READ_VERB_WATCH",
+            Self::Deletecollection => "READ_VERB_DELETECOLLECTION",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "READ_VERB_GET" => Some(Self::Get),
+            "READ_VERB_LIST" => Some(Self::List),
+            "READ_VERB_WATCH" => Some(Self::Watch),
+            "READ_VERB_DELETECOLLECTION" => Some(Self::Deletecollection),
+            _ => None,
+        }
+    }
+}
+/// Visibility is what a read shows. An apiserver that cannot ask takes 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Visibility {
+    /// Objects that are initialized: those without `metadata.initializers`. A GET of another is answered as `hidden`
+    /// says. Of a watch, by whether the object was and is shown: not shown to shown is ADDED; shown to shown is
+    /// MODIFIED; shown to not shown, or deleted, is DELETED; not shown to not shown, or deleted, is nothing.
+    Initialized = 0,
+    /// All objects.
+    All = 1,
+}
+impl Visibility {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Initialized => "VISIBILITY_INITIALIZED",
+            Self::All => "VISIBILITY_ALL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "VISIBILITY_INITIALIZED" => Some(Self::Initialized),
+            "VISIBILITY_ALL" => Some(Self::All),
+            _ => None,
+        }
+    }
+}
+/// QuotaStage is a stored object as quota sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum QuotaStage {
+    /// There is none.
+    Absent = 0,
+    /// It has `metadata.initializers`.
+    Unfinished = 1,
+    /// It has none.
+    Initialized = 2,
+}
+impl QuotaStage {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Absent => "QUOTA_STAGE_ABSENT",
+            Self::Unfinished => "QUOTA_STAGE_UNFINISHED",
+            Self::Initialized => "QUOTA_STAGE_INITIALIZED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "QUOTA_STAGE_ABSENT" => Some(Self::Absent),
+            "QUOTA_STAGE_UNFINISHED" => Some(Self::Unfinished),
+            "QUOTA_STAGE_INITIALIZED" => Some(Self::Initialized),
+            _ => None,
+        }
+    }
+}
+/// Charge is the part that a write plays for one part of quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Charge {
+    /// None.
+    Nothing = 0,
+    /// Charge it before the write, and give it back where the write fails.
+    Now = 1,
+    /// It is charged when the object is initialized.
+    AtCompletion = 2,
+    /// Charge, or give back, the difference between the two objects before the write, and undo that where it fails.
+    Difference = 3,
+    /// Give it back once the write is done.
+    Release = 4,
+}
+impl Charge {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Nothing => "CHARGE_NOTHING",
+            Self::Now => "CHARGE_NOW",
+            Self::AtCompletion => "CHARGE_AT_COMPLETION",
+            Self::Difference => "CHARGE_DIFFERENCE",
+            Self::Release => "CHARGE_RELEASE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CHARGE_NOTHING" => Some(Self::Nothing),
+            "CHARGE_NOW" => Some(Self::Now),
+            "CHARGE_AT_COMPLETION" => Some(Self::AtCompletion),
+            "CHARGE_DIFFERENCE" => Some(Self::Difference),
+            "CHARGE_RELEASE" => Some(Self::Release),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod initialization_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Initialization is for an apiserver that stores new objects with a list of pending initializers, hides them until
+    /// the list is empty, and holds the CREATE meanwhile. It says so in each review by the request metadata
+    /// `gatepost-unfinished: stored`; its Admission/Review then returns a patch with `metadata.initializers`.
+    ///
+    /// The state of an object is in the object alone. Each call may be repeated, and another replica of the sidecar may
+    /// answer it.
+    #[derive(Debug, Clone)]
+    pub struct InitializationClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl<T> InitializationClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InitializationClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            InitializationClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Objects that one read shows. Asked once a request, never once an object.
+        pub async fn read_policy(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadPolicyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReadPolicyResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.Initialization/ReadPolicy",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.Initialization", "ReadPolicy"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Quota that one write charges and gives back.
+        pub async fn quota_phase(
+            &mut self,
+            request: impl tonic::IntoRequest<super::QuotaPhaseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::QuotaPhaseResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.Initialization/QuotaPhase",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.Initialization", "QuotaPhase"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The end of one object's initialization, waited for until the call's deadline. UNAVAILABLE: ask again, any replica.
+        pub async fn hold(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HoldRequest>,
+        ) -> std::result::Result<tonic::Response<super::HoldResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.Initialization/Hold",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.Initialization", "Hold"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The unfinished objects of the apiserver, as they are and as they change; and what is to be corrected of them. One
+        /// stream for as long as the apiserver serves: when it ends, the apiserver opens another and begins anew.
+        pub async fn follow(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::StoredObjectEvent>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::FollowerMessage>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gatepost.v1.Initialization/Follow",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gatepost.v1.Initialization", "Follow"));
+            self.inner.streaming(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod initialization_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with InitializationServer.
+    #[async_trait]
+    pub trait Initialization: std::marker::Send + std::marker::Sync + 'static {
+        /// Objects that one read shows. Asked once a request, never once an object.
+        async fn read_policy(
+            &self,
+            request: tonic::Request<super::ReadPolicyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReadPolicyResponse>,
+            tonic::Status,
+        >;
+        /// Quota that one write charges and gives back.
+        async fn quota_phase(
+            &self,
+            request: tonic::Request<super::QuotaPhaseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::QuotaPhaseResponse>,
+            tonic::Status,
+        >;
+        /// The end of one object's initialization, waited for until the call's deadline. UNAVAILABLE: ask again, any replica.
+        async fn hold(
+            &self,
+            request: tonic::Request<super::HoldRequest>,
+        ) -> std::result::Result<tonic::Response<super::HoldResponse>, tonic::Status>;
+        /// Server streaming response type for the Follow method.
+        type FollowStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::FollowerMessage, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The unfinished objects of the apiserver, as they are and as they change; and what is to be corrected of them. One
+        /// stream for as long as the apiserver serves: when it ends, the apiserver opens another and begins anew.
+        async fn follow(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::StoredObjectEvent>>,
+        ) -> std::result::Result<tonic::Response<Self::FollowStream>, tonic::Status>;
+    }
+    /// Initialization is for an apiserver that stores new objects with a list of pending initializers, hides them until
+    /// the list is empty, and holds the CREATE meanwhile. It says so in each review by the request metadata
+    /// `gatepost-unfinished: stored`; its Admission/Review then returns a patch with `metadata.initializers`.
+    ///
+    /// The state of an object is in the object alone. Each call may be repeated, and another replica of the sidecar may
+    /// answer it.
+    #[derive(Debug)]
+    pub struct InitializationServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> InitializationServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for InitializationServer<T>
+    where
+        T: Initialization,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/gatepost.v1.Initialization/ReadPolicy" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadPolicySvc<T: Initialization>(pub Arc<T>);
+                    impl<
+                        T: Initialization,
+                    > tonic::server::UnaryService<super::ReadPolicyRequest>
+                    for ReadPolicySvc<T> {
+                        type Response = super::ReadPolicyResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadPolicyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Initialization>::read_policy(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadPolicySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gatepost.v1.Initialization/QuotaPhase" => {
+                    #[allow(non_camel_case_types)]
+                    struct QuotaPhaseSvc<T: Initialization>(pub Arc<T>);
+                    impl<
+                        T: Initialization,
+                    > tonic::server::UnaryService<super::QuotaPhaseRequest>
+                    for QuotaPhaseSvc<T> {
+                        type Response = super::QuotaPhaseResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::QuotaPhaseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Initialization>::quota_phase(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = QuotaPhaseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gatepost.v1.Initialization/Hold" => {
+                    #[allow(non_camel_case_types)]
+                    struct HoldSvc<T: Initialization>(pub Arc<T>);
+                    impl<
+                        T: Initialization,
+                    > tonic::server::UnaryService<super::HoldRequest> for HoldSvc<T> {
+                        type Response = super::HoldResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HoldRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Initialization>::hold(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HoldSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gatepost.v1.Initialization/Follow" => {
+                    #[allow(non_camel_case_types)]
+                    struct FollowSvc<T: Initialization>(pub Arc<T>);
+                    impl<
+                        T: Initialization,
+                    > tonic::server::StreamingService<super::StoredObjectEvent>
+                    for FollowSvc<T> {
+                        type Response = super::FollowerMessage;
+                        type ResponseStream = T::FollowStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::StoredObjectEvent>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Initialization>::follow(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FollowSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for InitializationServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "gatepost.v1.Initialization";
+    impl<T> tonic::server::NamedService for InitializationServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

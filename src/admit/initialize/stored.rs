@@ -1,0 +1,192 @@
+//! Stored: new objects of an apiserver that stores them before they are initialized, and the updates that initialize them.
+//!
+//! The list is in `metadata.initializers` of the object, beside the creator; nothing of it is kept here. Each review goes as
+//! far as it can: initializers that are built in or attached act in flight where their turn comes, at the CREATE or at the
+//! update that removes the name before them.
+
+use std::{ops::Range, sync::Arc};
+
+use serde_json::json;
+use tokio::time::timeout_at;
+
+use super::{
+    super::{
+        access::user_of,
+        patched::{patched, room_for},
+        status,
+        status::Refusal,
+    },
+    Phase,
+};
+use crate::{
+    initialize::{
+        Actor, Initialization, Initializers, Refused,
+        transition::{Owned, transition},
+    },
+    model::{Operation, ResourceInitializers, Review},
+    offload,
+    patch::Patch,
+    wire::{groups, metadata_initializers},
+};
+
+/// The apiserver itself: it carries out what Gatepost tells it.
+// source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
+const APISERVER: &str = "system:apiserver";
+/// Code of a refusal for want of room. It says nothing of the object.
+const SHED: i32 = 429;
+
+/// The initializers of a resource for which nothing is configured.
+pub(super) fn nobody(review: &Review) -> ResourceInitializers {
+    ResourceInitializers {
+        api_group: (*review.resource.group).into(),
+        resource: (*review.resource.resource).into(),
+        initializers: Vec::new(),
+        may_initialize: None,
+    }
+}
+
+impl Phase<'_> {
+    /// The phase of such a caller.
+    pub(super) async fn run_stored(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+        let patched = self.initialized.patched.clone();
+        let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
+        let mut lookup = self.case.lookup(review, None);
+        let field = self.field(review, review.object.clone()).await?;
+        let creates = review.operation == Operation::Create;
+        let (list, creator) = if creates {
+            let pending = self.pending(entry, review, read(field.as_deref())?, &mut lookup).await;
+            (pending.or_else(|refusal| self.unselected(entry, refusal))?, None)
+        } else {
+            let old = self.field(review, review.old_object.clone()).await?;
+            if old.is_none() && field.is_none() {
+                return Ok(());
+            }
+            let list = self.updated(entry, read(old.as_deref())?, read(field.as_deref())?).await?;
+            (list, old.as_deref().and_then(metadata_initializers::creator).map(str::to_owned))
+        };
+        self.creator = creator.as_deref().and_then(metadata_initializers::username).map(Into::into);
+        let mut way = Initialization::new(list.unwrap_or_default());
+        let mut result = way.result().cloned();
+        match self.work_off(entry, &mut way, &mut lookup).await {
+            // There is an object already: it fails, and its creator is told.
+            Err(refusal) if !creates && refusal.code != SHED => result = Some(*refusal),
+            ended => ended?,
+        }
+        let pending = way.pending().map(Into::into).collect();
+        let list = Initializers { pending, result: result.map(Box::new) }.normalized();
+        self.initialized.unfinished = list.is_some();
+        let creator = match creator {
+            None if list.is_some() => Some(self.requester().await?),
+            creator => creator,
+        };
+        self.put(list.as_ref(), creator.as_deref()).await
+    }
+
+    /// The list after an update.
+    async fn updated(
+        &self,
+        entry: &ResourceInitializers,
+        old: Option<Initializers>,
+        new: Option<Initializers>,
+    ) -> Result<Option<Initializers>, Refusal> {
+        let review = self.case.review;
+        let old = old.and_then(Initializers::normalized);
+        let Some(before) = &old else {
+            let actor = Actor { may_initialize: false, owns: Owned::Names(&[]) };
+            return transition(None, new, actor).map_err(refusal);
+        };
+        if !review.sub_resource.is_empty() {
+            let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
+            return Err(refusal(Refused::Forbidden(why)));
+        }
+        let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
+        let is = |who: &crate::model::bypass::Who| who.is(&review.username, in_group);
+        let head = before.head().unwrap_or_default();
+        let owners = entry.initializers.iter().find(|one| *one.name == *head).and_then(|one| one.owners.as_ref());
+        let itself = *review.username == *APISERVER;
+        let listed = itself || owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
+        let may_initialize = listed || self.may_initialize(review).await?;
+        let own = [head];
+        let owns = match owners {
+            _ if itself => Owned::Any,
+            Some(owners) if !is(owners) => Owned::Names(&[]),
+            // Nobody in particular owns it: whoever may initialize does.
+            _ => Owned::Names(&own),
+        };
+        transition(old.clone(), new, Actor { may_initialize, owns }).map_err(refusal)
+    }
+
+    /// `metadata.initializers` of an object of the review, as it is written.
+    async fn field(&self, review: &Review, place: Option<Range<usize>>) -> Result<Option<String>, Refusal> {
+        let Some(place) = place else { return Ok(None) };
+        let (bytes, size) = (review.bytes.clone(), place.len());
+        let reading = offload::run(size, move || metadata_initializers::of_object(&bytes, place));
+        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(why)) => Err(Box::new(status::internal(&why))),
+            Err(_) => Err(Box::new(status::out_of_time())),
+        }
+    }
+
+    /// The user who makes the request, as JSON.
+    async fn requester(&self) -> Result<String, Refusal> {
+        let review = self.case.review.clone();
+        let size = review.user.as_ref().map_or(0, Range::len);
+        let reading = offload::run(size, move || {
+            let user = user_of(&review)?;
+            let extra: serde_json::Map<_, _> =
+                user.extra.into_iter().map(|(key, values)| (key, values.into())).collect();
+            let creator = json!({
+                "username": &*review.username, "uid": user.uid, "groups": user.groups, "extra": extra,
+            });
+            Ok::<_, String>(creator.to_string())
+        });
+        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
+            Ok(read) => read.map_err(|why| Box::new(status::internal(&why))),
+            Err(_) => Err(Box::new(status::out_of_time())),
+        }
+    }
+
+    /// Writes the list into the object as it is now, or takes it out.
+    async fn put(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), Refusal> {
+        const PATH: &str = "/metadata/initializers";
+        let before = self.initialized.patched.clone();
+        let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
+        let text = match list {
+            Some(list) => {
+                let value = metadata_initializers::with_creator(&list.write(), creator);
+                format!(r#"[{{"op":"add","path":"{PATH}","value":{value}}}]"#)
+            }
+            None if self.field(&review, review.object.clone()).await?.is_some() => {
+                format!(r#"[{{"op":"remove","path":"{PATH}"}}]"#)
+            }
+            None => return Ok(()),
+        };
+        let broken = |why: &str| Box::new(status::internal(&format!("writing metadata.initializers: {why}")));
+        let length = text.len();
+        let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
+        let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);
+        let room = room.ok_or_else(|| broken("Gatepost has no memory free for the object; try again"))?;
+        let held = before.as_ref().map_or(0, |before| before.document.held());
+        let size = 2 * (review.bytes.len() + held + length);
+        let writing = offload::run(size, move || patched(&review, before.as_ref(), &patch, room));
+        match timeout_at(self.case.caller.deadline.instant().into(), writing).await {
+            Ok(Ok(Some(changed))) => self.initialized.patched = Some(Arc::new(changed)),
+            Ok(Ok(None)) => {}
+            Ok(Err(why)) => return Err(broken(&why)),
+            Err(_) => return Err(Box::new(status::out_of_time())),
+        }
+        Ok(())
+    }
+}
+
+/// A list as an object has it.
+fn read(field: Option<&str>) -> Result<Option<Initializers>, Refusal> {
+    let list = field.map(|field| Initializers::read(field.as_bytes())).transpose();
+    let invalid = |why| refusal(Refused::Invalid { field: "metadata.initializers".into(), why });
+    list.map(Option::flatten).map_err(invalid)
+}
+
+fn refusal(refused: Refused) -> Refusal {
+    Box::new(refused.into_status())
+}

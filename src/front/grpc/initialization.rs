@@ -1,0 +1,215 @@
+//! Initialization: the single calls of an apiserver that stores objects before they are initialized.
+//!
+//! `ReadPolicy` and `QuotaPhase` are answered at once; `Hold` waits for the end of an object's initialization, at most
+//! until the call's deadline. When the process drains, a hold ends with UNAVAILABLE, and is asked for elsewhere.
+
+use std::{future::poll_fn, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use h2::{RecvStream, server::SendResponse};
+use http::HeaderMap;
+use tokio::{sync::watch, time::timeout_at};
+
+use super::{
+    frames::Frames,
+    head::Head,
+    quota::{Cost, Taken},
+};
+use crate::{
+    admit::read_policy::{self, ObjectRead},
+    cel::User,
+    front::{
+        Front, accept::life::Life, answer, connection::session::Session, outgoing::Outgoing, refusal::Refusal,
+        route::InitializationCall,
+    },
+    initialize::{
+        ReadRepair, Visibility,
+        quota::{Charge, QuotaPhase, QuotaStage, quota_phase},
+        unfinished::{HoldOutcome, StoredObject, TIMED_OUT, still_pending},
+        visibility::{HiddenAs, HiddenObject, ReadVerb, hidden},
+    },
+    live::stored_objects::{HoldEnd, SoughtObject},
+    model::{Deadline, StatusInfo},
+    wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
+};
+
+/// The longest message of these calls: a user with all groups is the longest.
+const LONGEST: usize = 256 << 10;
+/// Memory of one call besides its message.
+const COST: Cost = Cost { sent: 0, held: 4 << 10 };
+/// Lifetime of a read policy: the time in which a configuration is read.
+const TTL_MILLISECONDS: u32 = 1000;
+
+/// Answers one call.
+pub(crate) async fn answer(
+    front: &Front,
+    session: &Session,
+    call: InitializationCall,
+    headers: HeaderMap,
+    body: RecvStream,
+    mut respond: SendResponse<Outgoing>,
+    life: watch::Receiver<Life>,
+) {
+    let arrived = Instant::now();
+    let answering = async {
+        let (_taken, message, deadline) = asked(front, session, &headers, body, arrived).await?;
+        match call {
+            InitializationCall::ReadPolicy => read(front, message, deadline).await,
+            InitializationCall::QuotaPhase => quota(message),
+            InitializationCall::Hold => hold(front, session, message, deadline, life).await,
+        }
+    };
+    let answered = tokio::select! {
+        biased;
+        _ = poll_fn(|cx| respond.poll_reset(cx)) => return,
+        answered = answering => answered,
+    };
+    match answered {
+        // An error here says that the caller is gone.
+        Ok(message) => {
+            let now = Instant::now();
+            let expiring = session.unsent().add(now, now + front.limits().timeout);
+            drop(answer::verdict(&mut respond, Outgoing::from(message).until(expiring)));
+        }
+        Err(refusal) => front.refuse(&mut respond, &refusal),
+    }
+}
+
+/// A place, the message and the deadline.
+async fn asked<'a>(
+    front: &'a Front,
+    session: &'a Session,
+    headers: &HeaderMap,
+    body: RecvStream,
+    arrived: Instant,
+) -> Result<(Taken<'a>, Bytes, Deadline), Refusal> {
+    let Head { deadline, .. } = Head::read(headers, arrived, front.limits().timeout)?;
+    let taken = front.initializing().take(session, front.inflight().budget(), COST)?;
+    let mut frames = Frames::new(front, body, LONGEST);
+    let within = deadline.left(arrived);
+    let first = timeout_at(deadline.instant().into(), frames.next()).await;
+    let first = first.map_err(|_| Refusal::ColdDeadline { within })??;
+    let (message, _room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
+    Ok((taken, message, deadline))
+}
+
+async fn read(front: &Front, message: Bytes, deadline: Deadline) -> Result<Bytes, Refusal> {
+    let asked = wire::read_policy(message).ok_or(Refusal::NotAMessage)?;
+    let verb = match asked.verb() {
+        pb::ReadVerb::Get => ReadVerb::Get,
+        pb::ReadVerb::List => ReadVerb::List,
+        pb::ReadVerb::Watch => ReadVerb::Watch,
+        pb::ReadVerb::Deletecollection => ReadVerb::DeleteCollection,
+    };
+    let user = asked.user.unwrap_or_default();
+    let username = user.username.unwrap_or_default();
+    let attributes = User {
+        uid: user.uid.unwrap_or_default(),
+        groups: user.groups,
+        extra: user.extra.into_iter().map(|(key, values)| (key, values.items)).collect(),
+    };
+    let how = HiddenAs::to(|wanted| attributes.groups.iter().any(|group| group == wanted));
+    let read = ObjectRead {
+        verb,
+        username: username.into(),
+        user: Arc::new(attributes),
+        group: asked.group.into(),
+        resource: asked.resource.into(),
+        namespace: asked.namespace.into(),
+        name: asked.name.into(),
+        includes: asked.include_uninitialized,
+    };
+    let policy = read_policy::read_policy(front.gate(), &read, deadline.instant()).await;
+    let ObjectRead { group, resource, name, .. } = &read;
+    let object = HiddenObject { group, resource, name, uid: "", resource_version: "" };
+    let hidden = StatusInfo { metadata: None, ..hidden(how, object) };
+    let repair = ReadRepair::default();
+    let older_than = (repair.older_than + repair.skew).as_secs();
+    let answer = pb::ReadPolicyResponse {
+        visibility: match policy.visibility {
+            Visibility::Initialized => pb::Visibility::Initialized,
+            Visibility::All => pb::Visibility::All,
+        }
+        .into(),
+        ttl_milliseconds: TTL_MILLISECONDS,
+        revision: policy.revision,
+        hidden: Some(wire::status(&hidden)),
+        repair: policy.must_act.map(|names| pb::ReadRepair {
+            older_than_seconds: u32::try_from(older_than).unwrap_or(u32::MAX),
+            must_act: names.iter().map(ToString::to_string).collect(),
+        }),
+    };
+    Ok(framed(&answer))
+}
+
+fn quota(message: Bytes) -> Result<Bytes, Refusal> {
+    let asked = wire::quota_phase(message).ok_or(Refusal::NotAMessage)?;
+    let stage = |stage| match stage {
+        pb::QuotaStage::Absent => QuotaStage::Absent,
+        pb::QuotaStage::Unfinished => QuotaStage::Unfinished,
+        pb::QuotaStage::Initialized => QuotaStage::Initialized,
+    };
+    let charge = |charge| match charge {
+        Charge::Nothing => pb::Charge::Nothing,
+        Charge::Now => pb::Charge::Now,
+        Charge::AtCompletion => pb::Charge::AtCompletion,
+        Charge::Difference => pb::Charge::Difference,
+        Charge::Release => pb::Charge::Release,
+    };
+    let QuotaPhase { count, rest } =
+        quota_phase(stage(asked.before()), stage(asked.after())).ok_or(Refusal::NotAMessage)?;
+    Ok(framed(&pb::QuotaPhaseResponse { count: charge(count).into(), rest: charge(rest).into() }))
+}
+
+async fn hold(
+    front: &Front,
+    session: &Session,
+    message: Bytes,
+    deadline: Deadline,
+    mut life: watch::Receiver<Life>,
+) -> Result<Bytes, Refusal> {
+    let asked = wire::hold(message).filter(|asked| !asked.uid.is_empty()).ok_or(Refusal::NotAMessage)?;
+    let version = asked.resource_version;
+    let sought = SoughtObject {
+        group: asked.group.into(),
+        resource: asked.resource.into(),
+        namespace: asked.namespace.into(),
+        name: asked.name.into(),
+        uid: asked.uid.into(),
+    };
+    let current = &front.gate().current;
+    let client = session.client().identity().to_key();
+    let rule = |object: &StoredObject| {
+        current.is_fresh(Instant::now()).then(|| read_policy::head_rule(&current.load(), object))
+    };
+    let end = tokio::select! {
+        biased;
+        end = current.stored().hold(&client, &sought, deadline.instant(), rule) => end,
+        _ = life.wait_for(|life| *life != Life::Serving) => return Err(Refusal::Draining),
+    };
+    Ok(framed(&pb::HoldResponse { end: Some(ended(end, &sought, &version)) }))
+}
+
+fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_response::End {
+    use pb::hold_response::End;
+    match end {
+        HoldEnd::Over(HoldOutcome::Completed(version)) => {
+            End::Completed(pb::Completed { resource_version: version.into() })
+        }
+        HoldEnd::Over(HoldOutcome::Deleted) => End::Deleted(pb::Deleted {}),
+        HoldEnd::Over(HoldOutcome::Failed(status)) => {
+            let late = status.causes.iter().any(|cause| cause.reason == TIMED_OUT);
+            let status = wire::status(&status);
+            if late {
+                End::TimedOut(pb::TimedOut { status: Some(status), pending: false })
+            } else {
+                End::Failed(status)
+            }
+        }
+        HoldEnd::OutOfTime(object) => {
+            // What was not reported is as it was when it was stored, as far as is known.
+            let object = object.unwrap_or_else(|| Arc::new(sought.as_stored(version)));
+            End::TimedOut(pb::TimedOut { status: Some(wire::status(&still_pending(&object))), pending: true })
+        }
+    }
+}

@@ -1,0 +1,158 @@
+use super::*;
+use crate::{
+    initialize::{Initializers, unfinished::Remedy},
+    model::{FailurePolicy, StatusInfo},
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn sought(uid: &str) -> SoughtObject {
+    let texts = || "x".into();
+    SoughtObject { group: "".into(), resource: "pods".into(), namespace: texts(), name: texts(), uid: uid.into() }
+}
+
+fn unfinished(uid: &str, version: &str, pending: &[&str]) -> StoredEvent {
+    let SoughtObject { group, resource, namespace, name, uid } = sought(uid);
+    let list = Initializers::of(pending.iter().copied());
+    StoredEvent::Unfinished(StoredObject {
+        group,
+        resource,
+        namespace,
+        name,
+        uid,
+        resource_version: version.into(),
+        list,
+    })
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as a hold is given it")]
+fn ignore(_: &StoredObject) -> Option<HeadRule> {
+    Some(HeadRule { policy: FailurePolicy::Ignore, timeout: Duration::from_secs(5) })
+}
+
+fn completed(uid: &str, version: &str) -> StoredEvent {
+    StoredEvent::Initialized { uid: uid.into(), resource_version: version.into() }
+}
+
+fn client() -> Arc<str> {
+    "apiserver".into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_as_its_object_does() {
+    let objects = Arc::new(StoredObjects::default());
+    let following = objects.follow(&client());
+    following.take(unfinished("a", "1", &["x"]));
+    following.take(unfinished("b", "2", &["x"]));
+    following.take(unfinished("c", "3", &["x"]));
+    following.take(StoredEvent::Synced);
+    let (client, deadline) = (client(), now() + LONG);
+    let (a, b, c) = (sought("a"), sought("b"), sought("c"));
+    let hold = |object| objects.hold(&client, object, deadline, ignore);
+    let reports = async {
+        tokio::task::yield_now().await;
+        assert_eq!(objects.held(), 3);
+        following.take(completed("a", "4"));
+        let StoredEvent::Unfinished(mut failed) = unfinished("b", "5", &["x"]) else { unreachable!() };
+        failed.list.result = Some(Box::new(StatusInfo { code: 403, ..StatusInfo::default() }));
+        following.take(StoredEvent::Unfinished(failed));
+        following.take(StoredEvent::Gone { uid: "c".into() });
+    };
+    let (a, b, c, ()) = tokio::join!(hold(&a), hold(&b), hold(&c), reports);
+    assert_eq!(a, HoldEnd::Over(HoldOutcome::Completed("4".into())));
+    assert!(matches!(b, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 403));
+    assert_eq!(c, HoldEnd::Over(HoldOutcome::Deleted));
+    assert_eq!((objects.held(), objects.unfinished()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_of_a_held_object_has_its_time_and_no_more() {
+    let objects = Arc::new(StoredObjects::default());
+    let mut following = objects.follow(&client());
+    following.take(unfinished("a", "1", &["x", "y"]));
+    let began = now();
+    let (client, a) = (client(), sought("a"));
+    let hold = objects.hold(&client, &a, began + LONG, ignore);
+    let apiserver = async {
+        let Some(ToFollower::Correct(first)) = following.told().await else { panic!("no correction") };
+        assert_eq!((first.remedy, &*first.object.resource_version), (Remedy::RemoveHead("x".into()), "1"));
+        assert_eq!(now() - began, Duration::from_secs(5));
+        // It was lost on its way: it comes again.
+        let Some(ToFollower::Correct(second)) = following.told().await else { panic!("no correction") };
+        assert_eq!((second.remedy, now() - began), (Remedy::RemoveHead("x".into()), Duration::from_secs(7)));
+        following.take(unfinished("a", "2", &["y"]));
+        let Some(ToFollower::Correct(third)) = following.told().await else { panic!("no correction") };
+        assert_eq!((third.remedy, now() - began), (Remedy::RemoveHead("y".into()), Duration::from_secs(12)));
+        following.take(completed("a", "3"));
+    };
+    let (end, ()) = tokio::join!(hold, apiserver);
+    assert_eq!(end, HoldEnd::Over(HoldOutcome::Completed("3".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_fail_the_object_fails_and_while_nothing_is_known_it_stays() {
+    let objects = Arc::new(StoredObjects::default());
+    let mut following = objects.follow(&client());
+    following.take(unfinished("a", "1", &["x"]));
+    let (client, a, b, deadline) = (client(), sought("a"), sought("b"), now() + LONG);
+    following.take(unfinished("b", "1", &["x"]));
+    let fail = |_: &StoredObject| Some(HeadRule { policy: FailurePolicy::Fail, timeout: Duration::from_secs(1) });
+    let holds = async {
+        tokio::join!(objects.hold(&client, &a, deadline, fail), objects.hold(&client, &b, deadline, |_| None))
+    };
+    let apiserver = async {
+        let Some(ToFollower::Correct(Correction { remedy: Remedy::Fail(status), object })) = following.told().await
+        else {
+            panic!("no correction")
+        };
+        assert_eq!((status.code, &*status.details_uid, &*object.uid), (504, "a", "a"));
+        following.take(StoredEvent::Unfinished(StoredObject {
+            list: Initializers { result: Some(status), ..object.list.clone() },
+            ..(*object).clone()
+        }));
+    };
+    let ((a, b), ()) = tokio::join!(holds, apiserver);
+    assert!(matches!(a, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 504));
+    assert!(matches!(b, HoldEnd::OutOfTime(Some(object)) if &*object.uid == "b"));
+    assert!(following.told.try_recv().is_err(), "nothing is corrected by a configuration that may be outdated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_not_reported_is_asked_about() {
+    let objects = Arc::new(StoredObjects::default());
+    let (mut following, stranger) = (objects.follow(&client()), objects.follow(&"another".into()));
+    let (client, a) = (client(), sought("a"));
+    let hold = objects.hold(&client, &a, now() + LONG, ignore);
+    let apiserver = async {
+        stranger.take(completed("a", "9"));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(following.told.try_recv().is_err(), "its report is not complete yet");
+        following.take(StoredEvent::Synced);
+        assert_eq!(following.told().await, Some(ToFollower::Look(sought("a"))));
+        following.take(completed("a", "7"));
+    };
+    let (end, ()) = tokio::join!(hold, apiserver);
+    assert_eq!(end, HoldEnd::Over(HoldOutcome::Completed("7".into())), "another client's report does not count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn heads_that_nobody_holds_are_the_controllers() {
+    let objects = Arc::new(StoredObjects::default());
+    let mut following = objects.follow(&client());
+    for n in 0..10 {
+        following.take(unfinished(&format!("u{n}"), "1", &["x"]));
+    }
+    let rule = |_: &StoredObject| HeadRule::default();
+    assert_eq!(following.control(Some(now()), rule, 4).await, [], "not before the report is complete");
+    following.take(StoredEvent::Synced);
+    assert_eq!(following.control(Some(now()), rule, 4).await, []);
+    let read = now();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(following.control(Some(read), rule, 4).await, [], "read before the snapshot");
+    assert_eq!(following.control(Some(now()), rule, 4).await.len(), 4);
+    assert_eq!(following.control(Some(now()), rule, 4).await.len(), 4);
+    assert_eq!(following.control(Some(now()), rule, 4).await.len(), 2);
+    assert_eq!(following.control(Some(now()), rule, 4).await, []);
+    drop(following);
+    assert_eq!(objects.unfinished(), 0);
+}

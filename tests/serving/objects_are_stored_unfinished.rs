@@ -1,0 +1,228 @@
+//! Reviews of an apiserver that stores objects before they are initialized: the list in the object, who may change it, and
+//! who acts where.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use gatepost::{
+    admit::{Caller, Gate, Reasons, decide},
+    model::{Phase, Rope, Verdict},
+    patch::{Document, Limits, Patch},
+    wire::{
+        inbound::view,
+        pb::k8s::io::{
+            api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+            apimachinery::pkg::runtime::RawExtension,
+        },
+    },
+};
+use serde_json::{Value, json};
+
+use crate::support::{
+    gate::{caller, gate},
+    http_hook::{HttpHook, HttpScript, Judge},
+    reviews::{create_pod, message},
+};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn configured(initializers: &str, hooks: &str) -> Arc<Gate> {
+    let yaml = format!(
+        r"
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {{name: test}}
+resourceInitializers:
+- resource: pods
+  mayInitialize: {{users: [admin]}}
+  initializers:
+{initializers}
+externalAdmissionHooks: [{hooks}]
+"
+    );
+    gate(&yaml, Reasons::First)
+}
+
+/// `a` and `b` are owned by somebody of that name, and between them stands one that is built in.
+fn in_turns() -> Arc<Gate> {
+    configured(
+        "  - {name: a.example.com, owners: {users: [a]}}\n  \
+         - {name: mid.example.com, builtIn: {labels: {by: '${user}'}}}\n  \
+         - {name: b.example.com, owners: {users: [b]}}\n",
+        "",
+    )
+}
+
+async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
+    let review = view(Rope::new([message(request)])).unwrap();
+    decide(gate, &review, &Caller { phase: Phase::Review, stores_unfinished: true, ..caller(LONG) }).await
+}
+
+fn raw(object: &Value) -> Option<RawExtension> {
+    Some(RawExtension { raw: Some(object.to_string().into()) })
+}
+
+fn pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}}})
+}
+
+fn create(object: &Value) -> AdmissionRequest {
+    AdmissionRequest { object: raw(object), ..create_pod("u", 0) }
+}
+
+fn update(user: &str, old: &Value, new: &Value) -> AdmissionRequest {
+    AdmissionRequest {
+        operation: Some("UPDATE".to_owned()),
+        user_info: Some(UserInfo { username: Some(user.to_owned()), ..UserInfo::default() }),
+        old_object: raw(old),
+        ..create(new)
+    }
+}
+
+/// The object as the verdict leaves it.
+fn patched(verdict: &Verdict, object: &Value) -> Value {
+    assert_eq!(verdict.refusal, None);
+    let patch = Patch::parse(verdict.patch.clone().unwrap_or_else(|| "[]".into())).unwrap();
+    let object = Document::new(Rope::new([Bytes::from(object.to_string())])).unwrap();
+    let patched = object.patched(&patch, Limits::default()).unwrap();
+    serde_json::from_slice(&patched.rope().copy_of(0..patched.rope().len())).unwrap()
+}
+
+fn pending(object: &Value) -> Vec<&str> {
+    let entries = object["metadata"]["initializers"]["pending"].as_array();
+    entries.into_iter().flatten().map(|entry| entry["name"].as_str().unwrap()).collect()
+}
+
+fn without_head(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["initializers"]["pending"].as_array_mut().unwrap().remove(0);
+    object
+}
+
+fn code(verdict: &Verdict) -> i32 {
+    verdict.refusal.as_ref().map_or(0, |refusal| refusal.code)
+}
+
+#[tokio::test]
+async fn the_list_is_stored_and_each_acts_where_its_turn_comes() {
+    let gate = in_turns();
+    let stored = patched(&ask(&gate, create(&pod())).await, &pod());
+    assert_eq!(pending(&stored), ["a.example.com", "mid.example.com", "b.example.com"]);
+    assert_eq!(stored["metadata"]["initializers"]["creator"]["username"], "ann");
+    assert_eq!(stored["metadata"]["labels"]["by"], Value::Null, "it is not its turn");
+    // The owner of the head does its part, forgets the creator, and removes itself.
+    let mut new = without_head(&stored);
+    new["metadata"]["labels"]["a"] = "1".into();
+    new["metadata"]["initializers"].as_object_mut().unwrap().remove("creator");
+    let second = patched(&ask(&gate, update("a", &stored, &new)).await, &new);
+    assert_eq!(pending(&second), ["b.example.com"]);
+    assert_eq!(second["metadata"]["labels"], json!({"app": "web", "a": "1", "by": "ann"}), "by the creator");
+    assert_eq!(second["metadata"]["initializers"]["creator"]["username"], "ann");
+    let last = without_head(&second);
+    let done = patched(&ask(&gate, update("b", &second, &last)).await, &last);
+    assert_eq!(done["metadata"].get("initializers"), None, "{done}");
+    // Nothing is initialized twice.
+    assert_eq!(code(&ask(&gate, update("b", &done, &second)).await), 422);
+    assert_eq!(ask(&gate, update("anybody", &done, &done)).await, ask(&gate, update("a", &done, &done)).await);
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_say_so_is_not_concerned() {
+    let gate = in_turns();
+    let review = view(Rope::new([message(create(&pod()))])).unwrap();
+    let verdict = decide(&gate, &review, &Caller { phase: Phase::Review, ..caller(LONG) }).await;
+    let object = patched(&verdict, &pod());
+    assert_eq!((object["metadata"].get("initializers"), &object["metadata"]["labels"]["by"]), (None, &"ann".into()));
+}
+
+#[tokio::test]
+async fn the_owner_of_the_head_alone_changes_the_list_and_who_may_not_initialize_nothing() {
+    let gate = in_turns();
+    let stored = patched(&ask(&gate, create(&pod())).await, &pod());
+    let next = without_head(&stored);
+    for (user, new, expected) in [
+        ("eve", &stored, 403),
+        ("eve", &next, 403),
+        ("b", &next, 403),
+        // It may initialize, and still the head is another's.
+        ("admin", &stored, 0),
+        ("admin", &next, 403),
+        ("a", &next, 0),
+        ("system:apiserver", &next, 0),
+        ("a", &pod(), 422),
+    ] {
+        assert_eq!(code(&ask(&gate, update(user, &stored, new)).await), expected, "{user}");
+    }
+    let status = AdmissionRequest { sub_resource: Some("status".into()), ..update("admin", &stored, &stored) };
+    assert_eq!(code(&ask(&gate, status).await), 403, "it has no status yet");
+    let status = AdmissionRequest { sub_resource: Some("status".into()), ..update("eve", &pod(), &pod()) };
+    assert_eq!(code(&ask(&gate, status).await), 0);
+}
+
+#[tokio::test]
+async fn an_own_list_needs_permission_and_the_empty_one_passes_all_by() {
+    let gate = in_turns();
+    let listed = |list: Value| {
+        let mut object = pod();
+        object["metadata"]["initializers"] = list;
+        object
+    };
+    let empty = listed(json!({"pending": []}));
+    assert_eq!(code(&ask(&gate, create(&empty)).await), 403);
+    let by_admin = |object: &Value| {
+        let user_info = Some(UserInfo { username: Some("admin".to_owned()), ..UserInfo::default() });
+        AdmissionRequest { user_info, ..create(object) }
+    };
+    let object = patched(&ask(&gate, by_admin(&empty)).await, &empty);
+    assert_eq!(object["metadata"].get("initializers"), None);
+    let own = listed(
+        json!({"pending": [{"name": "mid.example.com"}, {"name": "someone.example.com"}], "creator": {"username": "root"}}),
+    );
+    let object = patched(&ask(&gate, by_admin(&own)).await, &own);
+    assert_eq!(pending(&object), ["someone.example.com"], "who is not configured acts on the stored object");
+    assert_eq!(object["metadata"]["initializers"]["creator"]["username"], "admin", "nobody chooses the creator");
+    assert_eq!(object["metadata"]["labels"]["by"], "admin");
+    let broken = listed(json!({"pending": 1}));
+    assert_eq!(code(&ask(&gate, by_admin(&broken)).await), 422);
+}
+
+#[tokio::test]
+async fn a_result_stays_and_what_cannot_go_on_in_flight_becomes_one() {
+    let gate = configured(
+        "  - {name: a.example.com}\n  - {name: gone.example.com, failurePolicy: Fail, attach: {commonNames: [x]}}\n",
+        "",
+    );
+    gate.current.hub().look();
+    let stored = patched(&ask(&gate, create(&pod())).await, &pod());
+    let mut failed = stored.clone();
+    failed["metadata"]["initializers"]["result"] = json!({"status": "Failure", "code": 403, "message": "no"});
+    let verdict = ask(&gate, update("admin", &stored, &failed)).await;
+    assert_eq!(patched(&verdict, &failed)["metadata"]["initializers"]["result"]["message"], "no");
+    assert_eq!(code(&ask(&gate, update("admin", &failed, &stored)).await), 422, "a result never changes");
+    // The next one is attached to nobody, and must act: its time ends with the request's.
+    let next = without_head(&stored);
+    let review = view(Rope::new([message(update("admin", &stored, &next))])).unwrap();
+    let soon = Caller { phase: Phase::Review, stores_unfinished: true, ..caller(Duration::from_millis(300)) };
+    let object = patched(&decide(&gate, &review, &soon).await, &next);
+    assert_eq!(pending(&object), ["gone.example.com"]);
+    let result = &object["metadata"]["initializers"]["result"];
+    assert_eq!((&result["code"], &result["status"]), (&504.into(), &"Failure".into()), "{object}");
+}
+
+#[tokio::test]
+async fn validating_hooks_of_a_create_see_the_initialized_object() {
+    let hook = HttpHook::plain(HttpScript::Judge(Judge::new(|_| json!({"allowed": false})))).await;
+    let hooks = format!(
+        "{{name: no.example.com, type: Validating, protocol: json, sideEffects: None, clientConfig: {{url: '{}/'}}, \
+         rules: [{{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*']}}]}}",
+        hook.url()
+    );
+    let gate = configured("  - {name: a.example.com}\n", &hooks);
+    let stored = patched(&ask(&gate, create(&pod())).await, &pod());
+    assert_eq!(pending(&stored), ["a.example.com"], "it will be asked when the object is initialized");
+    let done = without_head(&stored);
+    assert_ne!(code(&ask(&gate, update("admin", &stored, &done)).await), 0, "an update is one");
+    let gate = configured("  - {name: mid.example.com, builtIn: {labels: {by: x}}}\n", &hooks);
+    assert_ne!(code(&ask(&gate, create(&pod())).await), 0, "nobody is left who must act");
+}
