@@ -1,4 +1,4 @@
-//! `break-glass`: opens everything, or hooks by name, for a while.
+//! `break-glass`: opens everything, or hooks and initializers by name, for a while.
 
 mod ending;
 mod place;
@@ -44,13 +44,14 @@ Who may:
 Exit codes:
   0  open, or closed
   1  not: why is on stderr
-  2  the command line is not understood, no sidecar would accept the document, or there is no hook of that name
+  2  the command line is not understood, no sidecar would accept the document, or there is no hook or initializer of that
+     name
 
-Names of hooks:
-  They are looked up in the source, or with --file in the sidecar at --admin. If not all hooks are known, since the source
-  does not answer or a document of it cannot be served, a name is accepted as it is, with a warning.";
+Names of hooks and initializers:
+  They are looked up in the source, or with --file in the sidecar at --admin. If not all are known, since the source does
+  not answer or a document of it cannot be served, a name is accepted as it is, with a warning.";
 
-/// Open everything, or hooks by name, for a bounded time
+/// Open everything, or hooks and initializers by name, for a bounded time
 ///
 /// For emergencies: requests skip hooks without being checked, also while the configuration is stale. For requests that
 /// should always skip hooks, write a bypass rule into the configuration.
@@ -65,11 +66,11 @@ pub struct BreakGlassCommand {
     #[arg(long, value_name = "TEXT", required_unless_present = "end")]
     reason: Option<String>,
 
-    /// A hook that is not called; repeat for more. A name that no hook has is refused
+    /// A hook that is not called, or an initializer that does not act; repeat for more. A name that neither has is refused
     #[arg(long, value_name = "NAME", required_unless_present_any = ["everything", "end"])]
     hook: Vec<String>,
 
-    /// Call no hook at all
+    /// Call no hook, and no initializer, at all
     #[arg(long, conflicts_with = "hook")]
     everything: bool,
 
@@ -145,7 +146,7 @@ impl BreakGlassCommand {
         }
     }
 
-    /// The first hook that is to be opened and is not there.
+    /// The first name that is to be opened and is not there.
     async fn missing(&self) -> Option<Missing> {
         if self.hook.is_empty() {
             return None;
@@ -182,9 +183,9 @@ impl BreakGlassCommand {
 
     fn told(&self, glass: &BreakGlass, place: &Place, doubtful: bool) -> String {
         let what = match &*glass.hooks {
-            [] => "EVERYTHING is open: no hook is called".to_owned(),
+            [] => "EVERYTHING is open: no hook or initializer is called".to_owned(),
             hooks => {
-                let look = "\n  look     at `notes` on /configz: a name that no hook has opens nothing";
+                let look = "\n  look     at `notes` on /configz: a name that no hook or initializer has opens nothing";
                 format!("open: no longer called are {}{}", hooks.join(", "), if doubtful { look } else { "" })
             }
         };

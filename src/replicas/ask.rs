@@ -8,7 +8,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -72,10 +73,19 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// Part of the page that is of use here.
+/// Part of the page that tells of the replica.
 #[derive(Deserialize)]
 struct Page {
     replica: Report,
+}
+
+/// The same, with the configuration in force.
+#[derive(Deserialize)]
+struct WholePage {
+    replica: Report,
+    /// As any version writes it.
+    #[serde(default)]
+    configuration: Value,
 }
 
 impl AdminUrl {
@@ -85,11 +95,28 @@ impl AdminUrl {
     /// # Errors
     /// Failure in words.
     pub async fn report(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<Report, String> {
+        Ok(self.page::<Page>(ca, within).await?.replica)
+    }
+
+    /// That report, and the names of all initializers in force there, built-in ones included.
+    ///
+    /// # Errors
+    /// Failure in words.
+    pub async fn report_and_initializers(
+        &self,
+        ca: Option<&Arc<[u8]>>,
+        within: Duration,
+    ) -> Result<(Report, Vec<String>), String> {
+        let WholePage { replica, configuration } = self.page(ca, within).await?;
+        Ok((replica, initializers(&configuration)))
+    }
+
+    async fn page<P: DeserializeOwned>(&self, ca: Option<&Arc<[u8]>>, within: Duration) -> Result<P, String> {
         let late = |_| format!("it took longer than {}", humantime::format_duration(within));
         timeout(within, self.ask(ca)).await.map_err(late)?
     }
 
-    async fn ask(&self, ca: Option<&Arc<[u8]>>) -> Result<Report, String> {
+    async fn ask<P: DeserializeOwned>(&self, ca: Option<&Arc<[u8]>>) -> Result<P, String> {
         let stream = TcpStream::connect((&*self.host, self.port)).await.map_err(|error| error.to_string())?;
         if !self.tls {
             return self.get(stream).await;
@@ -102,7 +129,11 @@ impl AdminUrl {
         self.get(stream.map_err(|error| format!("TLS: {error}; is it the right --ca?"))?).await
     }
 
-    async fn get<Io: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, io: Io) -> Result<Report, String> {
+    async fn get<P, Io>(&self, io: Io) -> Result<P, String>
+    where
+        P: DeserializeOwned,
+        Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(|error| error.to_string())?;
         let request = Request::get("/configz")
             .header(header::HOST, format!("{}:{}", self.host, self.port))
@@ -119,10 +150,17 @@ impl AdminUrl {
         };
         // The connection is driven until the exchange has ended; what breaks it, the exchange tells.
         let (page, _) = tokio::join!(exchange, connection);
-        let page: Page = serde_json::from_slice(&page?)
-            .map_err(|error| format!("its /configz cannot be understood: {error}; is it another version?"))?;
-        Ok(page.replica)
+        serde_json::from_slice(&page?)
+            .map_err(|error| format!("its /configz cannot be understood: {error}; is it another version?"))
     }
+}
+
+/// Names of the initializers in a configuration, as `/configz` shows it.
+fn initializers(configuration: &Value) -> Vec<String> {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let entries = list(configuration, "resourceInitializers");
+    let all = entries.iter().flat_map(|entry| list(entry, "initializers"));
+    all.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// Asks all of them at once. A replica counts once, also where an address is given twice or two lead to it.

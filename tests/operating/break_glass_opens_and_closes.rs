@@ -219,8 +219,9 @@ async fn the_command_opens_and_ends_though_the_rest_of_the_folder_is_broken() {
     // A document of the folder is broken, so that not all hooks are known; an emergency does not wait for that.
     let (code, stdout, stderr) = gatepost(&[&OPEN[..], &["--hook", "c.example.com"]].concat(), place);
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.contains("warning: cannot find out whether there is a hook named \"c.example.com\""), "{stderr}");
-    assert!(stdout.contains("a name that no hook has opens nothing"), "{stdout}");
+    let doubt = "warning: cannot find out whether there is a hook or initializer named \"c.example.com\"";
+    assert!(stderr.contains(doubt), "{stderr}");
+    assert!(stdout.contains("a name that no hook or initializer has opens nothing"), "{stdout}");
     let (code, stdout, _) = gatepost(&["--end", "--name", "night"], place);
     assert_eq!(code, Some(0), "{stdout}");
     until("it is closed", || !is_open(&running)).await;
@@ -236,6 +237,10 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
     let no = ScriptedHook::start(Script::Deny("no")).await;
     let (folder, beside) = (tempfile::tempdir().expect("folder"), tempfile::tempdir().expect("folder"));
     let file = beside.path().join("break-glass.yaml");
+    let initializer = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: i}\n\
+                       resourceInitializers: [{resource: services, initializers: [{name: team.example.com, builtIn: \
+                       {labels: {a: b}}}]}]\n";
+    write(&folder.path().join("initializers.yaml"), initializer);
     let running = sidecar(folder.path(), &no, Some(&file));
     let caller = front::caller(running.addresses.tcp).await;
     fs::remove_dir_all(folder.path()).expect("the source is gone");
@@ -244,7 +249,15 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
     let one = |hook| gatepost(&[&OPEN[..], &["--hook", hook, "--admin", &admin]].concat(), ("--file", &file));
     let (code, _, stderr) = one("a.exmaple.com");
     assert_eq!((code, file.exists()), (Some(2), false), "{stderr}");
-    assert!(stderr.contains("there is no hook named \"a.exmaple.com\"") && stderr.contains(A), "{stderr}");
+    assert!(
+        stderr.contains("there is no hook or initializer named \"a.exmaple.com\"") && stderr.contains(A),
+        "{stderr}"
+    );
+    // The name of an initializer is as good, also of one that no process acts for.
+    let other = beside.path().join("other.yaml");
+    let named = [&OPEN[..], &["--hook", "team.example.com", "--admin", &admin]].concat();
+    let (code, stdout, stderr) = gatepost(&named, ("--file", &other));
+    assert_eq!((code, &*stderr, other.exists()), (Some(0), "", true), "{stdout}");
     let (code, stdout, stderr) = one(A);
     assert_eq!((code, &*stderr), (Some(0), ""), "{stdout}");
     until("it is open", || is_open(&running)).await;

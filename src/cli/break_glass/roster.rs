@@ -1,4 +1,4 @@
-//! Roster: the hooks that a sidecar would let requests past, by name.
+//! Roster: the hooks and initializers that a sidecar would let requests past, by name.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Names that are told where none is near.
 const MOST_TOLD: usize = 8;
 
-/// Source of hooks' names.
+/// Source of the names.
 #[derive(Debug)]
 pub(super) enum Roster {
     /// In the source that sidecars read.
@@ -25,25 +25,25 @@ pub(super) enum Roster {
     Sidecar(AdminUrl),
 }
 
-/// Names of hooks.
+/// Names of hooks and initializers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     known: BTreeSet<String>,
-    /// Reason why there may be more hooks than these.
+    /// Reason why there may be more than these.
     gap: Option<String>,
 }
 
-/// A name that no hook has.
+/// A name that no hook or initializer has.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// There is no such hook; what to do.
+    /// There is no such hook or initializer; what to do.
     Unknown(String),
     /// It cannot be told; why.
     Doubtful(String),
 }
 
 impl Roster {
-    /// The hooks that are there now.
+    /// The names that are there now.
     pub(super) async fn names(self) -> Names {
         match self {
             Self::Source(place) => of_source(place).await,
@@ -57,19 +57,19 @@ impl Names {
         Self { known: BTreeSet::new(), gap: Some(gap) }
     }
 
-    /// The first of the wanted names that no hook has.
+    /// The first of the wanted names that no hook or initializer has.
     pub(super) fn missing(&self, wanted: &[String]) -> Option<Missing> {
         let missing = wanted.iter().find(|name| !self.known.contains(*name))?;
         if let Some(gap) = &self.gap {
             return Some(Missing::Doubtful(format!(
-                "cannot find out whether there is a hook named {missing:?}: {gap}"
+                "cannot find out whether there is a hook or initializer named {missing:?}: {gap}"
             )));
         }
         let known: Vec<&str> = self.known.iter().map(String::as_str).collect();
         let near = nearest_words(missing, &known);
         let fix = match (near.is_empty(), known.len()) {
             (false, _) => format!("did you mean {}?", near.join(" or ")),
-            (true, 0) => "there is no hook at all".to_owned(),
+            (true, 0) => "there is no hook or initializer at all".to_owned(),
             (true, count) => {
                 let (some, more) =
                     (known.get(..MOST_TOLD).unwrap_or(&known).join(", "), count.saturating_sub(MOST_TOLD));
@@ -77,7 +77,9 @@ impl Names {
                 format!("there are {some}{more}")
             }
         };
-        Some(Missing::Unknown(format!("there is no hook named {missing:?}, so nothing is opened; {fix}")))
+        Some(Missing::Unknown(format!(
+            "there is no hook or initializer named {missing:?}, so nothing is opened; {fix}"
+        )))
     }
 }
 
@@ -108,7 +110,12 @@ async fn read(place: &Place) -> Names {
     };
     match CandidateCache::default().with_authorizer(true).candidate(&contents, OnHazard::Off, Some(&Kept::default())) {
         Ok(candidate) => Names {
-            known: candidate.snapshot.hooks.iter().map(|hook| hook.name.to_string()).collect(),
+            known: {
+                let snapshot = &candidate.snapshot;
+                let initializers = snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
+                let hooks = snapshot.hooks.iter().map(|hook| &hook.name);
+                hooks.chain(initializers.map(|one| &one.name)).map(ToString::to_string).collect()
+            },
             gap: candidate.held.first().map(|held| format!("{} cannot be served, and may hold one", held.file)),
         },
         Err(_) => Names::unknown(format!("the configuration of {place} has problems")),
@@ -116,9 +123,12 @@ async fn read(place: &Place) -> Names {
 }
 
 async fn of_sidecar(admin: &AdminUrl) -> Names {
-    match admin.report(None, PATIENCE).await {
-        Ok(report) if report.generation > 0 => Names {
-            known: report.hooks.into_iter().filter(|hook| hook.state != Standing::Gone).map(|hook| hook.name).collect(),
+    match admin.report_and_initializers(None, PATIENCE).await {
+        Ok((report, initializers)) if report.generation > 0 => Names {
+            known: {
+                let hooks = report.hooks.into_iter().filter(|hook| hook.state != Standing::Gone);
+                hooks.map(|hook| hook.name).chain(initializers).collect()
+            },
             gap: (report.hooks_left_out > 0).then(|| format!("{admin} does not name all hooks")),
         },
         Ok(_) => Names::unknown(format!("the sidecar at {admin} has no configuration")),
@@ -146,11 +156,14 @@ mod tests {
             panic!("it passed")
         };
         let near = "did you mean no-latest.example.com or no-latest2.example.com?";
-        assert!(told.contains("there is no hook named \"no-latst.example.com\"") && told.ends_with(near), "{told}");
+        assert!(
+            told.contains("there is no hook or initializer named \"no-latst.example.com\"") && told.ends_with(near),
+            "{told}"
+        );
         let Some(Missing::Unknown(told)) = missing(&all, &["x"]) else { panic!("it passed") };
         assert!(told.ends_with("there are no-latest.example.com, no-latest2.example.com, quota.example.com"), "{told}");
         let Some(Missing::Unknown(told)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
-        assert!(told.ends_with("there is no hook at all"), "{told}");
+        assert!(told.ends_with("there is no hook or initializer at all"), "{told}");
     }
 
     #[test]
@@ -162,15 +175,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_tells_its_hooks_and_whether_these_are_all() {
+    async fn a_folder_tells_its_hooks_and_initializers_and_whether_these_are_all() {
         let folder = tempfile::tempdir().unwrap();
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
-                    externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n";
+                    externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\
+                    resourceInitializers: [{resource: pods, initializers: [{name: two.x, builtIn: {labels: {a: b}}}]}]\n";
         std::fs::write(folder.path().join("a.yaml"), text).unwrap();
         let roster = || Roster::Source(Place::File(folder.path().to_owned()));
-        assert_eq!(roster().names().await, names(&["one.x"], None));
+        assert_eq!(roster().names().await, names(&["one.x", "two.x"], None));
         std::fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
-        assert_eq!(roster().names().await, names(&["one.x"], Some("b.yaml cannot be served, and may hold one")));
+        let gap = Some("b.yaml cannot be served, and may hold one");
+        assert_eq!(roster().names().await, names(&["one.x", "two.x"], gap));
         std::fs::remove_file(folder.path().join("a.yaml")).unwrap();
         assert!(roster().names().await.gap.is_some());
     }
