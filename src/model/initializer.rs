@@ -74,6 +74,14 @@ pub struct ResourceInitializers {
     pub may_initialize: Option<Who>,
 }
 
+impl ResourceInitializers {
+    /// Must a stock apiserver send the new objects: because an initializer acts on them, or because it is said who may
+    /// write their list? Names alone need nothing.
+    pub fn need_requests(&self) -> bool {
+        self.may_initialize.is_some() || self.initializers.iter().any(Initializer::acts_in_flight)
+    }
+}
+
 /// Additions to an object that lacks them. Fields that it has stay as they are, so that adding twice adds once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuiltIn {

@@ -280,11 +280,19 @@ mod tests {
     #[test]
     fn initializers_are_told_of_by_their_resource() {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: c}\n\
-                    resourceInitializers: [{resource: pods, initializers: [a]}]\n";
+                    resourceInitializers:\n\
+                    - {resource: pods, initializers: [{name: a, builtIn: {labels: {a: b}}}]}\n\
+                    - {apiGroup: extensions, resource: ingresses, initializers: [{name: a, attach: {commonNames: [a]}}]}\n\
+                    - {apiGroup: networking.k8s.io, resource: ingresses, initializers: [{name: a, builtIn: {labels: {a: b}}}]}\n\
+                    - {resource: services, initializers: [names-alone]}\n\
+                    - {resource: secrets, mayInitialize: {users: [ann]}, initializers: [names-alone]}\n";
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         let lines = |hook_type| uncovered(vec![(hook_type, None)], &snapshot).unwrap().into_iter().collect::<Vec<_>>();
-        assert_eq!(lines(HookType::Mutating), ["initializers of pods: there is no such registration"]);
+        // One line each, as they are counted, and none for those that nobody acts for.
+        let of = ["ingresses.extensions", "ingresses.networking.k8s.io", "pods", "secrets"];
+        let told = of.map(|shown| format!("initializers of {shown}: there is no such registration"));
+        assert_eq!(lines(HookType::Mutating), told);
         assert_eq!(lines(HookType::Validating), [""; 0]);
     }
 

@@ -180,7 +180,10 @@ mod tests {
     #[test]
     fn initializers_are_held_against_the_mutating_registration() {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
-                    resourceInitializers: [{resource: pods, initializers: [a]}, {resource: services, initializers: []}]\n";
+                    resourceInitializers:\n\
+                    - {resource: pods, initializers: [{name: a, builtIn: {labels: {a: b}}}]}\n\
+                    - {resource: services, initializers: []}\n\
+                    - {resource: secrets, initializers: [names-alone]}\n";
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
         let folder = tempfile::tempdir().unwrap();

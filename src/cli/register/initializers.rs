@@ -8,11 +8,11 @@ use crate::{
     snapshot::{Snapshot, coverage},
 };
 
-/// One for each resource that has some, as if all of its initializers were one mutating hook. Such a hook is never
-/// called: a plan only looks at its requests.
+/// One for each resource whose new objects must be sent, as if all of its initializers were one mutating hook. Such a hook
+/// is never called: a plan only looks at its requests.
 pub(super) fn wanted(snapshot: &Snapshot) -> Vec<Wanted> {
-    let with_some = snapshot.initializers().iter().filter(|entry| !entry.initializers.is_empty());
-    let hooks = with_some.map(coverage::as_a_hook);
+    let needing = snapshot.initializers().iter().filter(|entry| entry.need_requests());
+    let hooks = needing.map(coverage::as_a_hook);
     hooks.map(|hook| Wanted { closed: hook.failure_policy != FailurePolicy::Ignore, hook: Arc::new(hook) }).collect()
 }
 
@@ -25,8 +25,11 @@ mod tests {
     fn new_objects_of_each_resource_are_sent_once_under_the_policy_of_its_initializers() {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     resourceInitializers:\n\
-                    - {resource: pods, initializers: [{name: a}, {name: b, failurePolicy: Fail}]}\n\
-                    - {apiGroup: apps, resource: deployments, initializers: [{name: a}]}\n\
+                    - resource: pods\n  \
+                      initializers: [{name: a, builtIn: {labels: {a: b}}}, {name: b, failurePolicy: Fail, attach: {commonNames: [b]}}]\n\
+                    - {apiGroup: apps, resource: deployments, initializers: [{name: c, failurePolicy: Fail}, {name: a, builtIn: {labels: {a: b}}}]}\n\
+                    - {resource: configmaps, mayInitialize: {users: [ann]}, initializers: []}\n\
+                    - {resource: secrets, initializers: [{name: c, failurePolicy: Fail}]}\n\
                     - {resource: services, initializers: []}\n";
         let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
         let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
@@ -37,7 +40,9 @@ mod tests {
             serde_json::json!({"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
                 "scope": "*"})
         };
-        assert_eq!(entries, [(true, vec![rules("", "pods")]), (false, vec![rules("apps", "deployments")])]);
+        // Names that nobody acts for need nothing, and close nothing.
+        let open = vec![rules("", "configmaps"), rules("apps", "deployments")];
+        assert_eq!(entries, [(true, vec![rules("", "pods")]), (false, open)]);
         assert!(plan.twice.is_empty() && !plan.one_version);
     }
 }

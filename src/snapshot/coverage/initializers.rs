@@ -24,9 +24,11 @@ pub fn as_a_hook(entry: &ResourceInitializers) -> Hook {
         resources: vec![resource.clone()],
         scope: Scope::Any,
     };
-    let closed = initializers.iter().any(|one| one.failure_policy != FailurePolicy::Ignore);
+    let closed = initializers.iter().any(|one| one.acts_in_flight() && one.failure_policy != FailurePolicy::Ignore);
+    // Resources of two groups may have one name.
+    let shown = if api_group.is_empty() { resource.to_string() } else { format!("{resource}.{api_group}") };
     Hook {
-        name: format!("{PREFIX}{resource}").into(),
+        name: format!("{PREFIX}{shown}").into(),
         hook_type: HookType::Mutating,
         id: "".into(),
         rules: vec![rule],

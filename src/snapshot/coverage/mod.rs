@@ -165,7 +165,7 @@ impl Registration {
     }
 }
 
-/// All that an apiserver has to be told of: hooks with a rule, and resources with initializers.
+/// All that an apiserver has to be told of: hooks with a rule, and resources with initializers that act.
 pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
@@ -173,7 +173,7 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
         let closed = declared != FailurePolicy::Ignore;
         Compared { subject: Subject::Hook(index), hook: Cow::Borrowed(hook), closed, segment: snapshot.segment(index) }
     });
-    let resources = snapshot.initializers().iter().filter(|entry| !entry.initializers.is_empty());
+    let resources = snapshot.initializers().iter().filter(|entry| entry.need_requests());
     hooks.chain(resources.map(|entry| {
         let hook = as_a_hook(entry);
         let closed = hook.failure_policy != FailurePolicy::Ignore;
