@@ -17,7 +17,7 @@ use gatepost::{
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
-use super::hooks_speak_http2_in_many_ways::{LONG, body, certified, endpoint};
+use super::hooks_speak_http2_in_many_ways::{LONG, body, certified, endpoint, not_run};
 
 const CALLS: usize = 24;
 
@@ -102,7 +102,7 @@ where
 async fn with_each(protocol: &str, transport: Transport, knobs: &[Knobs]) {
     let program = match tokio::task::spawn_blocking(built).await.expect("no panic") {
         Ok(program) => program,
-        Err(why) => return println!("################ NOT RUN: HTTP/2 with Go ({protocol}): {why}"),
+        Err(why) => return not_run(&format!("HTTP/2 with Go ({protocol}): {why}")),
     };
     let folder = tempfile::tempdir().expect("a folder");
     let tls: EndpointTls = certified(folder.path());

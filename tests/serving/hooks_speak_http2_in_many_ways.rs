@@ -2,7 +2,8 @@
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{
-    fs,
+    env, fs,
+    io::{self, Write},
     net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
@@ -38,6 +39,12 @@ pub(crate) fn endpoint(at: SocketAddr, tls: Option<EndpointTls>, transport: Tran
 /// Bytes that are like no others.
 pub(crate) fn body(len: usize, seed: usize) -> Bytes {
     (0..len).map(|at| (at * 31 + at / 251 + seed) as u8).collect::<Vec<u8>>().into()
+}
+
+/// Says what could not run here. Straight to stderr: what a test prints that passes is never seen.
+pub(crate) fn not_run(what: &str) {
+    let line = format!("################ NOT RUN: {what}\n");
+    io::stderr().lock().write_all(line.as_bytes()).expect("stderr");
 }
 
 /// Sends each message back, over gRPC.
@@ -169,6 +176,16 @@ fn listening(process: u32) -> Option<SocketAddr> {
     })
 }
 
+#[test]
+fn what_does_not_run_here_is_said_although_its_test_passes() {
+    let one = ["--exact", "hooks_speak_http2_in_many_ways::nghttp2_with_windows_of_every_size"];
+    let mut again = Command::new(env::current_exe().expect("a test binary"));
+    let output = again.args(one).env("PATH", "/nowhere").output().expect("runs");
+    let (said, shown) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+    assert!(said.contains("################ NOT RUN: HTTP/2 with nghttp2"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nghttp2_with_windows_of_every_size() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -181,10 +198,7 @@ async fn nghttp2_with_windows_of_every_size() {
         &["--header-table-size=65536", "--encoder-header-table-size=65536", "--padding=200"],
     ] {
         let Some(server) = Nghttpd::start(folder.path(), options) else {
-            println!(
-                "################ NOT RUN: HTTP/2 with nghttp2: nghttpd is not here; Debian has it in nghttp2-server"
-            );
-            return;
+            return not_run("HTTP/2 with nghttp2: nghttpd is not here; Debian has it in nghttp2-server");
         };
         let endpoint = endpoint(server.at, Some(tls.clone()), Transport::Http);
         let channel = Channel::open(endpoint, Some(config.clone()), &[Handle::current()]);
