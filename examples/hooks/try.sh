@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts the hooks in Rust, Go and Python and a sidecar before them, sends reviews, and shows and checks what comes back:
-# first over plain TCP, then over mTLS. Uses free ports on loopback and ends by itself.
+# first over plain TCP, then over mTLS. Then each initializer of examples/initializers prepares a Pod of the demo. Uses free
+# ports on loopback and ends by itself.
 #
 # A language whose tools are missing is left out, loudly. GATEPOST names a binary to use instead of building one;
 # STRICT=1 fails when anything was left out.
@@ -68,11 +69,12 @@ build() {
     gatepost="${CARGO_TARGET_DIR:-target}/debug/gatepost"
   fi
   hooks=(rust)
-  cargo build --quiet --example hook-rust
+  cargo build --quiet --example hook-rust --example initializer-rust
   if ! command -v go >/dev/null; then
     leave_out go "go is not here"
   else
     (cd examples/hooks/go && go build -o "$work/hook-go" . && go vet ./... && go test ./... >"$work/go-test.log") || fail "the Go hook does not build"
+    (cd examples/initializers/go && go build -o "$work/initializer-go" . && go vet ./...) || fail "the Go initializer does not build"
     hooks+=(go)
   fi
   if ! python3 -m venv "$work/venv" >"$work/venv.log" 2>&1; then
@@ -203,7 +205,55 @@ round() {
   for name in "${hooks[@]}"; do stop "$name"; done
 }
 
+# initializer NAME: starts this one, as the demo says.
+initializer() {
+  case "$1" in
+    rust) start initializer "${CARGO_TARGET_DIR:-target}/debug/examples/initializer-rust" --to "http://$address" "$image" ;;
+    go) start initializer "$work/initializer-go" -to "$address" "$image" ;;
+    python) start initializer "$work/venv/bin/python" examples/initializers/python/initializer.py --to "$address" "$image" ;;
+  esac
+}
+
+# shows NUMBER PATTERN: waits until the demo has printed so many lines like this.
+shows() {
+  local tries
+  for ((tries = 0; tries < 300; tries++)); do
+    (($(grep -cE "$2" "$work/demo.out" || true) >= $1)) && return
+    kill -0 "${process[demo]}" 2>/dev/null || fail "the demo has ended"
+    sleep 0.1
+  done
+  tail -n 20 "$work/demo.out" >&2
+  fail "the demo has not printed \"$2\" so often: $1"
+}
+
+# initializers: one after the other they attach to the demo, and each gives its Pod an image by digest.
+initializers() {
+  local name number=0 code=0
+  echo "======== initializers in ${hooks[*]}"
+  start demo "$gatepost" demo --initializers --stay
+  TOKEN="$(said demo 'export TOKEN=([^ ]*)')"
+  export TOKEN
+  address="$(said demo 'initializer-rust -- --to http://([^ ]*) .*')"
+  image="$(said demo 'initializer-rust -- --to http://[^ ]* (.*)')"
+  for name in "${hooks[@]}"; do
+    number=$((number + 1))
+    initializer "$name"
+    shows "$number" 'it is +prepared'
+    kill "${process[initializer]}" 2>/dev/null || fail "the initializer in $name had ended by itself"
+    wait "${process[initializer]}" || true
+    unset "process[initializer]"
+    shows "$number" '^0 attached'
+    echo "$name: a Pod was prepared"
+  done
+  # As Ctrl-C.
+  kill -INT "${process[demo]}"
+  wait "${process[demo]}" || code=$?
+  unset "process[demo]"
+  ((code == 0)) || fail "the demo ended with exit code $code when asked to stop"
+}
+
 build
+initializers
 round "plain TCP" grpc ""
 if ! command -v openssl >/dev/null; then
   leave_out mTLS "openssl is not here"
@@ -214,6 +264,6 @@ else
 fi
 
 echo
-echo "hooks tried: ${hooks[*]}"
+echo "hooks and initializers tried: ${hooks[*]}"
 for name in "${!left_out[@]}"; do echo "################ NOT RUN: $name: ${left_out[$name]}"; done
 if [[ "${STRICT:-}" == 1 ]] && ((${#left_out[@]} > 0)); then exit 1; fi

@@ -27,15 +27,12 @@ use crate::{
     hooks::Method,
     live::attendance,
     model::{Endpoint, Transport, hook::Address},
-    wire::pb::k8s::io::{
-        api::{
+    wire::{
+        pb::k8s::io::api::{
             admission::v1::{AdmissionRequest, AdmissionResponse, AdmissionReview},
             authentication::v1::UserInfo,
         },
-        apimachinery::pkg::{
-            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
-            runtime::RawExtension,
-        },
+        request::create,
     },
 };
 
@@ -237,8 +234,15 @@ impl Stage {
             if instances > before {
                 screen.heading(&format!("{instances} attached as {NAME}; a Pod is created"));
                 let response = self.create("web", IMAGE.0, "ann", &[]).await?;
-                let word = if response.allowed() { "prepared" } else { "refused" };
+                let pinned = String::from_utf8_lossy(response.patch()).contains(IMAGE.1);
+                let word = match (response.allowed(), pinned) {
+                    (true, true) => "prepared",
+                    (true, false) => "created, and its image has no digest",
+                    (false, _) => "refused",
+                };
                 screen.field("it is", word);
+            } else if instances < before {
+                screen.heading(&format!("{instances} attached as {NAME}"));
             }
             before = instances;
             tokio::select! {
@@ -258,8 +262,8 @@ impl Stage {
     ) -> Result<AdmissionResponse, String> {
         let began = Instant::now();
         self.sent.set(self.sent.get() + 1);
-        let uid = Some(format!("00000000-0000-4000-8000-{:012}", self.sent.get()));
-        let request = AdmissionRequest { uid, ..request(name, image, user, notes) };
+        let uid = format!("00000000-0000-4000-8000-{:012}", self.sent.get());
+        let request = request(&uid, name, image, user, notes);
         let bytes = object_bytes(&request);
         let review = AdmissionReview { request: Some(request), response: None };
         let answer = self.caller.ask(Method::Mutate, &review, LONG).await.map_err(|error| error.to_string())?;
@@ -315,7 +319,7 @@ fn message(response: &AdmissionResponse) -> &str {
 }
 
 /// CREATE of a Pod with one container.
-fn request(name: &str, image: &str, user: &str, notes: &[(&str, &str)]) -> AdmissionRequest {
+fn request(uid: &str, name: &str, image: &str, user: &str, notes: &[(&str, &str)]) -> AdmissionRequest {
     let text = |text: &str| Some(text.to_owned());
     let notes: Value = notes.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
     let object = json!({
@@ -325,14 +329,10 @@ fn request(name: &str, image: &str, user: &str, notes: &[(&str, &str)]) -> Admis
     });
     let groups = if user == "operator" { vec!["cluster-operators".to_owned()] } else { Vec::new() };
     AdmissionRequest {
-        kind: Some(GroupVersionKind { group: text(""), version: text("v1"), kind: text("Pod") }),
-        resource: Some(GroupVersionResource { group: text(""), version: text("v1"), resource: text("pods") }),
         name: text(name),
         namespace: text("shop"),
-        operation: text("CREATE"),
         user_info: Some(UserInfo { username: text(user), groups, ..UserInfo::default() }),
-        object: Some(RawExtension { raw: Some(object.to_string().into()) }),
         dry_run: Some(false),
-        ..AdmissionRequest::default()
+        ..create(uid, "Pod", "pods", object.to_string().into())
     }
 }
