@@ -15,7 +15,7 @@ use super::{
     generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
-    clock::{Age, Moment, Slept, slept},
+    clock::{self, Age, Moment, Slept, slept},
     initialize::desk::Limits,
 };
 
@@ -102,8 +102,7 @@ impl Current {
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
         let in_force = self.load();
         if !Arc::ptr_eq(&in_force.snapshot, &generation.snapshot) {
-            let now = tokio::time::Instant::now().into_std();
-            self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, now);
+            self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, clock::now());
         }
         let former = self.generation.swap(generation);
         self.newest.changed();

@@ -2,12 +2,7 @@
 //! there is one.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
@@ -25,12 +20,9 @@ use gatepost::{
         },
     },
 };
-use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-};
+use serde_json::json;
 
+use crate::apiserver::{Apiserver, Asked};
 use crate::support::{
     gate::{caller, gate},
     reviews::{create_pod, message},
@@ -46,58 +38,12 @@ resourceInitializers:
   initializers: [{name: a.example.com, builtIn: {labels: {a: x}}}]
 ";
 
-/// Access reviews that have arrived, by path.
-type Asked = Arc<Mutex<Vec<(String, Value)>>>;
-
-/// An apiserver that answers like this, whatever it is asked.
-async fn apiserver(code: u16, body: Value) -> (SocketAddr, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, asked) = (listener.local_addr().unwrap(), Asked::default());
-    let heard = Arc::clone(&asked);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (body, heard) = (body.to_string(), Arc::clone(&heard));
-            tokio::spawn(async move { serve(stream, code, &body, &heard).await });
-        }
-    });
-    (address, asked)
-}
-
-async fn serve(stream: TcpStream, code: u16, answer: &str, heard: &Asked) {
-    let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read).lines();
-    while let Ok(Some(first)) = lines.next_line().await {
-        let mut length = 0;
-        while let Ok(Some(line)) = lines.next_line().await {
-            if let Some(("content-length", bytes)) = line.to_ascii_lowercase().split_once(": ") {
-                length = bytes.parse().unwrap();
-            }
-            if line.is_empty() {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        lines.get_mut().read_exact(&mut body).await.unwrap();
-        heard.lock().unwrap().push((first, serde_json::from_slice(&body).unwrap()));
-        let length = answer.len();
-        let head = format!("HTTP/1.1 {code} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
-        write.write_all((head + answer).as_bytes()).await.unwrap();
-    }
-}
-
-/// A gate that asks it.
-async fn asking(address: SocketAddr) -> Gate {
+/// A gate that asks this apiserver.
+async fn asking(apiserver: &Apiserver) -> Gate {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    });
-    std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    let access = Access::Kubeconfig { path: Some(path), context: None };
-    let reviews = AccessReviews::new(access).await.unwrap();
+    apiserver.write_kubeconfig(&path);
+    let reviews = AccessReviews::new(Access::Kubeconfig { path: Some(path), context: None }).await.unwrap();
     let authorizer = Some(reviews.authorizer());
     tokio::spawn(async move {
         // The client reads it when it is asked first.
@@ -130,26 +76,30 @@ async fn create(gate: &Gate, user: &str) -> Verdict {
 #[tokio::test]
 async fn whoever_the_apiserver_lets_initialize_writes_the_list() {
     for (allowed, code) in [(true, None), (false, Some(403))] {
-        let (address, asked) = apiserver(201, json!({"status": {"allowed": allowed}})).await;
-        let gate = asking(address).await;
+        let apiserver = Apiserver::start(&[]).await;
+        if allowed {
+            apiserver.allows("initialize");
+        }
+        let gate = asking(&apiserver).await;
         let verdict = create(&gate, "ann").await;
         assert_eq!((verdict.refusal.map(|refusal| refusal.code), verdict.patch), (code, None), "{allowed}");
-        let (line, review) = asked.lock().unwrap().pop().unwrap();
-        assert_eq!(line, "POST /apis/authorization.k8s.io/v1/subjectaccessreviews HTTP/1.1");
         let of = json!({"verb": "initialize", "namespace": "shop", "group": "", "version": "*", "resource": "pods", "subresource": "", "name": "web"});
         let spec = json!({"user": "ann", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["all"]}, "resourceAttributes": of});
-        assert_eq!((&review["kind"], &review["spec"]), (&"SubjectAccessReview".into(), &spec));
+        assert_eq!(apiserver.reviewed(), [spec]);
         // Whom the configuration names need not be asked about.
         assert_eq!(create(&gate, "admin").await.refusal, None);
-        assert!(asked.lock().unwrap().is_empty());
+        assert_eq!(apiserver.reviewed().len(), 1);
     }
 }
 
 #[tokio::test]
 async fn an_apiserver_that_does_not_say_lets_nobody() {
-    for (code, body) in [(403, json!({"kind": "Status", "message": "not for you"})), (201, json!({}))] {
-        let (address, _) = apiserver(code, body).await;
-        let refusal = create(&asking(address).await, "ann").await.refusal.unwrap();
+    // It refuses to say, or says something else.
+    for code in [403, 201] {
+        let apiserver = Apiserver::start(&[]).await;
+        apiserver.allows("initialize");
+        apiserver.refuses(Asked::AccessReview, code);
+        let refusal = create(&asking(&apiserver).await, "ann").await.refusal.unwrap();
         assert_eq!((refusal.code, &*refusal.reason), (500, "InternalError"));
         assert!(refusal.message.contains("cannot find out whether you may \"initialize\""), "{}", refusal.message);
     }

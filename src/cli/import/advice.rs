@@ -163,5 +163,9 @@ mod tests {
         let told = advice(Path::new("f"), &objects, &[], true);
         assert!(told.contains("check --connect --authorizer f\n") && told.contains("(a.b.c)"), "{told}");
         assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
+        let condition = json!([{"name": "c", "expression": "!('authorizer' in object.metadata.labels)"}]);
+        let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
+        let told = advice(Path::new("f"), &objects, &[], true);
+        assert!(told.contains("check --connect f\n") && !told.contains("the authorizer"), "{told}");
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    cel::Condition,
     cli::yaml::yaml,
     kube::is_our_own,
     snapshot::{NOT_STATIC, STATIC},
@@ -125,7 +126,7 @@ impl Object {
     pub(super) fn asking_authorizer(&self) -> impl Iterator<Item = &str> {
         let asks = |hook: &&Value| {
             let mut conditions = hook["matchConditions"].as_array().into_iter().flatten();
-            conditions.any(|condition| condition["expression"].as_str().is_some_and(|text| text.contains("authorizer")))
+            conditions.any(|condition| condition["expression"].as_str().is_some_and(asks_authorizer))
         };
         self.hooks().filter(asks).filter_map(|hook| hook["name"].as_str())
     }
@@ -133,6 +134,11 @@ impl Object {
     fn hooks(&self) -> impl Iterator<Item = &Value> {
         self.value["webhooks"].as_array().into_iter().flatten()
     }
+}
+
+/// Does the condition ask what a user may do? One that cannot be compiled is not served.
+fn asks_authorizer(expression: &str) -> bool {
+    Condition::compile("", expression).is_ok_and(|condition| condition.asks_authorizer())
 }
 
 /// The same with the keys of every map in order, whatever the JSON library makes of maps.
