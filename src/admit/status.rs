@@ -106,10 +106,17 @@ pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
 }
 
+/// The cause of every refusal that is not one of time: which initializer has not acted, and why.
+fn not_initialized(name: &str, why: &str) -> StatusCause {
+    StatusCause { reason: "InitializationFailed".into(), message: why.to_owned(), field: name.to_owned() }
+}
+
 /// An initializer that must act cannot: the object is not created.
 pub(super) fn initializer_failed(name: &str, why: &str) -> StatusInfo {
-    let cause = StatusCause { reason: "InitializationFailed".into(), message: why.to_owned(), field: name.to_owned() };
-    StatusInfo { causes: vec![cause], ..internal(&format!("initializer \"{name}\" failed: {why}")) }
+    StatusInfo {
+        causes: vec![not_initialized(name, why)],
+        ..internal(&format!("initializer \"{name}\" failed: {why}"))
+    }
 }
 
 /// An initializer that must act did not in time. The outcome is definite: nothing was stored.
@@ -136,12 +143,16 @@ pub(super) fn initializer_vacant(name: &str) -> StatusInfo {
 
 /// A dry run met an initializer that has side effects and must act.
 pub(super) fn initializer_on_dry_run(name: &str) -> StatusInfo {
-    failure(400, "BadRequest", format!("initializer \"{name}\" does not support dry run"))
+    StatusInfo {
+        causes: vec![not_initialized(name, "it does not support dry run")],
+        ..failure(400, "BadRequest", format!("initializer \"{name}\" does not support dry run"))
+    }
 }
 
 /// No more objects can be held for an initializer.
 pub(super) fn too_many_holds(name: &str) -> StatusInfo {
     StatusInfo {
+        causes: vec![not_initialized(name, "too many new objects wait for it")],
         retry_after_seconds: 1,
         ..failure(
             429,
@@ -154,11 +165,7 @@ pub(super) fn too_many_holds(name: &str) -> StatusInfo {
 /// An initializer's own no, with its name as a cause.
 pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
     let mut causes = said.causes.clone();
-    causes.push(StatusCause {
-        reason: "InitializationFailed".into(),
-        message: said.message.clone(),
-        field: name.to_owned(),
-    });
+    causes.push(not_initialized(name, &said.message));
     let message = match &*said.message {
         "" => format!("initializer \"{name}\" refused the object"),
         message => message.to_owned(),
@@ -255,5 +262,20 @@ mod tests {
         assert!(long.contains("x… (2 problems in all)") && long.chars().count() < 400, "{long}");
         assert!(stale(None, None).message.contains("has not been read yet"));
         assert!(stale(Some(Duration::from_secs(9)), None).message.contains("last read 9 s ago"));
+    }
+
+    #[test]
+    fn every_refusal_of_an_initializer_names_it_in_a_cause() {
+        for refusal in [
+            initializer_failed("a.x", "why"),
+            initializer_late("a.x", Duration::from_secs(1)),
+            initializer_vacant("a.x"),
+            initializer_on_dry_run("a.x"),
+            too_many_holds("a.x"),
+            initializer_rejected("a.x", StatusInfo::default()),
+        ] {
+            let named: Vec<_> = refusal.causes.iter().filter(|cause| cause.field == "a.x").collect();
+            assert!(matches!(&*named, [cause] if cause.reason.starts_with("Initialization")), "{refusal:?}");
+        }
     }
 }

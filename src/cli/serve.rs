@@ -132,7 +132,8 @@ pub struct Serve {
     ///
     /// Hooks with a namespaceSelector need them, and kube-apiserver does not send them. Lists and watches namespaces (the
     /// user needs the verbs get, list and watch on them), and reads which versions the cluster serves, for matchPolicy
-    /// Equivalent. Its authorizer is asked by conditions that use `authorizer` (the verb create on subjectaccessreviews).
+    /// Equivalent. Its authorizer is asked by conditions that use `authorizer`, and about the verb initialize where a new
+    /// object lists its initializers itself (the verb create on subjectaccessreviews).
     /// Without this flag the labels are those of the Namespace documents in the configuration.
     #[arg(long, value_name = "KUBECONFIG|in-cluster", value_parser = cluster)]
     namespaces_from: Option<Access>,

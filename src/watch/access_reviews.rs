@@ -91,7 +91,7 @@ impl AccessReviews {
                         %failure,
                         fix = failure.fix(),
                         "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
-                         policy"
+                         policy, and new objects with the annotation gatepost.dev/initializers are refused"
                     );
                     self.told = Some(failure);
                 }
