@@ -27,7 +27,7 @@ use super::{outcome::Outcome, trace};
 use crate::{
     hooks::{AnswerHold, ConnectionChoice, Processed, Reply},
     live::LiveHook,
-    model::{CallFailure, FailurePolicy},
+    model::{CallFailure, FailurePolicy, Review},
 };
 
 /// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
@@ -36,6 +36,8 @@ const MOST_RESTS: u8 = 10;
 /// One hook's call in a round.
 pub(super) struct Attempt<'a> {
     pub(super) live: &'a LiveHook,
+    /// A call about this review has no side effects.
+    idempotent: bool,
     /// A bypass passes it over where it cannot answer.
     pub(super) opened: bool,
     /// Latest time for the hook's answer: its own timeout, or the rest of the request's.
@@ -83,7 +85,7 @@ pub(super) enum Next {
 struct Terms {
     /// Its failure policy is Retry.
     retry: bool,
-    /// Asking it twice does no harm.
+    /// Calls have no side effects.
     idempotent: bool,
     deadline: Instant,
 }
@@ -139,10 +141,12 @@ impl Asks {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(live: &'a LiveHook, opened: bool, deadline: Instant) -> Self {
+    pub(super) fn new(live: &'a LiveHook, review: &Review, opened: bool, deadline: Instant) -> Self {
         let (span, asks) = (trace::call(live), Asks::default());
+        // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
+        let idempotent = live.target.side_effects().none_for(review.dry_run);
         let (read_by, outcome, hold, again_at) = (None, None, AnswerHold::default(), None);
-        Self { live, opened, deadline, read_by, span, open: false, outcome, hold, again_at, asks }
+        Self { live, idempotent, opened, deadline, read_by, span, open: false, outcome, hold, again_at, asks }
     }
 
     /// Terms under which it is asked now.
@@ -179,8 +183,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn next(&mut self, came: &Came<'_>, now: Instant) -> Next {
         let terms = Terms {
             retry: self.live.hook.failure_policy == FailurePolicy::Retry,
-            // A policy of today may not make a hook that has effects, which is being moved away from, be asked twice.
-            idempotent: self.live.target.side_effects().free(),
+            idempotent: self.idempotent,
             deadline: self.deadline,
         };
         let next = self.asks.next(terms, came, now);

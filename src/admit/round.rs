@@ -145,7 +145,7 @@ impl<'a, 'r> Round<'a, 'r> {
             .iter()
             .map(|asked| {
                 let deadline = caller.deadline.within(began, asked.live.target.timeout());
-                Attempt::new(asked.live, asked.opened, deadline.instant())
+                Attempt::new(asked.live, review, asked.opened, deadline.instant())
             })
             .collect();
         let mut round = Self {
@@ -181,7 +181,7 @@ impl<'a, 'r> Round<'a, 'r> {
     fn first(&mut self, tag: usize, asked: &Asked<'a>) {
         let live = asked.live;
         let side_effects = live.target.side_effects();
-        if self.review.dry_run && !side_effects.free() {
+        if self.review.dry_run && !side_effects.none_for(true) {
             if side_effects == SideEffects::Undeclared {
                 self.settle(tag, Err(CallFailure::SideEffectsUndeclared), Duration::ZERO);
             } else {

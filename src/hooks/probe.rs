@@ -50,7 +50,7 @@ impl ProbePost {
     /// For that hook: none where it is not asked over HTTP, or where a review might have effects.
     pub fn to(hook: &Hook) -> Option<Self> {
         match &hook.protocol {
-            Protocol::Http { path, form } if hook.side_effects.free() => {
+            Protocol::Http { path, form } if hook.side_effects.none_for(true) => {
                 Some(Self { path: Arc::clone(path), form: *form })
             }
             _ => None,

@@ -111,14 +111,13 @@ impl SideEffects {
         }
     }
 
-    /// True where such a request may be asked without anything coming of it.
+    /// True where a call has none, about a dry run or about a real request: the hook may be asked in vain, and twice.
     pub fn none_for(self, dry_run: bool) -> bool {
-        self == Self::None || self == Self::NoneOnDryRun && dry_run
-    }
-
-    /// True where asking twice does no harm.
-    pub fn free(self) -> bool {
-        matches!(self, Self::None | Self::NoneOnDryRun)
+        match self {
+            Self::None => true,
+            Self::NoneOnDryRun => dry_run,
+            Self::Undeclared | Self::Some | Self::Unknown => false,
+        }
     }
 }
 

@@ -36,8 +36,8 @@ const HOOK: [(&str, &str); 10] = [
         "dispatch: Speculative may ask about objects that never come to the hook: declare sideEffects None or NoneOnDryRun if that is true, or remove dispatch",
     ),
     (
-        "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects.startsWith('None'))",
-        "failurePolicy: Retry may ask twice: declare sideEffects None or NoneOnDryRun if that is true, or use Fail or Ignore",
+        "!has(self.failurePolicy) || self.failurePolicy != 'Retry' || (has(self.sideEffects) && self.sideEffects == 'None')",
+        "failurePolicy: Retry may ask twice: declare sideEffects None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
     ),
     ("!has(self.timeout) || !has(self.timeoutSeconds)", "timeout and timeoutSeconds say the same: keep one of the two"),
     (
@@ -194,7 +194,7 @@ pub enum FailurePolicy {
     Fail,
     /// The hook is passed over.
     Ignore,
-    /// The hook is asked once more, then as `Fail`; only with sideEffects `None` or `NoneOnDryRun`.
+    /// The hook is asked once more, then as `Fail`; only with sideEffects `None`.
     Retry,
 }
 

@@ -283,6 +283,7 @@ fn hook_entries() {
     one_problem("failurePolicy: Open", ".failurePolicy", "write Fail, Ignore or Retry");
     one_problem("failurePolicy: Retry", ".failurePolicy", "not declared free of side effects");
     one_problem("failurePolicy: Retry, sideEffects: Some", ".failurePolicy", "not declared free of side effects");
+    one_problem("failurePolicy: Retry, sideEffects: NoneOnDryRun", ".failurePolicy", "NoneOnDryRun is not enough");
     one_problem("sideEffects: Lots", ".sideEffects", "write None, NoneOnDryRun, Some or Unknown");
     one_problem("timeout: 10", ".timeout", "not a time with its unit");
     one_problem("timeout: soon", ".timeout", "not a time with its unit");

@@ -8,10 +8,14 @@ use crate::support::{
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
-use gatepost::admit::{Gate, Reasons};
+use gatepost::{
+    admit::{Gate, Reasons},
+    wire::pb::k8s::io::api::admission::v1::AdmissionRequest,
+};
 use h2::Reason;
 
 const HARMLESS: &str = "sideEffects: None";
+const HARMLESS_ON_DRY_RUN: &str = "sideEffects: NoneOnDryRun";
 const HARMFUL: &str = "failurePolicy: Fail";
 const RETRY: &str = "failurePolicy: Retry\nsideEffects: None";
 
@@ -37,16 +41,24 @@ async fn a_call_that_the_hook_resets_for_another_reason_is_not() {
     assert_eq!(scripted.seen().len(), 1);
 }
 
-/// The connection was kept from an earlier review, and ends with the next call before a byte of its answer.
+/// The connection was kept from an earlier review, and ends with the next call before a byte of its answer: the hook may
+/// have acted on it. One that declares `NoneOnDryRun` acts on real requests.
 #[tokio::test]
 async fn a_call_over_a_stale_connection_is_sent_over_a_new_one_where_that_does_no_harm() {
-    for (terms, sent) in [(HARMFUL, 1), (HARMLESS, 2), (RETRY, 3)] {
+    for (terms, dry_run, sent) in [
+        (HARMFUL, false, 1),
+        (HARMLESS, false, 2),
+        (HARMLESS_ON_DRY_RUN, false, 1),
+        (HARMLESS_ON_DRY_RUN, true, 2),
+        (RETRY, false, 3),
+    ] {
         let scripted = HttpHook::plain(HttpScript::Allow).await;
         let gate = gate_to(&scripted.url(), terms);
-        assert!(ask(&gate, create_pod("u", 10)).await.allowed());
+        let request = || AdmissionRequest { dry_run: Some(dry_run), ..create_pod("u", 10) };
+        assert!(ask(&gate, request()).await.allowed());
         scripted.set(HttpScript::GiveUp);
-        let refusal = ask(&gate, create_pod("u", 10)).await.refusal.expect("closed");
+        let refusal = ask(&gate, request()).await.refusal.expect("closed");
         assert!(refusal.message.contains("connection lost"), "{}", refusal.message);
-        assert_eq!(scripted.seen().len() - 1, sent, "{terms}");
+        assert_eq!(scripted.seen().len() - 1, sent, "{terms}, dry run: {dry_run}");
     }
 }

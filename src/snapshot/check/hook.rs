@@ -91,10 +91,10 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
     let side_effects =
         given(at.key("sideEffects")).map_or(Some(SideEffects::Undeclared), |at| at.choice(&SIDE_EFFECTS));
     let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
-    if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.free()) {
+    if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.none_for(false)) {
         at.key("failurePolicy").problem(
             "Retry may ask twice, and the hook is not declared free of side effects",
-            "declare sideEffects: None or NoneOnDryRun if that is true, or use Fail or Ignore",
+            "declare sideEffects: None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
         );
     }
     let timeout = timeout(at);
@@ -109,7 +109,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
             at.problem("validating hooks are always asked at once", "remove it, or make the hook Mutating");
         }
         let dispatch = at.choice(&DISPATCHES);
-        if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.free()) {
+        if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.none_for(true)) {
             at.problem(
                 "may ask about objects that never come to it, and the hook is not declared free of side effects",
                 "declare sideEffects: None or NoneOnDryRun if that is true, or remove dispatch",
