@@ -3,10 +3,16 @@
 
 mod support;
 
-use std::{sync::mpsc, thread::available_parallelism, time::Duration};
+use std::{
+    sync::mpsc,
+    thread::available_parallelism,
+    time::{Duration, Instant},
+};
 
 use gatepost::{
     admit::Reasons,
+    live::hub::{Answered, Made, ToInstance},
+    memory::{MemoryBudget, Purpose},
     model::Verdict,
     offload::{self, LARGE},
 };
@@ -93,4 +99,39 @@ async fn an_object_that_cannot_be_read_in_time_goes_on_where_no_initializer_must
     assert_eq!((open.refusal, open.patch), (None, None));
     assert!(open.warnings[0].starts_with("initializer \"a.example.com\" did not act within"), "{:?}", open.warnings);
     assert_eq!(closed.refusal.expect("it must act").code, 504);
+}
+
+/// A small patch of a process may copy megabytes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_copies_waits_for_a_turn() {
+    const COPY: &[u8] = br#"[{"op":"copy","from":"/metadata","path":"/copy"}]"#;
+    let _alone = ALONE.lock().await;
+    let gate = gate(
+        &(document(&[])
+            + &format!(
+                "resourceInitializers:\n- resource: pods\n  initializers:\n  - {{name: a.example.com, failurePolicy: \
+                 Ignore, attach: {{tokenSha256: ['{}']}}}}\n",
+                "0a".repeat(32)
+            )),
+        Reasons::First,
+    );
+    let mut attached = gate.current.hub().attach(&"a.example.com".into(), 1, Instant::now()).expect("it is free");
+    let answering = tokio::spawn(async move {
+        while let Some(told) = attached.told().await {
+            let ToInstance::Task { task, attempt, .. } = told else { continue };
+            let made = Made { patch: Some(COPY.into()), adds: Vec::new() };
+            attached.answer(task, attempt, Answered::Done(made), MemoryBudget::unlimited().empty(Purpose::Answer));
+        }
+    });
+    assert!(ask_within(&gate, create_pod("u", 0), LONG).await.patch.is_some(), "with turns it is applied");
+    let turns = Turns::take().await;
+    let verdict = ask_within(&gate, create_pod("v", 0), Duration::from_millis(500)).await;
+    drop(turns);
+    assert_eq!((verdict.refusal, verdict.patch), (None, None));
+    assert!(
+        verdict.warnings[0].starts_with("initializer \"a.example.com\" did not act within"),
+        "{:?}",
+        verdict.warnings
+    );
+    answering.abort();
 }

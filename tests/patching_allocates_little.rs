@@ -1,7 +1,11 @@
-//! Patching an object takes little memory, however large the object: no piece of it is copied.
+//! Patching an object takes little memory, however large the object: no piece of it is copied, and no path once for each
+//! operation.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Mutex, Once, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use gatepost::{
@@ -46,27 +50,34 @@ fn pod(size: usize) -> Bytes {
         .into()
 }
 
+/// The document with a patch applied and its difference, the largest allocation on the way, and the bytes of all of them.
+fn measured(object: &Bytes, patch: &Bytes) -> (Document, Rope, usize, usize) {
+    static TRACKER: Once = Once::new();
+    static ALONE: Mutex<()> = Mutex::new(());
+    TRACKER.call_once(|| AllocationRegistry::set_global_tracker(Counter).expect("the only tracker"));
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut token = AllocationGroupToken::register().expect("a group");
+    LARGEST.store(0, Ordering::Relaxed);
+    ALL.store(0, Ordering::Relaxed);
+    AllocationRegistry::enable_tracking();
+    let guard = token.enter();
+    let patch = Patch::parse(patch.clone()).expect("a patch");
+    let document = Document::new(Rope::new([object.clone()])).expect("an object");
+    let patched = document.patched(&patch, Limits::default()).expect("it applies");
+    let difference = patched.difference().expect("it differs");
+    drop(guard);
+    AllocationRegistry::disable_tracking();
+    (patched, difference, LARGEST.load(Ordering::Relaxed), ALL.load(Ordering::Relaxed))
+}
+
 #[test]
 fn no_allocation_grows_with_the_object() {
-    AllocationRegistry::set_global_tracker(Counter).expect("the only tracker");
-    let mut token = AllocationGroupToken::register().expect("a group");
     let mut all = Vec::new();
     for size in [256 << 10, 2900 << 10] {
         let object = pod(size);
         assert!(object.len() > size * 8 / 10);
-        let patch = Bytes::from_static(PATCH.as_bytes());
-        LARGEST.store(0, Ordering::Relaxed);
-        ALL.store(0, Ordering::Relaxed);
-        AllocationRegistry::enable_tracking();
-        let guard = token.enter();
-        let patch = Patch::parse(patch).expect("a patch");
-        let document = Document::new(Rope::new([object.clone()])).expect("an object");
-        let patched = document.patched(&patch, Limits::default()).expect("it applies");
-        let difference = patched.difference().expect("it differs");
-        drop(guard);
-        AllocationRegistry::disable_tracking();
+        let (patched, difference, largest, bytes) = measured(&object, &Bytes::from_static(PATCH.as_bytes()));
         assert!(difference.len() < 600);
-        let (largest, bytes) = (LARGEST.load(Ordering::Relaxed), ALL.load(Ordering::Relaxed));
         assert!(largest > 0, "nothing was measured");
         assert!(largest < 4 << 10, "{largest} bytes at once, of an object of {}", object.len());
         all.push(bytes);
@@ -75,4 +86,20 @@ fn no_allocation_grows_with_the_object() {
         assert!(copied < 256, "{copied} bytes are copied");
     }
     assert!(all[1] < all[0] * 2, "memory grows with the object: {all:?}");
+}
+
+/// The changes below a long key are many and short: what they take is no multiple of the key.
+#[test]
+fn no_path_is_held_for_each_operation() {
+    const ITEMS: usize = 2000;
+    let key = "k".repeat(100_000);
+    let object = Bytes::from(format!(r#"{{"{key}":[{}0]}}"#, "0,".repeat(ITEMS)));
+    let away = format!(r#"{{"op":"move","from":"/{key}","path":"/t"}}"#);
+    let back = format!(r#"{{"op":"move","from":"/t","path":"/{key}"}}"#);
+    let removed = vec![r#"{"op":"remove","path":"/t/0"}"#; ITEMS - 10].join(",");
+    let patch = Bytes::from(format!("[{away},{removed},{back}]"));
+    let (_, difference, _, all) = measured(&object, &patch);
+    assert!(difference.len() < 2 * object.len());
+    let bytes = object.len() + patch.len();
+    assert!(all < 20 * bytes, "{all} bytes for an object and a patch of {bytes}");
 }

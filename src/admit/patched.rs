@@ -1,6 +1,9 @@
 //! Patched: an object, and all that the patches of hooks have made of it.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use bytes::Bytes;
 use tokio::time::timeout_at;
@@ -10,7 +13,7 @@ use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
     model::{Encoding, ProposedPatch, Review, Rope, StatusInfo},
     offload::{self, LARGE},
-    patch::{Document, IdentityField, Limits, Patch, PatchError},
+    patch::{Changes, Document, IdentityField, Limits, Patch, PatchError},
     wire::encodings,
 };
 
@@ -61,18 +64,19 @@ pub(super) async fn apply(
         Ok(patch) => patch,
         Err(error) => return (refused(outcome, &error.to_string()), None),
     };
-    // Bytes to scan: all that the review holds, those that patches have opened before, and those that this one may
-    // copy.
+    // Bytes to scan: all that the review holds, those that patches have opened before, and those of the patch.
     let opened = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-    let size = review.bytes.len() + text.len() + opened + copies(&patch);
+    let size = review.bytes.len() + opened + scanned(&patch, text.len());
     let Some(room) = room_for(&patch, text.len(), (review, before), &case.gate.memory) else {
         return (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None);
     };
     let applied = if size < LARGE {
-        patched(review, before, &patch, room)
+        patched(review, before, &patch, room, None)
     } else {
         let (review, before) = (review.clone(), before.cloned());
-        let applying = offload::run(size, move || patched(&review, before.as_ref(), &patch, room));
+        let applying = offload::run_unless_dropped(size, move |cancelled| {
+            patched(&review, before.as_ref(), &patch, room, Some(cancelled))
+        });
         match timeout_at(case.caller.deadline.instant().into(), applying).await {
             Ok(applied) => applied,
             Err(_) => return (Change::Refused(Box::new(status::out_of_time())), None),
@@ -89,6 +93,11 @@ pub(super) async fn apply(
 /// Bytes that a patch may copy besides its own.
 fn copies(patch: &Patch) -> usize {
     if patch.copies() { 3 * MIB } else { 0 }
+}
+
+/// Bytes to scan that come with a patch of that many bytes: its own, and those that it may copy.
+pub(super) fn scanned(patch: &Patch, text: usize) -> usize {
+    text + copies(patch)
 }
 
 /// Room for what a patch of that many bytes makes of a review's object, which is what `before` has made of it; `None` where
@@ -111,6 +120,7 @@ fn refused(outcome: &Outcome<'_>, why: &str) -> Change {
 }
 
 /// Applies a patch to the object of a review, which is what `before` has made of it, if anything. `None`: nothing changes.
+/// It ends early where `cancelled` is set.
 ///
 /// # Errors
 /// Why the patch cannot be applied.
@@ -119,6 +129,7 @@ pub(super) fn patched(
     before: Option<&Arc<Patched>>,
     patch: &Patch,
     mut room: Reservation,
+    cancelled: Option<&Arc<AtomicBool>>,
 ) -> Result<Option<Patched>, String> {
     if patch.is_empty() {
         return Ok(None);
@@ -130,7 +141,7 @@ pub(super) fn patched(
     // An object that arrived larger may be patched as well, and not grow.
     let limits = Limits { object: default.object.max(place.len()), ..default };
     let document = match before {
-        Some(before) => applied(&before.document, patch, limits, &mut room)?,
+        Some(before) => applied(&before.document, patch, limits, &mut room, cancelled)?,
         None => {
             let object = Rope::new(review.bytes.shared(place).collect::<Vec<_>>());
             let joined = if object.chunks().len() > 1 { object.len() } else { 0 };
@@ -140,7 +151,7 @@ pub(super) fn patched(
                 Encoding::Json(_) => Document::checked(object),
                 Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
             };
-            applied(&document.map_err(|error| error.to_string())?, patch, limits, &mut room)?
+            applied(&document.map_err(|error| error.to_string())?, patch, limits, &mut room, cancelled)?
         }
     };
     let known_by = |field: &IdentityField| match field {
@@ -156,11 +167,14 @@ pub(super) fn patched(
     if before.is_some_and(|before| before.document.rope().is_same(document.rope())) {
         return Ok(None);
     }
-    let difference = document.difference();
-    if difference.is_none() && before.is_none() {
+    let changes = document.changes();
+    if changes.is_none() && before.is_none() {
         return Ok(None);
     }
     let texts = patch.size() + before.map_or(0, |before| before.texts);
+    // The difference is held twice for a moment: as it is written, and joined.
+    reach(&mut room, document.held() + texts + 2 * changes.as_ref().map_or(0, Changes::size))?;
+    let difference = changes.map(|changes| changes.written());
     let held = document.held() + difference.as_ref().map_or(0, Rope::len) + texts;
     reach(&mut room, held)?;
     let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
@@ -170,12 +184,18 @@ pub(super) fn patched(
 }
 
 /// The document with the patch applied, which is tried with ever more memory, as far as there is room.
-fn applied(document: &Document, patch: &Patch, limits: Limits, room: &mut Reservation) -> Result<Document, String> {
+fn applied(
+    document: &Document,
+    patch: &Patch,
+    limits: Limits,
+    room: &mut Reservation,
+    cancelled: Option<&Arc<AtomicBool>>,
+) -> Result<Document, String> {
     // Most patches need no more; each further try begins anew.
     let mut held = LITTLE + document.rope().len() + patch.size();
     loop {
         reach(room, document.held() + patch.size() + held)?;
-        match document.patched(patch, Limits { held, ..limits }) {
+        match document.patched_unless(patch, Limits { held, ..limits }, cancelled) {
             Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
             applied => return applied.map_err(|error| error.to_string()),
         }

@@ -4,7 +4,14 @@
 //! of nanoseconds a byte at worst. So what is larger than [`LARGE`] is parsed on a thread beside the workers, a few at a
 //! time for the whole process; the rest of the request waits, and its worker does not.
 
-use std::{panic::resume_unwind, sync::LazyLock, thread::available_parallelism};
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::available_parallelism,
+};
 
 use tokio::{
     sync::Semaphore,
@@ -39,9 +46,27 @@ pub async fn run<T: Send + 'static>(bytes: usize, work: impl FnOnce() -> T + Sen
     }
 }
 
+/// The same for work that looks now and then whether anybody still waits for it: the flag is set once nobody does.
+pub async fn run_unless_dropped<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
+) -> T {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(Arc::clone(&cancelled));
+    run(bytes, move || work(&cancelled)).await
+}
+
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{sync::mpsc, thread};
 
     use super::*;
 
@@ -50,6 +75,23 @@ mod tests {
         let here = thread::current().id();
         assert_eq!(run(LARGE - 1, || thread::current().id()).await, here);
         assert_ne!(run(LARGE, || thread::current().id()).await, here);
+    }
+
+    #[tokio::test]
+    async fn work_learns_that_nobody_waits_for_it() {
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (ended, has_ended) = tokio::sync::oneshot::channel();
+        let (go_on, goes_on) = mpsc::channel::<()>();
+        let waiting = tokio::spawn(run_unless_dropped(LARGE, move |cancelled| {
+            begun.send(cancelled.load(Ordering::Relaxed)).unwrap();
+            let _ = goes_on.recv();
+            ended.send(cancelled.load(Ordering::Relaxed)).unwrap();
+        }));
+        assert!(!has_begun.await.unwrap(), "somebody waits");
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        drop(go_on);
+        assert!(has_ended.await.unwrap(), "nobody does any more");
     }
 
     #[tokio::test]

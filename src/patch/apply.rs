@@ -6,9 +6,11 @@
 
 use super::{
     Fault, Kind, Patch,
+    node::{Child, Children, Piece},
     operation::{Given, Operation, Place},
     pointer::{self, Pointer},
-    tree::{Child, Children, NodeId, Null, Piece, Span, Tree, Value},
+    text::{Span, Text},
+    tree::{NodeId, Null, Tree, Value},
 };
 
 /// A tree that a patch is being applied to.
@@ -40,13 +42,14 @@ enum Slot {
 
 impl<'a> Application<'a> {
     pub(super) fn of(patch: &Patch, tree: &'a mut Tree, to_copy: usize) -> Self {
-        let text = tree.add_text(patch.text.clone());
-        let names = tree.add_text(patch.names.clone());
+        let text = tree.add_text(Text::arrived(patch.text.clone(), None));
+        let names = tree.add_text(Text::arrived(patch.names.clone(), None));
         Self { tree, text, names, to_copy }
     }
 
     /// Applies one operation. After an error the tree is of no use.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), Fault> {
+        self.tree.check()?;
         match operation.kind {
             Kind::Add => {
                 let container = self.container(&operation.path, "path")?;

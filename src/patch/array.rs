@@ -6,8 +6,9 @@
 
 use super::{
     Fault,
+    node::{Child, Children, Piece, Run},
     run::Walk,
-    tree::{Child, Children, NodeId, Piece, Run, Tree, Value},
+    tree::{NodeId, Tree, Value},
 };
 use crate::wire::json::ReadError;
 

@@ -5,7 +5,9 @@ use bytestring::ByteString;
 
 use super::{
     Fault,
-    tree::{Child, Children, Node, Null, Piece, Span, Tree, Value},
+    node::{Child, Children, Node, Piece},
+    text::{Span, Text},
+    tree::{Null, Tree, Value},
     write::Writer,
 };
 
@@ -71,7 +73,7 @@ impl Tree {
             return Err(Fault::CopiedTooMuch);
         }
         if measure.blanks > 0 {
-            let compact = self.compact(value);
+            let compact = self.compact(value)?;
             return Ok((compact, compact, measure.len));
         }
         if measure.removed > measure.len {
@@ -79,7 +81,7 @@ impl Tree {
         }
         // Opened parts may take many times the memory of their bytes, and only the value itself has been paid for.
         if measure.held > CHEAP + DEAREST * measure.len {
-            return Ok((self.compact(value), value, measure.len));
+            return Ok((self.compact(value)?, value, measure.len));
         }
         self.weight.take(measure.held)?;
         let copy = match value {
@@ -147,7 +149,7 @@ impl Tree {
     }
 
     /// The same value without white space, in a text of its own.
-    fn compact(&mut self, value: Value) -> Value {
+    fn compact(&mut self, value: Value) -> Result<Value, Fault> {
         let mut writer = Writer::new(self);
         writer.value(value);
         let mut compact = Vec::new();
@@ -162,10 +164,12 @@ impl Tree {
             }
             compact.push(*byte);
         }
-        let Ok(compact) = ByteString::try_from(compact) else { return value };
+        compact.shrink_to_fit();
+        self.weight.take(compact.len())?;
+        let Ok(compact) = ByteString::try_from(compact) else { return Ok(value) };
         let end = compact.len() as u32;
-        let text = self.add_text(compact);
-        Value::Raw(Span { text, start: 0, end })
+        let text = self.add_text(Text::written(compact));
+        Ok(Value::Raw(Span { text, start: 0, end }))
     }
 }
 

@@ -1,6 +1,9 @@
 //! Depth: whether what patches put into a document could nest deeper than JSON may.
 
-use super::tree::{Child, NodeId, Piece, Tree, Value};
+use super::{
+    node::{Child, Piece},
+    tree::{NodeId, Tree, Value},
+};
 use crate::wire::json::MAX_DEPTH;
 
 impl Tree {

@@ -4,38 +4,60 @@
 //! Differences inside a container are folded into one `replace` of it where that is shorter.
 
 use super::{
+    node::{Child, Children, Piece},
     pointer,
-    tree::{Child, Children, NodeId, Null, Piece, Tree, Value},
+    text::Span,
+    tree::{NodeId, Null, Tree, Value},
     write::Writer,
 };
 use crate::model::Rope;
 
-/// One operation.
+/// One operation. It refers to its path: the steps of one container would hold that container's path once each.
 struct Step {
     op: &'static str,
-    path: String,
+    /// A container, by its number in [`Changes::places`].
+    place: usize,
+    /// The child of it that changes; the container itself where there is none.
+    part: Option<Part>,
     value: Option<Value>,
+}
+
+/// The last step of a path.
+#[derive(Clone, Copy)]
+enum Part {
+    /// A key, a JSON string.
+    Member(Span),
+    Item(usize),
+}
+
+/// A container that stands where it was.
+struct Place {
+    /// Where the root is not meant: the container that it is in, by its number, and its step of the path.
+    within: Option<(usize, Part)>,
+    /// Length of its path as a JSON string.
+    len: usize,
 }
 
 /// A container whose changes are being collected.
 struct Frame {
     id: NodeId,
-    /// Length of its path.
-    path: usize,
+    place: usize,
     /// Number of steps before its own.
     mark: usize,
     /// Bytes of its steps.
     cost: usize,
     /// Containers in it that are still to be looked at, with their step of the path.
-    inner: Vec<(String, NodeId)>,
+    inner: Vec<(Part, NodeId)>,
 }
 
-struct Changes<'a> {
+/// Operations that make of the object as it arrived what it is now.
+pub struct Changes<'a> {
     tree: &'a Tree,
     /// Length of each node that is still there.
     lengths: Vec<usize>,
-    path: String,
+    places: Vec<Place>,
     steps: Vec<Step>,
+    cost: usize,
 }
 
 /// Bytes of an operation besides its path and value.
@@ -44,69 +66,118 @@ const AROUND: usize = r#"{"op":"replace","path":"","value":},"#.len();
 /// Number of every tree's root node.
 const ROOT: NodeId = 0;
 
-pub(super) fn of(tree: &Tree) -> Option<Rope> {
-    let mut changes = Changes { tree, lengths: lengths(tree), path: String::new(), steps: Vec::new() };
-    if tree.root == ROOT {
-        changes.collect();
+pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
+    let places = vec![Place { within: None, len: 0 }];
+    let mut changes = Changes { tree, lengths: lengths(tree), places, steps: Vec::new(), cost: 0 };
+    changes.cost = if tree.root == ROOT {
+        changes.collect()
     } else {
-        changes.step("replace", "", Some(Value::Open(tree.root)));
-    }
-    if changes.steps.is_empty() {
-        return None;
-    }
-    let mut out = Writer::new(tree);
-    let mut separator = "[";
-    for step in changes.steps {
-        out.own(separator);
-        out.own(r#"{"op":""#);
-        out.own(step.op);
-        out.own(r#"","path":"#);
-        out.own(serde_json::Value::from(step.path).to_string());
-        if let Some(value) = step.value {
-            out.own(r#","value":"#);
-            out.value(value);
-        }
-        out.own("}");
-        separator = ",";
-    }
-    out.own("]");
-    Some(Rope::new(out.finish()))
+        changes.steps.push(Step { op: "replace", place: 0, part: None, value: Some(Value::Open(tree.root)) });
+        AROUND + changes.lengths[tree.root as usize]
+    };
+    if changes.steps.is_empty() { None } else { Some(changes) }
 }
 
 impl Changes<'_> {
-    fn collect(&mut self) {
-        let mut open = vec![self.enter(ROOT)];
+    /// About as many bytes as the patch has: the object's own and one operation at most.
+    pub fn size(&self) -> usize {
+        self.cost
+    }
+
+    /// The JSON Patch.
+    pub fn written(&self) -> Rope {
+        let mut out = Writer::new(self.tree);
+        let mut separator = "[";
+        // The path of the last step, and how much of it is that of its container.
+        let (mut path, mut last, mut stem) = (String::new(), 0, 0);
+        for step in &self.steps {
+            if step.place != last {
+                path.clear();
+                self.push_path(&mut path, step.place);
+                (last, stem) = (step.place, path.len());
+            }
+            path.truncate(stem);
+            if let Some(part) = step.part {
+                self.push_part(&mut path, part);
+            }
+            out.own(separator);
+            out.own(r#"{"op":""#);
+            out.own(step.op);
+            out.own(r#"","path":"#);
+            out.own(serde_json::Value::from(&*path).to_string());
+            if let Some(value) = step.value {
+                out.own(r#","value":"#);
+                out.value(value);
+            }
+            out.own("}");
+            separator = ",";
+        }
+        out.own("]");
+        Rope::new(out.finish())
+    }
+
+    /// Appends the path of a container.
+    fn push_path(&self, path: &mut String, mut place: usize) {
+        let mut parts = Vec::new();
+        while let Some((within, part)) = self.places[place].within {
+            parts.push(part);
+            place = within;
+        }
+        parts.into_iter().rev().for_each(|part| self.push_part(path, part));
+    }
+
+    fn push_part(&self, path: &mut String, part: Part) {
+        match part {
+            Part::Member(key) => pointer::push(path, &self.tree.key(key)),
+            Part::Item(index) => pointer::push(path, &index.to_string()),
+        }
+    }
+
+    /// Length of a path's step as it is written.
+    fn len_of(&self, part: Part) -> usize {
+        match part {
+            Part::Member(key) => pointer::len_in_json(&self.tree.key(key)),
+            Part::Item(index) => "/".len() + index.checked_ilog10().unwrap_or(0) as usize + 1,
+        }
+    }
+
+    /// Notes all steps; says how many bytes they have.
+    fn collect(&mut self) -> usize {
+        let mut open = vec![self.enter(ROOT, 0)];
         while let Some(frame) = open.last_mut() {
-            self.path.truncate(frame.path);
             if let Some((part, id)) = frame.inner.pop() {
-                pointer::push(&mut self.path, &part);
-                let inner = self.enter(id);
+                let within = frame.place;
+                let len = self.places[within].len + self.len_of(part);
+                self.places.push(Place { within: Some((within, part)), len });
+                let inner = self.enter(id, self.places.len() - 1);
                 open.push(inner);
                 continue;
             }
             let Some(frame) = open.pop() else { break };
             let cost = self.folded(&frame);
-            if let Some(around) = open.last_mut() {
-                around.cost += cost;
+            match open.last_mut() {
+                Some(around) => around.cost += cost,
+                None => return cost,
             }
         }
+        0
     }
 
     /// Folds a container's steps where that is shorter; says what they cost then.
     fn folded(&mut self, frame: &Frame) -> usize {
-        let whole = AROUND + frame.path + self.lengths[frame.id as usize];
+        let whole = AROUND + self.places[frame.place].len + self.lengths[frame.id as usize];
         if frame.cost <= whole {
             return frame.cost;
         }
         self.steps.truncate(frame.mark);
-        let path = self.path[..frame.path].to_owned();
-        self.steps.push(Step { op: "replace", path, value: Some(Value::Open(frame.id)) });
+        let value = Some(Value::Open(frame.id));
+        self.steps.push(Step { op: "replace", place: frame.place, part: None, value });
         whole
     }
 
     /// Notes what differs among the children of a container that stands where it was.
-    fn enter(&mut self, id: NodeId) -> Frame {
-        let mut frame = Frame { id, path: self.path.len(), mark: self.steps.len(), cost: 0, inner: Vec::new() };
+    fn enter(&mut self, id: NodeId, place: usize) -> Frame {
+        let mut frame = Frame { id, place, mark: self.steps.len(), cost: 0, inner: Vec::new() };
         let node = self.tree.node(id);
         match &node.children {
             Children::Object(object) => {
@@ -132,16 +203,17 @@ impl Changes<'_> {
     }
 
     fn member(&mut self, child: &Child, text: u32, frame: &mut Frame) {
+        let part = Part::Member(child.key);
         match (child.value, child.was) {
             (None, None) => {}
-            (None, Some(_)) => frame.cost += self.step("remove", &self.tree.key(child.key), None),
-            (Some(value), None) => frame.cost += self.step("add", &self.tree.key(child.key), Some(value)),
+            (None, Some(_)) => self.step("remove", part, None, frame),
+            (Some(value), None) => self.step("add", part, Some(value), frame),
             (Some(value), Some(was)) if self.tree.is_as_it_was(text, value, was) => {
                 if let Value::Open(id) = value {
-                    frame.inner.push((self.tree.key(child.key).into_owned(), id));
+                    frame.inner.push((part, id));
                 }
             }
-            (Some(value), Some(_)) => frame.cost += self.step("replace", &self.tree.key(child.key), Some(value)),
+            (Some(value), Some(_)) => self.step("replace", part, Some(value), frame),
         }
     }
 
@@ -160,7 +232,7 @@ impl Changes<'_> {
         }
         removed.extend(next..was);
         for index in removed.into_iter().rev() {
-            frame.cost += self.step("remove", &index.to_string(), None);
+            self.step("remove", Part::Item(index as usize), None, frame);
         }
     }
 
@@ -168,7 +240,7 @@ impl Changes<'_> {
     fn added_items(&mut self, id: NodeId, frame: &mut Frame) {
         for (index, child) in self.items(id) {
             if let Child { value: Some(value), was: None, .. } = child {
-                frame.cost += self.step("add", &index.to_string(), Some(value));
+                self.step("add", Part::Item(index), Some(value), frame);
             }
         }
     }
@@ -178,9 +250,9 @@ impl Changes<'_> {
         for (index, child) in self.items(id) {
             let Child { value: Some(value), was: Some(was), .. } = child else { continue };
             if !self.tree.is_as_it_was(text, value, was) {
-                frame.cost += self.step("replace", &index.to_string(), Some(value));
+                self.step("replace", Part::Item(index), Some(value), frame);
             } else if let Value::Open(id) = value {
-                frame.inner.push((index.to_string(), id));
+                frame.inner.push((Part::Item(index), id));
             }
         }
     }
@@ -201,19 +273,11 @@ impl Changes<'_> {
         alone
     }
 
-    /// Notes an operation on a child of the container at the present path; of an empty `part`, on the root. Says how many
-    /// bytes it has.
-    fn step(&mut self, op: &'static str, part: &str, value: Option<Value>) -> usize {
-        let len = self.path.len();
-        let mut path = self.path.clone();
-        if self.tree.root == ROOT {
-            pointer::push(&mut path, part);
-        }
-        let value_len = value.map_or(0, |value| length(&self.lengths, value));
-        debug_assert!(self.path.len() == len);
-        let cost = AROUND + path.len() + value_len;
-        self.steps.push(Step { op, path, value });
-        cost
+    /// Notes an operation on a child of a container.
+    fn step(&mut self, op: &'static str, part: Part, value: Option<Value>, frame: &mut Frame) {
+        let path = self.places[frame.place].len + self.len_of(part);
+        frame.cost += AROUND + path + value.map_or(0, |value| length(&self.lengths, value));
+        self.steps.push(Step { op, place: frame.place, part: Some(part), value });
     }
 }
 
@@ -223,10 +287,7 @@ pub(super) fn lengths(tree: &Tree) -> Vec<usize> {
     let mut reached = vec![tree.root];
     let mut at = 0;
     while let Some(id) = reached.get(at) {
-        reached.extend(tree.node(*id).all_pieces().filter_map(|piece| match piece {
-            Piece::Child(Child { value: Some(Value::Open(id)), .. }) => Some(*id),
-            _ => None,
-        }));
+        reached.extend(tree.node(*id).all_pieces().filter_map(Piece::opened));
         at += 1;
     }
     // Inner ones were reached later.

@@ -1,14 +1,18 @@
 //! Document: an object, and what patches made of it.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 use bytestring::ByteString;
 
 use super::{
-    Fault, Limits, Patch, PatchError,
+    Changes, Fault, Limits, Patch, PatchError,
     apply::Application,
     difference,
     error::json_error,
     identity::{self, IdentityField},
-    tree::{Node, Text, Tree, Value},
+    node::Node,
+    text::Text,
+    tree::{Tree, Value},
     write::Writer,
 };
 use crate::{
@@ -53,7 +57,7 @@ impl Document {
         if !json::is_object(&text) {
             return Err(not_an_object(0, "it is something else"));
         }
-        let tree = Tree::new(Text::new(text, pieces), is_checked);
+        let tree = Tree::new(Text::arrived(text, pieces), is_checked);
         let tree = tree.map_err(|error| PatchError::NotAnObject(json_error(error, 0)))?;
         Ok(Self { tree, rope: object })
     }
@@ -69,18 +73,34 @@ impl Document {
     /// # Errors
     /// [`PatchError`] names the operation that does not apply, or the limit that the patched object is beyond.
     pub fn patched(&self, patch: &Patch, limits: Limits) -> Result<Self, PatchError> {
+        self.patched_unless(patch, limits, None)
+    }
+
+    /// The same, for as long as somebody waits for it: it ends soon after `cancelled` is set.
+    ///
+    /// # Errors
+    /// As [`Document::patched`], and [`PatchError::Cancelled`].
+    pub fn patched_unless(
+        &self,
+        patch: &Patch,
+        limits: Limits,
+        cancelled: Option<&Arc<AtomicBool>>,
+    ) -> Result<Self, PatchError> {
         if patch.is_empty() {
             return Ok(self.clone());
         }
         let mut tree = self.tree.clone();
         tree.weight.bound(limits.held);
+        tree.cancelled = cancelled.cloned();
         let mut application = Application::of(patch, &mut tree, limits.copied);
         for (index, operation) in patch.operations.iter().enumerate() {
             application.apply(operation).map_err(|fault| match fault {
                 Fault::NoRoom => PatchError::NoRoom,
+                Fault::Cancelled => PatchError::Cancelled,
                 fault => PatchError::Operation { index, operation: operation.label(), fault },
             })?;
         }
+        tree.cancelled = None;
         tree.settle_nulls();
         let mut writer = Writer::new(&tree);
         writer.value(Value::Open(tree.root));
@@ -89,6 +109,7 @@ impl Document {
             return Err(PatchError::ObjectTooLarge { len: rope.len(), limit: limits.object });
         }
         if rope.len() > MAX_DEPTH && tree.may_nest_too_deep(&difference::lengths(&tree)) {
+            tree.weight.take(rope.len()).map_err(|_| PatchError::NoRoom)?;
             json::value(&rope.copy_of(0..rope.len())).map_err(|_| PatchError::TooDeep)?;
         }
         Ok(Self { tree, rope })
@@ -100,6 +121,11 @@ impl Document {
     /// It follows from the two objects and from which parts of them patches touched; neither from how long anything took
     /// nor from how operations were spread over patches.
     pub fn difference(&self) -> Option<Rope> {
+        Some(self.changes()?.written())
+    }
+
+    /// The same, before it is written: how long it is can be known before there is room for it.
+    pub fn changes(&self) -> Option<Changes<'_>> {
         difference::of(&self.tree)
     }
 
@@ -109,7 +135,7 @@ impl Document {
     }
 
     /// Bytes of memory that are held besides the bytes that arrived and the patches' texts: what patches have touched, at
-    /// most [`Document::outline`], and the object itself where it arrived in several pieces.
+    /// most [`Document::outline`], copies that were written anew, and the object itself where it arrived in several pieces.
     pub fn held(&self) -> usize {
         Self::held_by(&self.tree)
     }

@@ -36,6 +36,9 @@ pub enum PatchError {
     /// The hook's fault.
     #[error("the patched object would nest deeper than {MAX_DEPTH}")]
     TooDeep,
+    /// Nobody's fault: whoever wanted the patched object no longer waits for it.
+    #[error("nobody waits for the patched object any more")]
+    Cancelled,
     /// The hook's fault, or the limit was too low for the object.
     #[error("applying the patch takes too much memory; send fewer operations, or replace a whole part of the object")]
     NoRoom,
@@ -82,6 +85,9 @@ pub enum Fault {
     /// It opens or copies more parts of the object than there is memory for.
     #[error("it takes too much memory")]
     NoRoom,
+    /// Whoever wanted the patched object no longer waits for it.
+    #[error("nobody waits for it any more")]
+    Cancelled,
     /// A checked text cannot be read again. It should not occur.
     #[error("the object cannot be read at {0}")]
     Unreadable(JsonError),

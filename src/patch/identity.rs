@@ -6,8 +6,10 @@
 use std::fmt;
 
 use super::{
+    node::{Child, Children, Piece},
     run::Walk,
-    tree::{Child, Children, NodeId, Piece, Span, Tree, Value},
+    text::Span,
+    tree::{NodeId, Tree, Value},
 };
 use crate::wire::json::{Cursor, ReadError};
 

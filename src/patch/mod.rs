@@ -26,16 +26,19 @@ mod equal;
 mod error;
 mod fields;
 mod identity;
+mod node;
 mod object;
 mod operation;
 mod outline;
 mod pointer;
 mod run;
+mod text;
 mod tree;
 mod weight;
 mod write;
 
 pub use self::{
+    difference::Changes,
     document::Document,
     error::{Fault, PatchError},
     fields::Fields,

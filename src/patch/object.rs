@@ -11,8 +11,10 @@ use std::{
 
 use super::{
     Fault,
+    node::{Child, Children, Piece, Run},
     run::Walk,
-    tree::{Child, Children, NodeId, Piece, Run, Span, Tree},
+    text::Span,
+    tree::{NodeId, Tree},
 };
 use crate::wire::json::{ReadError, Text};
 
@@ -59,9 +61,10 @@ impl Object {
         self.effort = 0;
     }
 
-    /// Bytes of memory that its index takes.
-    pub(super) fn indexed_bytes(&self) -> usize {
-        self.index.as_ref().map_or(0, |index| index.pieces.len() * PLACE)
+    /// Bytes of memory that it takes besides its pieces.
+    pub(super) fn held(&self) -> usize {
+        let index = self.index.as_ref().map_or(0, |index| index.pieces.len() * PLACE);
+        index + self.removed.len() * size_of::<Child>()
     }
 
     fn child(&self, at: usize) -> Option<&Child> {

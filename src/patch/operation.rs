@@ -6,8 +6,9 @@ use bytestring::ByteString;
 use super::{
     Fault, MAX_OPERATIONS, PatchError,
     error::{Label, json_error},
+    node::Piece,
     pointer::Pointer,
-    tree::{Piece, Value},
+    tree::Value,
 };
 use crate::wire::json::{Cursor, JsonError, ReadError};
 

@@ -2,7 +2,7 @@
 //!
 //! An object's is noted while the object is checked, so that an operation goes past what it does not touch without looking
 //! at it. It takes no more than an eighth of the object's size: what there is no room for is passed over byte by byte,
-//! unless operations open it again and again, see [`super::tree`].
+//! unless operations open it again and again, see [`super::text`].
 
 use std::sync::Arc;
 
@@ -66,12 +66,13 @@ pub(super) struct Draft {
 impl Draft {
     /// Of a text of so many bytes, a part of which is scanned that begins at `base`.
     pub(super) fn bounded(len: usize, base: u32) -> Self {
-        Self { room: len / BYTES_EACH, ..Self::whole(base) }
+        Self { base, room: len / BYTES_EACH, ..Self::within(0) }
     }
 
-    /// The same, whatever it takes.
-    pub(super) fn whole(base: u32) -> Self {
-        Self { base, pieces: Vec::new(), len: 0, room: usize::MAX, open: Vec::new(), numbered: 0, is_whole: true }
+    /// Of a whole text, in so many bytes of memory.
+    pub(super) fn within(bytes: usize) -> Self {
+        let room = bytes / size_of::<(u32, u32)>();
+        Self { base: 0, pieces: Vec::new(), len: 0, room, open: Vec::new(), numbered: 0, is_whole: true }
     }
 
     pub(super) fn finish(self) -> Outline {
@@ -145,7 +146,7 @@ mod tests {
     fn every_container_that_is_not_small_is_noted() {
         let filler = "[\"]\\\"}{\"]".repeat(14).replace("][", "],[");
         let text = format!(r#"{{"a":[{filler}],"b":{{"[":[[[{filler}]]]}},"c":[],"d":"{{"}}"#);
-        let outline = drawn(&text, Draft::whole(0));
+        let outline = drawn(&text, Draft::within(usize::MAX));
         let mut noted = 0;
         for (start, byte) in text.bytes().enumerate() {
             let Some(end) = outline.end_of(start as u32) else { continue };
@@ -177,6 +178,6 @@ mod tests {
     #[test]
     fn places_count_from_the_base() {
         let text = format!("[\"{}\"]", "x".repeat(200));
-        assert_eq!(drawn(&text, Draft::whole(7)).end_of(7), Some(7 + text.len() as u32));
+        assert_eq!(drawn(&text, Draft { base: 7, ..Draft::within(usize::MAX) }).end_of(7), Some(7 + text.len() as u32));
     }
 }

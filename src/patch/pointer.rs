@@ -66,6 +66,16 @@ pub(super) fn push(path: &mut String, part: &str) {
     }
 }
 
+/// Bytes of a step, escaped, in a path that is written as a JSON string.
+pub(super) fn len_in_json(part: &str) -> usize {
+    let escaped = part.bytes().map(|byte| match byte {
+        b'~' | b'/' | b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        ..b' ' => 6,
+        _ => 1,
+    });
+    "/".len() + escaped.sum::<usize>()
+}
+
 /// An index as Go's `strconv.Atoi` reads it: a sign and leading zeros are allowed.
 pub(super) fn index(part: &str) -> Option<i64> {
     let digits = part.strip_prefix(['+', '-']).unwrap_or(part);
@@ -112,5 +122,15 @@ mod tests {
         push(&mut path, "a/b~1~");
         assert_eq!(path, "/a~1b~01~0");
         assert_eq!(Pointer::new(&path).unwrap().last(), "a/b~1~");
+    }
+
+    #[test]
+    fn a_step_is_as_long_as_it_is_written() {
+        for step in (0..0x3000).filter_map(char::from_u32).map(String::from).chain(["".into(), "a/b~1\n\"é".into()]) {
+            let mut path = String::new();
+            push(&mut path, &step);
+            let written = serde_json::Value::from(path).to_string();
+            assert_eq!(len_in_json(&step), written.len() - 2, "{step:?}");
+        }
     }
 }

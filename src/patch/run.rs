@@ -1,6 +1,10 @@
 //! Walk: the children of a run, one by one.
 
-use super::tree::{Child, Piece, Run, Span, Text, Tree, Was};
+use super::{
+    node::{Child, Piece, Run, Was},
+    text::{Span, Text},
+    tree::Tree,
+};
 use crate::wire::json::{self, Cursor, ReadError};
 
 /// One child, as its container's text has it.

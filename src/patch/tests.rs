@@ -1,5 +1,7 @@
 //! Tests of whole applications.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -78,4 +80,111 @@ fn what_a_test_opens_is_no_more_than_it_says_beforehand() {
     }
     let none = Patch::parse(r#"[{"op":"test","path":"/a","value":1},{"op":"add","path":"/b","value":[]}]"#.into());
     assert_eq!(none.unwrap().compared(1000), 0);
+}
+
+fn patch(operations: &[String]) -> Patch {
+    Patch::parse(format!("[{}]", operations.join(",")).into()).unwrap()
+}
+
+/// So many arrays in one another, around something.
+fn nested(depth: usize, inner: &str) -> String {
+    format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth))
+}
+
+fn scanned(tree: &tree::Tree) -> usize {
+    tree.texts.iter().map(text::Text::scanned).sum()
+}
+
+#[test]
+fn what_opening_passes_over_is_linear_whatever_small_ones_are_opened_between() {
+    const CYCLES: usize = 200;
+    let value = nested(7 * CYCLES + 1, &format!("\"{}\"", "x".repeat(100 << 10)));
+    let mut operations = vec![format!(r#"{{"op":"add","path":"/x","value":{value}}}"#)];
+    for _ in 0..CYCLES {
+        operations.extend([
+            r#"{"op":"move","from":"/x/0/0/0/0/0/0/0","path":"/x"}"#.to_owned(),
+            r#"{"op":"add","path":"/s","value":[ ]}"#.to_owned(),
+            r#"{"op":"copy","from":"/s","path":"/c"}"#.to_owned(),
+            r#"{"op":"add","path":"/c/-","value":1}"#.to_owned(),
+        ]);
+    }
+    let patch = patch(&operations);
+    let patched = document("{}").patched(&patch, Limits::default()).unwrap();
+    let (scanned, bytes) = (scanned(patched.tree()), patch.size());
+    assert!(scanned < 20 * bytes, "{scanned} bytes are passed over, of a patch of {bytes}");
+}
+
+#[test]
+fn what_a_test_compares_is_linear_however_deep_it_is() {
+    let filler = "x".repeat(100 << 10);
+    for (ours, other, equal) in [
+        (format!("\"{filler}a\""), format!("\"{filler}b\""), false),
+        (format!("{{\"a\":\"{filler}\",\"b\":2}}"), format!("{{\"b\":2,\"a\":\"{filler}\"}}"), true),
+        (format!("[\"{filler}\",{{}}]"), format!("[\"{filler}\",[]]"), false),
+    ] {
+        let object = format!("{{\"x\":{}}}", nested(2000, &ours));
+        let patch = patch(&[format!(r#"{{"op":"test","path":"/x","value":{}}}"#, nested(2000, &other))]);
+        let mut tree = document(&object).tree().clone();
+        let applied = apply::Application::of(&patch, &mut tree, 0).apply(&patch.operations[0]);
+        assert_eq!(applied, if equal { Ok(()) } else { Err(Fault::TestFailed) });
+        let (compared, scanned, bytes) = (tree.compared, scanned(&tree), object.len());
+        assert!(compared < 12 * bytes, "{compared} bytes are compared, of {bytes}");
+        assert!(scanned < 40 * bytes, "{scanned} bytes are passed over, of {bytes}");
+    }
+}
+
+#[test]
+fn members_that_stood_there_twice_are_not_passed_over_by_each_test() {
+    const MEMBERS: usize = 5000;
+    let object = format!("{{\"o\":{{{}\"a\":1}}}}", "\"a\":0,".repeat(MEMBERS));
+    let test = r#"{"op":"test","path":"/o","value":{"a":1}}"#.to_owned();
+    let patched = document(&object).patched(&patch(&[test.clone(), test]), Limits::default()).unwrap();
+    let most = patched.tree().nodes.iter().map(|node| node.all_pieces().count()).max();
+    assert!(most < Some(10), "{most:?}");
+    assert!(patched.difference().is_none());
+    assert_eq!(text(patched.rope()), r#"{"o":{"a":1}}"#);
+}
+
+#[test]
+fn a_copy_that_was_written_anew_is_held() {
+    let object = format!(r#"{{"x":[{}1 ]}}"#, "0,".repeat(50_000));
+    let operations = [
+        r#"{"op":"copy","from":"/x","path":"/y"}"#,
+        r#"{"op":"remove","path":"/x"}"#,
+        r#"{"op":"remove","path":"/y"}"#,
+        r#"{"op":"add","path":"/z","value":1}"#,
+    ];
+    let patch = patch(&operations.map(str::to_owned));
+    let patched = document(&object).patched(&patch, Limits::default()).unwrap();
+    assert_eq!(text(patched.rope()), r#"{"z":1}"#);
+    assert!(patched.held() > 100_000, "{} bytes are held of a copy of {}", patched.held(), object.len());
+    let little = Limits { held: 64 << 10, ..Limits::default() };
+    assert_eq!(document(&object).patched(&patch, little).unwrap_err(), PatchError::NoRoom);
+}
+
+#[test]
+fn the_difference_is_as_long_as_it_says_at_most() {
+    let key = "/~\\\"\\n".repeat(1000);
+    let object = format!(r#"{{"{key}":{{"a":[{}1]}},"b":{{"c":1}}}}"#, "0,".repeat(9_000));
+    let inner = "~1~0\\\"\\n".repeat(1000);
+    let operations: Vec<_> = (0..20).map(|at| format!(r#"{{"op":"remove","path":"/{inner}/a/{at}"}}"#)).collect();
+    let patched = document(&object).patched(&patch(&operations), Limits::default()).unwrap();
+    let (size, difference) = (patched.changes().unwrap().size(), patched.difference().unwrap());
+    assert!(difference.len() <= size && size < 2 * object.len(), "{} {size} {}", difference.len(), object.len());
+    let again = document(&object).patched(&Patch::parse(text(&difference).into()).unwrap(), Limits::default());
+    assert_eq!(text(again.unwrap().rope()), text(patched.rope()));
+}
+
+#[test]
+fn nothing_more_is_done_once_nobody_waits() {
+    let cancelled = Some(Arc::new(true.into()));
+    let patch = patch(&[r#"{"op":"add","path":"/a","value":1}"#.to_owned()]);
+    let error = document("{}").patched_unless(&patch, Limits::default(), cancelled.as_ref()).unwrap_err();
+    assert_eq!(error, PatchError::Cancelled);
+    let mut tree = document("{}").tree().clone();
+    let text = tree.add_text(text::Text::arrived("[]".into(), None));
+    let value = tree::Value::Raw(text::Span { text, start: 0, end: 2 });
+    assert!(matches!(tree.opened(value), Ok(Some(_))));
+    tree.cancelled = cancelled;
+    assert_eq!(tree.opened(value), Err(Fault::Cancelled), "also within an operation");
 }

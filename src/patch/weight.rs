@@ -20,6 +20,11 @@ impl Weight {
         self.most = self.taken.saturating_add(more);
     }
 
+    /// As many bytes as may still be taken.
+    pub(super) fn left(&self) -> usize {
+        self.most.saturating_sub(self.taken)
+    }
+
     /// Counts what has been taken; it is little, and [`Weight::check`] finds it out.
     pub(super) fn add(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_add(bytes);

@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 
-use super::tree::{Child, Node, NodeId, Piece, Span, Tree, Value};
+use super::{
+    node::{Child, Node, Piece},
+    text::Span,
+    tree::{NodeId, Tree, Value},
+};
 
 /// Shorter slices are copied: one more piece of a rope costs more.
 const SHORT: usize = 64;

@@ -72,6 +72,29 @@ const CASES: &[Case] = &[
         let object = format!("{}{}{}", "{\"x\":".repeat(depth), items_of_strings(n), "}".repeat(depth));
         (object, vec![r#"{"op":"move","from":"/x/x","path":"/x"}"#.into(); depth - 2])
     }),
+    ("the inner one moved out, and small ones opened between", |n| {
+        let depth = 7 * (n / 4) + 1;
+        let object = format!("{{\"x\":{}\"{}\"{}}}", "[".repeat(depth), "x".repeat(n * 64), "]".repeat(depth));
+        let at = |op: usize| match op % 4 {
+            0 => r#"{"op":"move","from":"/x/0/0/0/0/0/0/0","path":"/x"}"#.to_owned(),
+            1 => r#"{"op":"add","path":"/s","value":[ ]}"#.to_owned(),
+            2 => r#"{"op":"copy","from":"/s","path":"/c"}"#.to_owned(),
+            _ => r#"{"op":"add","path":"/c/-","value":1}"#.to_owned(),
+        };
+        (object, (0..n).map(at).collect())
+    }),
+    ("a test of what lies deep", |n| {
+        let depth = n.min(9_000);
+        let nested = |inner: String| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth));
+        let filler = "x".repeat(n * 64);
+        let (ours, other) = (format!(r#"{{"a":"{filler}","b":2}}"#), format!(r#"{{"b":2,"a":"{filler}"}}"#));
+        let test = format!(r#"{{"op":"test","path":"/x","value":{}}}"#, nested(other));
+        (format!("{{\"x\":{}}}", nested(ours)), vec![test])
+    }),
+    ("tests of what stood there twice", |n| {
+        let object = format!("{{\"o\":{{{}\"a\":1}}}}", "\"a\":0,".repeat(n * 16));
+        (object, vec![r#"{"op":"test","path":"/o","value":{"a":1}}"#.into(); n])
+    }),
     ("tests of what is full of blanks", |n| {
         let object = format!("{{\"o\":{{ \"a\" : [{}1] , \"b\":{{}}}}}}", " ".repeat(n * 64));
         (object, vec![r#"{"op":"test","path":"/o","value":{"b":{},"a":[1]}}"#.into(); n])

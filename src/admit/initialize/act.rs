@@ -1,7 +1,7 @@
 //! Act: one initializer's turn at the object, built in or by a process that has claimed its name.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 use super::{
     super::{
         Case, Lookup, now,
-        patched::{Patched, patched, room_for},
+        patched::{Patched, patched, room_for, scanned},
         status,
         status::Refusal,
     },
@@ -114,7 +114,7 @@ impl Turn<'_> {
         };
         let additional =
             if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
-        self.changed(additional, move || {
+        self.changed(additional, move |cancelled| {
             let object = review.bytes.copy_of(place);
             let facts = built_in::Facts {
                 namespace: &review.namespace,
@@ -125,7 +125,7 @@ impl Turn<'_> {
             match built_in::patch(&additions, &object, facts)? {
                 Some(text) => {
                     let patch = Patch::parse(text).map_err(|error| error.to_string())?;
-                    patched(&review, before.as_ref(), &patch, room)
+                    patched(&review, before.as_ref(), &patch, room, Some(cancelled))
                 }
                 None => Ok(None),
             }
@@ -180,9 +180,11 @@ impl Turn<'_> {
         let Answer { patch, adds, _room, .. } = answer;
         let Some((patch, length)) = patch else { return Ok(Acted { changed: None, adds }) };
         let (review, before) = (self.review().clone(), self.before.clone());
+        let scanned = scanned(&patch, length);
         let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);
         let room = room.ok_or_else(|| Failure::Unable(NO_ROOM.to_owned()))?;
-        let acted = self.changed(length, move || patched(&review, before.as_ref(), &patch, room)).await?;
+        let change = move |cancelled: &_| patched(&review, before.as_ref(), &patch, room, Some(cancelled));
+        let acted = self.changed(scanned, change).await?;
         Ok(Acted { adds, ..acted })
     }
 
@@ -190,12 +192,12 @@ impl Turn<'_> {
     async fn changed(
         &self,
         patch: usize,
-        change: impl FnOnce() -> Result<Option<Patched>, String> + Send + 'static,
+        change: impl FnOnce(&Arc<AtomicBool>) -> Result<Option<Patched>, String> + Send + 'static,
     ) -> Result<Acted, Failure> {
         let held = self.before.as_ref().map_or(0, |before| before.document.held());
         // It is gone through about twice: once for what is to be changed, once to change it.
         let size = 2 * (self.review().bytes.len() + held + patch);
-        let ended = match timeout_at(self.until().into(), offload::run(size, change)).await {
+        let ended = match timeout_at(self.until().into(), offload::run_unless_dropped(size, change)).await {
             Ok(ended) => ended,
             Err(_) => return Err(self.late()),
         };

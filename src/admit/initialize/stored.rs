@@ -169,7 +169,9 @@ impl Phase<'_> {
         let room = room.ok_or_else(|| broken("Gatepost has no memory free for the object; try again"))?;
         let held = before.as_ref().map_or(0, |before| before.document.held());
         let size = 2 * (review.bytes.len() + held + length);
-        let writing = offload::run(size, move || patched(&review, before.as_ref(), &patch, room));
+        let writing = offload::run_unless_dropped(size, move |cancelled| {
+            patched(&review, before.as_ref(), &patch, room, Some(cancelled))
+        });
         match timeout_at(self.case.caller.deadline.instant().into(), writing).await {
             Ok(Ok(Some(changed))) => self.initialized.patched = Some(Arc::new(changed)),
             Ok(Ok(None)) => {}
