@@ -39,7 +39,7 @@ const DOORS: [(&str, &[&str]); 18] = [
     ("kube", &["kube/"]),
     ("mimalloc", &["main.rs"]),
     ("prost", &["wire/", "etcd/pb/", "hooks/probe.rs"]),
-    ("rcgen", &["cli/demo"]),
+    ("rcgen", &["cli/certificates", "cli/demo"]),
     ("regex", &["cel/"]),
     (
         "rustix",

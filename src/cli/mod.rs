@@ -4,6 +4,7 @@ mod acceptor;
 pub mod ask;
 pub mod audit;
 pub mod break_glass;
+pub mod certificates;
 pub mod check;
 pub mod crd;
 pub mod demo;
@@ -20,6 +21,7 @@ pub mod replicas;
 pub mod review;
 pub mod runlevels;
 pub mod serve;
+mod service;
 pub mod size;
 mod source;
 pub mod status;
@@ -109,6 +111,7 @@ struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     BreakGlass(break_glass::BreakGlassCommand),
+    Certificates(certificates::Certificates),
     Check(check::Check),
     Crd(crd::Crd),
     Demo(demo::Demo),
@@ -133,6 +136,7 @@ pub fn main() -> ExitCode {
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
+        Command::Certificates(certificates) => certificates.run(),
         Command::Check(check) => check.run(),
         Command::Crd(crd) => crd.run(),
         Command::Demo(demo) => demo.run(),

@@ -17,16 +17,17 @@ use std::{
 use clap::ValueEnum;
 
 use self::{
-    document::{Form, OurFailure, Registration},
+    document::{Caller, Form, OurFailure, Registration},
     plan::{Plan, Wanted, everything, plan},
     target::{Target, ca_bundle},
 };
-use super::{Ending, complain, import::folder};
+use super::{Ending, complain, import::folder, misused, service::Service};
 use crate::{
     model::{FailurePolicy, HookType, Reinvocation, registration::Segment},
     snapshot::{
-        self,
+        self, Snapshot,
         coverage::{self, selectors},
+        hazards::Severity,
     },
     source::FileSource,
 };
@@ -40,12 +41,16 @@ Examples:
   gatepost register --form static --url https://127.0.0.1:9440 --ca-file ca.crt --config /etc/gatepost \\
       --out /etc/kubernetes/admission/validating/gatepost.yaml
   gatepost register --form api --url https://127.0.0.1:9440 --ca-file ca.crt | kubectl apply -f -
+  gatepost register --service gatepost/gatepost --ca-file ca.crt --config hooks | kubectl apply --server-side -f -
 
 Forms:
   static  a manifest on the disk of each apiserver, 1.36 or newer: in force before the first request, out of reach of
           the API, and it sees changes of the admission configuration itself. The comments say how to put it in force
   api     an object in the cluster, for any version; every apiserver calls the same URL, and so its own sidecar if that
           is a loopback URL
+  With --service the form is api: every apiserver calls some ready Pod behind that Service. Never sent are the namespace
+  of the Service, kube-node-lease, and (unless --include-kube-system) kube-system: what Gatepost's Pods need in order to
+  run must not wait for Gatepost.
 
 Exit codes:
   0  printed, or written
@@ -58,17 +63,30 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Register {
-    /// Form of the registration: a file of the apiserver, or an object in the cluster
-    #[arg(long, value_enum)]
-    form: Form,
+    /// Form of the registration: a file of the apiserver, or an object in the cluster [with --service: api]
+    #[arg(long, value_enum, required_unless_present = "service")]
+    form: Option<Form>,
 
     /// URL of Gatepost as the apiserver reaches it; the path /validate or /mutate is added
-    #[arg(long, value_name = "URL", value_parser = str::parse::<Target>)]
-    url: Target,
+    #[arg(long, value_name = "URL", value_parser = str::parse::<Target>, required_unless_present = "service")]
+    url: Option<Target>,
 
-    /// The authority that signed Gatepost's certificate, in PEM [default: those the apiserver's system trusts]
+    /// Service of Gatepost in the cluster, where it does not run beside the apiserver [default port: 443]
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", conflicts_with = "url")]
+    service: Option<Service>,
+
+    /// The authority that signed Gatepost's certificate, in PEM [default: those the apiserver's system trusts; with
+    /// --service, none: `gatepost certificates` or cert-manager writes it into the registration]
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
+
+    /// Let cert-manager write the authority of this Certificate into the registration, by its annotation
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = certificate, requires = "service", conflicts_with = "ca_file")]
+    ca_from: Option<String>,
+
+    /// Send requests of kube-system, too, while Gatepost runs in the cluster itself
+    #[arg(long, requires = "service")]
+    include_kube_system: bool,
 
     /// Name of the registration
     #[arg(long, value_name = "NAME", value_parser = document::name, default_value = "gatepost")]
@@ -110,6 +128,9 @@ impl Register {
     /// Prints it.
     pub fn run(self) -> Ending {
         let out = self.out.clone();
+        if self.service.is_some() && self.form == Some(Form::Static) {
+            return misused("register", &"an apiserver reads no Service from a static manifest; leave --form out");
+        }
         let written = self.text().and_then(|text| match out.as_os_str() == "-" {
             true => io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout: {error}")),
             false => folder::replace(&out, text.as_bytes()).map_err(|error| format!("{}: {error}", out.display())),
@@ -125,34 +146,46 @@ impl Register {
             KindArg::Validating => HookType::Validating,
             KindArg::Mutating => HookType::Mutating,
         };
-        if self.form == Form::Static && !self.url.loopback {
-            complain(
-                &"warning: the URL is not a loopback one; a static webhook is in force before the cluster's network \
-                  is, and an apiserver that cannot reach it refuses writes: run one Gatepost beside each apiserver",
-            );
-        }
-        if self.ca_file.is_none() {
-            complain(
-                &"warning: no --ca-file: the apiserver will trust Gatepost's certificate only if its system's \
-                  authorities do",
-            );
-        }
-        let excluded = &self.exclude_namespace;
+        let mut excluded = self.exclude_namespace;
+        let caller = match (self.url, self.service) {
+            (Some(url), _) => {
+                if self.form == Some(Form::Static) && !url.loopback {
+                    complain(&NOT_LOOPBACK);
+                }
+                if self.ca_file.is_none() {
+                    complain(&SYSTEM_AUTHORITIES);
+                }
+                Caller::Url(url.url)
+            }
+            (None, Some(service)) => {
+                if self.config.is_none() && self.failure_policy != Some(OurFailure::Ignore) {
+                    return Err(EVERYTHING_BY_SERVICE.to_owned());
+                }
+                excluded.extend([service.namespace.clone(), NODE_LEASES.to_owned()]);
+                excluded.extend((!self.include_kube_system).then(|| SYSTEM.to_owned()));
+                excluded.sort_unstable();
+                excluded.dedup();
+                Caller::Service(service)
+            }
+            (None, None) => return Err("give --url URL, or --service NAMESPACE/NAME".to_owned()),
+        };
         let plan = match self.config.as_deref() {
-            Some(path) => wanted(path, hook_type, excluded)?,
+            Some(path) => wanted(path, hook_type, &excluded, matches!(caller, Caller::Service(_)))?,
             None => {
                 if self.failure_policy != Some(OurFailure::Ignore) {
                     complain(&EVERYTHING);
                 }
-                everything(true, excluded)
+                everything(true, &excluded)
             }
         };
         let registration = Registration {
-            form: self.form,
+            form: self.form.unwrap_or(Form::Api),
             hook_type,
             name: self.name,
-            url: self.url.url,
+            caller,
             ca_bundle: self.ca_file.as_deref().map(ca_bundle).transpose()?,
+            ca_from: self.ca_from,
+            excluded,
             timeout_seconds: self.timeout_seconds,
             failure_policy: self.failure_policy,
             plan,
@@ -162,6 +195,19 @@ impl Register {
     }
 }
 
+/// Heartbeats of nodes: one that cannot be written takes the Pods on that node away, Gatepost's among them.
+const NODE_LEASES: &str = "kube-node-lease";
+/// Network, DNS and proxies that Gatepost's Pods need in order to run.
+const SYSTEM: &str = "kube-system";
+
+const NOT_LOOPBACK: &str = "warning: the URL is not a loopback one; a static webhook is in force before the cluster's \
+                            network is, and an apiserver that cannot reach it refuses writes: run one Gatepost beside \
+                            each apiserver";
+const SYSTEM_AUTHORITIES: &str = "warning: no --ca-file: the apiserver will trust Gatepost's certificate only if its \
+                                  system's authorities do";
+const EVERYTHING_BY_SERVICE: &str = "without --config everything is sent, and while no Pod of Gatepost is ready nothing \
+                                     can be written, not even what would make one ready; give --config PATH, or \
+                                     --failure-policy Ignore";
 const EVERYTHING: &str = "warning: without --config everything is sent, and while Gatepost does not answer nothing can be \
                           written, leases and nodes included: the cluster would not survive it. Give --config PATH, or \
                           --failure-policy Ignore";
@@ -170,6 +216,27 @@ fn namespace(text: &str) -> Result<String, &'static str> {
     match snapshot::is_dns_label(text) {
         true => Ok(text.to_owned()),
         false => Err("write the name of a namespace, as in kube-system"),
+    }
+}
+
+/// A Certificate of cert-manager.
+fn certificate(text: &str) -> Result<String, &'static str> {
+    match text.split_once('/') {
+        Some((namespace, name)) if [namespace].into_iter().chain(name.split('.')).all(snapshot::is_dns_label) => {
+            Ok(text.to_owned())
+        }
+        _ => Err("write NAMESPACE/NAME of a Certificate, as in gatepost/gatepost"),
+    }
+}
+
+/// Tells of hooks that can keep Gatepost's own Pods from coming back, where these run in the cluster.
+fn warn_of_deadlocks(snapshot: &Snapshot, shown: &impl std::fmt::Display) {
+    let deadlocks = snapshot.hazards().iter().filter(|finding| finding.severity == Severity::Deadlock).count();
+    if deadlocks > 0 {
+        complain(&format_args!(
+            "warning: {deadlocks} findings of `gatepost check {shown}` are deadlocks; while no Pod of Gatepost is ready, \
+             such hooks fail as if they were down themselves"
+        ));
     }
 }
 
@@ -186,11 +253,14 @@ fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
 }
 
 /// Requests wanted by the hooks of that type in this configuration, and of mutating ones by its initializers.
-fn wanted(path: &Path, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
+fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: bool) -> Result<Plan, String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();
     let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))
         .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))?;
+    if in_cluster {
+        warn_of_deadlocks(&snapshot, &shown);
+    }
     let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
     let hooks = of_type.map(|(index, hook)| {
         let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);

@@ -143,9 +143,11 @@ impl Pages {
         }
         match path {
             "/livez" => text(StatusCode::OK, "ok\n".into()),
-            "/readyz" if is_verbose(request.uri()) => self.made(Admin::readyz_verbose).await,
+            "/readyz" if has(request.uri(), "verbose") => self.made(Admin::readyz_verbose).await,
             "/readyz" => {
-                let readiness = Readiness::of(&self.admin.current);
+                let among_replicas = has(request.uri(), "fresh");
+                let of = if among_replicas { Readiness::among_replicas } else { Readiness::of };
+                let readiness = of(&self.admin.current);
                 text(status_of(readiness), format!("{readiness}\n"))
             }
             "/metrics" => self.made(Admin::metrics).await,
@@ -206,10 +208,13 @@ fn body(status: StatusCode, kind: &'static str, text: String) -> Response<Full<B
 fn status_of(readiness: Readiness) -> StatusCode {
     match readiness {
         Readiness::Ready => StatusCode::OK,
-        Readiness::NeverRead | Readiness::Rejected | Readiness::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Readiness::NeverRead | Readiness::Rejected | Readiness::Stale | Readiness::Draining => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 
-fn is_verbose(uri: &Uri) -> bool {
-    uri.query().is_some_and(|query| query.split('&').any(|key| key == "verbose"))
+/// Does the query have this key?
+fn has(uri: &Uri, key: &str) -> bool {
+    uri.query().is_some_and(|query| query.split('&').any(|one| one == key))
 }

@@ -66,9 +66,18 @@ impl Client {
     /// # Errors
     /// Why there is none.
     pub async fn list(&self, path: &str) -> Result<List, KubeError> {
-        match self.pages(path, PAGE, "").await {
+        self.list_labelled(path, "").await
+    }
+
+    /// The same of objects that this label selector selects.
+    ///
+    /// # Errors
+    /// As [`Client::list`].
+    pub async fn list_labelled(&self, path: &str, selector: &str) -> Result<List, KubeError> {
+        let selector = labels(selector);
+        match self.pages(path, PAGE, &selector, "").await {
             // The token outlived the revision (compaction). One answer without pages cannot.
-            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, "").await,
+            Err(KubeError::Refused { code: 410, .. }) => self.pages(path, 0, &selector, "").await,
             other => other,
         }
     }
@@ -79,7 +88,7 @@ impl Client {
     /// Why there is none; [`KubeError::Refused`] with code 410 where the revision is forgotten.
     pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
         let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
-        let list = self.pages(path, PAGE, &exactly).await?;
+        let list = self.pages(path, PAGE, "", &exactly).await?;
         match list.revision == revision {
             true => Ok(list),
             false => Err(self.nonsense(path, "it is of another revision than was requested".to_owned())),
@@ -87,13 +96,13 @@ impl Client {
     }
 
     /// Only the question for the first page may say which revision is meant; the others' tokens hold it.
-    async fn pages(&self, path: &str, limit: usize, revision: &str) -> Result<List, KubeError> {
+    async fn pages(&self, path: &str, limit: usize, selector: &str, revision: &str) -> Result<List, KubeError> {
         let mut pages = Pages::default();
-        let mut at = format!("{path}?limit={limit}{revision}");
+        let mut at = format!("{path}?limit={limit}{selector}{revision}");
         loop {
             let page = pages.add(self.get(&at).await?).map_err(|cause| self.nonsense(path, cause))?;
             match page {
-                Some(token) => at = format!("{path}?limit={limit}&continue={}", percent_encoded(&token)),
+                Some(token) => at = format!("{path}?limit={limit}{selector}&continue={}", percent_encoded(&token)),
                 None => return Ok(pages.into_list()),
             }
         }
@@ -145,9 +154,23 @@ impl Client {
     /// # Errors
     /// Why there are none; [`KubeError::Refused`] with code 410 where the revision is forgotten.
     pub async fn watch(&self, path: &str, revision: &str, lasting: Duration) -> Result<Watch, KubeError> {
-        let (revision, seconds) = (percent_encoded(revision), lasting.as_secs());
+        self.watch_labelled(path, "", revision, lasting).await
+    }
+
+    /// The same of objects that this label selector selects.
+    ///
+    /// # Errors
+    /// As [`Client::watch`].
+    pub async fn watch_labelled(
+        &self,
+        path: &str,
+        selector: &str,
+        revision: &str,
+        lasting: Duration,
+    ) -> Result<Watch, KubeError> {
+        let (revision, seconds, selector) = (percent_encoded(revision), lasting.as_secs(), labels(selector));
         let query = "watch=1&allowWatchBookmarks=true";
-        let at = format!("{path}?{query}&timeoutSeconds={seconds}&resourceVersion={revision}");
+        let at = format!("{path}?{query}&timeoutSeconds={seconds}&resourceVersion={revision}{selector}");
         let opening = async {
             let answer = self.send(&at).await?;
             match answer.status().is_success() {
@@ -204,7 +227,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::apply`].
-    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
+    pub async fn create(&self, path: &str, object: &Value) -> Result<Value, KubeError> {
         let request = Request::post(path).header(ACCEPT, "application/json").header(CONTENT_TYPE, "application/json");
         let request = request.body(Body::from(object.to_string().into_bytes()));
         let request = request.map_err(|error| self.nonsense(path, error.to_string()))?;
@@ -292,6 +315,14 @@ impl Client {
 
     pub(super) fn nonsense(&self, path: &str, cause: String) -> KubeError {
         KubeError::Nonsense { server: self.server.clone(), path: without_query(path), cause }
+    }
+}
+
+/// Label selector as the end of a query; nothing where it is empty.
+fn labels(selector: &str) -> String {
+    match selector {
+        "" => String::new(),
+        selector => format!("&labelSelector={}", percent_encoded(selector)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::x509;
-use crate::model::Hook;
+use crate::{model::Hook, snapshot::bundle};
 
 /// A certificate that ends within this is spoken of.
 pub const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -48,6 +48,16 @@ pub fn of_authorities(hook: &Hook) -> Vec<SystemTime> {
 pub fn of_client_certificate(hook: &Hook) -> Option<SystemTime> {
     let (chain, _) = hook.endpoint.tls.as_ref()?.client_pem.as_ref()?;
     x509::first_end(chain)
+}
+
+/// Validity of the first certificate in a PEM text: begin and end; `None` where there is none that can be read.
+pub fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
+    x509::validity(pem_text)
+}
+
+/// DNS names of the first certificate in a PEM text.
+pub fn dns_names(pem_text: &[u8]) -> Vec<String> {
+    bundle::sections(pem_text).first().map(|first| x509::dns_names(first)).unwrap_or_default()
 }
 
 /// Remembers which certificates were spoken of today.

@@ -55,6 +55,16 @@ pub(super) fn ends(pem_text: &[u8]) -> Vec<SystemTime> {
     bundle::sections(pem_text).iter().filter_map(end).collect()
 }
 
+/// Validity of the first certificate in a PEM text: begin and end.
+pub(super) fn validity(pem_text: &[u8]) -> Option<(SystemTime, SystemTime)> {
+    let first = bundle::sections(pem_text).into_iter().next()?;
+    let (_, certificate) = X509Certificate::from_der(&first).ok()?;
+    let validity = certificate.validity();
+    let time =
+        |seconds: i64| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+    Some((time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?))
+}
+
 fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     // A certificate that ended before 1970 has ended at its beginning.

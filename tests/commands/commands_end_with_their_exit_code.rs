@@ -177,6 +177,62 @@ fn register_prints_a_registration_and_refuses_what_it_cannot_serve() {
 }
 
 #[test]
+fn register_behind_a_service_never_sends_what_gatepost_s_own_pods_need() {
+    let folder = tempfile::tempdir().expect("folder");
+    let register = ["register", "--service", "policy/gatepost"];
+    let with = |more: &[&str]| ended(gatepost(&[&register[..], more, &["--config"]].concat(), folder.path()));
+    fs::write(folder.path().join("gatepost.yaml"), document(&[hook("a.example.com", "grpc://127.0.0.1:1", "")]))
+        .expect("written");
+    let excluded = |more: &[&str]| {
+        let (code, stdout, stderr) = with(more);
+        assert_eq!(code, Some(0), "{stderr}");
+        let object: serde_json::Value = serde_saphyr::from_str(&stdout).expect("YAML");
+        let webhook = &object["webhooks"][0];
+        assert_eq!(webhook["clientConfig"]["service"]["namespace"], "policy", "{stdout}");
+        webhook["namespaceSelector"]["matchExpressions"][0]["values"].to_string()
+    };
+    assert_eq!(excluded(&[]), r#"["kube-node-lease","kube-system","policy"]"#);
+    assert_eq!(excluded(&["--include-kube-system"]), r#"["kube-node-lease","policy"]"#);
+    assert_eq!(with(&["--form", "static"]).0, Some(2));
+    assert_eq!(with(&["--url", "https://127.0.0.1:9440"]).0, Some(2));
+    let out = folder.path().join("out.yaml");
+    let (code, _, stderr) = ended(gatepost(&[&register[..], &["--out"]].concat(), &out));
+    assert_eq!((code, stderr.contains("--failure-policy Ignore")), (Some(1), true), "{stderr}");
+    let (code, _, stderr) = ended(gatepost(&[&register[..], &["--failure-policy", "Ignore", "--out"]].concat(), &out));
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn certificates_are_made_once_and_renewed_when_that_is_said() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (out, file) = (folder.path().join("tls"), |name: &str| folder.path().join("tls").join(name));
+    let run = |more: &[&str]| {
+        let arguments = ["certificates", "--service", "policy/gatepost", "--settle", "0s"];
+        let (code, stdout, stderr) = ended(gatepost(&[&arguments[..], more, &["--out"]].concat(), &out));
+        assert!(!stdout.contains("PRIVATE KEY") && !stderr.contains("PRIVATE KEY"));
+        (code, stderr)
+    };
+    let served = || fs::read_to_string(file("tls.crt")).expect("a certificate");
+    assert_eq!(run(&[]).0, Some(0));
+    let first = served();
+    assert_eq!(run(&["--once"]).0, Some(0));
+    assert_eq!(served(), first, "it is due for nothing");
+    assert_eq!(run(&["--renew"]).0, Some(0));
+    assert!(served() != first && !file("next.key").exists());
+    let authorities = fs::read_to_string(file("ca.crt")).expect("a bundle");
+    assert_eq!(authorities.matches("BEGIN CERTIFICATE").count(), 2, "a replica may still serve the first");
+    let second = served();
+    assert_eq!(run(&["--name", "other.example.com"]).0, Some(0));
+    assert_ne!(served(), second, "it lacked a name");
+
+    assert_eq!(run(&["--once", "--watch"]).0, Some(2));
+    assert_eq!(run(&["--lifetime", "1s"]).0, Some(2));
+    fs::remove_file(file("tls-ca.crt")).expect("removed");
+    let (code, stderr) = run(&[]);
+    assert_eq!((code, stderr.contains("has not made")), (Some(1), true), "{stderr}");
+}
+
+#[test]
 fn register_asks_for_what_the_hooks_of_a_configuration_want() {
     let folder = tempfile::tempdir().expect("folder");
     let register = ["register", "--form", "api", "--url", "https://127.0.0.1:9440", "--config"];

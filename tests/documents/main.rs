@@ -9,6 +9,7 @@ mod configuration_becomes_hooks;
 mod definitions_agree_with_the_check;
 mod example_reviews_are_consistent;
 mod fuzz_corpus;
+mod in_cluster_objects_agree;
 mod metrics_are_documented;
 mod patches_apply_as_in_go;
 mod proto_is_current;

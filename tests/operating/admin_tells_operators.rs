@@ -67,6 +67,19 @@ async fn ready_once_the_configuration_was_read_until_it_drains() {
 }
 
 #[tokio::test]
+async fn a_stale_replica_is_unready_to_whoever_has_others() {
+    let current = Arc::new(Current::new(Instant::now()));
+    let address = admin(&current, &Arc::default()).await;
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(6)).expect("a machine that has run for longer");
+    current.stamp(long_ago);
+    assert_eq!(ask(address, "GET", "/readyz").await.0, 200, "another replica is no help to a caller of this one alone");
+    let (status, _, body) = ask(address, "GET", "/readyz?fresh").await;
+    assert_eq!((status, body.starts_with("not ready: the configuration is stale")), (503, true), "{body}");
+    current.stamp(Instant::now());
+    assert_eq!(ask(address, "GET", "/readyz?fresh").await.2, "ok\n");
+}
+
+#[tokio::test]
 async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_more() {
     use gatepost::{
         hooks::Channel,

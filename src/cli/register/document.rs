@@ -8,7 +8,7 @@ use super::{
     union::rules,
 };
 use crate::{
-    cli::yaml::yaml,
+    cli::{service::Service, yaml::yaml},
     kube::{MANAGED_BY, our_webhooks},
     model::{HookType, Reinvocation},
     snapshot::hazards::written_selector,
@@ -18,6 +18,8 @@ use crate::{
 const ONE_VERSION: &str = "/one-version";
 /// Prefix of the names of conditions that leave a request to another entry.
 pub(super) const SENT_ALREADY: &str = "sent-already-";
+/// The annotation by which cert-manager's injector finds an object.
+const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
 /// Names of static manifests end so, and no others may.
 const STATIC: &str = ".static.k8s.io";
 
@@ -47,6 +49,15 @@ impl OurFailure {
     }
 }
 
+/// Address of Gatepost in a registration.
+#[derive(Clone, Debug)]
+pub(super) enum Caller {
+    /// A URL without a path.
+    Url(String),
+    /// Our Service.
+    Service(Service),
+}
+
 /// All that differs from one registration to the next.
 #[derive(Debug)]
 pub(super) struct Registration {
@@ -54,8 +65,12 @@ pub(super) struct Registration {
     /// Of which hooks.
     pub(super) hook_type: HookType,
     pub(super) name: String,
-    pub(super) url: String,
+    pub(super) caller: Caller,
     pub(super) ca_bundle: Option<String>,
+    /// The Certificate whose authority cert-manager writes into the object.
+    pub(super) ca_from: Option<String>,
+    /// Namespaces that are left out whatever the hooks want.
+    pub(super) excluded: Vec<String>,
     pub(super) timeout_seconds: u8,
     /// For every entry; `None` where each has its hooks'.
     pub(super) failure_policy: Option<OurFailure>,
@@ -85,10 +100,14 @@ impl Registration {
     fn value(&self) -> Value {
         let suffix = if self.form == Form::Static { STATIC } else { "" };
         let webhooks: Vec<_> = self.plan.entries.iter().zip(1..).map(|(entry, n)| self.webhook(entry, n)).collect();
+        let mut metadata = json!({"name": format!("{}{suffix}", self.name), "labels": {MANAGED_BY.0: MANAGED_BY.1}});
+        if let Some(certificate) = &self.ca_from {
+            metadata["annotations"] = json!({INJECT_CA_FROM: certificate});
+        }
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": self.kind(),
-            "metadata": {"name": format!("{}{suffix}", self.name), "labels": {MANAGED_BY.0: MANAGED_BY.1}},
+            "metadata": metadata,
             "webhooks": webhooks,
         })
     }
@@ -109,8 +128,11 @@ impl Registration {
         };
         let one_version = if self.plan.one_version { ONE_VERSION } else { "" };
         let segment = entry.segment.map(|segment| segment.to_string()).unwrap_or_default();
-        let url = format!("{}{path}{one_version}{segment}", self.url);
-        let mut client_config = json!({"url": url});
+        let path = format!("{path}{one_version}{segment}");
+        let mut client_config = match &self.caller {
+            Caller::Url(url) => json!({"url": format!("{url}{path}")}),
+            Caller::Service(service) => json!({"service": service.reference(&path)}),
+        };
         if let Some(bundle) = &self.ca_bundle {
             client_config["caBundle"] = json!(bundle);
         }
@@ -149,9 +171,10 @@ impl Registration {
     pub(super) fn text(&self) -> Result<String, String> {
         let mut told: Vec<String> = Vec::new();
         let mut say = |text: &str| told.extend(text.lines().map(|line| format!("# {line}").trim_end().to_owned()));
-        let in_force = match self.form {
-            Form::Static => IN_FORCE_STATIC,
-            Form::Api => IN_FORCE_API,
+        let in_force = match (&self.caller, self.form) {
+            (Caller::Service(_), _) => IN_FORCE_SERVICE,
+            (Caller::Url(_), Form::Static) => IN_FORCE_STATIC,
+            (Caller::Url(_), Form::Api) => IN_FORCE_API,
         };
         say(&match self.hook_type {
             HookType::Validating => in_force.to_owned(),
@@ -160,6 +183,14 @@ impl Registration {
                 .replace("admission/validating", "admission/mutating")
                 .replace("validatingwebhook", "mutatingwebhook"),
         });
+        if let Caller::Service(_) = &self.caller {
+            say(&format!("\nnamespaceSelector: never sent, whatever the hooks want: {}.", self.excluded.join(", ")));
+            say(match (&self.ca_bundle, &self.ca_from) {
+                (Some(_), _) => CA_GIVEN,
+                (None, Some(_)) => CA_INJECTED,
+                (None, None) => CA_LEFT,
+            });
+        }
         say(&format!("\n{SIDE_EFFECTS}"));
         let again = self.plan.entries.iter().any(|entry| entry.again);
         say(match (self.hook_type, again) {
@@ -232,6 +263,19 @@ the admission configuration itself.
 const IN_FORCE_API: &str = "\
 Gatepost as an object in the cluster: kubectl apply -f FILE. Every apiserver of the cluster then asks at this URL.
 To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
+
+const IN_FORCE_SERVICE: &str = "\
+Gatepost in the cluster, behind a Service: once `kubectl rollout status` says that its Pods are ready, and not before,
+kubectl apply --server-side -f FILE. Every apiserver then asks a ready Pod, over HTTP/1.1.
+To take it back: kubectl delete validatingwebhookconfiguration NAME, which no webhook can prevent.";
+
+const CA_GIVEN: &str = "\
+caBundle: the authorities of --ca-file. `gatepost certificates` adds new ones before their certificates are served.";
+const CA_INJECTED: &str = "\
+caBundle: written here by cert-manager, because of the annotation. Until it is, every call fails: wait for it.";
+const CA_LEFT: &str = "\
+caBundle: left to `gatepost certificates`, which writes it here. Until it has, every call fails; give --ca-file where
+  this is new in the cluster.";
 
 const SIDE_EFFECTS: &str =
     "sideEffects: NoneOnDryRun, because hooks that may have side effects are not called on a dry run.";

@@ -21,6 +21,8 @@ pub enum Readiness {
     NeverRead,
     /// Not yet: what was read is not sound.
     Rejected,
+    /// Not now: every review is refused. Only for callers who have other replicas to go to.
+    Stale,
     /// Not any longer: the process is about to end.
     Draining,
 }
@@ -35,6 +37,14 @@ impl Readiness {
             if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
         } else {
             Self::Ready
+        }
+    }
+
+    /// The same where callers can be sent to another replica: one with a stale configuration is not ready then.
+    pub(crate) fn among_replicas(current: &Current) -> Self {
+        match Self::of(current) {
+            Self::Ready if !current.is_fresh(Instant::now()) => Self::Stale,
+            other => other,
         }
     }
 }
@@ -87,6 +97,7 @@ impl fmt::Display for Readiness {
             Self::Ready => "ok",
             Self::NeverRead => "not ready: the configuration has not been read yet",
             Self::Rejected => "not ready: the configuration is rejected, see /configz",
+            Self::Stale => "not ready: the configuration is stale, and requests are refused; see /readyz?verbose",
             Self::Draining => "not ready: shutting down",
         })
     }

@@ -9,8 +9,10 @@ fn registration(form: Form) -> Registration {
         form,
         hook_type: HookType::Validating,
         name: "gatepost".to_owned(),
-        url: "https://127.0.0.1:9440".to_owned(),
+        caller: Caller::Url("https://127.0.0.1:9440".to_owned()),
         ca_bundle: Some("aGk=".to_owned()),
+        ca_from: None,
+        excluded: Vec::new(),
         timeout_seconds: 30,
         failure_policy: None,
         plan: everything(true, &[]),
@@ -112,5 +114,37 @@ fn a_name_is_one_that_kubernetes_takes() {
     assert_eq!(name("gatepost.static.k8s.io"), Ok("gatepost".to_owned()));
     for wrong in ["", "Gatepost", "a..b", "-a", "a-", "a b", "a\n# x", ".static.k8s.io"] {
         assert!(name(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn behind_a_service_every_entry_names_it_and_the_namespaces_that_are_never_sent_are_told() {
+    let excluded = ["gatepost".to_owned(), "kube-system".to_owned()];
+    for (hook_type, path) in [(HookType::Validating, "/validate"), (HookType::Mutating, "/mutate")] {
+        let registration = Registration {
+            hook_type,
+            caller: Caller::Service("gatepost/gatepost:8443".parse().unwrap()),
+            plan: everything(true, &excluded),
+            excluded: excluded.to_vec(),
+            ..registration(Form::Api)
+        };
+        let value = registration.value();
+        let webhook = &value["webhooks"][0];
+        let service = json!({"namespace": "gatepost", "name": "gatepost", "port": 8443, "path": path});
+        assert_eq!(webhook["clientConfig"], json!({"service": service, "caBundle": "aGk="}));
+        let expression = &webhook["namespaceSelector"]["matchExpressions"][0];
+        assert_eq!(expression["values"], json!(excluded));
+        assert_eq!(value["metadata"].get("annotations"), None);
+        let text = registration.text().unwrap();
+        assert!(text.contains("never sent, whatever the hooks want: gatepost, kube-system."), "{text}");
+        assert!(text.contains("caBundle: the authorities of --ca-file"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+
+        let left = Registration { ca_bundle: None, ..registration };
+        assert_eq!(left.value()["webhooks"][0]["clientConfig"].get("caBundle"), None);
+        assert!(left.text().unwrap().contains("left to `gatepost certificates`"));
+        let injected = Registration { ca_from: Some("gatepost/tls".to_owned()), ..left };
+        assert_eq!(injected.value()["metadata"]["annotations"]["cert-manager.io/inject-ca-from"], "gatepost/tls");
+        assert!(injected.text().unwrap().contains("written here by cert-manager"));
     }
 }

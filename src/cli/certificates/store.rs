@@ -1,0 +1,220 @@
+//! Store: a Secret, or a folder.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Failure, MANAGER,
+    stored::{Files, NAMES, Stored},
+};
+use crate::{
+    files::regular,
+    kube::{Client, MANAGED_BY},
+};
+
+/// Upper limit of a file's size.
+const LIMIT: u64 = 1 << 20;
+
+/// Place of pairs and authorities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// A Secret of the cluster, by namespace and name.
+    Secret { namespace: String, name: String },
+    /// A folder of this machine.
+    Folder(PathBuf),
+}
+
+/// State of a store that was read: nothing is written over a later one.
+#[derive(Debug)]
+pub(super) enum Version {
+    /// There is no such Secret.
+    Absent,
+    /// The Secret's resourceVersion.
+    Revision(String),
+    /// The folder's lock, which keeps other writers out.
+    Locked(#[expect(dead_code, reason = "held for its lock")] File),
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Secret { namespace, name } => write!(f, "Secret {namespace}/{name}"),
+            Self::Folder(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Store {
+    /// Reads what is stored. The client is of the cluster, where the store is there.
+    pub(super) async fn read(&self, client: Option<&Client>) -> Result<(Stored, Version), Failure> {
+        let (files, version) = match self {
+            Self::Folder(path) => read_folder(path).map_err(|error| self.failed("read", &error))?,
+            Self::Secret { namespace, name } => {
+                let client = client.ok_or(Failure::NoCluster)?;
+                let secret = client.find(&secrets(namespace), name).await?;
+                let version = match secret.as_ref().map(|secret| secret["metadata"]["resourceVersion"].as_str()) {
+                    Some(Some(revision)) => Version::Revision(revision.to_owned()),
+                    Some(None) => return Err(Failure::Store(format!("{self} has no resourceVersion"))),
+                    None => Version::Absent,
+                };
+                (secret.map(|secret| decoded(&secret)).unwrap_or_default(), version)
+            }
+        };
+        let stored = Stored::read(&files).map_err(|foreign| Failure::Store(format!("{self} {foreign}")))?;
+        Ok((stored, version))
+    }
+
+    /// Writes it over the state that was read, and over no other.
+    pub(super) async fn write(&self, client: Option<&Client>, version: &Version, files: &Files) -> Result<(), Failure> {
+        match (self, version) {
+            (Self::Folder(path), _) => write_folder(path, files).map_err(|error| self.failed("write", &error)),
+            (Self::Secret { namespace, name }, version) => {
+                let client = client.ok_or(Failure::NoCluster)?;
+                let manager = format!("fieldManager={MANAGER}&fieldValidation=Strict");
+                match version {
+                    Version::Revision(revision) => {
+                        let patch = json!({"metadata": {"resourceVersion": revision}, "data": encoded(files)});
+                        let path = format!("{}/{name}?{manager}", secrets(namespace));
+                        client.patch(&path, "application/merge-patch+json", &patch).await?;
+                    }
+                    _ => {
+                        let mut data = encoded(files);
+                        data.retain(|_, value| !value.is_null());
+                        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "data": data,
+                            "metadata": {"name": name, "namespace": namespace, "labels": {MANAGED_BY.0: MANAGED_BY.1}}});
+                        client.create(&format!("{}?{manager}", secrets(namespace)), &secret).await?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> Failure {
+        Failure::Store(format!("cannot {what} {self}: {error}"))
+    }
+}
+
+fn secrets(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/secrets")
+}
+
+/// Files of ours in a Secret.
+fn decoded(secret: &Value) -> BTreeMap<String, String> {
+    let text = |name: &str| {
+        let bytes = STANDARD.decode(secret["data"][name].as_str()?).ok()?;
+        Some((name.to_owned(), String::from_utf8(bytes).ok()?))
+    };
+    NAMES.into_iter().filter_map(text).collect()
+}
+
+fn encoded(files: &Files) -> Map<String, Value> {
+    let value = |text: &Option<String>| text.as_ref().map_or(Value::Null, |text| json!(STANDARD.encode(text)));
+    files.iter().map(|(name, text)| ((*name).to_owned(), value(text))).collect()
+}
+
+fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)> {
+    fs::create_dir_all(folder)?;
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join(".lock"))?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::other("another `gatepost certificates` is at work there"),
+        TryLockError::Error(error) => error,
+    })?;
+    let mut files = BTreeMap::new();
+    for name in NAMES {
+        match regular::read(&folder.join(name), LIMIT) {
+            Ok(bytes) => drop(String::from_utf8(bytes).map(|text| files.insert(name.to_owned(), text))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((files, Version::Locked(lock)))
+}
+
+/// Writes each file by rename. Whoever reads a certificate with the key of another rejects both, and looks again.
+fn write_folder(folder: &Path, files: &Files) -> io::Result<()> {
+    for (name, text) in files {
+        let path = folder.join(name);
+        match text {
+            Some(text) => replace(&path, text.as_bytes(), if name.ends_with(".key") { 0o600 } else { 0o644 })?,
+            None => match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file that has this mode from its first moment on.
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let draft = path.with_file_name(format!(".{name}.{}", process::id()));
+    let written = || {
+        // One that was left behind may have another mode.
+        let _ = fs::remove_file(&draft);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&draft, path)
+    };
+    written().inspect_err(|_| drop(fs::remove_file(&draft)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::fs::PermissionsExt,
+        time::{Duration, SystemTime},
+    };
+
+    use super::{super::issue::issue, *};
+
+    #[tokio::test]
+    async fn a_folder_holds_what_is_stored_and_lets_one_writer_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Folder(folder.path().join("tls"));
+        let (stored, version) = store.read(None).await.unwrap();
+        assert_eq!(stored, Stored::default());
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
+        let stored = stored.issued(pair(), now).prepared(pair());
+        store.write(None, &version, &stored.files()).await.unwrap();
+        let told = store.read(None).await.unwrap_err().to_string();
+        assert!(told.contains("another `gatepost certificates`"), "{told}");
+        drop(version);
+        let (read, version) = store.read(None).await.unwrap();
+        assert_eq!(read, stored);
+
+        let mode =
+            |name: &str| fs::metadata(folder.path().join("tls").join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode("tls.key"), mode("next.key"), mode("tls.crt")], [0o600, 0o600, 0o644]);
+        let promoted = stored.promoted(now);
+        store.write(None, &version, &promoted.files()).await.unwrap();
+        drop(version);
+        assert_eq!(store.read(None).await.unwrap().0, promoted);
+        assert!(!folder.path().join("tls/next.key").exists());
+        fs::remove_file(folder.path().join("tls/tls-ca.crt")).unwrap();
+        let told = store.read(None).await.unwrap_err().to_string();
+        assert!(told.contains("has not made"), "{told}");
+    }
+
+    #[test]
+    fn a_secret_s_data_is_decoded_as_it_was_encoded() {
+        let files: Files = [("tls.crt", Some("certificate".to_owned())), ("next.crt", None)].into();
+        let data = encoded(&files);
+        assert_eq!(data["next.crt"], Value::Null, "a merge patch removes it");
+        let read = decoded(&json!({"data": {"tls.crt": data["tls.crt"], "other": "AA==", "ca.crt": "no base64!"}}));
+        assert_eq!(read, [("tls.crt".to_owned(), "certificate".to_owned())].into());
+    }
+}
