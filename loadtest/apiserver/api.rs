@@ -10,6 +10,7 @@ use super::{
     connection::{Connection, text},
     object, registration,
     rig::Rig,
+    service,
     task::Kind,
     variant::Variant,
     writers::Writers,
@@ -49,6 +50,9 @@ impl<'a> Api<'a> {
     /// Has writes ask the hooks of `variant`, and returns once they do.
     pub(super) async fn switch(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
         self.unregister().await?;
+        if variant.has_service() {
+            self.lead_to(variant, rig).await?;
+        }
         if let Some(document) = rig.registered(variant) {
             let (status, body) = self.ask(Method::POST, &rig.task.kind.configurations(), document.into()).await?;
             if status != StatusCode::CREATED {
@@ -56,6 +60,23 @@ impl<'a> Api<'a> {
             }
         }
         self.settle(variant, rig).await
+    }
+
+    /// Lets the Service of `variant` lead to its sidecar.
+    async fn lead_to(&mut self, variant: Variant, rig: &Rig) -> Fallible<()> {
+        let address = rig.address(variant).ok_or("no sidecar")?;
+        for object in service::objects(variant, address) {
+            if object.is_moving {
+                let path = format!("{}/{}", object.path, variant.as_str());
+                self.ask(Method::DELETE, &path, Bytes::new()).await?;
+            }
+            let (status, body) = self.ask(Method::POST, object.path, object.document.to_string().into()).await?;
+            let was_there = status == StatusCode::CONFLICT && !object.is_moving;
+            if status != StatusCode::CREATED && !was_there {
+                return Err(format!("{} was refused: {status} {}", object.path, text(&body)).into());
+            }
+        }
+        Ok(())
     }
 
     /// Writes ask nobody any more, sooner or later.

@@ -17,6 +17,7 @@ mod programs;
 mod registration;
 mod repetition;
 mod rig;
+mod service;
 mod sidecar;
 mod summary;
 mod tally;
@@ -58,6 +59,9 @@ pub(crate) struct Settings {
     /// Eight hooks that may change the object, instead of hooks that judge it
     #[arg(long, conflicts_with = "hooks")]
     mutating: bool,
+    /// Road from the apiserver to Gatepost: over loopback, or that and beside it through a Service, as in the cluster
+    #[arg(long, value_enum, default_value = "loopback")]
+    form: Form,
     /// Only these object sizes, such as 2K,50K
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     sizes: Vec<Size>,
@@ -75,6 +79,15 @@ pub(crate) struct Settings {
     results: PathBuf,
 }
 
+/// Road from the apiserver to Gatepost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// A URL of this machine
+    Loopback,
+    /// The same, and a Service in ways of their own
+    Service,
+}
+
 /// Runs every cell and writes the folder.
 pub(crate) fn run(settings: &Settings) -> Fallible<()> {
     let cluster = Cluster::read(&settings.cluster)?;
@@ -86,7 +99,14 @@ pub(crate) fn run(settings: &Settings) -> Fallible<()> {
 async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) -> Fallible<()> {
     let start = Instant::now();
     let plan = Plan::new(settings);
-    let (what, option) = if settings.mutating { ("-mutating", " --mutating") } else { ("", "") };
+    let (mut what, mut option) = (String::new(), String::new());
+    if settings.mutating {
+        (what, option) = ("-mutating".to_owned(), " --mutating".to_owned());
+    }
+    if settings.form == Form::Service {
+        what.push_str("-service");
+        option.push_str(" --form service");
+    }
     let (label, command) = match settings.quick {
         true => (format!("apiserver{what}-quick"), format!("loadtest/apiserver/run{option} --quick")),
         false => (format!("apiserver{what}"), format!("loadtest/apiserver/run{option}")),

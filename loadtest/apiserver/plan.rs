@@ -1,6 +1,6 @@
 //! Plan: which cells, how many writes in each.
 
-use super::{Settings, cell::Course, variant::Variant};
+use super::{Form, Settings, cell::Course, variant::Variant};
 use crate::size::Size;
 
 /// The sizes of the table.
@@ -52,7 +52,10 @@ impl<'a> Plan<'a> {
 
     /// The ways to reach the hooks, and without hooks.
     pub(super) fn variants(&self) -> Vec<Variant> {
-        let asked = |variant: &Variant| self.0.ways.is_empty() || self.0.ways.contains(variant);
+        let asked = |variant: &Variant| match self.0.ways.is_empty() {
+            true => !variant.has_service() || self.0.form == Form::Service,
+            false => self.0.ways.contains(variant),
+        };
         Variant::ALL.into_iter().filter(|variant| *variant == Variant::None || asked(variant)).collect()
     }
 
@@ -67,7 +70,9 @@ impl<'a> Plan<'a> {
         let (writes, reps) = self.many(size);
         let (writers, writes) = if alone { (1, writes.min(2_000) / 2) } else { (WRITERS, writes) };
         let mut variants = self.variants();
-        variants.retain(|variant| matches!(variant, Variant::None | Variant::Direct | Variant::Json));
+        variants.retain(|variant| {
+            matches!(variant, Variant::None | Variant::Direct | Variant::Json | Variant::JsonService)
+        });
         Course { name, size, writers, reps, writes: writes / reps.max(1), variants }
     }
 

@@ -92,6 +92,8 @@ fn colour(variant: Variant) -> &'static str {
         Variant::Json => "#3b6fb5",
         Variant::Grpc => "#4c9a6a",
         Variant::GrpcPlain => "#8fc4a5",
+        Variant::JsonService => "#8fb3e0",
+        Variant::GrpcService => "#b7d9c4",
     }
 }
 

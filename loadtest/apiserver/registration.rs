@@ -7,7 +7,7 @@ use std::{fs, net::SocketAddr, path::Path};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{task::Kind, variant::Variant};
+use super::{service::NAMESPACE, task::Kind, variant::Variant};
 use crate::Fallible;
 
 /// The configuration's name, in the apiserver and in a sidecar's folder.
@@ -33,6 +33,16 @@ pub(super) fn stock(kind: Kind, addresses: &[SocketAddr], folder: &Path) -> Fall
         "metadata": {"name": NAME},
         "webhooks": webhooks.collect::<Vec<_>>(),
     });
+    Ok(format!("{document:#}\n"))
+}
+
+/// A stock document with the sidecar behind the Service of that variant as its one hook.
+pub(super) fn behind_service(kind: Kind, variant: Variant, folder: &Path) -> Fallible<String> {
+    let mut document: Value = serde_json::from_str(&stock(kind, &[([127, 0, 0, 1], 1).into()], folder)?)?;
+    let client_config = &mut document["webhooks"][0]["clientConfig"];
+    let path = format!("/{}", path(kind));
+    let service = json!({"namespace": NAMESPACE, "name": variant.as_str(), "port": 443, "path": path});
+    *client_config = json!({"service": service, "caBundle": client_config["caBundle"]});
     Ok(format!("{document:#}\n"))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every variant has hook processes of its own, so that their counts show which way a write took, and how often.
 
-use std::{thread, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 
 use tempfile::TempDir;
 
@@ -60,8 +60,9 @@ impl Rig {
             let registered = match &sidecar {
                 // Everything that is asked in one way is registered by hand; mutating hooks as an operator would.
                 Some(sidecar) if task.kind == Kind::Mutating => {
-                    sidecar.registration(programs, task.kind, folder.path())?
+                    sidecar.registration(programs, (variant, task.kind), folder.path())?
                 }
+                Some(_) if variant.has_service() => registration::behind_service(task.kind, variant, folder.path())?,
                 Some(sidecar) => registration::stock(task.kind, &[sidecar.address], folder.path())?,
                 None => registration::stock(task.kind, &hooks.addresses, folder.path())?,
             };
@@ -73,6 +74,11 @@ impl Rig {
     /// Registration for `variant`: each hook, the one sidecar, or nothing.
     pub(super) fn registered(&self, variant: Variant) -> Option<String> {
         self.stand(variant).map(|stand| stand.registered.clone())
+    }
+
+    /// Address of the sidecar of `variant`.
+    pub(super) fn address(&self, variant: Variant) -> Option<SocketAddr> {
+        self.stand(variant)?.sidecar.as_ref().map(|sidecar| sidecar.address)
     }
 
     /// Calls of each hook of each variant so far.

@@ -2,14 +2,14 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use serde_json::Value;
 
-use super::{hooks::Hooks, programs::Programs, registration, task::Kind, variant::Variant};
+use super::{hooks::Hooks, programs::Programs, registration, service, task::Kind, variant::Variant};
 use crate::{Fallible, process::Process, rig::wait_until_ready};
 
 /// A running sidecar.
@@ -35,7 +35,8 @@ impl Sidecar {
         fs::write(config.join("hooks.yaml"), registration::for_gatepost((variant, kind), &hooks.addresses, folder)?)?;
         let mut command = Command::new(&programs.gatepost);
         command.arg("serve").arg("--config").arg(&config);
-        command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        let listen = if variant.has_service() { service::own_address()? } else { Ipv4Addr::LOCALHOST.into() };
+        command.args(["--listen", &SocketAddr::new(listen, 0).to_string(), "--admin", "127.0.0.1:0"]);
         command.arg("--tls-cert").arg(folder.join("server.pem")).arg("--tls-key").arg(folder.join("server.key"));
         command.args(&programs.gatepost_arguments);
         let process = Process::start(&format!("gatepost-{}", variant.as_str()), command, folder)?;
@@ -45,10 +46,18 @@ impl Sidecar {
     }
 
     /// Registration for it as `gatepost register` prints it, in JSON.
-    pub(super) fn registration(&self, programs: &Programs, kind: Kind, folder: &Path) -> Fallible<String> {
+    pub(super) fn registration(
+        &self,
+        programs: &Programs,
+        (variant, kind): (Variant, Kind),
+        folder: &Path,
+    ) -> Fallible<String> {
         let mut command = Command::new(&programs.gatepost);
         command.args(["register", "--form", "api", "--name", registration::NAME, "--kind", kind.as_str()]);
-        command.arg("--url").arg(format!("https://{}", self.address));
+        match variant.has_service() {
+            true => command.arg("--service").arg(format!("{}/{}", service::NAMESPACE, variant.as_str())),
+            false => command.arg("--url").arg(format!("https://{}", self.address)),
+        };
         command.arg("--ca-file").arg(folder.join("ca.pem")).arg("--config").arg(&self.config);
         let output = command.output()?;
         if !output.status.success() {

@@ -17,11 +17,16 @@ pub(super) enum Variant {
     Grpc,
     /// (d) the same without TLS between Gatepost and the hooks
     GrpcPlain,
+    /// (e) as (b), with Gatepost behind a Service of the cluster
+    JsonService,
+    /// (f) as (c), with Gatepost behind a Service of the cluster
+    GrpcService,
 }
 
 impl Variant {
     /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 5] = [Self::None, Self::Direct, Self::Json, Self::Grpc, Self::GrpcPlain];
+    pub(super) const ALL: [Self; 7] =
+        [Self::None, Self::Direct, Self::Json, Self::Grpc, Self::GrpcPlain, Self::JsonService, Self::GrpcService];
 
     /// As it is written in files.
     pub(super) fn as_str(self) -> &'static str {
@@ -31,6 +36,8 @@ impl Variant {
             Self::Json => "json",
             Self::Grpc => "grpc",
             Self::GrpcPlain => "grpc-plain",
+            Self::JsonService => "json-service",
+            Self::GrpcService => "grpc-service",
         }
     }
 
@@ -42,14 +49,16 @@ impl Variant {
             Self::Json => "(b) Gatepost, JSON hooks",
             Self::Grpc => "(c) Gatepost, gRPC hooks",
             Self::GrpcPlain => "(d) as (c), plaintext hooks",
+            Self::JsonService => "(e) as (b), by a Service",
+            Self::GrpcService => "(f) as (c), by a Service",
         }
     }
 
     /// Protocol of its hooks, as the hook program calls it.
     pub(super) fn protocol(self) -> &'static str {
         match self {
-            Self::None | Self::Direct | Self::Json => "json",
-            Self::Grpc | Self::GrpcPlain => "grpc",
+            Self::None | Self::Direct | Self::Json | Self::JsonService => "json",
+            Self::Grpc | Self::GrpcPlain | Self::GrpcService => "grpc",
         }
     }
 
@@ -60,6 +69,11 @@ impl Variant {
 
     /// True when a sidecar stands between.
     pub(super) fn has_sidecar(self) -> bool {
-        matches!(self, Self::Json | Self::Grpc | Self::GrpcPlain)
+        !matches!(self, Self::None | Self::Direct)
+    }
+
+    /// True when the apiserver reaches the sidecar through a Service, as where Gatepost runs in the cluster.
+    pub(super) fn has_service(self) -> bool {
+        matches!(self, Self::JsonService | Self::GrpcService)
     }
 }

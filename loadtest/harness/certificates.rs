@@ -20,7 +20,9 @@ pub(crate) fn write(folder: &Path) -> Fallible<()> {
 
 fn leaf(folder: &Path, name: &str, purpose: ExtendedKeyUsagePurpose, issuer: &Issuer<'_, KeyPair>) -> Fallible<()> {
     let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    // The last is for Services of the cluster that `apiserver --form service` runs against.
+    let names = ["localhost", "127.0.0.1", "*.side-by-side.svc"].map(str::to_owned);
+    let mut params = CertificateParams::new(names)?;
     params.extended_key_usages = vec![purpose];
     let certificate = params.signed_by(&key, issuer)?;
     fs::write(folder.join(format!("{name}.pem")), certificate.pem())?;
