@@ -186,7 +186,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         source: parts.source,
         following,
         registration: parts.registration,
-        access: parts.access,
+        access: parts.access.map(|access| access.with_metrics(Arc::clone(&parts.metrics))),
         publishing,
         saving,
         told,

@@ -17,8 +17,8 @@ use prometheus_client::{
 };
 
 use super::{
-    Attendance, HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome,
-    TlsReload,
+    AccessReviewOutcome, Attendance, HookMetrics, HookOutcome, InitializerOutcome, Metrics, ReadOutcome, Reading,
+    Refused, RequestOutcome, TlsReload,
     cells::{BUCKETS, Sums},
     faults,
     hook::{DroppedAnnotation, Repeat},
@@ -65,6 +65,11 @@ impl Collector for Scrape {
         self.calls(encoder)?;
         family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::lane_panics()))?;
         self.initializers(encoder)?;
+        let reviews = metrics.access_reviews.sums();
+        family(encoder, &table::ACCESS_REVIEWS, |out| by_outcome(out, &[], &AccessReviewOutcome::LABELS, &reviews))?;
+        family(encoder, &table::ACCESS_REVIEW_DURATION, |out| {
+            histogram(out, &[], &reviews, |outcome| outcome != AccessReviewOutcome::ABANDONED)
+        })?;
         self.bypasses(encoder)?;
         family(encoder, &table::BREAK_GLASS_REQUESTS, |out| counter(out, &[], metrics.break_glass.load(Relaxed)))?;
         family(encoder, &table::OBJECT_BYTES_COPIED, |out| counter(out, &[], metrics.copied_bytes()))?;

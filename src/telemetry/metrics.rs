@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    Attendance, BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused, RequestOutcome,
-    TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
+    AccessReviewOutcome, Attendance, BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
+    RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
 };
 use crate::model::HookType;
 
@@ -22,6 +22,7 @@ pub struct Metrics {
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
     pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
+    pub(super) access_reviews: Cells<{ AccessReviewOutcome::LABELS.len() }>,
     pub(super) tls_reloads: [AtomicU64; TlsReload::LABELS.len()],
     /// Which certificate ends when.
     ends: Mutex<Vec<(String, SystemTime)>>,
@@ -58,6 +59,7 @@ impl Metrics {
             refused: array::from_fn(|_| AtomicU64::new(0)),
             copied: AtomicU64::new(0),
             config_reads: Cells::new(1),
+            access_reviews: Cells::new(1),
             tls_reloads: array::from_fn(|_| AtomicU64::new(0)),
             ends: Mutex::default(),
             validating: Named::default(),
@@ -128,6 +130,11 @@ impl Metrics {
     /// One read of the configuration ended.
     pub fn config_read(&self, outcome: ReadOutcome, took: Duration) {
         self.config_reads.record(0, outcome.index(), took);
+    }
+
+    /// One access review ended.
+    pub fn access_review(&self, outcome: AccessReviewOutcome, took: Duration) {
+        self.access_reviews.record(0, outcome as usize, took);
     }
 
     /// The TLS files have changed.

@@ -24,7 +24,7 @@ pub use exposition::CONTENT_TYPE;
 pub use hook::{DroppedAnnotation, HookMetrics, HookOutcome, Repeat};
 pub use initializer::{Attendance, InitializerMetrics, InitializerOutcome};
 pub use metrics::Metrics;
-pub use outcome::{ReadOutcome, Refused, RequestOutcome, TlsReload};
+pub use outcome::{AccessReviewOutcome, ReadOutcome, Refused, RequestOutcome, TlsReload};
 pub use reading::Reading;
 pub use recent::{LastFailure, RecentFailures, RecentInVain, SAMPLE_EVERY};
 pub use throttle::Throttle;

@@ -108,6 +108,26 @@ impl Refused {
     ];
 }
 
+/// Result of one access review: decision of a cluster's authorizer on an access check, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessReviewOutcome {
+    /// The user may do that.
+    Allowed,
+    /// The user may not.
+    Denied,
+    /// No decision came.
+    Failed,
+    /// The request that it was for ended before.
+    Abandoned,
+}
+
+impl AccessReviewOutcome {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 4] = ["allowed", "denied", "failed", "abandoned"];
+    /// Index of those that took no time of their own.
+    pub(super) const ABANDONED: usize = Self::Abandoned as usize;
+}
+
 /// Result of one read of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOutcome {

@@ -96,6 +96,10 @@ families! {
         "How long the oldest of these objects has waited; 0 while none does.";
     INITIALIZER_UNATTENDED = Gauge "gatepost_initializer_unattended_seconds" ["initializer"]
         "For how long no instance has been attached; 0 while one is. From 10 s on, objects do not wait: the failure policy decides at once.";
+    ACCESS_REVIEWS = Counter "gatepost_access_reviews_total" ["outcome"]
+        "Access checks that the cluster's authorizer was asked to decide, by outcome: allowed, denied, failed (no answer, or no right to ask: the failure policy decides) or abandoned (the request ended before).";
+    ACCESS_REVIEW_DURATION = Histogram "gatepost_access_review_duration_seconds" []
+        "Duration of these access reviews, without abandoned ones.";
     BYPASSED_REQUESTS = Counter "gatepost_bypassed_requests_total" ["bypass", "effect"]
         "Reviews that a bypass rule applied to, by its name and effect. own-configuration counts requests about Gatepost's own configuration, which skip all hooks.";
     BREAK_GLASS_REQUESTS = Counter "gatepost_break_glass_requests_total" []

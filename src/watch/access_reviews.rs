@@ -7,6 +7,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use crate::{
     kube::{Access, Client, Connection, KubeError},
     live::{Authorizer, authorizer::Question},
+    telemetry::{AccessReviewOutcome, Metrics},
 };
 
 /// Access checks that are asked at once; others wait, each within its request's time.
@@ -22,6 +23,7 @@ pub struct AccessReviews {
     client: Option<(Client, Instant)>,
     authorizer: Arc<Authorizer>,
     questions: mpsc::Receiver<Question>,
+    metrics: Arc<Metrics>,
     /// Failure of the last check, as logged.
     told: Option<KubeError>,
 }
@@ -34,7 +36,13 @@ impl AccessReviews {
     pub async fn new(access: Access) -> Result<Self, KubeError> {
         let (authorizer, questions) = Authorizer::new();
         let connection = Connection::new(access).await?;
-        Ok(Self { connection, client: None, authorizer, questions, told: None })
+        Ok(Self { connection, client: None, authorizer, questions, metrics: Arc::default(), told: None })
+    }
+
+    /// The same, counted there.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// The authorizer, for those who ask it.
@@ -56,8 +64,9 @@ impl AccessReviews {
                     // The authorizer is ours: there is always somebody who may ask.
                     let Some(question) = question else { return };
                     match self.client().await {
-                        Ok(client) => drop(asking.spawn(decide(client, question))),
+                        Ok(client) => drop(asking.spawn(decide(client, question, Arc::clone(&self.metrics)))),
                         Err(error) => {
+                            self.metrics.access_review(AccessReviewOutcome::Failed, Duration::ZERO);
                             let _ = question.answer.send(Err(error.to_string()));
                             self.report(Err(error));
                         }
@@ -101,12 +110,22 @@ impl AccessReviews {
 }
 
 /// One access check; `None` where its request has ended before.
-async fn decide(client: Client, question: Question) -> Option<Result<(), KubeError>> {
+async fn decide(client: Client, question: Question, metrics: Arc<Metrics>) -> Option<Result<(), KubeError>> {
     let Question { username, user, check, mut answer } = question;
+    let began = Instant::now();
     let decided = tokio::select! {
         decided = client.review_access(&username, &user, &check) => decided,
-        () = answer.closed() => return None,
+        () = answer.closed() => {
+            metrics.access_review(AccessReviewOutcome::Abandoned, began.elapsed());
+            return None;
+        }
     };
+    let outcome = match &decided {
+        Ok(decision) if decision.allowed => AccessReviewOutcome::Allowed,
+        Ok(_) => AccessReviewOutcome::Denied,
+        Err(_) => AccessReviewOutcome::Failed,
+    };
+    metrics.access_review(outcome, began.elapsed());
     let outcome = decided.as_ref().map(|_| ()).map_err(Clone::clone);
     let _ = answer.send(decided.map_err(|error| error.to_string()));
     Some(outcome)

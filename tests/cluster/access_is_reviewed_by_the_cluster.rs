@@ -13,6 +13,7 @@ use gatepost::{
     admit::Reasons,
     app::{Settings, Sidecar},
     kube::Access,
+    telemetry::Metrics,
     watch::AccessReviews,
     wire::pb::k8s::io::api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
 };
@@ -38,7 +39,8 @@ async fn the_apiserver_decides_within_the_request() {
     let reviews =
         AccessReviews::new(Access::Kubeconfig { path: Some(path), context: None }).await.expect("credentials");
     let authorizer = reviews.authorizer();
-    tokio::spawn(reviews.run());
+    let metrics = Arc::new(Metrics::default());
+    tokio::spawn(reviews.with_metrics(Arc::clone(&metrics)).run());
     let gate = |expression: &str| {
         let mut gate = gate(&asking(expression, &no.url()), Reasons::First);
         Arc::get_mut(&mut gate).expect("nobody else has it").authorizer = Some(Arc::clone(&authorizer));
@@ -58,6 +60,16 @@ async fn the_apiserver_decides_within_the_request() {
     let verdict = ask(&gate("authorizer.path('/x').check('get').allowed()"), request()).await;
     let refusal = verdict.refusal.expect("refused");
     assert!(refusal.code == 403 && refusal.message.contains("answers 403 to POST"), "{}", refusal.message);
+
+    let told = metrics.render().expect("text");
+    for sample in [
+        "gatepost_access_reviews_total{outcome=\"allowed\"} 1",
+        "gatepost_access_reviews_total{outcome=\"denied\"} 1",
+        "gatepost_access_reviews_total{outcome=\"failed\"} 1",
+        "gatepost_access_review_duration_seconds_count 3",
+    ] {
+        assert!(told.lines().any(|line| line == sample), "{sample} in\n{told}");
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ fn what_was_recorded_is_exposed() {
     metrics.request(9, RequestOutcome::Stale, Duration::from_secs(40));
     metrics.refused(Refused::TooLarge);
     metrics.copied(17);
+    metrics.access_review(AccessReviewOutcome::Denied, Duration::from_millis(2));
+    metrics.access_review(AccessReviewOutcome::Abandoned, Duration::from_secs(9));
     metrics.config_read(ReadOutcome::Unchanged, Duration::from_millis(3));
     metrics.config_read(ReadOutcome::Failed("hung"), Duration::from_millis(800));
     metrics.config_read(ReadOutcome::Failed("never heard of"), Duration::ZERO);
@@ -56,6 +58,11 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_request_duration_seconds_sum", "40.00012"),
         ("gatepost_refused_total{reason=\"too_large\"}", "1"),
         ("gatepost_object_bytes_copied_total", "17"),
+        ("gatepost_access_reviews_total{outcome=\"allowed\"}", "0"),
+        ("gatepost_access_reviews_total{outcome=\"denied\"}", "1"),
+        ("gatepost_access_reviews_total{outcome=\"abandoned\"}", "1"),
+        ("gatepost_access_review_duration_seconds_count", "1"),
+        ("gatepost_access_review_duration_seconds_bucket{le=\"0.0025\"}", "1"),
         ("gatepost_inflight_bytes{purpose=\"review\"}", "5.0"),
         ("gatepost_config_reads_total{outcome=\"unchanged\"}", "1"),
         ("gatepost_config_reads_total{outcome=\"failed_hung\"}", "1"),
