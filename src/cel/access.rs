@@ -10,6 +10,14 @@ use super::{
 /// Containers are compared no deeper than this.
 const DEEPEST: usize = 200;
 
+pub(super) fn is_list(value: &Value<'_>) -> bool {
+    match value {
+        Value::List(_) | Value::Literals(_) | Value::Strings(_) => true,
+        Value::Json(node) => node.is_list(),
+        _ => false,
+    }
+}
+
 /// Number of items; `None` where it is no list.
 pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usize>, Fault> {
     Ok(match value {
@@ -28,7 +36,7 @@ pub(super) fn list_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<us
 pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     Ok(match value {
         Value::List(items) => items.get(at).cloned(),
-        Value::Literals(items) => items.get(at).map(Value::from),
+        Value::Literals(items) => items.get(at).map(|item| Value::of(item, meter)).transpose()?,
         Value::Strings(items) => items.get(at).map(|text| Value::String(Text::Lent(text))),
         Value::Json(node) if node.is_list() => match &*node.index(meter)? {
             Index::List(places) => places.get(at).map(|place| node.at(*place, meter)).transpose()?,
@@ -78,10 +86,24 @@ pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Value
     }
 }
 
+/// True of a value that upstream fails to look up in a map.
+pub(super) fn has_no_hash(value: &Value<'_>) -> bool {
+    matches!(value, Value::Bytes(_) | Value::Semver(_) | Value::Format(_) | Value::Authorizer(_))
+}
+
 /// An entry by its key, `None` where there is none; an error where it is no map.
 pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match (value, key) {
-        (Value::Map(map), key) => Ok(map.get(key).cloned()),
+        (Value::Map(map), key) => {
+            match key {
+                Value::String(text) => meter.read(text.as_str().len())?,
+                key if has_no_hash(key) => {
+                    return Err(Fault::error(format!("internal error: a {} has no hash", key.type_name())));
+                }
+                _ => {}
+            }
+            Ok(map.get(key).cloned())
+        }
         (_, Value::String(name)) => field(value, name.as_str(), meter),
         (Value::Struct(..), _) => Ok(None),
         (Value::Json(node), _) if !node.is_list() => Ok(None),
@@ -118,88 +140,110 @@ pub(super) fn size(value: &Value<'_>, meter: &Meter<'_>) -> Result<u64, Fault> {
     })
 }
 
-/// True of what has a size of its own.
-pub(super) fn is_sized(value: &Value<'_>) -> bool {
-    !matches!(
+/// True of a value of Kubernetes' own types.
+pub(super) fn is_of_kubernetes(value: &Value<'_>) -> bool {
+    matches!(
         value,
-        Value::Null
-            | Value::Bool(_)
-            | Value::Int(_)
-            | Value::Uint(_)
-            | Value::Double(_)
-            | Value::Duration(_)
-            | Value::Timestamp(_)
-            | Value::Quantity(_)
+        Value::Quantity(_)
             | Value::Url(_)
             | Value::Semver(_)
             | Value::Format(_)
+            | Value::Ip(_)
+            | Value::Cidr(..)
             | Value::Authorizer(_)
             | Value::Decision(_)
-            | Value::Type(_)
-            | Value::Optional(None)
     )
 }
 
-/// Equality across types: values of different ones are unequal, but for numbers.
+/// Equality across types: values of different ones are unequal, but for numbers. An error where upstream has no answer.
 pub(super) fn equal<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
-    equal_within(a, b, meter, DEEPEST)
+    compared(a, b, meter)?.ok_or_else(Fault::no_such_overload)
 }
 
-fn equal_within<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<bool, Fault> {
+/// Equality where no answer is as good as a no, as in a search.
+pub(super) fn is_same<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
+    compared(a, b, meter).map(|equal| equal == Some(true))
+}
+
+/// Equality; `None` where upstream has no answer: for a value of Kubernetes' own types and one of another type.
+pub(super) fn compared<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>) -> Result<Option<bool>, Fault> {
+    compared_within(a, b, meter, DEEPEST)
+}
+
+fn compared_within<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<Option<bool>, Fault> {
+    match (a, b) {
+        (Value::Null, Value::Null) => Ok(Some(true)),
+        (Value::Null, _) | (_, Value::Null) => Ok(Some(false)),
+        _ => equal_to(a, b, meter, deep),
+    }
+}
+
+fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) -> Result<Option<bool>, Fault> {
     let Some(deep) = deep.checked_sub(1) else { return Err(Fault::error("the values are nested too deep")) };
     meter.step(1)?;
     match (a, b) {
-        (Value::Null, Value::Null) => return Ok(true),
-        (Value::Type(a), Value::Type(b)) => return Ok(a == b),
-        (Value::Quantity(a), Value::Quantity(b)) => return Ok(a.compare(b).is_eq()),
-        (Value::Url(a), Value::Url(b)) => return Ok(a.text() == b.text()),
-        (Value::Semver(a), Value::Semver(b)) => return Ok(a.compare(b).is_eq()),
-        (Value::Format(a), Value::Format(b)) => return Ok(a == b),
-        (Value::Ip(a), Value::Ip(b)) => return Ok(a == b),
-        (Value::Cidr(a, x), Value::Cidr(b, y)) => return Ok(a == b && x == y),
-        // As upstream, whatever else stands on the other side.
-        (Value::Authorizer(_) | Value::Decision(_), Value::Null) => return Ok(false),
-        (Value::Authorizer(_) | Value::Decision(_), _) => return Err(Fault::no_such_overload()),
+        (Value::Type(a), Value::Type(b)) => return Ok(Some(a == b)),
+        (Value::Quantity(a), Value::Quantity(b)) => return Ok(Some(a.compare(b).is_eq())),
+        (Value::Url(a), Value::Url(b)) => {
+            meter.read(a.text().len().min(b.text().len()))?;
+            return Ok(Some(a.text() == b.text()));
+        }
+        (Value::Semver(a), Value::Semver(b)) => {
+            meter.read(a.len().min(b.len()))?;
+            return Ok(Some(a.compare(b).is_eq()));
+        }
+        (Value::Format(a), Value::Format(b)) => return Ok(Some(a == b)),
+        (Value::Ip(a), Value::Ip(b)) => return Ok(Some(a == b)),
+        (Value::Cidr(a, x), Value::Cidr(b, y)) => return Ok(Some(a == b && x == y)),
+        (own, _) if is_of_kubernetes(own) => return Ok(None),
         (Value::Optional(a), Value::Optional(b)) => {
             return match (a, b) {
-                (Some(a), Some(b)) => equal_within(a, b, meter, deep),
-                (a, b) => Ok(a.is_none() && b.is_none()),
+                (Some(a), Some(b)) => equal_to(a, b, meter, deep),
+                (a, b) => Ok(Some(a.is_none() && b.is_none())),
             };
         }
         (Value::String(a), Value::String(b)) => {
             let (a, b) = (a.as_str(), b.as_str());
             meter.read(a.len().min(b.len()))?;
-            return Ok(a == b);
+            return Ok(Some(a == b));
         }
+        (Value::Bytes(a), Value::Bytes(b)) => {
+            meter.read(a.len().min(b.len()))?;
+            return Ok(Some(a == b));
+        }
+        (Value::Null, other) => return Ok(Some(matches!(other, Value::Null))),
         _ => {}
     }
     if let Some(order) = a.compare(b) {
-        return Ok(order.is_eq());
+        return Ok(Some(order.is_eq()));
     }
+    // In containers only a no counts, as upstream.
     if let (Some(left), Some(right)) = (list_len(a, meter)?, list_len(b, meter)?) {
         if left != right {
-            return Ok(false);
+            return Ok(Some(false));
         }
         for at in 0..left {
-            let (Some(x), Some(y)) = (list_item(a, at, meter)?, list_item(b, at, meter)?) else { return Ok(false) };
-            if !equal_within(&x, &y, meter, deep)? {
-                return Ok(false);
+            let (Some(x), Some(y)) = (list_item(a, at, meter)?, list_item(b, at, meter)?) else {
+                return Ok(Some(false));
+            };
+            if compared_within(&x, &y, meter, deep)? == Some(false) {
+                return Ok(Some(false));
             }
         }
-        return Ok(true);
+        return Ok(Some(true));
     }
     if let (Some(left), Some(right)) = (map_len(a, meter)?, map_len(b, meter)?) {
         if left != right {
-            return Ok(false);
+            return Ok(Some(false));
         }
         for key in keys(a, meter)? {
-            let Some(y) = entry(b, &key, meter)? else { return Ok(false) };
-            let Some(x) = entry(a, &key, meter)? else { return Ok(false) };
-            if !equal_within(&x, &y, meter, deep)? {
-                return Ok(false);
+            let Some(y) = entry(b, &key, meter)? else { return Ok(Some(false)) };
+            let Some(x) = entry(a, &key, meter)? else { return Ok(Some(false)) };
+            if compared_within(&x, &y, meter, deep)? == Some(false) {
+                return Ok(Some(false));
             }
         }
-        return Ok(true);
+        return Ok(Some(true));
     }
-    Ok(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq))
+    Ok(Some(compare_numbers(a, b).is_some_and(std::cmp::Ordering::is_eq)))
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use cel::{common::ast::EntryExpr, parser::Expression};
+use cel::{
+    common::ast::{EntryExpr, MapEntryExpr},
+    parser::Expression,
+};
 
 use super::{
     check::{Checked, Checker},
@@ -14,11 +17,19 @@ use super::{
 impl Checker {
     /// A list, whose items are all of one type.
     pub(super) fn list(&mut self, elements: &[Expression], optional: &[usize]) -> Result<Checked, String> {
+        let mut checked = Vec::with_capacity(elements.len());
+        for element in elements {
+            checked.push(self.expression(element)?);
+        }
+        self.list_of(checked, optional)
+    }
+
+    /// The same of items that were checked.
+    pub(super) fn list_of(&mut self, elements: Vec<Checked>, optional: &[usize]) -> Result<Checked, String> {
         // The second of each says whether the item is left out where it is missing.
         let mut items = Vec::with_capacity(elements.len());
         let mut common: Option<Type> = None;
-        for (at, element) in elements.iter().enumerate() {
-            let (node, mut found) = self.expression(element)?;
+        for (at, (node, mut found)) in elements.into_iter().enumerate() {
             let is_optional = optional.contains(&at);
             if is_optional {
                 found = self.inside_optional(found)?;
@@ -35,22 +46,31 @@ impl Checker {
     }
 
     pub(super) fn map<'t>(&mut self, entries: impl Iterator<Item = &'t EntryExpr>) -> Result<Checked, String> {
-        let (mut nodes, mut keys, mut values) = (Vec::new(), None, None);
+        let mut checked = Vec::new();
         for entry in entries {
-            let EntryExpr::MapEntry(entry) = entry else { return Err("a map has keys and values".to_owned()) };
-            let (key, key_type) = self.expression(&entry.key)?;
-            let (value, mut value_type) = self.expression(&entry.value)?;
-            if entry.optional {
+            let entry = map_entry(entry)?;
+            checked.push((self.expression(&entry.key)?, self.expression(&entry.value)?, entry.optional));
+        }
+        self.map_of(checked)
+    }
+
+    /// The same of entries that were checked.
+    pub(super) fn map_of(&mut self, entries: Vec<(Checked, Checked, bool)>) -> Result<Checked, String> {
+        let (mut nodes, mut keys, mut values) = (Vec::new(), None, None);
+        for ((key, key_type), (value, mut value_type), optional) in entries {
+            if optional {
                 value_type = self.inside_optional(value_type)?;
             }
             keys = Some(self.homogeneous(keys, key_type)?);
             values = Some(self.homogeneous(values, value_type)?);
-            nodes.push((key, value, entry.optional));
+            nodes.push((key, value, optional));
         }
         let first = self.unknowns.add(2);
         let (key, value) = (keys.unwrap_or(Type::Var(first)), values.unwrap_or(Type::Var(first + 1)));
-        if let odd @ (Type::Double | Type::Null | Type::Bytes) = self.unknowns.known(&key) {
-            return Err(format!("a map has no keys of type '{odd}' here"));
+        // Nothing could be looked up by another one; and a type that is in another one twice could grow without end.
+        match self.unknowns.known(&key) {
+            Type::Bool | Type::Int | Type::Uint | Type::String | Type::Dyn => {}
+            odd => return Err(format!("a map has no keys of type '{odd}' here")),
         }
         let literal = |(key, value, optional): &(Node, Node, bool)| match (key, value) {
             (Node::Literal(key), Node::Literal(value)) if !optional => Some((key.clone(), value.clone())),
@@ -63,19 +83,31 @@ impl Checker {
         Ok((node, Type::Map(Arc::new(key), Arc::new(value))))
     }
 
-    fn inside_optional(&mut self, found: Type) -> Result<Type, String> {
-        let inner = Type::Var(self.unknowns.add(1));
-        if self.unknowns.fits(&found, &Type::Optional(inner.clone().into())) {
-            return Ok(inner);
+    fn inside_optional(&self, found: Type) -> Result<Type, String> {
+        match self.unknowns.seen(&found) {
+            Type::Optional(inner) => Ok(Type::clone(&inner)),
+            Type::Dyn => Ok(Type::Dyn),
+            other => Err(format!("expected type 'optional_type' but found '{}'", self.unknowns.known(&other))),
         }
-        Err(format!("expected type 'optional_type' but found '{}'", self.unknowns.known(&found)))
     }
 
     fn homogeneous(&mut self, common: Option<Type>, found: Type) -> Result<Type, String> {
         let Some(common) = common else { return Ok(found) };
-        let joined = self.joined(&common, &found);
+        let fits = self.unknowns.fits(&common, &found);
         let (wanted, got) = (self.unknowns.known(&common), self.unknowns.known(&found));
-        joined.filter(|_| wanted == got).ok_or_else(|| format!("expected type '{wanted}' but found '{got}'"))
+        match (fits, self.formats) {
+            (true, 0) if wanted != got => Err(format!("expected type '{wanted}' but found '{got}'")),
+            (false, 0) => Err(format!("expected type '{wanted}' but found '{got}'")),
+            (true, _) => Ok(common.or_more_general(&found).clone()),
+            (false, _) => Ok(Type::Dyn),
+        }
+    }
+}
+
+pub(super) fn map_entry(entry: &EntryExpr) -> Result<&MapEntryExpr, String> {
+    match entry {
+        EntryExpr::MapEntry(entry) => Ok(entry),
+        EntryExpr::StructField(_) => Err("a map has keys and values".to_owned()),
     }
 }
 

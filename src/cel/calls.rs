@@ -9,7 +9,8 @@ use super::{
     fault::Fault,
     functions, macros,
     meter::{Allowance, Meter},
-    names::{not_here, undeclared},
+    names::undeclared,
+    pattern,
     program::Node,
     time,
     types::Type,
@@ -24,41 +25,42 @@ impl Checker {
         args: &[Expression],
     ) -> Result<Checked, String> {
         let member = target.is_some();
-        let (mut nodes, mut types): (Vec<_>, Vec<_>) = target.into_iter().unzip();
+        let mut given: Vec<_> = target.into_iter().collect();
         for arg in args {
-            let (node, found) = self.expression(arg)?;
-            nodes.push(node);
-            types.push(found);
+            given.push(self.expression(arg)?);
         }
+        self.resolved(name, member, given)
+    }
+
+    /// The call of a function with checked arguments, by all signatures that fit. Types found for unknowns by one of them
+    /// count for the next ones.
+    pub(super) fn resolved(&mut self, name: &str, member: bool, given: Vec<Checked>) -> Result<Checked, String> {
+        let (nodes, types): (Vec<_>, Vec<_>) = given.into_iter().unzip();
         let Some(function) = functions::find(name)
             .filter(|function| function.signatures.iter().any(|signature| signature.member == member))
         else {
-            return Err(not_here(name).unwrap_or_else(|| undeclared(name)));
+            return Err(undeclared(name));
         };
         let mut found: Option<Type> = None;
-        let mut fitting = Vec::new();
-        let fits = |checker: &mut Self, signature: &functions::Signature| {
-            let first = checker.unknowns.add(2);
-            let given = types.iter().zip(&signature.arguments);
-            let fits = given
-                .fold(true, |fits, (given, wanted)| fits && checker.unknowns.fits(given, &wanted.numbered_from(first)));
-            fits.then(|| signature.result.numbered_from(first))
-        };
+        let mut fitting = 0;
         let candidates = function.signatures.iter();
         for signature in candidates.filter(|one| one.member == member && one.arguments.len() == types.len()) {
             let mark = self.unknowns.mark();
-            let result = fits(self, signature).map(|result| self.unknowns.known(&result));
-            self.unknowns.go_back(mark);
-            let Some(result) = result else { continue };
-            fitting.push(signature);
+            let first = self.unknowns.add(2);
+            let mut pairs = types.iter().zip(&signature.arguments);
+            if !pairs.all(|(given, wanted)| self.unknowns.fits(given, &wanted.numbered_from(first))) {
+                self.unknowns.go_back(mark);
+                continue;
+            }
+            fitting += 1;
+            let result = self.unknowns.seen(&signature.result.numbered_from(first));
             found = Some(match found {
-                Some(other) if other != result => Type::Dyn,
-                _ => result,
+                Some(other) if other != Type::Dyn && self.unknowns.known(&other) != self.unknowns.known(&result) => {
+                    Type::Dyn
+                }
+                Some(other) => other,
+                None => result,
             });
-        }
-        // Of one alone, what was learned stays.
-        if let [only] = fitting[..] {
-            found = fits(self, only);
         }
         let Some(found) = found else { return Err(self.no_overload(name, &types)) };
         if let [_, Node::Literal(Literal::String(zone))] = &nodes[..]
@@ -72,7 +74,7 @@ impl Checker {
         {
             return Ok((known, found));
         }
-        Ok((self.made_ready(function, nodes, fitting.len() > 1)?, found))
+        Ok((self.made_ready(function, nodes, fitting > 1)?, found))
     }
 
     fn made_ready(
@@ -84,18 +86,25 @@ impl Checker {
         if matches!(function.name, "matches" | "find" | "findAll")
             && let Some(Node::Literal(Literal::String(pattern))) = nodes.get(1)
         {
-            let compiled =
-                functions::regex::compiled(pattern).map_err(|why| format!("invalid matches argument: {why}"))?;
+            let compiled = pattern::compiled(pattern).map_err(|why| format!("invalid matches argument: {why}"))?;
             if function.name == "matches" {
                 let len = pattern.chars().count() as u64;
                 return Ok(Node::Matches { text: nodes.swap_remove(0).into(), pattern: compiled.into(), len });
             }
         }
-        if function.name == "@in" && matches!(nodes.get(1), Some(Node::Literal(Literal::List(_)))) {
-            let (Some(Node::Literal(list)), Some(sought)) = (nodes.pop(), nodes.pop()) else {
-                return Err("in wants two".to_owned());
-            };
-            return Ok(Node::InLiterals { sought: sought.into(), list });
+        if function.name == "@in"
+            && !ambiguous
+            && let Some(Node::Literal(Literal::List(items))) = nodes.get(1)
+        {
+            // As upstream, which does not look at what is sought there.
+            if items.is_empty() {
+                return Ok(Node::Literal(Literal::Bool(false)));
+            }
+            if items.iter().all(Literal::is_primitive)
+                && let (Some(Node::Literal(list)), Some(sought)) = (nodes.pop(), nodes.pop())
+            {
+                return Ok(Node::InLiterals { sought: sought.into(), list });
+            }
         }
         // `gathered + [item]` of a macro: copied each time it would take time by the square.
         if function.name == "_+_"
@@ -146,7 +155,7 @@ fn folded(function: &functions::Function, literal: &Literal) -> Result<Option<No
     let steps = Cell::new(u64::MAX);
     let allowance = Allowance { steps: &steps, over: &|| false };
     let literal = match (function.call)(&[literal.into()], &Meter::new(&allowance)) {
-        Ok(Value::Type(name)) => return Ok(Some(Node::Type(name))),
+        Ok(Value::Type(name)) => Literal::Type(name),
         Ok(Value::Bool(yes)) => Literal::Bool(yes),
         Ok(Value::Int(number)) => Literal::Int(number),
         Ok(Value::Uint(number)) => Literal::Uint(number),

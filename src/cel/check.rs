@@ -8,7 +8,7 @@ use cel::{
 
 use super::{
     folds, functions, macros,
-    names::{not_here, qualified, type_name, undeclared},
+    names::{qualified, type_name, undeclared},
     parse::parse,
     program::{Node, Program, Variable},
     types::{Type, Unknowns},
@@ -58,15 +58,13 @@ pub(super) struct Checker {
     nodes: usize,
     reads_objects: bool,
     asks_authorizer: bool,
+    /// Number of calls of `format` around this: items in them may be of several types.
+    pub(super) formats: usize,
 }
 
 impl Checker {
     pub(super) fn expression(&mut self, tree: &Expression) -> Result<Checked, String> {
-        self.depth += 1;
-        self.nodes += 1;
-        if self.depth > DEEPEST || self.nodes > MOST_NODES {
-            return Err("the expression is too large, or nested too deep, once its macros are written out".to_owned());
-        }
+        self.enter()?;
         let checked = match &tree.expr {
             Expr::Unspecified => Err("a part of the expression is empty".to_owned()),
             Expr::Literal(literal) => Ok(self::literal(literal)),
@@ -78,8 +76,22 @@ impl Checker {
             Expr::Struct(message) => Err(format!("messages ({}) cannot be made here", message.type_name)),
             Expr::Comprehension(fold) => self.comprehension(fold),
         };
-        self.depth -= 1;
+        self.leave();
         checked
+    }
+
+    /// One node deeper.
+    pub(super) fn enter(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        self.nodes += 1;
+        if self.depth > DEEPEST || self.nodes > MOST_NODES {
+            return Err("the expression is too large, or nested too deep, once its macros are written out".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.depth -= 1;
     }
 
     fn ident(&mut self, name: &str) -> Result<Checked, String> {
@@ -104,7 +116,7 @@ impl Checker {
                 variable(Variable::Authorizer, "kubernetes.authorization.Authorizer")
             }
             name => match type_name(name) {
-                Some(name) => Ok((Node::Type(name), Type::Meta)),
+                Some(name) => Ok((Node::Literal(Literal::Type(name)), Type::Meta)),
                 None => Err(undeclared(name)),
             },
         }
@@ -116,7 +128,7 @@ impl Checker {
             && !self.is_local(&name)
         {
             if let Some(known) = type_name(&name) {
-                return Ok((Node::Type(known), Type::Meta));
+                return Ok((Node::Literal(Literal::Type(known)), Type::Meta));
             }
             if name == "authorizer.requestResource" && !select.test {
                 self.asks_authorizer = true;
@@ -165,15 +177,14 @@ impl Checker {
             if functions::find(&whole).is_some() {
                 return self.global(&whole, args);
             }
-            if let Some(missing) = not_here(&whole) {
-                return Err(missing);
-            }
         }
         if let Some(expanded) = macros::expanded(name, target, args) {
             return self.expression(&expanded?);
         }
-        if matches!((name.as_str(), args.as_slice()), ("or" | "orValue", [_])) {
-            return self.optional_or(target, &args[0], name == "orValue");
+        match (name.as_str(), args.as_slice()) {
+            ("or" | "orValue", [other]) => return self.optional_or(target, other, name == "orValue"),
+            ("format", [items]) => return self.format(target, items),
+            _ => {}
         }
         let target = self.expression(target)?;
         self.function(name, Some(target), args)
@@ -212,15 +223,10 @@ impl Checker {
     }
 
     /// One type for both; `None` where there is none.
-    pub(super) fn joined(&mut self, a: &Type, b: &Type) -> Option<Type> {
-        let either = [self.unknowns.seen(a), self.unknowns.seen(b)];
-        if either.contains(&Type::Dyn) {
-            return Some(Type::Dyn);
-        }
-        if either[0] == Type::Null && self.unknowns.fits(a, b) {
-            return Some(b.clone());
-        }
-        (self.unknowns.fits(b, a)).then(|| a.clone())
+    fn joined(&mut self, a: &Type, b: &Type) -> Option<Type> {
+        let both = Type::Var(self.unknowns.add(1));
+        let fits = self.unknowns.fits(a, &both) && self.unknowns.fits(b, &both);
+        fits.then(|| self.unknowns.seen(&both))
     }
 
     fn optional_select(&mut self, operand: &Expression, field: &Expression) -> Result<Checked, String> {

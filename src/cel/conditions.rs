@@ -42,6 +42,16 @@ impl Condition {
         self.program.asks_authorizer
     }
 
+    /// Its value, or why it has none, and what that cost: for those who compare it with another's.
+    pub fn measure<'a>(&'a self, input: &'a Input<'a>, allowance: &Allowance<'_>) -> (Result<bool, String>, u64) {
+        let (value, cost) = self.evaluate(input, allowance);
+        let why = |fault| match fault {
+            Fault::Error(why) => why.into_owned(),
+            Fault::Stop(stop) => stop.text().to_owned(),
+        };
+        (value.map_err(why), cost)
+    }
+
     /// Its value, and what that cost.
     pub(super) fn evaluate<'a>(
         &'a self,

@@ -22,7 +22,8 @@ const ENVELOPE: &[u8] = b"k8s\0";
 /// Keys of an object beyond which they are found by hash.
 const FEW: usize = 12;
 
-/// Bytes of a string beyond which it is remembered where it ends. A shorter one is as soon read again.
+/// Bytes of a string beyond which it is remembered where it ends, and beyond which numbers and keys are paid for by their
+/// length. A shorter one is as soon read again.
 const LONG: usize = 64;
 
 /// One JSON object, in the bytes it arrived in.
@@ -145,11 +146,13 @@ impl<'a> Document<'a> {
                 "null" => Value::Null,
                 "true" => Value::Bool(true),
                 "false" => Value::Bool(false),
-                number => number
-                    .parse()
-                    .map(Value::Int)
-                    .or_else(|_| number.parse().map(Value::Double))
-                    .map_err(|_| Fault::error("the object holds a number that is none"))?,
+                number => {
+                    if number.len() > LONG {
+                        meter.read(number.len())?;
+                    }
+                    let whole = number.parse().map(Value::Int).or_else(|_| number.parse().map(Value::Double));
+                    whole.map_err(|_| Fault::error("the object holds a number that is none"))?
+                }
             },
         };
         Ok(value)
@@ -246,6 +249,9 @@ impl<'a> Node<'a> {
 
     /// The member of this name.
     pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+        if key.len() > LONG {
+            meter.read(key.len())?;
+        }
         match &*self.index(meter)? {
             Index::List(_) => Ok(None),
             Index::Map(members) => {

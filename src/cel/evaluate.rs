@@ -30,8 +30,7 @@ type Found<'a> = Result<Value<'a>, Fault>;
 impl<'a> Evaluation<'a, '_> {
     pub(super) fn value(&mut self, node: &'a Node) -> Found<'a> {
         match node {
-            Node::Literal(literal) => Ok(literal.into()),
-            Node::Type(name) => Ok(Value::Type(name)),
+            Node::Literal(literal) => Value::of(literal, self.meter),
             Node::Variable(variable) => self.variable(*variable),
             Node::Local(slot) => {
                 self.meter.pay(1)?;
@@ -83,7 +82,7 @@ impl<'a> Evaluation<'a, '_> {
                 let text = text.as_str();
                 let chars = text.chars().count() as u64;
                 self.meter.pay((chars + 1).div_ceil(10).saturating_mul(len.div_ceil(4)))?;
-                Ok(Value::Bool(pattern.is_match(text)))
+                pattern.is_match(text, self.meter).map(Value::Bool)
             }
             Node::And(both) => self.logical(both, false),
             Node::Or(both) => self.logical(both, true),
@@ -172,7 +171,7 @@ impl<'a> Evaluation<'a, '_> {
     /// A field, where there is one; what has no fields has not this one either.
     fn found(&self, of: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, Fault> {
         match of {
-            of if is_list(of) => Err(Fault::no_such_overload()),
+            of if access::is_list(of) => Err(Fault::no_such_overload()),
             Value::Map(_) | Value::Json(_) | Value::Struct(..) => access::field(of, field, self.meter),
             _ => Ok(None),
         }
@@ -199,13 +198,13 @@ impl<'a> Evaluation<'a, '_> {
         }
         found.ok_or_else(|| match by {
             Value::String(key) if named => Fault::no_such_key(key.as_str()),
-            Value::Int(_) | Value::Uint(_) | Value::Double(_) if is_list(of) => Fault::out_of_range(),
+            Value::Int(_) | Value::Uint(_) | Value::Double(_) if access::is_list(of) => Fault::out_of_range(),
             _ => Fault::error("no such key"),
         })
     }
 
     fn item(&self, of: &Value<'a>, by: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
-        if !is_list(of) {
+        if !access::is_list(of) {
             return match of {
                 Value::Null => Err(Fault::error("no such key")),
                 of => access::entry(of, by, self.meter),
@@ -240,21 +239,29 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
+    /// As upstream, which looks the value up by its hash.
     fn in_literals(&mut self, sought: &'a Node, list: &'a Literal) -> Found<'a> {
         let sought = self.value(sought)?;
         let Literal::List(items) = list else { return Err(Fault::no_such_overload()) };
         self.meter.step(items.len() as u64)?;
-        for item in items {
-            let found = match (item, &sought) {
-                (Literal::String(item), Value::String(sought)) => **item == *sought.as_str(),
-                (Literal::String(_), Value::Json(_) | Value::Struct(..)) => false,
-                (item, sought) => access::equal(&item.into(), sought, self.meter)?,
-            };
-            if found {
-                return Ok(Value::Bool(true));
+        match &sought {
+            Value::String(sought) => {
+                let is_it = |item: &Literal| matches!(item, Literal::String(item) if **item == *sought.as_str());
+                Ok(Value::Bool(items.iter().any(is_it)))
             }
+            Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) => {
+                for item in items {
+                    if access::is_same(&item.into(), &sought, self.meter)? {
+                        return Ok(Value::Bool(true));
+                    }
+                }
+                Ok(Value::Bool(false))
+            }
+            odd if access::has_no_hash(odd) => {
+                Err(Fault::error(format!("internal error: a {} has no hash", odd.type_name())))
+            }
+            _ => Ok(Value::Bool(false)),
         }
-        Ok(Value::Bool(false))
     }
 
     fn items(&mut self, nodes: &'a [(Node, bool)]) -> Result<Vec<Value<'a>>, Fault> {
@@ -279,12 +286,21 @@ impl<'a> Evaluation<'a, '_> {
                 _ if *optional => return Err(Fault::no_such_overload()),
                 value => value,
             };
+            self.pay_for_key(&key)?;
             if !map.set(key, value) {
                 return Err(Fault::error("unsupported key type"));
             }
         }
         self.meter.pay(MAP_COST)?;
         Ok(Value::Map(Rc::new(map)))
+    }
+
+    /// A map has its keys a second time, to be found by.
+    fn pay_for_key(&self, key: &Value<'a>) -> Result<(), Fault> {
+        match key {
+            Value::String(text) => self.meter.make(text.as_str().len()),
+            _ => Ok(()),
+        }
     }
 
     fn fold(&mut self, fold: &'a Fold) -> Found<'a> {
@@ -374,18 +390,11 @@ impl<'a> Evaluation<'a, '_> {
             }
         };
         for (key, value) in entries {
+            self.pay_for_key(&key)?;
             if !made.insert(key, value) {
                 return Err(Fault::error("insert failed: key already exists"));
             }
         }
         Ok(Value::Map(map))
-    }
-}
-
-fn is_list(value: &Value<'_>) -> bool {
-    match value {
-        Value::List(_) | Value::Literals(_) | Value::Strings(_) => true,
-        Value::Json(node) => node.is_list(),
-        _ => false,
     }
 }

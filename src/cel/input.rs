@@ -124,6 +124,8 @@ impl Part {
                 "kind",
                 "name",
                 "namespace",
+                "object",
+                "oldObject",
                 "operation",
                 "options",
                 "requestKind",
@@ -131,6 +133,7 @@ impl Part {
                 "requestSubResource",
                 "resource",
                 "subResource",
+                "uid",
                 "userInfo",
             ],
             Self::Kind | Self::RequestKind => &["group", "kind", "version"],
@@ -173,6 +176,9 @@ impl Part {
                 "operation" => Some(Value::String(Text::Lent(request.operation))),
                 "userInfo" => part(Self::UserInfo),
                 "dryRun" => Some(Value::Bool(request.dry_run)),
+                // No expression can name these but by `dyn(request)`. As upstream, they hold nothing.
+                "uid" => Some(Value::String(Text::Lent(""))),
+                "object" | "oldObject" => Some(Value::Null),
                 "options" => Some(match &request.options {
                     Some(options) => options.root(meter)?,
                     None => Value::Null,

@@ -13,6 +13,9 @@ pub(super) const MOST_OF_ALL: u64 = 2_500_000;
 /// Steps of a loop between two looks at the clock. As upstream.
 const CHECKED_EVERY: u32 = 100;
 
+/// Steps after which it asks as well, some milliseconds: not all that takes time is a loop.
+const CHECKED_AFTER: u64 = 100_000;
+
 /// Bytes of an object that take about as long to pass by as one step takes.
 const BYTES_A_STEP: usize = 32;
 
@@ -38,13 +41,23 @@ pub(super) struct Meter<'a> {
     allowance: &'a Allowance<'a>,
     cost: Cell<u64>,
     rounds: Cell<u32>,
+    /// Steps since it was last asked whether time is over.
+    unasked: Cell<u64>,
     made: Cell<usize>,
     listed: Cell<usize>,
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(allowance: &'a Allowance<'a>) -> Self {
-        Self { allowance, cost: Cell::new(0), rounds: Cell::new(0), made: Cell::new(0), listed: Cell::new(0) }
+        let (cost, rounds, unasked, made, listed) =
+            (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { allowance, cost, rounds, unasked, made, listed }
+    }
+
+    /// Bytes of text and items of lists that were made.
+    #[cfg(test)]
+    pub(super) fn counted(&self) -> (usize, usize) {
+        (self.made.get(), self.listed.get())
     }
 
     /// Cost so far.
@@ -97,6 +110,11 @@ impl<'a> Meter<'a> {
 
     /// Counts steps that cost nothing upstream.
     pub(super) fn step(&self, steps: u64) -> Result<(), Fault> {
+        let unasked = self.unasked.get().saturating_add(steps);
+        self.unasked.set(if unasked > CHECKED_AFTER { 0 } else { unasked });
+        if unasked > CHECKED_AFTER && (self.allowance.over)() {
+            return Err(Fault::Stop(Stop::Deadline));
+        }
         match self.allowance.steps.get().checked_sub(steps) {
             Some(left) => {
                 self.allowance.steps.set(left);

@@ -1,18 +1,9 @@
-//! Names: of types, of what an apiserver has and this has not, and paths of them.
+//! Names: of types, of what is not declared, and paths of them.
 
 use cel::{common::ast::Expr, parser::Expression};
 
-/// Names that an apiserver knows, and what to say of them here.
-const NOT_HERE: [(&str, &[&str]); 1] = [("formatted texts", &["format"])];
-
 pub(super) fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}'")
-}
-
-/// Hint on a name that an apiserver knows and this does not.
-pub(super) fn not_here(name: &str) -> Option<String> {
-    let (what, _) = NOT_HERE.iter().find(|(_, names)| names.contains(&name))?;
-    Some(format!("'{name}' is not available here: {what} are not"))
 }
 
 /// `a.b.c`, where the tree is that.

@@ -1,8 +1,6 @@
 //! Program: an expression checked and made ready to be evaluated.
 
-use regex::Regex;
-
-use super::{functions::Function, value::Literal};
+use super::{functions::Function, pattern::Pattern, value::Literal};
 
 /// A variable of every expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +22,6 @@ pub(super) enum Node {
     Variable(Variable),
     /// A variable of a macro.
     Local(usize),
-    /// The name of a type.
-    Type(&'static str),
     Select {
         operand: Box<Node>,
         field: Box<str>,
@@ -49,7 +45,7 @@ pub(super) enum Node {
     /// `matches` of a pattern that the expression spells out.
     Matches {
         text: Box<Node>,
-        pattern: Box<Regex>,
+        pattern: Box<Pattern>,
         /// Characters of the pattern as it was written.
         len: u64,
     },
@@ -57,7 +53,7 @@ pub(super) enum Node {
     Or(Box<[Node; 2]>),
     Ternary(Box<[Node; 3]>),
     NotStrictlyFalse(Box<Node>),
-    /// `in` a list of literals.
+    /// `in` a list of primitive literals.
     InLiterals {
         sought: Box<Node>,
         list: Literal,

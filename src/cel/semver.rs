@@ -8,15 +8,16 @@ use std::cmp::Ordering;
 pub(super) struct Semver {
     /// Major, minor, patch.
     pub(super) numbers: [u64; 3],
-    before: Box<[Identifier]>,
+    /// Identifiers of what it is before, with dots between them; empty where there are none.
+    before: Box<str>,
 }
 
 /// A part of what a version is before.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Identifier {
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identifier<'t> {
     /// Less than any text.
     Number(u64),
-    Text(Box<str>),
+    Text(&'t str),
 }
 
 impl Semver {
@@ -28,8 +29,10 @@ impl Semver {
         if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
             return None;
         }
-        let before = before.into_iter().flat_map(|before| before.split('.')).map(identifier);
-        Some(Self { numbers: [major, minor, number(patch)?], before: before.collect::<Option<_>>()? })
+        if before.is_some_and(|before| !before.split('.').all(|part| identifier(part).is_some())) {
+            return None;
+        }
+        Some(Self { numbers: [major, minor, number(patch)?], before: before.unwrap_or_default().into() })
     }
 
     /// The same of a text that may begin with `v`, have zeros before its numbers and lack the last of them.
@@ -48,9 +51,17 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
+    /// Bytes that may have to be gone through to compare it.
+    pub(super) fn len(&self) -> usize {
+        self.before.len()
+    }
+
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| match (self.before.is_empty(), other.before.is_empty()) {
-            (false, false) => self.before.cmp(&other.before),
+            (false, false) => {
+                let [ours, theirs] = [self, other].map(|version| version.before.split('.').filter_map(identifier));
+                ours.cmp(theirs)
+            }
             // A version comes behind what is before it.
             (ours, theirs) => ours.cmp(&theirs),
         })
@@ -66,11 +77,11 @@ fn is_identifier(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-fn identifier(text: &str) -> Option<Identifier> {
+fn identifier(text: &str) -> Option<Identifier<'_>> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return number(text).map(Identifier::Number);
     }
-    is_identifier(text).then(|| Identifier::Text(text.into()))
+    is_identifier(text).then_some(Identifier::Text(text))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Duration {
         if rest == "0" {
             return Some(Self(0));
         }
-        let mut nanos: u128 = 0;
+        let mut nanos: u64 = 0;
         if rest.is_empty() {
             return None;
         }
@@ -62,11 +62,11 @@ impl Duration {
                 fraction = &behind[..digits];
                 rest = &behind[digits..];
             }
-            if whole.is_empty() && fraction.is_empty() || whole.len() > 20 {
+            if whole.is_empty() && fraction.is_empty() {
                 return None;
             }
             let unit_len = rest.bytes().take_while(|byte| *byte != b'.' && !byte.is_ascii_digit()).count();
-            let unit: u128 = match &rest[..unit_len] {
+            let unit: u64 = match &rest[..unit_len] {
                 "ns" => 1,
                 "us" | "µs" | "μs" => 1_000,
                 "ms" => 1_000_000,
@@ -76,33 +76,27 @@ impl Duration {
                 _ => return None,
             };
             rest = &rest[unit_len..];
-            let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-            let mut scale = unit;
-            nanos = nanos.checked_add(whole.checked_mul(unit)?)?;
-            let mut part: u128 = 0;
-            let mut base: u128 = 1;
-            for digit in fraction.bytes().take(18) {
-                part = part * 10 + u128::from(digit - b'0');
-                base *= 10;
+            let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+            // Go's way, to the last bit: a fraction is a double.
+            let (mut part, mut scale) = (0_u64, 1.0);
+            for digit in fraction.bytes() {
+                let longer = part.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit - b'0')));
+                let Some(longer) = longer.filter(|longer| *longer <= 1 << 63) else { break };
+                part = longer;
+                scale *= 10.0;
             }
-            scale = scale.checked_mul(part)? / base;
-            nanos = nanos.checked_add(scale)?;
+            let part = (part as f64 * (unit as f64 / scale)) as u64;
+            nanos = nanos.checked_add(whole.checked_mul(unit)?.checked_add(part)?)?;
         }
-        let nanos = i128::try_from(nanos).ok()?;
+        let nanos = i128::from(nanos);
         i64::try_from(if negative { -nanos } else { nanos }).ok().map(Self)
     }
 }
 
 impl fmt::Display for Duration {
-    /// As cel-go writes it: seconds.
+    /// As cel-go writes it: seconds, as a double has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sign, nanos) = if self.0 < 0 { ("-", self.0.unsigned_abs()) } else { ("", self.0.unsigned_abs()) };
-        let (whole, fraction) = (nanos / NANOS as u64, nanos % NANOS as u64);
-        write!(f, "{sign}{whole}")?;
-        if fraction > 0 {
-            write!(f, ".{}", format!("{fraction:09}").trim_end_matches('0'))?;
-        }
-        f.write_str("s")
+        write!(f, "{}s", (self.0 / NANOS) as f64 + (self.0 % NANOS) as f64 / 1e9)
     }
 }
 

@@ -169,6 +169,29 @@ impl Type {
         }
     }
 
+    /// May its place be taken by null?
+    const fn is_nullable(&self) -> bool {
+        matches!(
+            self,
+            Self::Null | Self::Struct(..) | Self::Opaque(_) | Self::Duration | Self::Timestamp | Self::Optional(_)
+        )
+    }
+
+    /// This type, or the other one where it says less. Upstream: `mostGeneral`.
+    pub(super) fn or_more_general<'t>(&'t self, other: &'t Self) -> &'t Self {
+        if self.says_no_more_than(other) { self } else { other }
+    }
+
+    fn says_no_more_than(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dyn | Self::Var(_), _) => true,
+            (_, Self::Dyn | Self::Var(_)) => false,
+            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.says_no_more_than(b),
+            (Self::Map(a, x), Self::Map(b, y)) => a.says_no_more_than(b) && x.says_no_more_than(y),
+            (a, b) => a == b,
+        }
+    }
+
     /// The same with its unknowns numbered from `first`.
     pub(super) fn numbered_from(&self, first: usize) -> Self {
         match self {
@@ -181,12 +204,22 @@ impl Type {
     }
 }
 
-/// Types found for unknowns.
+/// Types found for unknowns. Source: cel-go `checker/types.go`.
 #[derive(Debug, Default)]
 pub(super) struct Unknowns {
     known: Vec<Option<Type>>,
-    /// Unknowns whose type was found, in that order.
-    learned: Vec<usize>,
+    /// Unknowns whose type was found, or found to be a more general one, in that order, each with its type before.
+    learned: Vec<(usize, Option<Type>)>,
+}
+
+/// Fit of a type for an unknown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Substitution {
+    Valid,
+    /// It is known to be something else.
+    Taken,
+    /// It would be a part of itself.
+    Circular,
 }
 
 impl Unknowns {
@@ -204,8 +237,10 @@ impl Unknowns {
 
     /// Forgets what became known since.
     pub(super) fn go_back(&mut self, mark: usize) {
-        for number in self.learned.drain(mark..) {
-            self.known[number] = None;
+        while self.learned.len() > mark {
+            if let Some((number, before)) = self.learned.pop() {
+                self.known[number] = before;
+            }
         }
     }
 
@@ -232,17 +267,20 @@ impl Unknowns {
         }
     }
 
-    /// Does a value of type `given` fit where `wanted` is? Unknown types become known by it.
+    /// Does a value of type `given` fit where `wanted` is? Unknown types become known by it, and known ones may
+    /// become more general.
     pub(super) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
-        let (given, wanted) = (self.seen(given), self.seen(wanted));
-        match (&given, &wanted) {
-            (Type::Var(a), Type::Var(b)) if a == b => true,
-            (_, Type::Var(number)) => self.learn(*number, given),
-            (Type::Var(number), _) => self.learn(*number, wanted),
-            (Type::Dyn, _) | (_, Type::Dyn) => true,
-            (Type::Null, Type::Struct(..) | Type::Opaque(_) | Type::Duration | Type::Timestamp | Type::Optional(_)) => {
-                true
+        if let Type::Var(number) = wanted {
+            match self.substitute(given, *number) {
+                Substitution::Valid => return true,
+                Substitution::Taken => return false,
+                Substitution::Circular => {}
             }
+        }
+        match (given, wanted) {
+            (Type::Var(number), _) => self.substitute(wanted, *number) == Substitution::Valid,
+            (Type::Dyn, _) | (_, Type::Dyn) => true,
+            (Type::Null, other) | (other, Type::Null) => other.is_nullable(),
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.fits(a, b),
             (Type::Map(a, x), Type::Map(b, y)) => self.fits(a, b) && self.fits(x, y),
             (Type::Struct(a, _), Type::Struct(b, _)) => a == b,
@@ -250,21 +288,43 @@ impl Unknowns {
         }
     }
 
+    /// Lets a type stand for unknown number `number`.
+    fn substitute(&mut self, what: &Type, number: usize) -> Substitution {
+        if *what == Type::Var(number) {
+            return Substitution::Valid;
+        }
+        let Some(known) = self.known[number].clone() else {
+            return if self.learn(number, what.clone()) { Substitution::Valid } else { Substitution::Circular };
+        };
+        if *what == known {
+            return Substitution::Valid;
+        }
+        if !self.fits(what, &known) {
+            return Substitution::Taken;
+        }
+        let general = what.or_more_general(&known);
+        if *general != known {
+            self.learn(number, general.clone());
+        }
+        Substitution::Valid
+    }
+
     /// False where it would be a part of itself.
     fn learn(&mut self, number: usize, what: Type) -> bool {
         if self.holds(&what, number) {
             return false;
         }
-        self.known[number] = Some(what);
-        self.learned.push(number);
+        let before = self.known[number].replace(what);
+        self.learned.push((number, before));
         true
     }
 
     fn holds(&self, what: &Type, number: usize) -> bool {
-        match self.seen(what) {
-            Type::Var(other) => other == number,
-            Type::List(inner) | Type::Optional(inner) => self.holds(&inner, number),
-            Type::Map(key, value) => self.holds(&key, number) || self.holds(&value, number),
+        match what {
+            Type::Var(other) if *other == number => true,
+            Type::Var(other) => self.known[*other].as_ref().is_some_and(|known| self.holds(known, number)),
+            Type::List(inner) | Type::Optional(inner) => self.holds(inner, number),
+            Type::Map(key, value) => self.holds(key, number) || self.holds(value, number),
             _ => false,
         }
     }

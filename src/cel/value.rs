@@ -7,8 +7,10 @@ use rustc_hash::FxHashMap;
 use super::{
     authorization::{AccessDecision, Authorizer},
     document::Node,
+    fault::Fault,
     formats::Format,
     input::{Part, Request},
+    meter::Meter,
     quantity::Quantity,
     semver::Semver,
     time::{Duration, Timestamp},
@@ -45,6 +47,23 @@ pub(super) enum Literal {
     Timestamp(Timestamp),
     List(Box<[Literal]>),
     Map(Box<[(Literal, Literal)]>),
+    /// The name of a type.
+    Type(&'static str),
+}
+
+impl Literal {
+    /// Entries that are made of it, those of maps within maps included.
+    fn entries(&self) -> u64 {
+        match self {
+            Self::Map(entries) => entries.iter().map(|(key, value)| 1 + key.entries() + value.entries()).sum(),
+            _ => 0,
+        }
+    }
+
+    /// One that upstream finds by its hash.
+    pub(super) const fn is_primitive(&self) -> bool {
+        matches!(self, Self::Bool(_) | Self::Int(_) | Self::Uint(_) | Self::Double(_) | Self::String(_))
+    }
 }
 
 /// One value. Containers that lie in a document are read where an expression looks into them.
@@ -145,6 +164,16 @@ impl<'a> Map<'a> {
     }
 }
 
+impl<'a> Value<'a> {
+    /// A literal's value. A map is made anew each time, and paid for.
+    pub(super) fn of(literal: &'a Literal, meter: &Meter<'_>) -> Result<Self, Fault> {
+        if let Literal::Map(_) = literal {
+            meter.step(literal.entries().saturating_mul(8))?;
+        }
+        Ok(literal.into())
+    }
+}
+
 impl<'a> From<&'a Literal> for Value<'a> {
     fn from(literal: &'a Literal) -> Self {
         match literal {
@@ -157,6 +186,7 @@ impl<'a> From<&'a Literal> for Value<'a> {
             Literal::Bytes(bytes) => Self::Bytes(bytes.as_ref().into()),
             Literal::Duration(span) => Self::Duration(*span),
             Literal::Timestamp(time) => Self::Timestamp(*time),
+            Literal::Type(name) => Self::Type(name),
             Literal::List(items) => Self::Literals(items),
             Literal::Map(entries) => {
                 let mut map = Map::default();

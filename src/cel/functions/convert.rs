@@ -56,9 +56,12 @@ pub(super) const ROWS: &[Row] = &[
         Cost::Bytes,
         to_string,
     ),
-    Row("bytes", &["bytes->bytes", "string->bytes"], Cost::FromString, |args, _| match args {
+    Row("bytes", &["bytes->bytes", "string->bytes"], Cost::FromString, |args, meter| match args {
         [Value::Bytes(bytes)] => Ok(Value::Bytes(bytes.clone())),
-        [Value::String(text)] => Ok(Value::Bytes(text.as_str().as_bytes().into())),
+        [Value::String(text)] => {
+            meter.make(text.as_str().len())?;
+            Ok(Value::Bytes(text.as_str().as_bytes().into()))
+        }
         _ => none(),
     }),
     Row("duration", &["duration->duration", "int->duration", "string->duration"], Cost::One, to_duration),
@@ -143,13 +146,16 @@ fn to_double<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> 
         [Value::Uint(number)] => *number as f64,
         _ => {
             let text = text(args.first())?;
-            text.parse().map_err(|_| type_conversion("double"))?
+            double(text).ok_or_else(|| type_conversion("double"))?
         }
     }))
 }
 
-fn to_string<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
+pub(super) fn to_string<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let [value] = args else { return none() };
+    if let Value::Bytes(bytes) = value {
+        meter.make(bytes.len())?;
+    }
     Ok(match value {
         Value::String(_) => value.clone(),
         Value::Bool(yes) => Value::made(yes.to_string()),
@@ -165,6 +171,22 @@ fn to_string<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> 
         Value::Cidr(ip, bits) => Value::made(format!("{ip}/{bits}")),
         _ => return none(),
     })
+}
+
+/// As Go's `strconv.ParseFloat`, which takes digits in groups (`1_000`) and nothing beyond the largest.
+fn double(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned.len() < text.len() && unsigned.eq_ignore_ascii_case("nan") {
+        return None;
+    }
+    let is_digit = |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).is_some_and(u8::is_ascii_digit);
+    let between_digits = |(at, _): (usize, &str)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1));
+    let number: f64 = match text.contains('_') {
+        false => text.parse().ok()?,
+        true if text.match_indices('_').all(between_digits) => text.replace('_', "").parse().ok()?,
+        true => return None,
+    };
+    (number.is_finite() || !text.bytes().any(|byte| byte.is_ascii_digit())).then_some(number)
 }
 
 /// As Go's `strconv.FormatFloat(x, 'g', -1, 64)`.

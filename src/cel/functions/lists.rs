@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{Cost, Row, none, strings};
 use crate::cel::{
-    access::{equal, items, list_item, list_len},
+    access::{is_same, items, list_item, list_len},
     fault::Fault,
     meter::Meter,
     time::Duration,
@@ -60,6 +60,7 @@ pub(super) const ROWS: &[Row] = &[
     Row("distinct", &["list(A)|->list(A)"], Cost::SelfCompare(0), distinct),
     Row("reverse", &["list(A)|->list(A)"], Cost::ListResult, |args, meter| {
         let mut items = own(args, meter)?;
+        meter.list(items.len())?;
         items.reverse();
         Ok(Value::list(items))
     }),
@@ -174,7 +175,7 @@ fn position<'a>(args: &[Value<'a>], meter: &Meter<'_>, last: bool) -> Result<Val
     let mut found = -1;
     for at in 0..list_len(list, meter)?.ok_or_else(Fault::no_such_overload)? {
         if let Some(item) = list_item(list, at, meter)?
-            && equal(&item, sought, meter)?
+            && is_same(&item, sought, meter)?
         {
             found = at as i64;
             if !last {
@@ -199,6 +200,7 @@ fn slice<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     if end > items.len() {
         return fault(format!("list is length {}", items.len()));
     }
+    meter.list(end - start)?;
     items.truncate(end);
     Ok(Value::list(items.split_off(start)))
 }
@@ -220,6 +222,7 @@ fn flatten_into<'a>(list: &[Value<'a>], depth: i64, meter: &Meter<'_>, flat: &mu
         if depth > 0 && list_len(item, meter)?.is_some() {
             flatten_into(&items(item, meter)?, depth - 1, meter, flat)?;
         } else {
+            meter.list(1)?;
             flat.push(item.clone());
         }
     }
@@ -231,6 +234,7 @@ fn distinct<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Faul
     for item in own(args, meter)? {
         // One that nothing equals but the very same is looked for among all.
         if !holds(&seen, &item, meter)? {
+            meter.list(1)?;
             seen.push(item);
         }
     }
@@ -241,6 +245,7 @@ fn sorted<'a>(list: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &Meter<'_>) -> 
     if list.len() != keys.len() {
         return none();
     }
+    meter.list(list.len())?;
     meter.step((list.len() as u64).saturating_mul(16))?;
     // Found out beforehand: an order that fails half-way is none.
     if let Some(first) = keys.first() {
@@ -249,6 +254,10 @@ fn sorted<'a>(list: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &Meter<'_>) -> 
                 return Err(Fault::error("list elements must have the same type"));
             }
             order(first, key)?;
+            if let Value::String(text) = key {
+                // Compared some sixteen times.
+                meter.step((text.as_str().len() / 2) as u64)?;
+            }
         }
     }
     let mut pairs: Vec<_> = keys.into_iter().zip(list).collect();
@@ -263,13 +272,13 @@ fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     if *end > MOST {
         return Err(Fault::error("lists.range of more than 1,000,000"));
     }
-    meter.step(u64::try_from(*end).unwrap_or(0))?;
+    meter.list(usize::try_from(*end).unwrap_or(0))?;
     Ok(Value::list((0..*end).map(Value::Int).collect()))
 }
 
 fn holds<'a>(list: &[Value<'a>], sought: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {
     for item in list {
-        if equal(item, sought, meter)? {
+        if is_same(item, sought, meter)? {
             return Ok(true);
         }
     }

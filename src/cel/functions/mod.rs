@@ -6,13 +6,14 @@
 
 mod authorizer;
 mod convert;
+mod format;
 mod forms;
 mod lists;
 mod network;
 mod operators;
 mod optional;
 mod quantities;
-pub(super) mod regex;
+mod regex;
 mod strings;
 mod times;
 
@@ -36,6 +37,8 @@ pub(super) enum Cost {
     Result(f64),
     /// The size of the list that is looked through.
     InList,
+    /// A tenth of the smaller one of two; one of Kubernetes' own types.
+    Equal,
     /// A tenth of the smaller one of two.
     Smaller,
     /// The same, of an order.
@@ -115,6 +118,7 @@ static FUNCTIONS: LazyLock<FxHashMap<&'static str, Function>> = LazyLock::new(||
         network::ROWS,
         authorizer::ROWS,
         forms::ROWS,
+        format::ROWS,
     ];
     let mut functions = FxHashMap::default();
     for Row(name, signatures, cost, call) in libraries.into_iter().flatten() {
@@ -162,6 +166,14 @@ impl Function {
         ambiguous: bool,
         meter: &Meter<'_>,
     ) -> Result<Value<'a>, Fault> {
+        // Whatever it costs upstream, its texts are gone through.
+        for argument in arguments {
+            match argument {
+                Value::String(text) => meter.read(text.as_str().len())?,
+                Value::Bytes(bytes) => meter.read(bytes.len())?,
+                _ => {}
+            }
+        }
         match self.cost {
             Cost::AccessCheck => meter.charge(ACCESS_CHECK)?,
             _ => meter.pay(self.price(arguments, ambiguous, meter)?)?,
@@ -189,10 +201,8 @@ impl Function {
                 Some(list) => access::list_len(list, meter)?.unwrap_or(1) as u64,
                 None => 1,
             },
-            Cost::Smaller | Cost::Ordered if arguments.iter().all(access::is_sized) => {
-                scaled(size(0)?.min(size(1)?), 0.1)
-            }
-            Cost::Smaller | Cost::Ordered => 1,
+            Cost::Equal if arguments.first().is_some_and(access::is_of_kubernetes) => 1,
+            Cost::Equal | Cost::Smaller | Cost::Ordered => scaled(size(0)?.min(size(1)?), 0.1),
             Cost::InNetwork | Cost::NetworkInNetwork => {
                 let bits = scaled(size(0)? * 2, 0.1);
                 let more = if self.cost == Cost::InNetwork { 0 } else { scaled(size(0)?, 0.1) + 1 };

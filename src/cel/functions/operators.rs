@@ -63,8 +63,14 @@ pub(super) const ROWS: &[Row] = &[
     Row("_%_", &["int,int->int", "uint,uint->uint"], Cost::One, modulo),
     Row("-_", &["double->double", "int->int"], Cost::One, negate),
     Row("!_", &["bool->bool"], Cost::One, not),
-    Row("_==_", &["A,A->bool"], Cost::Smaller, |args, meter| equality(args, meter).map(Value::Bool)),
-    Row("_!=_", &["A,A->bool"], Cost::Smaller, |args, meter| equality(args, meter).map(|equal| Value::Bool(!equal))),
+    Row("_==_", &["A,A->bool"], Cost::Equal, |args, meter| match args {
+        [a, b] => access::equal(a, b, meter).map(Value::Bool),
+        _ => none(),
+    }),
+    Row("_!=_", &["A,A->bool"], Cost::Smaller, |args, meter| match args {
+        [a, b] => access::is_same(a, b, meter).map(|same| Value::Bool(!same)),
+        _ => none(),
+    }),
     Row("_<_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_lt)),
     Row("_<=_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_le)),
     Row("_>_", ORDERED, Cost::Ordered, |args, meter| ordered(args, meter, Ordering::is_gt)),
@@ -183,13 +189,6 @@ fn not<'a>(args: &[Value<'a>], _: &Meter<'_>) -> Result<Value<'a>, Fault> {
     }
 }
 
-fn equality(args: &[Value<'_>], meter: &Meter<'_>) -> Result<bool, Fault> {
-    match args {
-        [a, b] => access::equal(a, b, meter),
-        _ => Err(Fault::no_such_overload()),
-    }
-}
-
 fn ordered<'a>(args: &[Value<'a>], meter: &Meter<'_>, holds: fn(Ordering) -> bool) -> Result<Value<'a>, Fault> {
     let [a, b] = args else { return none() };
     if let (Value::String(a), Value::String(b)) = (a, b) {
@@ -217,7 +216,7 @@ fn is_in<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     };
     for at in 0..len {
         if let Some(item) = access::list_item(container, at, meter)?
-            && access::equal(&item, sought, meter)?
+            && access::is_same(&item, sought, meter)?
         {
             return Ok(Value::Bool(true));
         }

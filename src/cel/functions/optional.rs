@@ -40,8 +40,8 @@ fn is_zero(value: &Value<'_>, meter: &Meter<'_>) -> bool {
         Value::Uint(number) => *number == 0,
         Value::Double(number) => *number == 0.0,
         Value::Duration(span) => span.0 == 0,
-        Value::Optional(inner) => inner.is_none(),
-        Value::Timestamp(_)
+        Value::Optional(_)
+        | Value::Timestamp(_)
         | Value::Type(_)
         | Value::Quantity(_)
         | Value::Url(_)

@@ -23,9 +23,13 @@ pub(super) const ROWS: &[Row] = &[
         [Value::Quantity(quantity)] => Ok(Value::Int(quantity.sign())),
         _ => none(),
     }),
-    Row("isGreaterThan", TWO, Cost::One, |args, _| compared(args).map(|order| Value::Bool(order == Ordering::Greater))),
-    Row("isLessThan", TWO, Cost::One, |args, _| compared(args).map(|order| Value::Bool(order == Ordering::Less))),
-    Row("compareTo", COMPARED, Cost::One, |args, _| compared(args).map(|order| Value::Int(order as i64))),
+    Row("isGreaterThan", TWO, Cost::One, |args, meter| {
+        compared(args, meter).map(|order| Value::Bool(order == Ordering::Greater))
+    }),
+    Row("isLessThan", TWO, Cost::One, |args, meter| {
+        compared(args, meter).map(|order| Value::Bool(order == Ordering::Less))
+    }),
+    Row("compareTo", COMPARED, Cost::One, |args, meter| compared(args, meter).map(|order| Value::Int(order as i64))),
     Row("asApproximateFloat", &["kubernetes.Quantity|->double"], Cost::One, |args, _| match args {
         [Value::Quantity(quantity)] => Ok(Value::Double(quantity.double())),
         _ => none(),
@@ -44,10 +48,13 @@ pub(super) const ROWS: &[Row] = &[
     Row("sub", SUMS, Cost::One, |args, meter| sum(args, meter, Quantity::minus)),
 ];
 
-fn compared(args: &[Value<'_>]) -> Result<Ordering, Fault> {
+fn compared(args: &[Value<'_>], meter: &Meter<'_>) -> Result<Ordering, Fault> {
     match args {
         [Value::Quantity(a), Value::Quantity(b)] => Ok(a.compare(b)),
-        [Value::Semver(a), Value::Semver(b)] => Ok(a.compare(b)),
+        [Value::Semver(a), Value::Semver(b)] => {
+            meter.read(a.len().min(b.len()))?;
+            Ok(a.compare(b))
+        }
         _ => Err(Fault::no_such_overload()),
     }
 }

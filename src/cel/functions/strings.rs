@@ -37,7 +37,11 @@ pub(super) const ROWS: &[Row] = &[
     Row("split", &["string|string->list(string)", "string|string,int->list(string)"], Cost::First(0.2), split),
     Row("substring", &["string|int->string", "string|int,int->string"], Cost::First(0.1), substring),
     Row("join", &["list(string)|->string", "list(string)|string->string"], Cost::Result(0.2), join),
-    Row("strings.quote", &["string->string"], Cost::First(0.1), |args, _| Ok(Value::made(quoted(text(args.first())?)))),
+    Row("strings.quote", &["string->string"], Cost::First(0.1), |args, meter| {
+        let text = text(args.first())?;
+        meter.make(text.len())?;
+        Ok(Value::made(quoted(text)))
+    }),
 ];
 
 /// The byte at which a character begins; the length of the text is the place behind the last one.
@@ -145,7 +149,7 @@ fn split<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
         }
         ranges.push(start..whole.len());
     }
-    meter.step(ranges.len() as u64)?;
+    meter.list(ranges.len())?;
     ranges.into_iter().map(|range| part(value, range, meter)).collect::<Result<_, _>>().map(Value::list)
 }
 
