@@ -26,11 +26,11 @@ while [[ "${1:-}" == --* ]]; do
   shift 2
 done
 targets=("$@")
-if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer json_patch http1_reader http2_frames hpack); fi
+if ((${#targets[@]} == 0)); then targets=(json_view protobuf_view envelope configuration hook_answer json_patch match_condition http1_reader http2_frames hpack); fi
 
 declare -A dictionary=(
   [json_view]=json [protobuf_view]=protobuf [envelope]=protobuf [configuration]=yaml [hook_answer]=json
-  [json_patch]=json [http1_reader]=http1 [http2_frames]=http2 [hpack]=http2
+  [json_patch]=json [match_condition]=cel [http1_reader]=http1 [http2_frames]=http2 [hpack]=http2
 )
 # tell_crash LOG: what matters of it, which the stack below would push out of sight: the panic with its place, libFuzzer's
 # word for it, and the input in full, as its file may go with the machine.

@@ -13,6 +13,7 @@ pub(crate) mod http1;
 mod http2;
 mod json;
 mod json_patch;
+pub(crate) mod match_condition;
 mod said;
 mod unknown;
 mod viewed;
@@ -22,13 +23,14 @@ mod views;
 pub(crate) type Oracle = fn(&[u8]);
 
 /// Every target by its name, which is also that of its folders.
-pub(crate) const TARGETS: [(&str, Oracle); 9] = [
+pub(crate) const TARGETS: [(&str, Oracle); 10] = [
     ("json_view", views::json),
     ("protobuf_view", views::protobuf),
     ("envelope", views::envelope),
     ("configuration", configuration::check),
     ("hook_answer", hook_answer::check),
     ("json_patch", json_patch::check),
+    ("match_condition", match_condition::check),
     ("http1_reader", http1::check),
     ("http2_frames", http2::check),
     ("hpack", hpack::check),

@@ -109,6 +109,9 @@ fn many_seeds_are_taken() {
         let patch = gatepost::patch::Patch::parse(patch.slice(at + 1..end));
         document.and_then(|document| document.patched(&patch?, gatepost::patch::Limits::default())).is_ok()
     });
+    taken("match_condition", &|bytes| {
+        crate::oracles::match_condition::value(&bytes).is_some_and(|value| value.is_ok())
+    });
     taken("http1_reader", &|bytes| {
         let memory = gatepost::memory::MemoryBudget::unlimited();
         crate::oracles::http1::read(bytes[0], &bytes[1..], &memory).is_ok()

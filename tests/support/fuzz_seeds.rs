@@ -41,6 +41,7 @@ const REVIEWS: [&str; 9] = [
 pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     let mut all =
         BTreeMap::from([("configuration", configurations()), ("hook_answer", answers()), ("json_patch", patches())]);
+    all.insert("match_condition", conditions());
     all.extend([("http1_reader", replies()), ("http2_frames", frames()), ("hpack", blocks())]);
     for (target, form) in [
         ("json_view", Form::Json(ReviewVersion::V1beta1)),
@@ -60,6 +61,32 @@ pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     all.entry("protobuf_view").or_default().extend(odd_protobuf());
     all.entry("envelope").or_default().extend(odd_envelopes());
     all
+}
+
+/// Objects and expressions (`fuzz/oracles/match_condition.rs`), some of those that are compared with kube-apiserver's own code.
+fn conditions() -> Files {
+    let cases: Value = serde_json::from_str(&read("tests/cel/cases.json")).unwrap();
+    let expressions = cases["expressions"].as_array().unwrap().iter().filter_map(Value::as_str);
+    let of_cases = expressions.step_by(67).enumerate();
+    let mut files: Files = of_cases
+        .map(|(n, text)| (format!("case-{n:02}"), format!("{}\n{text}", cases["object"]).into_bytes()))
+        .collect();
+    for (name, input) in [
+        ("keys-twice", r#"{"a":1,"b":{"x":1},"a":2,"b":{"y":[1]}}"#.to_owned() + "\nobject.a == 2 && has(object.b.y)"),
+        ("escapes", r#"{"a\u0062":"\u00e9\ud83d\ude00\n"}"#.to_owned() + "\n'%s'.format([object]) == object.ab"),
+        ("numbers", r#"{"a":[-0,1.0,1e3,9223372036854775808,1e-400]}"#.to_owned() + "\nobject.a.all(x, x >= 0)"),
+        ("nested", r#"{"a":[[{"b":[{}]}]]}"#.to_owned() + "\nobject.a[0][0].b[0] == {} && object == object"),
+        ("not-json", "{\"a\":oops}\nobject.a == 1 || request.name == 'web'".to_owned()),
+        ("loops", r#"{"a":[1,2,3]}"#.to_owned() + "\nobject.a.map(x, object.a.filter(y, y > x).size()).sum() == 3"),
+        (
+            "authorizer",
+            "{}\nauthorizer.group('').resource('pods').check('get').allowed() || authorizer.path('/').check('g').errored()"
+                .to_owned(),
+        ),
+    ] {
+        files.insert(name.into(), input.into_bytes());
+    }
+    files
 }
 
 /// Scripts of `fuzz/oracles/http2.rs`: what servers say, and what happens meanwhile.
