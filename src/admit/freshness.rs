@@ -3,8 +3,8 @@
 use super::{Case, now, status};
 use crate::{live::current::STALE_AFTER, model::StatusInfo, telemetry::RequestOutcome};
 
-/// Rejection before any hook is selected: the configuration is too old, or is another than the one by which an earlier
-/// segment of the request may have been decided. Neither counts where a bypass opens every hook.
+/// Rejection before any hook is selected: the configuration is too old, or is another than the one by which another segment
+/// of the request may be decided. Neither counts where a bypass opens every hook.
 pub(super) fn refusal(case: Case<'_>) -> Option<(StatusInfo, RequestOutcome)> {
     let Case { gate, caller, age, bypass, .. } = case;
     if bypass.opens_everything() {
@@ -14,6 +14,6 @@ pub(super) fn refusal(case: Case<'_>) -> Option<(StatusInfo, RequestOutcome)> {
         let rejected = age.is_none().then(|| gate.current.rejected()).flatten();
         return Some((status::stale(age, rejected.as_deref()), RequestOutcome::Stale));
     }
-    let is_later = caller.segment.is_some_and(|segment| segment.number > 1);
-    (is_later && gate.current.segments_are_unsettled(now())).then(|| (status::segments_moved(), RequestOutcome::Failed))
+    let unsettled = caller.segment.is_some_and(|segment| gate.current.segments_are_unsettled(segment, now()));
+    unsettled.then(|| (status::segments_moved(), RequestOutcome::Failed))
 }

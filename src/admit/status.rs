@@ -200,10 +200,10 @@ pub(super) fn stale(age: Option<Duration>, rejected: Option<&Rejection>) -> Stat
     }
 }
 
-/// An earlier segment of the request may have been decided while hooks were in other segments.
+/// Another segment of the request may be decided as if hooks were still in other segments.
 pub(super) fn segments_moved() -> StatusInfo {
-    let message =
-        "hooks have just been put into other segments of the chain, and the request may have begun before; try again";
+    let message = "hooks have just been put into other segments of the chain, and another part of the request may be decided as \
+         before; try again";
     StatusInfo { retry_after_seconds: 1, ..failure(503, "ServiceUnavailable", format!("gatepost's {message}")) }
 }
 

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     clock::{self, Age, Moment, Slept, slept},
     initialize::desk::Limits,
+    model::registration::Segment,
 };
 
 /// Older than this, the configuration is not trusted and requests are refused.
@@ -109,10 +110,10 @@ impl Current {
         former
     }
 
-    /// Has a mutating hook changed its segment so lately that a request may be under way of which an earlier segment was
-    /// decided before? To be asked after [`Current::enter`].
-    pub fn segments_are_unsettled(&self, now: Instant) -> bool {
-        self.segment_moves.are_unsettled(now)
+    /// Has a mutating hook changed its segment so lately that another segment of a request may be decided as before? To be
+    /// asked of this segment after [`Current::enter`].
+    pub fn segments_are_unsettled(&self, segment: Segment, now: Instant) -> bool {
+        self.segment_moves.are_unsettled(segment, now)
     }
 
     /// A consistent read that *started* at `started` has succeeded, and the machine has not slept since.

@@ -5,7 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,8 +16,19 @@ use super::current::STALE_AFTER;
 use crate::{model::registration::Segment, snapshot::Snapshot};
 
 /// For so long after a move a later segment may belong to a request of which an earlier one was decided before the move:
-/// as long as an apiserver waits for one call, and by as much as replicas may differ.
-pub const UNSETTLED_FOR: Duration = Duration::from_secs(30).saturating_add(STALE_AFTER);
+/// as long as an apiserver lets a whole write take, and by as much as replicas may differ.
+// source: kubernetes/apiserver pkg/endpoints/handlers/rest.go, requestTimeoutUpperBound.
+pub const UNSETTLED_FOR: Duration = Duration::from_secs(34).saturating_add(STALE_AFTER);
+
+/// For so long after a move another replica may not know of it. It would ask fewer hooks in the later segments of a request
+/// than are left to them here.
+pub const UNKNOWN_FOR: Duration = STALE_AFTER;
+
+/// The segments of the mutating hooks of one configuration, by their ids.
+type Segments<'a> = HashMap<&'a str, Segment>;
+
+/// Segments of hooks that were removed, each with the time at which it was.
+type Removed = HashMap<Box<str>, (Segment, Instant)>;
 
 /// The last move of a mutating hook.
 #[derive(Debug)]
@@ -22,34 +36,58 @@ pub(super) struct SegmentMoves {
     epoch: Instant,
     /// Nanoseconds from `epoch` to the last move, plus one; 0 before the first.
     last: AtomicU64,
+    /// Hooks that were removed since then, and not before a request that may be under way.
+    removed: Mutex<Removed>,
 }
 
 impl SegmentMoves {
     pub(super) fn since(epoch: Instant) -> Self {
-        Self { epoch, last: AtomicU64::new(0) }
+        Self { epoch, last: AtomicU64::new(0), removed: Mutex::default() }
     }
 
     /// One snapshot is about to take another's place. Called before it does: who enters the new one finds the move.
     pub(super) fn replaced(&self, former: &Snapshot, new: &Snapshot, now: Instant) {
-        if have_moved(former, new) {
+        let [before, after] = [former, new]
+            .map(|snapshot| snapshot.segments().map(|(hook, segment)| (&*hook.id, segment)).collect::<Segments<'_>>());
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.retain(|_, (_, at)| now.saturating_duration_since(*at) < UNSETTLED_FOR);
+        let gone = before.iter().filter(|(id, _)| !after.contains_key(**id));
+        removed.extend(gone.map(|(id, segment)| (Box::from(*id), (*segment, now))));
+        if have_moved(&before, &after, &removed) {
             let nanos = now.saturating_duration_since(self.epoch).as_nanos() as u64;
             self.last.fetch_max(nanos + 1, Ordering::Release);
+            // The move unsettles for longer than they would.
+            removed.clear();
         }
+        removed.retain(|id, _| !after.contains_key(&**id));
     }
 
-    /// May a request be under way of which a segment was decided before the last move?
-    pub(super) fn are_unsettled(&self, now: Instant) -> bool {
+    /// May another part of a request of which this segment is one be decided as before the last move?
+    pub(super) fn are_unsettled(&self, segment: Segment, now: Instant) -> bool {
+        let unsettled_for = match segment {
+            // The whole request.
+            Segment { of: 1, .. } => return false,
+            Segment { number: 1, .. } => UNKNOWN_FOR,
+            _ => UNSETTLED_FOR,
+        };
         let last = self.last.load(Ordering::Acquire).checked_sub(1);
-        last.is_some_and(|nanos| now < self.epoch + Duration::from_nanos(nanos) + UNSETTLED_FOR)
+        last.is_some_and(|nanos| now < self.epoch + Duration::from_nanos(nanos) + unsettled_for)
     }
 }
 
-/// Is a mutating hook in another segment, or is there another number of them? Hooks that come or go are in no segment that
-/// a request under way could miss.
-fn have_moved(former: &Snapshot, new: &Snapshot) -> bool {
-    let before: HashMap<&str, Segment> = former.segments().map(|(hook, segment)| (&*hook.id, segment)).collect();
-    let Some(of) = before.values().next().map(|segment| segment.of) else { return false };
-    new.segments().any(|(hook, segment)| segment != *before.get(&*hook.id).unwrap_or(&Segment { of, ..segment }))
+/// Is a mutating hook in another segment, or is there another number of them? One that only comes or goes is in no segment
+/// that a request under way could miss. One that comes to a segment before that of a hook that went may be the same by
+/// another name: such a request would ask neither.
+fn have_moved(before: &Segments<'_>, after: &Segments<'_>, removed: &Removed) -> bool {
+    let of = |segments: &Segments<'_>| segments.values().next().map(|segment| segment.of);
+    let renumbered = of(before).zip(of(after)).is_some_and(|(before, after)| before != after);
+    let last = removed.values().map(|(segment, _)| segment.number).max();
+    renumbered
+        || after.iter().any(|(id, segment)| match (before.get(id), removed.get(*id)) {
+            (Some(was), _) => was != segment,
+            (None, Some((was, _))) if was != segment => true,
+            (None, _) => last.is_some_and(|last| segment.number < last),
+        })
 }
 
 #[cfg(test)]
@@ -73,6 +111,22 @@ mod tests {
         snapshot::load(&files, &|path| std::fs::read(path)).unwrap()
     }
 
+    /// Is a later segment unsettled once these have been in force, one a second?
+    fn moved(sequence: &[&[(&str, bool)]]) -> bool {
+        let epoch = Instant::now();
+        let moves = SegmentMoves::since(epoch);
+        let (mut former, mut now) = (Snapshot::empty(), epoch);
+        for hooks in sequence {
+            let new = snapshot(hooks);
+            now += Duration::from_secs(1);
+            moves.replaced(&former, &new, now);
+            former = new;
+        }
+        moves.are_unsettled(LATER, now)
+    }
+
+    const LATER: Segment = Segment { number: 2, of: 3 };
+
     #[test]
     fn a_hook_in_another_segment_has_moved_and_one_that_comes_or_goes_has_not() {
         let former = [("a", false), ("b", true), ("c", false)];
@@ -86,25 +140,62 @@ mod tests {
             (&[("x", false)], true),
             (&[], false),
         ];
-        for (new, moved) in cases {
-            assert_eq!(have_moved(&snapshot(&former), &snapshot(new)), moved, "{new:?}");
+        for (new, has) in cases {
+            assert_eq!(moved(&[&former, new]), has, "{new:?}");
         }
-        assert!(!have_moved(&Snapshot::empty(), &snapshot(&former)), "nothing was in force before");
+        assert!(!moved(&[&former]), "nothing was in force before");
     }
 
     #[test]
-    fn a_move_is_unsettled_until_every_request_from_before_it_has_ended() {
+    fn a_hook_that_went_may_come_back_or_under_another_name_only_where_it_is_asked_once() {
+        let former = [("a", false), ("b", true), ("c", false), ("d", false)];
+        let without = [("a", false), ("b", true), ("d", false)];
+        let cases: [(&[(&str, bool)], bool); 5] = [
+            (&former, false),
+            (&[("c", false), ("a", false), ("b", true), ("d", false)], true),
+            (&[("x", false), ("a", false), ("b", true), ("d", false)], true),
+            (&[("a", false), ("b", true), ("x", false), ("d", false)], false),
+            (&without, false),
+        ];
+        for (new, has) in cases {
+            assert_eq!(moved(&[&former, &without, new]), has, "{new:?}");
+            assert_eq!(moved(&[&former, new]), has, "at once: {new:?}");
+        }
+        assert!(moved(&[&former, &[], &[("a", false)]]), "another number of segments, and none between");
+    }
+
+    #[test]
+    fn a_move_is_unsettled_until_replicas_know_it_and_every_request_from_before_has_ended() {
         let epoch = Instant::now();
         let moves = SegmentMoves::since(epoch);
-        assert!(!moves.are_unsettled(epoch));
+        let [first, whole] = [(1, 3), (1, 1)].map(|(number, of)| Segment { number, of });
+        let unsettled = |at| [whole, first, LATER].map(|segment| moves.are_unsettled(segment, at));
+        assert_eq!(unsettled(epoch), [false; 3]);
         let (one, two) = (snapshot(&[("a", false), ("b", false)]), snapshot(&[("a", false), ("b", true)]));
         moves.replaced(&one, &one, epoch);
-        assert!(!moves.are_unsettled(epoch));
+        assert_eq!(unsettled(epoch), [false; 3]);
         let at = epoch + Duration::from_secs(1);
         moves.replaced(&one, &two, at);
         moves.replaced(&two, &two, at + UNSETTLED_FOR / 2);
-        assert!(moves.are_unsettled(at));
-        assert!(moves.are_unsettled(at + UNSETTLED_FOR - Duration::from_millis(1)));
-        assert!(!moves.are_unsettled(at + UNSETTLED_FOR));
+        let just_before = |end: Duration| at + end - Duration::from_millis(1);
+        assert_eq!((unsettled(at), unsettled(just_before(UNKNOWN_FOR))), ([false, true, true], [false, true, true]));
+        assert_eq!(unsettled(at + UNKNOWN_FOR), [false, false, true]);
+        assert_eq!(
+            (unsettled(just_before(UNSETTLED_FOR)), unsettled(at + UNSETTLED_FOR)),
+            ([false, false, true], [false; 3])
+        );
+    }
+
+    #[test]
+    fn removed_hooks_are_forgotten_with_the_requests_that_have_seen_them() {
+        let (former, without) = ([("a", true), ("b", true), ("c", true)], [("a", true), ("b", true)]);
+        let elsewhere = snapshot(&[("c", true), ("x", true)]);
+        let epoch = Instant::now();
+        let moves = SegmentMoves::since(epoch);
+        moves.replaced(&snapshot(&former), &Snapshot::empty(), epoch);
+        moves.replaced(&Snapshot::empty(), &snapshot(&without), epoch + UNSETTLED_FOR);
+        assert!(moves.removed.lock().unwrap().is_empty());
+        moves.replaced(&Snapshot::empty(), &elsewhere, epoch + UNSETTLED_FOR);
+        assert!(!moves.are_unsettled(LATER, epoch + UNSETTLED_FOR));
     }
 }
