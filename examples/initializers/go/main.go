@@ -22,19 +22,25 @@ import (
 // pin is the policy: a JSON Patch of the object, or an error where it is not to be created. An image that has its
 // digest stays, as a task may come twice.
 func pin(images map[string]string, task *v1.InitializerTask) ([]byte, error) {
+	type containers []struct{ Image string }
 	var pod struct {
-		Spec struct{ Containers []struct{ Image string } }
+		Spec struct{ InitContainers, Containers containers }
 	}
 	if err := json.Unmarshal(task.GetReview().GetRequest().GetObject().GetRaw(), &pod); err != nil {
 		return nil, err
 	}
 	patch := []map[string]string{}
-	for at, container := range pod.Spec.Containers {
-		if digest, known := images[container.Image]; known {
-			path := fmt.Sprintf("/spec/containers/%d/image", at)
-			patch = append(patch, map[string]string{"op": "replace", "path": path, "value": digest})
-		} else if !strings.Contains(container.Image, "@") {
-			return nil, fmt.Errorf("no digest is known of image %q", container.Image)
+	for field, all := range map[string]containers{
+		"initContainers": pod.Spec.InitContainers,
+		"containers":     pod.Spec.Containers,
+	} {
+		for at, container := range all {
+			if digest, known := images[container.Image]; known {
+				path := fmt.Sprintf("/spec/%s/%d/image", field, at)
+				patch = append(patch, map[string]string{"op": "replace", "path": path, "value": digest})
+			} else if !strings.Contains(container.Image, "@") {
+				return nil, fmt.Errorf("no digest is known of image %q", container.Image)
+			}
 		}
 	}
 	return json.Marshal(patch)

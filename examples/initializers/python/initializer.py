@@ -20,12 +20,13 @@ from k8s.io.apimachinery.pkg.apis.meta.v1.generated_pb2 import Status
 def pin(images, pod):
     """The policy: a JSON Patch. An image that has its digest stays, as a task may come twice."""
     patch = []
-    for at, container in enumerate(pod["spec"]["containers"]):
-        image = container["image"]
-        if image in images:
-            patch.append({"op": "replace", "path": f"/spec/containers/{at}/image", "value": images[image]})
-        elif "@" not in image:
-            raise ValueError(f"no digest is known of image {image!r}")
+    for field in ("initContainers", "containers"):
+        for at, container in enumerate(pod["spec"].get(field) or []):
+            image = container["image"]
+            if image in images:
+                patch.append({"op": "replace", "path": f"/spec/{field}/{at}/image", "value": images[image]})
+            elif "@" not in image:
+                raise ValueError(f"no digest is known of image {image!r}")
     return patch
 
 
@@ -47,7 +48,7 @@ def attach(stub, claim, images):
                 try:
                     patch = pin(images, json.loads(told.task.review.request.object.raw))
                     answer.done.patch = json.dumps(patch).encode()
-                except (KeyError, ValueError) as error:
+                except Exception as error:  # Whatever the object is, it is no reason to end.
                     answer.fail.CopyFrom(Status(code=403, reason="Forbidden", message=str(error)))
                 say.put(v1.InitializerMessage(answer=answer))
     finally:

@@ -38,14 +38,17 @@ fn pin(images: &HashMap<&str, &str>, task: &InitializerTask) -> Result<Vec<u8>, 
     let raw = request.and_then(|request| request.object.as_ref()?.raw.as_deref()).unwrap_or_default();
     let pod: Value = serde_json::from_slice(raw).map_err(|error| error.to_string())?;
     let mut patch = Vec::new();
-    for (at, container) in pod["spec"]["containers"].as_array().into_iter().flatten().enumerate() {
-        let image = container["image"].as_str().unwrap_or_default();
-        match images.get(image) {
-            Some(digest) => {
-                patch.push(json!({"op": "replace", "path": format!("/spec/containers/{at}/image"), "value": digest}));
+    for field in ["initContainers", "containers"] {
+        for (at, container) in pod["spec"][field].as_array().into_iter().flatten().enumerate() {
+            let image = container["image"].as_str().unwrap_or_default();
+            match images.get(image) {
+                Some(digest) => {
+                    let path = format!("/spec/{field}/{at}/image");
+                    patch.push(json!({"op": "replace", "path": path, "value": digest}));
+                }
+                None if image.contains('@') => {}
+                None => return Err(format!("no digest is known of image {image:?}")),
             }
-            None if image.contains('@') => {}
-            None => return Err(format!("no digest is known of image {image:?}")),
         }
     }
     Ok(Value::from(patch).to_string().into_bytes())

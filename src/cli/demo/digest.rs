@@ -67,12 +67,13 @@ fn act(task: &InitializerTask) -> Outcome {
     let request = task.review.as_ref().and_then(|review| review.request.as_ref());
     let raw = request.and_then(|request| request.object.as_ref()?.raw.as_deref()).unwrap_or_default();
     let pod: Value = serde_json::from_slice(raw).unwrap_or_default();
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let of =
+        |list: &'static str| pod["spec"][list].as_array().into_iter().flatten().enumerate().map(move |one| (list, one));
     let mut patch = Vec::new();
-    for (at, container) in containers.enumerate() {
+    for (list, (at, container)) in ["initContainers", "containers"].into_iter().flat_map(of) {
         match container["image"].as_str().unwrap_or_default() {
             image if image == IMAGE.0 => {
-                patch.push(json!({"op": "replace", "path": format!("/spec/containers/{at}/image"), "value": IMAGE.1}));
+                patch.push(json!({"op": "replace", "path": format!("/spec/{list}/{at}/image"), "value": IMAGE.1}));
             }
             image if image.contains('@') => {}
             image => {
