@@ -273,6 +273,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         hooks_left_out: missing.map(hooks).sum(),
         // Each replica's admin page has them.
         initializers: Vec::new(),
+        initializers_left_out: 0,
         published: oldest.renewed.clone().unwrap_or_default(),
     })
 }

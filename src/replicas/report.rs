@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Replica, exceptions};
 use crate::{
     live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation, attendance},
-    model::Revision,
+    model::{FailurePolicy, Revision},
     schema::status::{BypassInForce, CallFailures, CallsInVain, OpenGlass},
     telemetry::{Attendance, RecentFailures, RecentInVain},
 };
@@ -73,9 +73,12 @@ pub struct Report {
     /// Hooks that there was no room for.
     #[serde(default)]
     pub hooks_left_out: usize,
-    /// The initializers that a process acts for, the first of them.
+    /// The initializers that a process acts for, those without an instance first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initializers: Vec<InitializerReport>,
+    /// Initializers that there was no room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub initializers_left_out: usize,
     /// Time of the report.
     pub published: String,
 }
@@ -221,6 +224,9 @@ impl Report {
         let hooks_left_out = hooks.len().saturating_sub(most_hooks);
         hooks.truncate(most_hooks);
         let (bypasses, bypasses_left_out) = exceptions::bypasses(&generation.snapshot);
+        let mut initializers = attendance(current, now);
+        let initializers_left_out = initializers.len().saturating_sub(MOST_INITIALIZERS);
+        initializers.sort_by_key(|one| (one.instances > 0, one.failure_policy == FailurePolicy::Ignore));
         Self {
             replica: replica.name().to_owned(),
             instance: replica.instance().to_owned(),
@@ -246,11 +252,8 @@ impl Report {
                 .map(|failed| ReadFailed { what: short(&failed.error), since: time(failed.since) }),
             hooks,
             hooks_left_out,
-            initializers: attendance(current, now)
-                .iter()
-                .take(MOST_INITIALIZERS)
-                .map(|one| attended(one, clock))
-                .collect(),
+            initializers: initializers.iter().take(MOST_INITIALIZERS).map(|one| attended(one, clock)).collect(),
+            initializers_left_out,
             published: time(clock),
         }
     }
@@ -369,34 +372,4 @@ pub(super) fn short(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{live::FailedRead, snapshot::Problem};
-
-    #[test]
-    fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
-        let now = Instant::now();
-        let current = Current::new(now);
-        let problem = |n| Problem { file: "a".into(), path: format!("p{n}"), what: "x".repeat(999), fix: "f".into() };
-        let problems = (0..20).map(problem).collect();
-        let revision = Revision::Store(9);
-        current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH, held: Vec::new() }));
-        let error = "no answer".to_owned();
-        current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 1 }));
-        current.set_observed(Some(12));
-        current.stamp(now);
-        let report = Report::of(&current, &Replica::new("a"), (now, SystemTime::UNIX_EPOCH), 10);
-        assert_eq!((report.generation, report.observed, report.stale), (0, Some(12), false));
-        let rejected = report.rejected.as_ref().unwrap();
-        assert_eq!((rejected.problems.len(), rejected.count, &*rejected.revision), (MOST_PROBLEMS, 20, "9"));
-        assert!(rejected.problems.iter().all(|problem| problem.chars().count() <= LONGEST_TEXT + 1));
-
-        let mut written = serde_json::to_value(&report).unwrap();
-        assert_eq!(serde_json::from_value::<Report>(written.clone()).unwrap(), report);
-        written["hooks"] = serde_json::json!([{
-            "name": "h", "id": "i", "configuration": "c", "endpoint": "e", "state": "Resting", "since": "s", "new": 1
-        }]);
-        let read: Report = serde_json::from_value(written).unwrap();
-        assert_eq!(read.hooks[0].state, Standing::Unknown);
-    }
-}
+mod tests;

@@ -91,6 +91,7 @@ impl Trial {
             hooks: vec![hook],
             hooks_left_out: 0,
             initializers: Vec::new(),
+            initializers_left_out: 0,
             published: String::new(),
         };
         Replica { objects: Objects::new(connection, name, finalizer), report }

@@ -126,6 +126,10 @@ fn attention(report: &Report) -> Vec<String> {
     }
     lines.extend(report.hooks.iter().filter_map(|hook| Some(in_vain(hook, hook.in_vain.as_ref()?))));
     lines.extend(report.initializers.iter().map(attended));
+    if report.initializers_left_out > 0 {
+        let more = report.initializers_left_out;
+        lines.push(format!("{more} more initializers; gatepost_initializer_instances has each of them"));
+    }
     let draining = report.hooks.iter().filter(|hook| hook.state == Standing::Draining);
     lines.extend(draining.map(|hook| format!("{} is draining since {}", hook.name, hook.since)));
     lines

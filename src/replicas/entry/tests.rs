@@ -47,6 +47,7 @@ fn report(hooks: &[(&str, &str, Standing)]) -> Report {
         hooks: hooks.iter().map(|(configuration, name, state)| hook(configuration, name, *state)).collect(),
         hooks_left_out: 0,
         initializers: Vec::new(),
+        initializers_left_out: 0,
         published: NOW.to_owned(),
     }
 }

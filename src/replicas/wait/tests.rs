@@ -24,6 +24,7 @@ fn replica(name: &str, revision: u64, observed: u64) -> Report {
         hooks: Vec::new(),
         hooks_left_out: 0,
         initializers: Vec::new(),
+        initializers_left_out: 0,
         published: "2026-01-01T00:00:00Z".to_owned(),
     }
 }
