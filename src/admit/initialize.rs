@@ -12,7 +12,7 @@ mod act;
 mod ahead;
 mod stored;
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use act::{Acted, Failure, Turn, end_of};
 use ahead::Ahead;
@@ -22,7 +22,6 @@ use tokio::time::timeout_at;
 
 use super::{
     Case,
-    access::user_of,
     lookup::{Held, Lookup},
     now,
     patched::Patched,
@@ -31,7 +30,7 @@ use super::{
 };
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
-    initialize::{Initialization, Initializers, VERB, create, needs_permission},
+    initialize::{Initialization, Initializers, Refused, VERB, create, needs_permission},
     model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict},
     offload,
     telemetry::InitializerOutcome,
@@ -73,6 +72,8 @@ pub(super) struct Initialized {
     pub(super) refusal: Option<Refusal>,
     /// It is stored, and others must still act.
     pub(super) unfinished: bool,
+    /// The rejection is an initializer's own no, or the requester may not write the list so.
+    pub(super) denied: bool,
 }
 
 impl Initialized {
@@ -142,7 +143,6 @@ impl<'a> Phase<'a> {
     ) -> Result<(), Refusal> {
         let mut ahead = Ahead::default();
         while let Some(head) = way.head() {
-            let mut began = now();
             let name: Arc<str> = head.into();
             let configured = entry.initializers.iter().find(|one| *one.name == *name);
             let in_flight = configured.is_some_and(Initializer::acts_in_flight);
@@ -152,24 +152,23 @@ impl<'a> Phase<'a> {
             let object = self.initialized.patched.clone();
             if ahead.is_empty() {
                 ahead.ask(self.case, entry, way, (object.as_ref(), &mut *lookup)).await;
-                if let Some((name, failure)) = ahead.refusal() {
-                    let took = now().saturating_duration_since(began);
+            }
+            let asked = match ahead.take(&name, object.as_ref()).await {
+                Ok(asked) => asked,
+                Err((name, failure)) => {
+                    let took = ahead.began.map(|began| now().saturating_duration_since(began)).unwrap_or_default();
                     let refusal = failure.refusal(&name);
                     self.ended(Run { name, outcome: InitializerOutcome::Rejected, took, passed_over: None });
                     return Err(refusal);
                 }
-            }
-            let asked = ahead.take(&name, object.as_ref());
+            };
             let counted = asked.is_some();
+            let began = ahead.began.filter(|_| counted).unwrap_or_else(now);
             let ended = match (configured, asked) {
-                (Some(one), Some(answer)) => {
-                    let turn = Turn { case: self.case, one, before: object, began, creator: None };
-                    began = ahead.began.unwrap_or(began);
-                    match answer {
-                        Ok(answer) => turn.acted(answer).await,
-                        Err(failure) => Err(failure),
-                    }
+                (Some(one), Some(Ok(answer))) => {
+                    Turn { case: self.case, one, before: object, began, creator: None }.acted(answer).await
                 }
+                (Some(_), Some(Err(failure))) => Err(failure),
                 (Some(one), None) => {
                     let creator = self.creator.clone();
                     Turn { case: self.case, one, before: object, began, creator }.act(lookup).await
@@ -219,11 +218,18 @@ impl<'a> Phase<'a> {
     }
 
     fn ended(&mut self, run: Run) {
+        self.initialized.denied |= run.outcome == InitializerOutcome::Rejected;
         let Case { generation, caller, .. } = self.case;
         if let Some(metrics) = generation.initializers.get(&run.name) {
             metrics.record(caller.worker, run.outcome, run.took);
         }
         self.initialized.runs.push(run);
+    }
+
+    /// Rejection of a list that the requester may not write so.
+    fn denied(&mut self, refused: Refused) -> Refusal {
+        self.initialized.denied = true;
+        Box::new(refused.into_status())
     }
 
     /// The request's time was over before it was known which initializers act. Where none of them must, the object goes on
@@ -246,7 +252,7 @@ impl<'a> Phase<'a> {
     /// The object's pending list: the client's own, in the object's `field` or annotation, or the configured names that it is
     /// selected for.
     async fn pending(
-        &self,
+        &mut self,
         entry: &ResourceInitializers,
         review: &Review,
         field: Option<Initializers>,
@@ -265,13 +271,16 @@ impl<'a> Phase<'a> {
         let permitted = needs_permission(written.as_ref()) && (listed() || self.may_initialize(review).await?);
         let mut names = Vec::new();
         if written.is_none() {
+            let longest = entry.initializers.iter().map(|one| one.timeout).max().unwrap_or_default();
+            let until = end_of(self.case).min(now() + longest);
             for one in &entry.initializers {
-                if self.is_selected(one, lookup).await? {
+                let selected = timeout_at(until.into(), self.is_selected(one, lookup)).await;
+                if selected.unwrap_or_else(|_| Err(Box::new(status::out_of_time())))? {
                     names.push(&*one.name);
                 }
             }
         }
-        let list = create(written, names, permitted).map_err(|refused| Box::new(refused.into_status()))?;
+        let list = create(written, names, permitted).map_err(|refused| self.denied(refused))?;
         Ok(list.and_then(|list| self.without_left_out(list)))
     }
 
@@ -285,21 +294,20 @@ impl<'a> Phase<'a> {
     /// May the user `initialize` the resource, by the answer of the cluster's apiserver? Without a cluster, no user
     /// may.
     async fn may_initialize(&self, review: &Review) -> Result<bool, Refusal> {
-        let Some(authorizer) = &self.case.gate.authorizer else { return Ok(false) };
-        let (asking, size) = (review.clone(), review.user.as_ref().map_or(0, Range::len));
-        let asked = async {
-            let user = offload::run(size, move || user_of(&asking)).await?;
-            let username: Arc<str> = Arc::from(&*review.username);
-            authorizer.ask(&username, &Arc::new(user), check(review))?.await.map_err(|gone| gone.to_string())?
-        };
-        match timeout_at(end_of(self.case).into(), asked).await {
-            Ok(Ok(decided)) => Ok(decided.allowed),
-            Ok(Err(why)) => {
-                let what = format!("cannot find out whether you may {VERB:?} this resource: {why}");
-                Err(Box::new(status::internal(&what)))
-            }
-            Err(_) => Err(Box::new(status::out_of_time())),
+        let Case { gate, access, .. } = self.case;
+        if gate.authorizer.is_none() {
+            return Ok(false);
         }
+        let check = check(review);
+        access.decide(review, vec![check.clone()], end_of(self.case)).await?;
+        let why = match access.decisions().get(&check) {
+            Some(Ok(decided)) => return Ok(decided.allowed),
+            Some(Err(why)) => why.clone(),
+            None => "it was not asked".into(),
+        };
+        let what =
+            format!("cannot find out whether you may {VERB:?} this resource: the authorizer cannot be asked: {why}");
+        Err(Box::new(status::internal(&what)))
     }
 
     async fn annotations(&self, review: &Review) -> Result<[Option<String>; 2], Refusal> {

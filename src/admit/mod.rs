@@ -333,7 +333,7 @@ impl<'a> Case<'a> {
             combine::combine(&turns, &outcomes, probing, self.gate.patch_annotations);
         let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
         report(&dropped, live);
-        let Initialized { runs, patched, refusal: not_initialized, .. } = initialized;
+        let Initialized { runs, patched, refusal: not_initialized, denied, .. } = initialized;
         initialize::report(&runs, &mut verdict);
         if let Some(refusal) = refusal.or(not_initialized).or(refused) {
             verdict.refusal = Some(*refusal);
@@ -341,7 +341,7 @@ impl<'a> Case<'a> {
         if verdict.allowed() {
             verdict.patch = patched.map_or(patch, |patched| patched.difference.clone());
         }
-        let how = how_it_ended(&turns, &outcomes, &verdict);
+        let how = how_it_ended(&turns, &outcomes, denied, &verdict);
         self.conclude(Calls { turns: &turns, runs: &runs, outcomes: &outcomes }, verdict, how)
     }
 
@@ -376,11 +376,11 @@ fn report<'a>(dropped: &[Dropped], live: impl Fn(usize) -> Option<&'a LiveHook>)
     }
 }
 
-fn how_it_ended(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], verdict: &Verdict) -> RequestOutcome {
+fn how_it_ended(turns: &[Turn<'_>], outcomes: &[Outcome<'_>], denied: bool, verdict: &Verdict) -> RequestOutcome {
     let mut all = turns.iter().map(|turn| &turn.outcome).chain(outcomes);
     if verdict.allowed() {
         RequestOutcome::Allowed
-    } else if all.any(Outcome::is_denial) {
+    } else if denied || all.any(Outcome::is_denial) {
         RequestOutcome::Denied
     } else {
         RequestOutcome::Failed

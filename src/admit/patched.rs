@@ -21,8 +21,15 @@ const MIB: usize = 1 << 20;
 /// Memory for opening parts of an object: enough for small ones, and the most for any.
 const LITTLE: usize = 64 << 10;
 const MUCH: usize = 64 << 20;
-/// There is no memory to hold the patched object in.
-const NO_ROOM: &str = "Gatepost has no memory free for the patched object; try again";
+
+/// Reason why a patch is not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unpatched {
+    /// There is no memory to hold the patched object in.
+    NoRoom,
+    /// It cannot be applied, and why.
+    Inapplicable(String),
+}
 
 /// Change of the object in one turn.
 #[derive(Debug)]
@@ -85,8 +92,8 @@ pub(super) async fn apply(
     match applied {
         Ok(None) => (Change::Unchanged(text.clone()), None),
         Ok(Some(changed)) => (Change::Patched(text.clone()), Some(Arc::new(changed))),
-        Err(why) if why == NO_ROOM => (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None),
-        Err(why) => (refused(outcome, &why), None),
+        Err(Unpatched::NoRoom) => (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None),
+        Err(Unpatched::Inapplicable(why)) => (refused(outcome, &why), None),
     }
 }
 
@@ -130,12 +137,12 @@ pub(super) fn patched(
     patch: &Patch,
     mut room: Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
-) -> Result<Option<Patched>, String> {
+) -> Result<Option<Patched>, Unpatched> {
     if patch.is_empty() {
         return Ok(None);
     }
     let Some(place) = review.object.clone() else {
-        return Err("it patches the object, and there is none".to_owned());
+        return Err(Unpatched::Inapplicable("it patches the object, and there is none".to_owned()));
     };
     let default = Limits::default();
     // An object that arrived larger may be patched as well, and not grow.
@@ -151,7 +158,8 @@ pub(super) fn patched(
                 Encoding::Json(_) => Document::checked(object),
                 Encoding::Envelope(_) | Encoding::Grpc => Document::new(object),
             };
-            applied(&document.map_err(|error| error.to_string())?, patch, limits, &mut room, cancelled)?
+            let document = document.map_err(|error| Unpatched::Inapplicable(error.to_string()))?;
+            applied(&document, patch, limits, &mut room, cancelled)?
         }
     };
     let known_by = |field: &IdentityField| match field {
@@ -162,7 +170,7 @@ pub(super) fn patched(
         IdentityField::Namespace => false,
     };
     if let Some(field) = document.changed_identity().into_iter().find(known_by) {
-        return Err(format!("it changes {field}, which identifies the object"));
+        return Err(Unpatched::Inapplicable(format!("it changes {field}, which identifies the object")));
     }
     if before.is_some_and(|before| before.document.rope().is_same(document.rope())) {
         return Ok(None);
@@ -178,7 +186,8 @@ pub(super) fn patched(
     let held = document.held() + difference.as_ref().map_or(0, Rope::len) + texts;
     reach(&mut room, held)?;
     let difference = difference.map(|rope| rope.copy_of(0..rope.len()));
-    let review = encodings::with_object(review, document.rope()).map_err(|failure| failure.to_string())?;
+    let review = encodings::with_object(review, document.rope())
+        .map_err(|failure| Unpatched::Inapplicable(failure.to_string()))?;
     room.shrink_to(held);
     Ok(Some(Patched { document, difference, review, room, texts }))
 }
@@ -190,20 +199,20 @@ fn applied(
     limits: Limits,
     room: &mut Reservation,
     cancelled: Option<&Arc<AtomicBool>>,
-) -> Result<Document, String> {
+) -> Result<Document, Unpatched> {
     // Most patches need no more; each further try begins anew.
     let mut held = LITTLE + document.rope().len() + patch.size();
     loop {
         reach(room, document.held() + patch.size() + held)?;
         match document.patched_unless(patch, Limits { held, ..limits }, cancelled) {
             Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
-            applied => return applied.map_err(|error| error.to_string()),
+            applied => return applied.map_err(|error| Unpatched::Inapplicable(error.to_string())),
         }
     }
 }
 
 /// Reserves until there is so much.
-fn reach(room: &mut Reservation, bytes: usize) -> Result<(), String> {
+fn reach(room: &mut Reservation, bytes: usize) -> Result<(), Unpatched> {
     let more = bytes.saturating_sub(room.bytes());
-    if room.try_grow(more) { Ok(()) } else { Err(NO_ROOM.to_owned()) }
+    if room.try_grow(more) { Ok(()) } else { Err(Unpatched::NoRoom) }
 }

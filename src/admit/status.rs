@@ -162,6 +162,23 @@ pub(super) fn too_many_holds(name: &str) -> StatusInfo {
     }
 }
 
+/// There is no memory to initialize the object in.
+pub(super) fn no_room_to_initialize(name: &str) -> StatusInfo {
+    let message =
+        format!("gatepost has no memory free for initializer \"{name}\"; the object was not created, try again");
+    StatusInfo {
+        causes: vec![not_initialized(name, "there is no memory free for it")],
+        retry_after_seconds: 1,
+        ..failure(503, "ServiceUnavailable", message)
+    }
+}
+
+/// There is no memory to write the list of an object in.
+pub(super) fn no_room_for_object() -> StatusInfo {
+    let message = "gatepost has no memory free for the object; try again";
+    StatusInfo { retry_after_seconds: 1, ..failure(503, "ServiceUnavailable", message.to_owned()) }
+}
+
 /// An initializer's own no, with its name as a cause.
 pub(super) fn initializer_rejected(name: &str, said: StatusInfo) -> StatusInfo {
     let mut causes = said.causes.clone();
@@ -272,6 +289,7 @@ mod tests {
             initializer_vacant("a.x"),
             initializer_on_dry_run("a.x"),
             too_many_holds("a.x"),
+            no_room_to_initialize("a.x"),
             initializer_rejected("a.x", StatusInfo::default()),
         ] {
             let named: Vec<_> = refusal.causes.iter().filter(|cause| cause.field == "a.x").collect();

@@ -1,9 +1,11 @@
 //! Outgoing: the body of an answer, held in the memory budget until the connection has written it.
 
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes};
 
 use super::connection::unsent::Expiring;
-use crate::memory::Reservation;
+use crate::{live::hub::Message, memory::Reservation};
 
 /// The body of an answer. Its reservation is given back when it is dropped: once it is written, or its stream is reset,
 /// or its connection ends.
@@ -12,6 +14,8 @@ pub(super) struct Outgoing {
     bytes: Bytes,
     /// Its bytes in the memory budget.
     _reserved: Option<Reservation>,
+    /// The task that has its bytes in the memory budget, for every instance that gets them.
+    _task: Option<Arc<Message>>,
     /// Its time on its connection.
     _expiring: Option<Expiring>,
 }
@@ -19,7 +23,12 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// A verdict with its place in the memory budget, and by when it has to be written.
     pub(super) fn held(bytes: Bytes, reserved: Reservation, expiring: Expiring) -> Self {
-        Self { bytes, _reserved: Some(reserved), _expiring: Some(expiring) }
+        Self { bytes, _reserved: Some(reserved), _expiring: Some(expiring), ..Self::default() }
+    }
+
+    /// The review of a task, and by when it has to be written.
+    pub(super) fn of_task(task: Arc<Message>, expiring: Expiring) -> Self {
+        Self { bytes: task.review.clone(), _task: Some(task), _expiring: Some(expiring), ..Self::default() }
     }
 
     /// The same, which has to be written by then.

@@ -272,9 +272,8 @@ impl Refusal {
             | Self::TooLargeForMemory { .. }
             | Self::ColdTooLong { .. } => Refused::TooLarge,
             Self::Overloaded { .. } => Refused::Overloaded,
-            Self::Share { .. } | Self::ColdTooMany | Self::TooManyInstances | Self::TooManyHolds => {
-                Refused::ClientShare
-            }
+            Self::Share { .. } | Self::ColdTooMany | Self::TooManyHolds => Refused::ClientShare,
+            Self::TooManyInstances => Refused::Instances,
             Self::NotYours => Refused::Claim,
             Self::DeadlineZero | Self::Deadline { .. } | Self::ColdDeadline { .. } => Refused::Deadline,
             Self::Stalled { .. } => Refused::Stalled,

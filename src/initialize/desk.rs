@@ -10,11 +10,15 @@
 //!                └── the instance lapses, attempt+1 ┘    └── its time is over, or nobody wants it ──> ended
 //! ```
 
+mod action;
+
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
+
+pub use self::action::Action;
 
 /// One initializer's turn at one object. Never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,39 +45,15 @@ pub struct Limits {
 
 /// Names without an instance that are remembered.
 const MOST_REMEMBERED: usize = 1024;
+/// Longest time between two passes of a process that runs. After a longer one it was stopped, and what instances sent
+/// meanwhile lies unread.
+const PAUSE: Duration = Duration::from_secs(2);
 
 impl Default for Limits {
     fn default() -> Self {
         let (lease, vacant) = (Duration::from_secs(10), Duration::from_secs(10));
         Self { of_a_name: 1_000, in_all: 4_000, instances: 64, lease, vacant }
     }
-}
-
-/// Something that whoever holds the streams is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send the task to the instance; `attempt` is 1 the first time.
-    Assign {
-        /// The instance.
-        instance: InstanceId,
-        /// The task.
-        task: TaskId,
-        /// Number of assignments, this one included.
-        attempt: u32,
-        /// Latest time at which its answer counts.
-        deadline: Instant,
-    },
-    /// Tell the instance that its answer is not wanted any more.
-    Cancel {
-        /// The instance.
-        instance: InstanceId,
-        /// The task.
-        task: TaskId,
-    },
-    /// The instance has lapsed: end its stream.
-    Drop(InstanceId),
-    /// The task was not answered in time.
-    Late(TaskId),
 }
 
 /// A task that is not taken.
@@ -110,8 +90,10 @@ pub struct NameState {
 #[derive(Debug)]
 pub struct Desk {
     limits: Limits,
-    /// A name that was never claimed is vacant since then.
+    /// A name that was neither claimed nor configured is vacant since then.
     epoch: Instant,
+    /// The last pass.
+    passed: Instant,
     names: BTreeMap<Arc<str>, Claim>,
     instances: BTreeMap<InstanceId, Instance>,
     tasks: BTreeMap<TaskId, Task>,
@@ -151,7 +133,15 @@ impl Desk {
     /// A desk without instances.
     pub fn new(limits: Limits, now: Instant) -> Self {
         let (names, instances, tasks, deadlines) = Default::default();
-        Self { limits, epoch: now, names, instances, tasks, deadlines }
+        Self { limits, epoch: now, passed: now, names, instances, tasks, deadlines }
+    }
+
+    /// A name may be claimed from now on: where no instance has it, it is vacant since now.
+    pub fn configure(&mut self, name: &Arc<str>, now: Instant) {
+        let claim = self.names.entry(Arc::clone(name)).or_default();
+        if claim.instances.is_empty() {
+            claim.vacant_since = Some(now);
+        }
     }
 
     /// An instance claims a name, and takes `window` tasks at once; false where there are too many instances.
@@ -264,8 +254,25 @@ impl Desk {
         out: &mut Vec<Action>,
     ) -> Result<(), Stale> {
         self.heard(instance, now);
+        if self.tasks.get(&id).is_some_and(|task| now >= task.deadline) {
+            return Err(Stale);
+        }
+        self.give_up(instance, id, attempt, out)
+    }
+
+    /// The attempt of the instance cannot be told, or its answer cannot be taken: the task has ended without one.
+    ///
+    /// # Errors
+    /// It is not the instance's.
+    pub fn give_up(
+        &mut self,
+        instance: InstanceId,
+        id: TaskId,
+        attempt: u32,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Stale> {
         let task = self.tasks.get(&id).ok_or(Stale)?;
-        if task.holder != Some(instance) || task.attempt != attempt || now >= task.deadline {
+        if task.holder != Some(instance) || task.attempt != attempt {
             return Err(Stale);
         }
         self.end(id, out);
@@ -279,8 +286,13 @@ impl Desk {
     }
 
     /// Everything that has become late by `now`: instances that were not heard of, tasks that were not answered, tasks of
-    /// names that nobody has had for long.
+    /// names that nobody has had for long. To be called every second; a longer pause is nobody's silence.
     pub fn pass(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let pause = now.saturating_duration_since(self.passed);
+        self.passed = self.passed.max(now);
+        if pause > PAUSE {
+            self.instances.values_mut().for_each(|one| one.heard = now.min(one.heard + pause));
+        }
         let lapsed = |instance: &Instance| now.saturating_duration_since(instance.heard) >= self.limits.lease;
         let lapsed: Vec<_> = self.instances.iter().filter(|(_, one)| lapsed(one)).map(|(id, _)| *id).collect();
         for id in lapsed {
@@ -293,19 +305,19 @@ impl Desk {
             self.end(id, out);
         }
         let (epoch, limit) = (self.epoch, self.limits.vacant);
-        let vacated = |since: Instant| now.saturating_duration_since(since) >= limit;
-        let vacant = self.names.values().filter(|claim| claim.vacant_since.is_some_and(vacated));
-        let waiting: Vec<_> = vacant.flat_map(|claim| claim.queue.iter().copied()).collect();
-        for id in waiting {
-            out.push(Action::Late(id));
-            self.end(id, out);
+        let vacant = |since: Instant| Some(now.saturating_duration_since(since)).filter(|vacant| *vacant >= limit);
+        let names = self.names.values().filter_map(|claim| Some((claim.vacant_since.and_then(vacant)?, &claim.queue)));
+        let waiting: Vec<_> = names.flat_map(|(vacant, queue)| queue.iter().map(move |id| (vacant, *id))).collect();
+        for (vacant, task) in waiting {
+            out.push(Action::Vacant { task, vacant });
+            self.end(task, out);
         }
         // Names that nobody has ever had are forgotten; those that somebody had only where there are many of them: people
         // want to know since when.
         if now.saturating_duration_since(epoch) >= limit {
             let many = self.names.len() > MOST_REMEMBERED;
             self.names.retain(|_, claim| {
-                let forgotten = |since: Instant| since == epoch || many && vacated(since);
+                let forgotten = |since: Instant| since == epoch || many && vacant(since).is_some();
                 !(claim.tasks.is_empty() && claim.vacant_since.is_some_and(forgotten))
             });
         }

@@ -214,7 +214,7 @@ impl World {
                 }
                 Action::Cancel { task, .. } => _ = self.holders.remove(&task),
                 Action::Drop(id) => self.gone(id),
-                Action::Late(task) => {
+                Action::Late(task) | Action::Vacant { task, .. } => {
                     let object = self.objects.iter_mut().find(|object| object.task == Some(task));
                     let Some(object) = object else { return Err(TestCaseError::fail("a task of no object is late")) };
                     object.task = None;

@@ -1,6 +1,7 @@
 //! Current: the generation in force and the time of the last good read. The only place that knows arc-swap.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -103,7 +104,11 @@ impl Current {
     pub fn publish(&self, generation: Arc<Generation>) -> Arc<Generation> {
         let in_force = self.load();
         if !Arc::ptr_eq(&in_force.snapshot, &generation.snapshot) {
-            self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, clock::now());
+            let now = clock::now();
+            self.segment_moves.replaced(&in_force.snapshot, &generation.snapshot, now);
+            let before: HashSet<_> = in_force.snapshot.claimed().collect();
+            let new = generation.snapshot.claimed().filter(|name| !before.contains(name));
+            self.hub.configure(new, now);
         }
         let former = self.generation.swap(generation);
         self.newest.changed();

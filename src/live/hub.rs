@@ -2,7 +2,8 @@
 //!
 //! The [`Desk`] says who has which task; here its decisions are carried out: a task's message goes to the instance's stream,
 //! an answer to the hold that waits for it. Nothing runs by itself: each hold looks at the time when its own deadline is
-//! due, each stream when its own lease is, and all of them every second, whichever of the others is stuck.
+//! due, each stream when its own lease is, and all of them every second, whichever of the others is stuck. So a second
+//! in which none of them looks is one in which the process was stopped.
 
 mod recent;
 
@@ -50,6 +51,10 @@ pub enum Unanswered {
     Vacant(Duration),
     /// Too many objects are held already.
     Full,
+    /// There is no memory for the task, or for its answer.
+    NoRoom,
+    /// The answer is none that can be taken, and why.
+    Unusable(&'static str),
 }
 
 /// Message to an instance.
@@ -94,6 +99,8 @@ pub struct Hub {
 #[derive(Debug)]
 struct State {
     desk: Desk,
+    /// The last look at what is due.
+    looked: Instant,
     next: u64,
     holds: HashMap<TaskId, Hold>,
     recent: Recent,
@@ -110,8 +117,15 @@ impl Hub {
     /// No instance and no hold.
     pub fn new(limits: Limits, now: Instant) -> Arc<Self> {
         let (holds, streams, recent) = Default::default();
-        let state = Mutex::new(State { desk: Desk::new(limits, now), next: 0, holds, recent, streams });
+        let desk = Desk::new(limits, now);
+        let state = Mutex::new(State { desk, looked: now, next: 0, holds, recent, streams });
         Arc::new(Self { lease: limits.lease, began: now, state })
+    }
+
+    /// These names may be claimed from now on.
+    pub fn configure<'n>(&self, names: impl Iterator<Item = &'n Arc<str>>, now: Instant) {
+        let mut state = self.state();
+        names.for_each(|name| state.desk.configure(name, now));
     }
 
     /// An instance claims a name; `None` where there are too many.
@@ -197,9 +211,7 @@ impl Hub {
 
     /// Carries out what has become due.
     pub fn look(&self) {
-        let (mut state, mut actions) = (self.state(), Vec::new());
-        state.desk.pass(now(), &mut actions);
-        state.carry_out(actions);
+        self.state().look(now());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -208,6 +220,13 @@ impl Hub {
 }
 
 impl State {
+    fn look(&mut self, now: Instant) {
+        self.looked = now;
+        let mut actions = Vec::new();
+        self.desk.pass(now, &mut actions);
+        self.carry_out(actions);
+    }
+
     fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
@@ -225,12 +244,15 @@ impl State {
                     }
                 }
                 Action::Drop(instance) => _ = self.streams.remove(&instance),
-                Action::Late(task) => {
-                    if let Some(hold) = self.holds.remove(&task) {
-                        let _ = hold.answer.send(Err(Unanswered::Late));
-                    }
-                }
+                Action::Late(task) => self.fail(task, Unanswered::Late),
+                Action::Vacant { task, vacant } => self.fail(task, Unanswered::Vacant(vacant)),
             }
+        }
+    }
+
+    fn fail(&mut self, task: TaskId, why: Unanswered) {
+        if let Some(hold) = self.holds.remove(&task) {
+            let _ = hold.answer.send(Err(why));
         }
     }
 }
@@ -264,7 +286,14 @@ impl Attached {
     pub async fn told(&mut self) -> Option<ToInstance> {
         loop {
             let latest = now() + EVERY;
-            let next = self.hub.state().desk.lapses(self.id).map_or(latest, |lapses| lapses.min(latest));
+            let next = {
+                let mut state = self.hub.state();
+                // Whoever calls this again and again, and never waits here for so long, has it looked all the same.
+                if latest.saturating_duration_since(state.looked) >= 2 * EVERY {
+                    state.look(now());
+                }
+                state.desk.lapses(self.id).map_or(latest, |lapses| lapses.min(latest))
+            };
             tokio::select! {
                 biased;
                 told = self.told.recv() => return told,
@@ -300,6 +329,15 @@ impl Attached {
         }
         state.carry_out(actions);
         counts
+    }
+
+    /// It cannot be told of a task, or its answer cannot be taken: the hold ends without one.
+    pub fn give_up(&self, task: TaskId, attempt: u32, why: Unanswered) {
+        let (mut state, mut actions) = (self.hub.state(), Vec::new());
+        if state.desk.give_up(self.id, task, attempt, &mut actions).is_ok() {
+            state.fail(task, why);
+        }
+        state.carry_out(actions);
     }
 }
 

@@ -6,6 +6,10 @@ use super::operation::{Kind, Patch};
 
 /// Steps of a path that are looked at; one with more is taken for the whole object.
 const DEEPEST: usize = 64;
+/// Places that are told apart, and their bytes; more are taken for the whole object. Comparing two sets of so many takes a
+/// worker less than 5 ms, whatever their paths are.
+const MOST: usize = 500;
+const MOST_BYTES: usize = 16 << 10;
 /// Between two steps. A name that has it is taken for the whole object.
 const STEP: char = '\0';
 
@@ -25,11 +29,19 @@ impl Patch {
                 fields.insert(place(&operation.from, shifts(operation.kind)));
             }
         }
-        Fields(fields)
+        Fields(fields).bounded()
     }
 }
 
 impl Fields {
+    /// Its places, or the whole object where they are very many.
+    fn bounded(self) -> Self {
+        if self.0.len() <= MOST && self.0.iter().map(String::len).sum::<usize>() <= MOST_BYTES {
+            return self;
+        }
+        Self(BTreeSet::from([String::new()]))
+    }
+
     /// Does one touch what the other does, or something around or below it?
     pub fn meet(&self, other: &Self) -> bool {
         let (few, many) = if self.0.len() <= other.0.len() { (self, other) } else { (other, self) };
@@ -39,6 +51,7 @@ impl Fields {
     /// The places of another one as well.
     pub fn join(&mut self, other: Self) {
         self.0.extend(other.0);
+        *self = std::mem::take(self).bounded();
     }
 
     /// Is it there, or anything that it is a part of?
@@ -116,6 +129,21 @@ mod tests {
             assert_eq!((one.meet(&other), other.meet(&one)), (meet, meet), "{one:?} {other:?}");
         }
         assert!(!Fields::default().meet(&fields(&[("replace", "")])), "who touches nothing meets nobody");
+    }
+
+    #[test]
+    fn very_many_places_are_taken_for_the_whole_object() {
+        let places = |prefix: &str, count: usize, step: usize| {
+            let paths: Vec<_> = (0..count).map(|n| format!("/{prefix}{n}{}", "/s".repeat(step))).collect();
+            fields(&paths.iter().map(|path| ("add", &**path)).collect::<Vec<_>>())
+        };
+        let whole = Fields(BTreeSet::from([String::new()]));
+        assert_eq!((places("a", MOST, 1).0.len(), places("a", MOST + 1, 1)), (MOST, whole.clone()));
+        assert_eq!(places("a", MOST, 20), whole);
+        let mut touched = places("a", MOST, 1);
+        assert!(!touched.meet(&places("b", MOST, 1)));
+        touched.join(places("b", MOST, 1));
+        assert_eq!(touched, whole, "also of several patches together");
     }
 
     #[test]

@@ -330,6 +330,12 @@ impl Snapshot {
         &self.initializers
     }
 
+    /// Names of initializers that a process may claim; of several resources, more than once.
+    pub fn claimed(&self) -> impl Iterator<Item = &Arc<str>> {
+        let all = self.initializers.iter().flat_map(|entry| &entry.initializers);
+        all.filter(|one| one.attach.is_some()).map(|one| &one.name)
+    }
+
     /// The initializers of one resource, where it has any. Allocates nothing.
     pub fn initializers_of(&self, group: &str, resource: &str) -> Option<&ResourceInitializers> {
         let places = self.initialized.get(resource)?;

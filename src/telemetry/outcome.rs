@@ -5,7 +5,7 @@
 pub enum RequestOutcome {
     /// The write may happen.
     Allowed,
-    /// A hook said no.
+    /// A hook or an initializer said no, or the creator of an object may not choose its initializers so.
     Denied,
     /// A CallFailure under Fail, or a held error of matching, rejected it.
     Failed,
@@ -75,11 +75,13 @@ pub enum Refused {
     Loop,
     /// A claim of an initializer's name by somebody who may not have it.
     Claim,
+    /// More instances of initializers than there are places.
+    Instances,
 }
 
 impl Refused {
     /// Labels, by index.
-    pub(super) const LABELS: [&'static str; 25] = [
+    pub(super) const LABELS: [&'static str; 26] = [
         "protocol",
         "tls_handshake",
         "not_tls",
@@ -105,6 +107,7 @@ impl Refused {
         "evicted",
         "loop",
         "claim",
+        "instances",
     ];
 }
 

@@ -59,7 +59,7 @@ macro_rules! families {
 
 families! {
     REQUESTS = Counter "gatepost_requests_total" ["outcome"]
-        "Reviews decided, by outcome: allowed, denied (a hook said no), failed (a call failure under Fail or Retry, or Gatepost could not match the request), stale (the configuration is too old), internal (a bug), bypassed (allowed without asking a hook, by a bypass rule or break-glass).";
+        "Reviews decided, by outcome: allowed, denied (a hook or an initializer said no), failed (a call failure under Fail or Retry, or Gatepost could not match the request), stale (the configuration is too old), internal (a bug), bypassed (allowed without asking a hook, by a bypass rule or break-glass).";
     REQUEST_DURATION = Histogram "gatepost_request_duration_seconds" []
         "Time from a complete review message to its verdict.";
     REFUSED = Counter "gatepost_refused_total" ["reason"]
@@ -85,7 +85,7 @@ families! {
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]
-        "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, and the request was rejected) or shed (too many objects waited already: 429).";
+        "Turns of an initializer at a new object, by outcome: changed, unchanged, rejected (it refused the object), failed_open (it did not act in time, or could not, and was skipped), failed_closed (the same, or there was no memory, and the request was rejected) or shed (too many objects waited already: 429).";
     INITIALIZER_DURATION = Histogram "gatepost_initializer_duration_seconds" ["initializer"]
         "Duration of an initializer's turns.";
     INITIALIZER_INSTANCES = Gauge "gatepost_initializer_instances" ["initializer"]

@@ -16,6 +16,9 @@ const AT_ONCE: usize = 64;
 /// Interval at which a client is checked for changed credentials.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// Failure as the requester may read it. The whole one names the apiserver's address and our own account, and is logged.
+const UNDECIDED: &str = "the cluster gave no decision, and the log of Gatepost says why";
+
 /// A cluster whose authorizer is about to be asked.
 #[derive(Debug)]
 pub struct AccessReviews {
@@ -67,7 +70,7 @@ impl AccessReviews {
                         Ok(client) => drop(asking.spawn(decide(client, question, Arc::clone(&self.metrics)))),
                         Err(error) => {
                             self.metrics.access_review(AccessReviewOutcome::Failed, Duration::ZERO);
-                            let _ = question.answer.send(Err(error.to_string()));
+                            let _ = question.answer.send(Err(UNDECIDED.to_owned()));
                             self.report(Err(error));
                         }
                     }
@@ -127,6 +130,6 @@ async fn decide(client: Client, question: Question, metrics: Arc<Metrics>) -> Op
     };
     metrics.access_review(outcome, began.elapsed());
     let outcome = decided.as_ref().map(|_| ()).map_err(Clone::clone);
-    let _ = answer.send(decided.map_err(|error| error.to_string()));
+    let _ = answer.send(decided.map_err(|_| UNDECIDED.to_owned()));
     Some(outcome)
 }

@@ -10,7 +10,7 @@
 //! ([`crate::live::namespaces::TOO_OLD_AFTER`]).
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -33,6 +33,11 @@ const WATCH: Duration = Duration::from_secs(30);
 const RELIST: Duration = Duration::from_secs(600);
 /// Pauses after failures: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// Failure of a lookup as the requester may read it. The whole one names the apiserver's address and our own account, and
+/// is logged, at most once in so long.
+const NOT_FOUND_OUT: &str = "the apiserver gave no answer, and the log of Gatepost says why";
+const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// One cluster's namespaces, about to be followed.
 #[derive(Debug)]
@@ -161,17 +166,28 @@ async fn watch(
 
 /// Each question is one request of its own: none waits behind another.
 async fn answer(client: &Client, mut questions: mpsc::Receiver<Question>) {
+    let logged = Arc::new(Mutex::new(None));
     while let Some(Question { namespace, mut answer }) = questions.recv().await {
-        let client = client.clone();
+        let (client, logged) = (client.clone(), Arc::clone(&logged));
         tokio::spawn(async move {
             let found = tokio::select! {
                 found = client.find(PATH, &namespace) => found,
                 // Whoever asked has run out of time, and an apiserver that is slow is not asked for nothing.
                 () = answer.closed() => return,
             };
-            let found = found.map(|object| Some(labelled(&object?)?.1)).map_err(|failure| failure.to_string());
+            if let Err(failure) = &found {
+                log(failure, &mut logged.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            let found = found.map(|object| Some(labelled(&object?)?.1)).map_err(|_| NOT_FOUND_OUT.to_owned());
             let _ = answer.send(found);
         });
+    }
+}
+
+fn log(failure: &KubeError, logged: &mut Option<Instant>) {
+    if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+        *logged = Some(Instant::now());
+        tracing::warn!(%failure, fix = failure.fix(), "cannot look up a namespace; requests that need its labels are refused");
     }
 }
 

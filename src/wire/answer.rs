@@ -24,7 +24,7 @@ struct AnswerReview {
 pub const JSON_PATCH: &str = "JSONPatch";
 /// The most audit annotations of one answer that are kept, and the most causes of its status.
 pub const MOST_ANNOTATIONS: usize = 1000;
-const MOST_CAUSES: usize = 1000;
+pub(super) const MOST_CAUSES: usize = 1000;
 /// The most warnings that can reach a client, each of one character at least
 /// (`docs/reference/webhook-semantics.md` §10.2).
 const MOST_WARNINGS: usize = 4096;

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
     live::{Namespaces, break_glass::Place},
+    memory::MemoryBudget,
     model::{BreakGlass, Phase, Rope, Verdict},
     patch::{Document, Limits, Patch},
     wire::{
@@ -192,6 +193,8 @@ async fn only_who_may_initialize_writes_the_list_itself() {
     assert_eq!(object(&verdict, arrived)["metadata"]["labels"], json!({"app": "web", "b": "x"}));
     let twice = ask(&gate, Phase::Mutate, by("admin", &[], listing("a, a"))).await.refusal.unwrap();
     assert_eq!((twice.code, &*twice.reason), (422, "Invalid"));
+    let page = gate.metrics.render().unwrap();
+    assert!(page.contains("gatepost_requests_total{outcome=\"denied\"} 3"), "no fault of ours:\n{page}");
 }
 
 #[tokio::test]
@@ -280,4 +283,37 @@ async fn nobody_knows_the_namespace_and_the_next_one_acts_in_time() {
     assert_eq!(labels_of(&verdict), json!({"app": "web", "b": "x"}));
     let warning = "initializer \"a.example.com\" did not act within 100 ms; the object goes on without it";
     assert_eq!(verdict.warnings, [warning]);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_namespace_leaves_time_for_what_is_behind_it() {
+    let validating = HttpHook::plain(HttpScript::Judge(Judge::new(|_| json!({"allowed": true})))).await;
+    let attached = |name: &str, more: &str| {
+        format!("  - {{name: {name}.example.com, timeout: 100ms, {more} attach: {{commonNames: [x]}}}}\n")
+    };
+    let selected = attached("a", "namespaceSelector: {matchLabels: {team: red}},");
+    let parallel = attached("a", "parallel: true,") + &attached("b", "parallel: true,") + &labels("c", "", "c: x");
+    for (initializers, late) in [(selected, 1), (parallel, 2)] {
+        let mut gate = Arc::into_inner(configured(&initializers, &hook("v", "Validating", &validating))).unwrap();
+        let (namespaces, _unanswered) = Namespaces::new(Instant::now());
+        gate.namespaces = Some(namespaces);
+        let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
+        let verdict = decide(&gate, &review, &caller(Duration::from_secs(3))).await;
+        assert_eq!(verdict.refusal, None, "{initializers}");
+        assert_eq!(verdict.warnings.len(), late, "{:?}", verdict.warnings);
+        assert_eq!(late == 2, labels_of(&verdict)["c"] == "x");
+    }
+}
+
+#[tokio::test]
+async fn no_initializer_is_passed_over_for_want_of_memory() {
+    let mut gate = Arc::into_inner(configured(&labels("a", "", "a: x"), "")).unwrap();
+    gate.memory = MemoryBudget::new(64);
+    let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+    let refusal = verdict.refusal.expect("also under Ignore");
+    assert_eq!((refusal.code, &*refusal.reason, refusal.retry_after_seconds), (503, "ServiceUnavailable", 1));
+    let page = gate.metrics.render().unwrap();
+    let runs =
+        |outcome| format!("gatepost_initializer_runs_total{{initializer=\"a.example.com\",outcome=\"{outcome}\"}}");
+    assert!(page.contains(&(runs("failed_closed") + " 1")) && !page.contains(&(runs("shed") + " 1")), "{page}");
 }

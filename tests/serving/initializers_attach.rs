@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
     front::{Bound, Limits},
+    memory::MemoryBudget,
     model::{Phase, Rope, Verdict},
     wire::{
         inbound::view,
@@ -206,6 +207,7 @@ async fn a_no_is_what_the_creator_gets_and_names_the_initializer() {
     let refusal = verdict.refusal.unwrap();
     assert_eq!((refusal.code, &*refusal.reason, &*refusal.message), (409, "Full", "no"), "also under Ignore");
     assert_eq!(&*refusal.causes[0].field, "a.example.com");
+    assert_eq!(sidecar.metric("gatepost_requests_total{outcome=\"denied\"}"), 1.0, "nobody need be woken for it");
 }
 
 #[tokio::test]
@@ -274,7 +276,7 @@ async fn one_that_says_nonsense_is_cut_off_and_others_are_not() {
     for (nonsense, code) in [
         (Bytes::from_static(&[0, 0, 0, 0, 2, 0xff, 0xff]), "3"),
         (Bytes::from_static(&[7, 0, 0, 0, 0]), "3"),
-        (Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff]), "8"),
+        (Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff]), "3"),
         (framed(&InitializerMessage { message: Some(Say::Claim(Claim::default())) }), "3"),
     ] {
         let mut bad = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -395,6 +397,78 @@ async fn those_that_touch_other_fields_run_side_by_side() {
     };
     let (verdict, ()) = tokio::join!(create(&gate, create_pod("w", 0)), refusing);
     assert_eq!(&*verdict.refusal.unwrap().message, "no");
+}
+
+#[tokio::test]
+async fn the_first_of_several_has_its_turn_while_the_others_have_not_answered() {
+    let gate = configured(SIDE_BY_SIDE);
+    let sidecar = serving(&gate).await;
+    let mut a = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let mut b = Instance::claim(&sidecar, "b.example.com", TOKEN).await.unwrap();
+    let mut c = Instance::claim(&sidecar, "c.example.com", TOKEN).await.unwrap();
+    let acting = async {
+        let (first, second) = (a.task().await, b.task().await);
+        a.answer(first.task, 1, label("a", "1", &[]));
+        let changed = "gatepost_initializer_runs_total{initializer=\"a.example.com\",outcome=\"changed\"}";
+        until("the answer counts, however long the other takes", || sidecar.metric(changed) == 1.0).await;
+        b.answer(second.task, 1, label("b", "2", &[]));
+        let third = c.task().await;
+        c.answer(third.task, 1, label("c", "3", &[]));
+    };
+    // So large that it is patched beside the worker.
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("u", 300_000)), acting);
+    assert_eq!((verdict.refusal, verdict.warnings), (None, Vec::<String>::new()));
+    let patch = String::from_utf8(verdict.patch.unwrap().to_vec()).unwrap();
+    assert!(patch.contains(r#""a""#) && patch.contains(r#""b""#), "{patch}");
+}
+
+#[tokio::test]
+async fn a_review_that_not_every_reader_can_read_reaches_no_instance() {
+    let gate = configured("  - {name: a.example.com, @TOKEN, failurePolicy: Fail}\n");
+    let sidecar = serving(&gate).await;
+    let mut instance = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
+    let user_info =
+        Some(UserInfo { username: Some("ann".into()), groups: vec!["no text".into()], ..UserInfo::default() });
+    let framed = message(AdmissionRequest { user_info, ..create_pod("u", 0) });
+    let mut bytes = framed.to_vec();
+    let at = bytes.windows(7).position(|part| part == b"no text").unwrap();
+    bytes[at] = 0xff;
+    let review = view(Rope::new([bytes.into()])).expect("groups are not looked at");
+    let refusal = decide(&gate, &review, &Caller { phase: Phase::Mutate, ..caller(LONG) }).await.refusal.unwrap();
+    assert_eq!((refusal.code, &*refusal.reason), (500, "InternalError"));
+    let answering = async {
+        let task = instance.task().await;
+        assert!(task.review.is_some(), "the first that it gets");
+        instance.answer(task.task, 1, label("a", "1", &[]));
+    };
+    let (verdict, ()) = tokio::join!(create(&gate, create_pod("v", 0)), answering);
+    assert!(verdict.patch.is_some());
+}
+
+#[tokio::test]
+async fn where_there_is_no_memory_nothing_is_created_and_no_initializer_passed_over() {
+    let mut gate = Arc::into_inner(configured("  - {name: a.example.com, @TOKEN}\n")).unwrap();
+    gate.memory = MemoryBudget::new(64);
+    let refusal = create(&gate, create_pod("u", 0)).await.refusal.expect("also under Ignore");
+    assert_eq!((refusal.code, &*refusal.reason, refusal.retry_after_seconds), (503, "ServiceUnavailable", 1));
+    assert!(refusal.message.contains("\"a.example.com\"") && refusal.message.contains("was not created"));
+}
+
+#[tokio::test]
+async fn a_name_is_vacant_since_the_configuration_that_names_it() {
+    let gate = configured("  - {name: a.example.com, @TOKEN}\n");
+    let vacant = |gate: &Gate| {
+        let names = gate.current.hub().names();
+        names.iter().map(|name| (name.name.to_string(), name.vacant_since.unwrap())).collect::<Vec<_>>()
+    };
+    let before = vacant(&gate);
+    assert_eq!(before.len(), 1);
+    let both = configured("  - {name: a.example.com, @TOKEN}\n  - {name: b.example.com, @TOKEN}\n");
+    let now = Instant::now();
+    gate.current.publish(both.current.load());
+    let after = vacant(&gate);
+    assert_eq!((after.len(), &after[0], &*after[1].0), (2, &before[0], "b.example.com"));
+    assert!(after[1].1 >= now);
 }
 
 #[tokio::test]

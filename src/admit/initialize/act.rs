@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 use super::{
     super::{
         Case, Lookup, now,
-        patched::{Patched, patched, room_for, scanned},
+        patched::{Patched, Unpatched, patched, room_for, scanned},
         status,
         status::Refusal,
     },
@@ -28,13 +28,12 @@ use crate::{
     wire::{
         encodings::{Encodings, Form},
         inbound::FRAME_HEAD,
+        initializers::is_review,
     },
 };
 
 /// The most of a request's time that is kept for the answer.
 const MARGIN: Duration = Duration::from_millis(250);
-
-const NO_ROOM: &str = "Gatepost has no memory free for the object; try again";
 
 /// Effect of an initializer on the object.
 #[derive(Debug, Default)]
@@ -65,8 +64,10 @@ pub(super) enum Failure {
     Unable(String),
     /// A dry run must not reach it.
     DryRun,
-    /// Too many objects are held already, or too much memory.
+    /// Too many objects are held already.
     Full,
+    /// There is no memory for the object, or for what is made of it.
+    NoRoom,
     /// It refuses the object.
     Rejected(Box<StatusInfo>),
 }
@@ -110,11 +111,11 @@ impl Turn<'_> {
         // Additions are bounded: the object with them is at most twice as large.
         let Some(room) = self.case.gate.memory.reserve(Purpose::Answer, place.len() + Document::outline(place.len()))
         else {
-            return Err(Failure::Unable(NO_ROOM.to_owned()));
+            return Err(Failure::NoRoom);
         };
         let additional =
             if place.len() < LARGE { built_in::work(&additions, review.bytes.slices(place.clone())) } else { 0 };
-        self.changed(additional, move |cancelled| {
+        self.changed(additional, self.until(), move |cancelled| {
             let object = review.bytes.copy_of(place);
             let facts = built_in::Facts {
                 namespace: &review.namespace,
@@ -122,9 +123,9 @@ impl Turn<'_> {
                 user: creator.as_deref().unwrap_or(&review.username),
                 namespace_labels: labels.as_ref(),
             };
-            match built_in::patch(&additions, &object, facts)? {
+            match built_in::patch(&additions, &object, facts).map_err(Unpatched::Inapplicable)? {
                 Some(text) => {
-                    let patch = Patch::parse(text).map_err(|error| error.to_string())?;
+                    let patch = Patch::parse(text).map_err(|error| Unpatched::Inapplicable(error.to_string()))?;
                     patched(&review, before.as_ref(), &patch, room, Some(cancelled))
                 }
                 None => Ok(None),
@@ -135,18 +136,21 @@ impl Turn<'_> {
 
     async fn ask(&self, lookup: &mut Lookup<'_>) -> Result<Acted, Failure> {
         let Ok(labels) = timeout_at(self.until().into(), labels(lookup)).await else { return Err(self.late()) };
-        let answer = self.asked(labels).await?;
+        let answer = self.answer(labels).await?;
         self.acted(answer).await
     }
 
-    /// Answer of the process that has claimed the name.
-    pub(super) async fn asked(&self, labels: Labels) -> Result<Answer, Failure> {
+    /// Answer of a process that has claimed the name.
+    pub(super) async fn answer(&self, labels: Labels) -> Result<Answer, Failure> {
         if self.case.review.dry_run && !self.one.side_effects.none_for(true) {
             return Err(Failure::DryRun);
         }
+        if self.until() <= now() {
+            return Err(self.late());
+        }
         let review = self.review().clone();
         let size = review.bytes.len();
-        let room = self.case.gate.memory.reserve(Purpose::Queue, size).ok_or(Failure::Full)?;
+        let room = self.case.gate.memory.reserve(Purpose::Queue, size).ok_or(Failure::NoRoom)?;
         let name = Arc::clone(&self.one.name);
         // It is gone through twice: to be written, and for its digest.
         let writing = offload::run(2 * size, move || message(&name, &review, &labels, room));
@@ -159,6 +163,8 @@ impl Turn<'_> {
             Unanswered::Late => self.late(),
             Unanswered::Vacant(_) => Failure::Vacant,
             Unanswered::Full => Failure::Full,
+            Unanswered::NoRoom => Failure::NoRoom,
+            Unanswered::Unusable(why) => Failure::Unable(why.to_owned()),
         })?;
         let Made { patch, adds } = match answered {
             Answered::Failed(status) => return Err(Failure::Rejected(status)),
@@ -170,38 +176,43 @@ impl Turn<'_> {
             let patch = Patch::parse(text).map_err(|error| error.to_string())?;
             Ok::<_, String>((patch.fields(), patch))
         });
-        let parsed = timeout_at(self.until().into(), parsing).await.map_err(|_| self.late())?;
+        // It has come in time.
+        let parsed = timeout_at(self.end().into(), parsing).await.map_err(|_| self.late())?;
         let (fields, patch) = parsed.map_err(Failure::Unable)?;
         Ok(Answer { patch: Some((patch, length)), fields, adds, _room: room })
     }
 
-    /// Does what the process has answered.
+    /// Does what the process has answered in time, however long it has waited for its turn.
     pub(super) async fn acted(&self, answer: Answer) -> Result<Acted, Failure> {
         let Answer { patch, adds, _room, .. } = answer;
         let Some((patch, length)) = patch else { return Ok(Acted { changed: None, adds }) };
         let (review, before) = (self.review().clone(), self.before.clone());
         let scanned = scanned(&patch, length);
         let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);
-        let room = room.ok_or_else(|| Failure::Unable(NO_ROOM.to_owned()))?;
+        let room = room.ok_or(Failure::NoRoom)?;
         let change = move |cancelled: &_| patched(&review, before.as_ref(), &patch, room, Some(cancelled));
-        let acted = self.changed(scanned, change).await?;
+        let acted = self.changed(scanned, self.end(), change).await?;
         Ok(Acted { adds, ..acted })
     }
 
-    /// Does what changes the object, beside the worker where there is much to go through, within the initializer's time.
+    /// Does what changes the object, beside the worker where there is much to go through, and by `end`.
     async fn changed(
         &self,
         patch: usize,
-        change: impl FnOnce(&Arc<AtomicBool>) -> Result<Option<Patched>, String> + Send + 'static,
+        end: Instant,
+        change: impl FnOnce(&Arc<AtomicBool>) -> Result<Option<Patched>, Unpatched> + Send + 'static,
     ) -> Result<Acted, Failure> {
         let held = self.before.as_ref().map_or(0, |before| before.document.held());
         // It is gone through about twice: once for what is to be changed, once to change it.
         let size = 2 * (self.review().bytes.len() + held + patch);
-        let ended = match timeout_at(self.until().into(), offload::run_unless_dropped(size, change)).await {
+        let ended = match timeout_at(end.into(), offload::run_unless_dropped(size, change)).await {
             Ok(ended) => ended,
             Err(_) => return Err(self.late()),
         };
-        let changed = ended.map_err(Failure::Unable)?;
+        let changed = ended.map_err(|why| match why {
+            Unpatched::NoRoom => Failure::NoRoom,
+            Unpatched::Inapplicable(why) => Failure::Unable(why),
+        })?;
         Ok(Acted { changed: changed.map(Arc::new), adds: Vec::new() })
     }
 
@@ -214,7 +225,12 @@ impl Turn<'_> {
         end_of(self.case).min(self.began + self.one.timeout)
     }
 
-    fn late(&self) -> Failure {
+    /// End of the time to do what an answer says that has come in time.
+    fn end(&self) -> Instant {
+        self.case.caller.deadline.instant()
+    }
+
+    pub(super) fn late(&self) -> Failure {
         Failure::Late(self.until().saturating_duration_since(self.began))
     }
 }
@@ -235,6 +251,10 @@ pub(super) async fn labels(lookup: &mut Lookup<'_>) -> Labels {
 fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Message, String> {
     let framed: Rope = Encodings::of(review).get(Form::Grpc).map_err(|failure| failure.to_string())?;
     let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
+    // Of a review that came in protobuf not every text was looked at.
+    if !is_review(review.clone()) {
+        return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
+    }
     let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
     room.shrink_to(review.len());
     // Names have no zero byte.
@@ -243,9 +263,10 @@ fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) 
 }
 
 impl Failure {
-    /// Is it passed over under `Ignore`? Not where the initializer itself says no, nor where there is no room to wait.
+    /// Is it passed over under `Ignore`? Not where the initializer itself says no, nor for our own want of room: whoever
+    /// sends much would then create objects without it.
     pub(super) fn may_open(&self) -> bool {
-        !matches!(self, Self::Rejected(_) | Self::Full)
+        !matches!(self, Self::Rejected(_) | Self::Full | Self::NoRoom)
     }
 
     /// Is there no room to wait?
@@ -264,6 +285,7 @@ impl Failure {
             Self::Unable(why) => status::initializer_failed(name, &why),
             Self::DryRun => status::initializer_on_dry_run(name),
             Self::Full => status::too_many_holds(name),
+            Self::NoRoom => status::no_room_to_initialize(name),
             Self::Rejected(said) => status::initializer_rejected(name, *said),
         })
     }
@@ -275,7 +297,7 @@ impl Failure {
             Self::Vacant => "has no instance attached".to_owned(),
             Self::Unable(why) => format!("could not act: {why}"),
             Self::DryRun => "has side effects and is not asked in a dry run".to_owned(),
-            Self::Full | Self::Rejected(_) => "did not act".to_owned(),
+            Self::Full | Self::NoRoom | Self::Rejected(_) => "did not act".to_owned(),
         };
         format!("initializer \"{name}\" {why}; the object goes on without it")
     }

@@ -1,13 +1,15 @@
 //! Ahead: initializers that say `parallel` are asked at once, about the object as it is when the first has its turn.
 //!
 //! Each is to touch fields of its own. An answer counts when its turn comes, unless it touches fields that the answers
-//! before it have touched, or something else has acted in between: then the initializer is asked again, in order.
+//! before it have touched, or something else has acted in between: then the initializer is asked again, in order. The
+//! turn of the first does not wait for the answers of the others.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Instant};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::timeout_at;
 
-use super::act::{Answer, Failure, Turn, labels};
+use super::act::{Answer, Failure, Turn, end_of, labels};
 use crate::{
     admit::{Case, lookup::Lookup, now, patched::Patched},
     initialize::Initialization,
@@ -15,11 +17,16 @@ use crate::{
     patch::Fields,
 };
 
-/// Answers that came before their turns.
+/// Answer of one, by its name.
+type Asking<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, Failure>)> + Send + 'a>>;
+
+/// Initializers that were asked before their turns.
 #[derive(Default)]
-pub(super) struct Ahead {
-    /// In the order of their turns.
-    answers: VecDeque<(Arc<str>, Result<Answer, Failure>)>,
+pub(super) struct Ahead<'a> {
+    /// In the order of their turns, each with its answer once that is there.
+    answers: VecDeque<(Arc<str>, Option<Result<Answer, Failure>>)>,
+    /// Those without an answer.
+    asking: FuturesUnordered<Asking<'a>>,
     /// The object that they are about.
     of: Option<Arc<Patched>>,
     /// Time at which they were asked.
@@ -42,54 +49,42 @@ fn group<'e>(entry: &'e ResourceInitializers, way: &Initialization) -> Vec<&'e I
     if group.len() > 1 { group } else { Vec::new() }
 }
 
-/// Does the initializer refuse the object?
-fn refuses(answer: &Result<Answer, Failure>) -> bool {
-    matches!(answer, Err(failure) if failure.is_rejection())
-}
-
-impl Ahead {
-    /// Asks the head and those beside it. Ends early with a refusal: the object is not created, whatever the others say.
+impl<'a> Ahead<'a> {
+    /// Asks the head and those beside it.
     pub(super) async fn ask(
         &mut self,
-        case: Case<'_>,
-        entry: &ResourceInitializers,
+        case: Case<'a>,
+        entry: &'a ResourceInitializers,
         way: &Initialization,
         (object, lookup): (Option<&Arc<Patched>>, &mut Lookup<'_>),
     ) {
         let group = group(entry, way);
-        if group.is_empty() {
-            return;
+        let Some(longest) = group.iter().map(|one| one.timeout).max() else { return };
+        let began = now();
+        let found = timeout_at(end_of(case).min(began + longest).into(), labels(lookup)).await;
+        for one in group {
+            let (name, turn) =
+                (Arc::clone(&one.name), Turn { case, one, before: object.cloned(), began, creator: None });
+            let Ok(labels) = &found else {
+                self.answers.push_back((name, Some(Err(turn.late()))));
+                continue;
+            };
+            self.answers.push_back((Arc::clone(&name), None));
+            let labels = labels.clone();
+            self.asking.push(Box::pin(async move { (name, turn.answer(labels).await) }));
         }
-        let (began, labels) = (now(), labels(lookup).await);
-        let mut asking = FuturesUnordered::new();
-        for (at, one) in group.iter().copied().enumerate() {
-            let (turn, labels) = (Turn { case, one, before: object.cloned(), began, creator: None }, labels.clone());
-            asking.push(async move { (at, turn.asked(labels).await) });
-        }
-        let mut answers: Vec<_> = group.iter().map(|one| (Arc::clone(&one.name), None)).collect();
-        while let Some((at, answer)) = asking.next().await {
-            let refuses = refuses(&answer);
-            if let Some(place) = answers.get_mut(at) {
-                place.1 = Some(answer);
-            }
-            if refuses {
-                // Initializers without an answer have no say.
-                break;
-            }
-        }
-        self.answers = answers.into_iter().filter_map(|(name, answer)| Some((name, answer?))).collect();
         (self.of, self.began, self.touched) = (object.cloned(), Some(began), Fields::default());
     }
 
-    /// A refusal among the answers, and whose it is.
-    pub(super) fn refusal(&mut self) -> Option<(Arc<str>, Failure)> {
-        let at = self.answers.iter().position(|(_, answer)| refuses(answer))?;
-        let (name, answer) = self.answers.remove(at)?;
-        Some((name, answer.err()?))
-    }
-
-    /// Answer of the initializer, where it counts for the object as it is.
-    pub(super) fn take(&mut self, name: &str, object: Option<&Arc<Patched>>) -> Option<Result<Answer, Failure>> {
+    /// Answer of the initializer whose turn it is, where it counts for the object as it is. Waits for it.
+    ///
+    /// # Errors
+    /// One of them refuses the object, and which: it is not created, whatever the others say.
+    pub(super) async fn take(
+        &mut self,
+        name: &str,
+        object: Option<&Arc<Patched>>,
+    ) -> Result<Option<Result<Answer, Failure>>, (Arc<str>, Failure)> {
         let same = match (&self.of, object) {
             (None, None) => true,
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -97,16 +92,28 @@ impl Ahead {
         };
         if !same || self.answers.front().is_none_or(|(first, _)| **first != *name) {
             self.answers.clear();
-            return None;
+            self.asking.clear();
+            return Ok(None);
         }
-        let (_, answer) = self.answers.pop_front()?;
+        while let Some((_, None)) = self.answers.front() {
+            match self.asking.next().await {
+                Some((name, Err(failure))) if failure.is_rejection() => return Err((name, failure)),
+                Some((name, answer)) => {
+                    if let Some(place) = self.answers.iter_mut().find(|(asked, _)| *asked == name) {
+                        place.1 = Some(answer);
+                    }
+                }
+                None => break,
+            }
+        }
+        let Some((_, Some(answer))) = self.answers.pop_front() else { return Ok(None) };
         if let Ok(found) = &answer {
             if self.touched.meet(&found.fields) {
-                return None;
+                return Ok(None);
             }
             self.touched.join(found.fields.clone());
         }
-        Some(answer)
+        Ok(Some(answer))
     }
 
     /// The object as an answer that counted has left it: the others' answers still count for it.
@@ -114,7 +121,7 @@ impl Ahead {
         self.of = object.cloned();
     }
 
-    /// Are no answers left?
+    /// Has everyone had its turn who was asked?
     pub(super) fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }

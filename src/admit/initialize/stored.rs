@@ -12,7 +12,7 @@ use tokio::time::timeout_at;
 use super::{
     super::{
         access::user_of,
-        patched::{patched, room_for},
+        patched::{Unpatched, patched, room_for},
         status,
         status::Refusal,
     },
@@ -32,8 +32,8 @@ use crate::{
 /// The apiserver itself: it carries out what Gatepost tells it.
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
-/// Code of a refusal for want of room. It says nothing of the object.
-const SHED: i32 = 429;
+/// Codes of refusals for want of room, and of memory. They say nothing of the object.
+const SHED: [i32; 2] = [429, 503];
 
 /// The initializers of a resource for which nothing is configured.
 pub(super) fn nobody(review: &Review) -> ResourceInitializers {
@@ -54,14 +54,17 @@ impl Phase<'_> {
         let field = self.field(review, review.object.clone()).await?;
         let creates = review.operation == Operation::Create;
         let (list, creator) = if creates {
-            let pending = self.pending(entry, review, read(field.as_deref())?, &mut lookup).await;
+            let field = read(field.as_deref()).map_err(|refused| self.denied(refused))?;
+            let pending = self.pending(entry, review, field, &mut lookup).await;
             (pending.or_else(|refusal| self.unselected(entry, refusal))?, None)
         } else {
             let old = self.field(review, review.old_object.clone()).await?;
             if old.is_none() && field.is_none() {
                 return Ok(());
             }
-            let list = self.updated(entry, read(old.as_deref())?, read(field.as_deref())?).await?;
+            let lists = read(old.as_deref()).and_then(|old| Ok((old, read(field.as_deref())?)));
+            let (before, after) = lists.map_err(|refused| self.denied(refused))?;
+            let list = self.updated(entry, before, after).await?;
             (list, old.as_deref().and_then(metadata_initializers::creator).map(str::to_owned))
         };
         self.creator = creator.as_deref().and_then(metadata_initializers::username).map(Into::into);
@@ -69,7 +72,7 @@ impl Phase<'_> {
         let mut result = way.result().cloned();
         match self.work_off(entry, &mut way, &mut lookup).await {
             // There is an object already: it fails, and its creator is told.
-            Err(refusal) if !creates && refusal.code != SHED => result = Some(*refusal),
+            Err(refusal) if !creates && !SHED.contains(&refusal.code) => result = Some(*refusal),
             ended => ended?,
         }
         let pending = way.pending().map(Into::into).collect();
@@ -84,7 +87,7 @@ impl Phase<'_> {
 
     /// The list after an update.
     async fn updated(
-        &self,
+        &mut self,
         entry: &ResourceInitializers,
         old: Option<Initializers>,
         new: Option<Initializers>,
@@ -93,11 +96,11 @@ impl Phase<'_> {
         let old = old.and_then(Initializers::normalized);
         let Some(before) = &old else {
             let actor = Actor { may_initialize: false, owns: Owned::Names(&[]) };
-            return transition(None, new, actor).map_err(refusal);
+            return transition(None, new, actor).map_err(|refused| self.denied(refused));
         };
         if !review.sub_resource.is_empty() {
             let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
-            return Err(refusal(Refused::Forbidden(why)));
+            return Err(self.denied(Refused::Forbidden(why)));
         }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
         let is = |who: &crate::model::bypass::Who| who.is(&review.username, in_group);
@@ -113,7 +116,7 @@ impl Phase<'_> {
             // Nobody in particular owns it: whoever may initialize does.
             _ => Owned::Names(&own),
         };
-        transition(old.clone(), new, Actor { may_initialize, owns }).map_err(refusal)
+        transition(old.clone(), new, Actor { may_initialize, owns }).map_err(|refused| self.denied(refused))
     }
 
     /// `metadata.initializers` of an object of the review, as it is written.
@@ -166,7 +169,7 @@ impl Phase<'_> {
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
         let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);
-        let room = room.ok_or_else(|| broken("Gatepost has no memory free for the object; try again"))?;
+        let room = room.ok_or_else(|| Box::new(status::no_room_for_object()))?;
         let held = before.as_ref().map_or(0, |before| before.document.held());
         let size = 2 * (review.bytes.len() + held + length);
         let writing = offload::run_unless_dropped(size, move |cancelled| {
@@ -175,7 +178,8 @@ impl Phase<'_> {
         match timeout_at(self.case.caller.deadline.instant().into(), writing).await {
             Ok(Ok(Some(changed))) => self.initialized.patched = Some(Arc::new(changed)),
             Ok(Ok(None)) => {}
-            Ok(Err(why)) => return Err(broken(&why)),
+            Ok(Err(Unpatched::NoRoom)) => return Err(Box::new(status::no_room_for_object())),
+            Ok(Err(Unpatched::Inapplicable(why))) => return Err(broken(&why)),
             Err(_) => return Err(Box::new(status::out_of_time())),
         }
         Ok(())
@@ -183,12 +187,7 @@ impl Phase<'_> {
 }
 
 /// A list as an object has it.
-fn read(field: Option<&str>) -> Result<Option<Initializers>, Refusal> {
+fn read(field: Option<&str>) -> Result<Option<Initializers>, Refused> {
     let list = field.map(|field| Initializers::read(field.as_bytes())).transpose();
-    let invalid = |why| refusal(Refused::Invalid { field: "metadata.initializers".into(), why });
-    list.map(Option::flatten).map_err(invalid)
-}
-
-fn refusal(refused: Refused) -> Refusal {
-    Box::new(refused.into_status())
+    list.map(Option::flatten).map_err(|why| Refused::Invalid { field: "metadata.initializers".into(), why })
 }

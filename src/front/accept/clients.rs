@@ -84,7 +84,7 @@ impl Clients {
         Ok(Admitted { clients: Arc::clone(self), session })
     }
 
-    /// Connections with a review that is read, decided or answered. (Not those that had to make room and go on with one.)
+    /// Connections with a review that is read, decided or answered, or with an instance of an initializer. (Not those that had to make room and go on with one.)
     pub(crate) fn busy(&self) -> usize {
         self.lock().sessions.values().filter(|session| session.is_busy()).count()
     }

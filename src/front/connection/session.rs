@@ -23,10 +23,12 @@ pub(crate) struct Session {
     calls: AtomicUsize,
     /// Calls of health and reflection.
     pub(crate) aux_calls: AtomicUsize,
-    /// Instances of initializers.
+    /// Streams of initializers.
     pub(crate) attached: AtomicUsize,
     /// Calls about unfinished objects.
     pub(crate) initializing: AtomicUsize,
+    /// Instances of initializers: those of these streams whose claim is good.
+    instances: AtomicUsize,
     /// Has it had a verdict?
     served: AtomicBool,
     /// The second in which it came, or its last review.
@@ -45,6 +47,7 @@ impl Session {
             aux_calls: AtomicUsize::new(0),
             attached: AtomicUsize::new(0),
             initializing: AtomicUsize::new(0),
+            instances: AtomicUsize::new(0),
             served: AtomicBool::new(false),
             last_used: AtomicU64::new(second),
             evicted: Notify::new(),
@@ -71,9 +74,15 @@ impl Session {
         self.calls.load(Relaxed)
     }
 
-    /// Has it a review that is read, decided or answered?
+    /// Has it a review that is read, decided or answered, or an instance of an initializer?
     pub(crate) fn is_busy(&self) -> bool {
-        self.calls() > 0 || !self.unsent.is_empty()
+        self.calls() > 0 || self.instances.load(Relaxed) > 0 || !self.unsent.is_empty()
+    }
+
+    /// An instance of an initializer is attached until the guard is dropped.
+    pub(crate) fn attach(&self) -> InstanceGuard<'_> {
+        self.instances.fetch_add(1, Relaxed);
+        InstanceGuard(&self.instances)
     }
 
     /// A review begins in that second.
@@ -96,7 +105,8 @@ impl Session {
 
     /// Worth of an idle connection: less if it never had a verdict, and the longer it has been idle.
     pub(crate) fn idle(&self) -> Option<(bool, u64)> {
-        (self.calls() == 0).then(|| (self.served.load(Relaxed), self.last_used.load(Relaxed)))
+        let idle = self.calls() == 0 && self.instances.load(Relaxed) == 0;
+        idle.then(|| (self.served.load(Relaxed), self.last_used.load(Relaxed)))
     }
 
     /// Tells the connection to make room.
@@ -107,5 +117,15 @@ impl Session {
     /// Done once it has been told.
     pub(crate) fn evicted(&self) -> Notified<'_> {
         self.evicted.notified()
+    }
+}
+
+/// One instance of an initializer.
+#[derive(Debug)]
+pub(crate) struct InstanceGuard<'a>(&'a AtomicUsize);
+
+impl Drop for InstanceGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }

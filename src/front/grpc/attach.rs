@@ -8,8 +8,9 @@
 //!
 //! Everything is bounded: the number of streams, the length of a message, the tasks that an instance has at once, the
 //! messages that wait to be read by it. Its messages are read only as fast as they are processed. An instance that is
-//! not heard of lapses, and one that does not read is cut off with its connection. The claim to a name is checked again
-//! whenever the configuration changes.
+//! not heard of lapses, and one that does not read is cut off with its connection. Where there is no memory for a task or
+//! its answer, that task ends, and not the stream: the task would only come to the next instance, and end its stream as
+//! well. The claim to a name is checked again whenever the configuration changes.
 
 use std::{
     future::poll_fn,
@@ -18,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use h2::{RecvStream, SendStream, server::SendResponse};
 use http::{HeaderMap, HeaderValue, Response, header};
 use sha2::{Digest, Sha256};
@@ -28,7 +30,7 @@ use tokio::{
 use tonic::Code;
 
 use super::{
-    frames::Frames,
+    incoming::{Arrived, Incoming},
     quota::{Cost, Taken},
 };
 use crate::{
@@ -36,7 +38,11 @@ use crate::{
         Front,
         accept::{identity::Identity, life::Life},
         answer::{GRPC_MESSAGE, GRPC_STATUS},
-        connection::{grace, session::Session},
+        connection::{
+            grace,
+            session::{InstanceGuard, Session},
+            unsent::Expiring,
+        },
         limits,
         outgoing::Outgoing,
         refusal::Refusal,
@@ -44,14 +50,13 @@ use crate::{
     initialize::desk::TaskId,
     live::{
         Generation,
-        hub::{Answered, Attached, Made, ToInstance},
+        hub::{Answered, Attached, Made, ToInstance, Unanswered},
     },
     memory::{Purpose, Reservation},
-    wire::initializers::{FromInstance, ToWire, read},
+    offload,
+    wire::initializers::{FromInstance, TaskHead, ToWire, answered, read},
 };
 
-/// The longest message of an instance: a patch that replaces the largest object, and what stands around it.
-const LONGEST: usize = 4 << 20;
 /// Memory that one stream reserves besides its messages.
 const COST: Cost = Cost { sent: 0, held: 64 << 10 };
 /// Tasks that an instance has at once where it does not say.
@@ -71,7 +76,14 @@ type End = (Code, &'static str);
 
 const GONE: End = (Code::Cancelled, "");
 const NOT_YOURS: End = (Code::PermissionDenied, "the name is not configured as one that you may claim any more");
-const NO_ROOM: End = (Code::ResourceExhausted, "no room for a message at the moment: attach again");
+const NOT_READABLE: End = (Code::InvalidArgument, "a message cannot be read");
+const TOO_LONG: End = (Code::InvalidArgument, "a message is longer than 4 MiB");
+const LATE_CLAIM: End = (Code::InvalidArgument, "a claim is the first message, and only that");
+
+/// End of a task whose answer cannot be read.
+const UNREAD: Unanswered = Unanswered::Unusable("its answer cannot be read");
+/// First bytes of a message that say which task it is of.
+const BEGINNING: usize = 64;
 
 /// Serves one stream until it ends.
 pub(crate) async fn answer(
@@ -123,12 +135,13 @@ impl Claim {
 
 /// An instance whose claim is good.
 struct Stream<'a> {
-    incoming: Frames<'a>,
+    incoming: Incoming<'a>,
     attached: Attached,
     claim: Claim,
     /// The generation by which it is.
     generation: u64,
     window: u32,
+    _instance: InstanceGuard<'a>,
     _taken: Taken<'a>,
 }
 
@@ -142,18 +155,27 @@ async fn begun<'a>(
     if headers.get("grpc-encoding").is_some_and(|encoding| encoding != "identity") {
         return Err(Refusal::Compressed);
     }
-    let _taken = front.attaching().take(session, front.inflight().budget(), COST)?;
-    let mut incoming = Frames::new(front, body, LONGEST);
-    let first = timeout(limits::HANDSHAKE, next(&mut incoming)).await;
-    let first = first.map_err(|_| Refusal::ColdDeadline { within: limits::HANDSHAKE })??;
-    let Some((FromInstance::Claim { name, token, window }, _)) = first else { return Err(Refusal::NotAClaim) };
+    let current = &front.gate().current;
+    // Where there is nothing to claim nothing is read.
+    if current.load().snapshot.claimed().next().is_none() {
+        return Err(Refusal::NotYours);
+    }
+    let budget = front.inflight().budget();
+    let _taken = front.attaching().take(session, budget, COST)?;
+    let mut incoming = Incoming::new(body, budget);
+    let first = timeout(limits::HANDSHAKE, incoming.next()).await;
+    let message = match first.map_err(|_| Refusal::ColdDeadline { within: limits::HANDSHAKE })?? {
+        Some(Arrived::Message(message, _)) => message,
+        Some(Arrived::PassedOver { beginning, .. }) => return Err(Refusal::Overloaded { bytes: beginning.len() }),
+        None => return Err(Refusal::NotAClaim),
+    };
+    let Some(FromInstance::Claim { name, token, window }) = read(message) else { return Err(Refusal::NotAClaim) };
     let certificate = match session.client().identity() {
         Identity::Certificate(name) => Some(Arc::clone(name)),
         _ => None,
     };
     let token = (!token.is_empty()).then(|| Sha256::digest(token).into());
     let claim = Claim { name: name.into(), certificate, token };
-    let current = &front.gate().current;
     let generation = current.load();
     // One that does not exist is told the same as one that is another's.
     if !claim.is_good(&generation) {
@@ -162,7 +184,9 @@ async fn begun<'a>(
     let window = if window == 0 { WINDOW } else { window.min(WIDEST) };
     let attached = current.hub().attach(&claim.name, window as usize, Instant::now());
     let attached = attached.ok_or(Refusal::TooManyInstances)?;
-    Ok(Stream { incoming, attached, claim, generation: generation.number, window, _taken })
+    incoming.take_answers();
+    let _instance = session.attach();
+    Ok(Stream { incoming, attached, claim, generation: generation.number, window, _instance, _taken })
 }
 
 impl Stream<'_> {
@@ -170,7 +194,7 @@ impl Stream<'_> {
     async fn serve(&mut self, to: &mut Telling<'_>, mut life: watch::Receiver<Life>) -> Result<End, End> {
         let front = to.front;
         let lease = front.gate().current.hub().lease();
-        to.tell(&ToWire::Attached { lease, window: self.window }, AROUND, PATIENCE)?;
+        to.tell(ToWire::Attached { lease, window: self.window })?;
         let mut grace = pin!(grace::over(life.clone(), grace::length(front.limits())));
         let mut draining = pin!(async move {
             // Without a sender nobody serves any more.
@@ -196,28 +220,22 @@ impl Stream<'_> {
                 _ = poll_fn(|cx| to.to.poll_reset(cx)) => return Ok(GONE),
                 () = &mut draining, if !drains => {
                     drains = true;
-                    to.tell(&ToWire::Draining, AROUND, PATIENCE)?;
+                    to.tell(ToWire::Draining)?;
                 }
                 () = &mut grace, if !over => over = true,
                 told = self.attached.told() => match told {
                     // By what is in force now.
                     Some(_) if !self.is_still_good(front) => return Ok(NOT_YOURS),
-                    Some(told) => to.pass(told)?,
+                    Some(told) => to.pass(told, &self.attached)?,
                     None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
                 },
-                message = next(&mut self.incoming) => match message {
-                    Ok(Some((message, room))) => {
-                        if !self.take(message, room, &mut leaves) {
-                            return Ok((Code::InvalidArgument, "a claim is the first message, and only that"));
-                        }
-                    }
+                message = self.incoming.next() => match message {
+                    Ok(Some(arrived)) => self.take(arrived, &mut leaves).await?,
                     // It says no more: what it has is given to others.
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
-                    Err(Refusal::TooLarge { .. } | Refusal::Overloaded { .. }) => {
-                        return Ok((Code::ResourceExhausted, "a message is larger than there is room for"));
-                    }
-                    Err(_) => return Ok((Code::InvalidArgument, "a message cannot be read")),
+                    Err(Refusal::TooLarge { .. }) => return Ok(TOO_LONG),
+                    Err(_) => return Ok(NOT_READABLE),
                 },
                 _ = look.tick() => {}
             }
@@ -234,34 +252,53 @@ impl Stream<'_> {
         true
     }
 
-    /// Takes one message; false where it may not come now. An answer that does not count changes nothing.
-    fn take(&self, message: FromInstance, room: Reservation, leaves: &mut bool) -> bool {
+    /// Takes what has arrived. An answer that does not count changes nothing.
+    ///
+    /// # Errors
+    /// The stream ends: it may not come now, or is no message of an instance.
+    async fn take(&self, arrived: Arrived, leaves: &mut bool) -> Result<(), End> {
         self.attached.heard();
-        match message {
-            FromInstance::Claim { .. } => return false,
-            FromInstance::Heartbeat => {}
-            FromInstance::Leave => {
+        let (message, room) = match arrived {
+            Arrived::Message(message, room) => (message, room),
+            Arrived::PassedOver { beginning, why } => {
+                let is_known = self.give_up(&beginning, why);
+                return if is_known || why == Unanswered::NoRoom { Ok(()) } else { Err(TOO_LONG) };
+            }
+        };
+        let beginning = message.slice(..message.len().min(BEGINNING));
+        let read = offload::run(message.len(), move || read(message)).await;
+        match read {
+            None => {
+                self.give_up(&beginning, UNREAD);
+                return Err(NOT_READABLE);
+            }
+            Some(FromInstance::Claim { .. }) => return Err(LATE_CLAIM),
+            Some(FromInstance::Heartbeat) => {}
+            Some(FromInstance::Leave) => {
                 *leaves = true;
                 self.attached.leave();
             }
-            FromInstance::Done { task, attempt, patch, adds } => {
+            Some(FromInstance::Done { task, attempt, patch, adds }) => {
                 let patch = (!patch.is_empty()).then_some(patch);
                 let adds = adds.into_iter().map(Into::into).collect();
                 self.attached.answer(TaskId(task), attempt, Answered::Done(Made { patch, adds }), room);
             }
-            FromInstance::Failed { task, attempt, status } => {
+            Some(FromInstance::Failed { task, attempt, status }) => {
                 self.attached.answer(TaskId(task), attempt, Answered::Failed(status), room);
             }
         }
-        true
+        Ok(())
     }
-}
 
-/// The next message of an instance, and its room in the memory budget; `None` at the end of the stream. May be dropped and
-/// called again: nothing is lost.
-async fn next(frames: &mut Frames<'_>) -> Result<Option<(FromInstance, Reservation)>, Refusal> {
-    let Some((message, room)) = frames.next().await? else { return Ok(None) };
-    Ok(Some((read(message).ok_or(Refusal::NotAClaim)?, room)))
+    /// Ends the task of a message that is not taken, and nothing else: the next instance would say the same. False where
+    /// the first bytes do not say which task that is.
+    fn give_up(&self, beginning: &Bytes, why: Unanswered) -> bool {
+        let answered = answered(beginning);
+        if let Some((task, attempt)) = answered {
+            self.attached.give_up(TaskId(task), attempt, why);
+        }
+        answered.is_some()
+    }
 }
 
 /// Messages on their way to the instance.
@@ -273,24 +310,52 @@ struct Telling<'a> {
 
 impl Telling<'_> {
     /// Passes on what the instance is told.
-    fn pass(&mut self, told: ToInstance) -> Result<(), End> {
+    fn pass(&mut self, told: ToInstance, attached: &Attached) -> Result<(), End> {
         match told {
             ToInstance::Task { task, attempt, deadline, message } => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let (review, namespace_labels) = (&message.review, &*message.namespace_labels);
+                let (review, namespace_labels) = (message.review.len(), &*message.namespace_labels);
                 let labels: usize = namespace_labels.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
-                let told = ToWire::Task { task: task.0, attempt, left, review, namespace_labels };
-                self.tell(&told, review.len() + labels + AROUND, left)
+                // The review has its room already.
+                let Some(room) = self.reserve(labels + AROUND) else {
+                    attached.give_up(task, attempt, Unanswered::NoRoom);
+                    return Ok(());
+                };
+                let head = TaskHead { task: task.0, attempt, left, review, namespace_labels }.framed();
+                self.send(Outgoing::held(head, room, self.expiring(left)))?;
+                self.send(Outgoing::of_task(message, self.expiring(left)))
             }
-            ToInstance::Cancel(task) => self.tell(&ToWire::Cancel { task: task.0 }, AROUND, PATIENCE),
+            ToInstance::Cancel(task) => match self.reserve(AROUND) {
+                Some(room) => {
+                    let cancel = ToWire::Cancel { task: task.0 }.framed();
+                    self.send(Outgoing::held(cancel, room, self.expiring(PATIENCE)))
+                }
+                // What it answers does not count anyway.
+                None => Ok(()),
+            },
         }
     }
 
-    /// Queues one message of about that many bytes, to be read in that time.
-    fn tell(&mut self, message: &ToWire<'_>, bytes: usize, within: Duration) -> Result<(), End> {
-        let room = self.front.inflight().budget().reserve(Purpose::Queue, bytes).ok_or(NO_ROOM)?;
+    /// Queues one message that is part of what the stream reserves.
+    fn tell(&mut self, message: ToWire) -> Result<(), End> {
+        self.send(Outgoing::from(message.framed()).until(self.expiring(PATIENCE)))
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<Reservation> {
+        self.front.inflight().budget().reserve(Purpose::Queue, bytes)
+    }
+
+    /// Time in which the instance is to read it.
+    fn expiring(&self, within: Duration) -> Expiring {
         let now = Instant::now();
-        let expiring = self.session.unsent().add(now, now + within);
-        self.to.send_data(Outgoing::held(message.framed(), room, expiring), false).map_err(|_| GONE)
+        self.session.unsent().add(now, now + within)
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<(), End> {
+        self.to.send_data(message, false).map_err(|_| GONE)
     }
 }
+
+#[cfg(test)]
+#[path = "attach/tests.rs"]
+mod tests;

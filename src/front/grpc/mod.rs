@@ -7,6 +7,7 @@ mod frames;
 pub(crate) mod head;
 pub(crate) mod health_reflection;
 pub(crate) mod inbound;
+mod incoming;
 pub(crate) mod initialization;
 pub(crate) mod message;
 pub(crate) mod quota;

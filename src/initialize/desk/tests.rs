@@ -32,9 +32,14 @@ impl World {
         self.desk.answered(InstanceId(instance), TaskId(task), attempt, now, &mut self.out)
     }
 
+    /// Passes every second up to that one, as a process does that runs.
     fn pass(&mut self, seconds: u64) {
-        let now = self.at(seconds);
-        self.desk.pass(now, &mut self.out);
+        for second in 0..=seconds {
+            let now = self.at(second);
+            if now >= self.desk.passed {
+                self.desk.pass(now, &mut self.out);
+            }
+        }
     }
 
     fn assigned(&mut self) -> Vec<(u64, u64, u32)> {
@@ -104,7 +109,7 @@ fn a_name_that_lapsed_long_ago_is_late_at_once() {
     world.pass(9);
     assert_eq!(world.desk.held(), 1, "somebody may still come");
     world.pass(10);
-    assert_eq!(world.out, [Action::Late(TaskId(1))]);
+    assert_eq!(world.out, [Action::Vacant { task: TaskId(1), vacant: Duration::from_secs(10) }]);
     assert_eq!(world.submit(2, 60, 12), Err(NotTaken::Vacant(Duration::from_secs(12))));
     world.attach(1, 1, 20);
     world.submit(3, 60, 20).unwrap();
@@ -148,4 +153,52 @@ fn an_instance_that_leaves_finishes_what_it_has() {
     assert_eq!(world.assigned(), [(2, 2, 1)]);
     let states = world.desk.names();
     assert_eq!((states[0].instances, states[0].queued, states[0].assigned), (2, 0, 1));
+}
+
+#[test]
+fn a_pause_of_the_process_is_nobodys_silence() {
+    let mut world = World::new(Limits::default());
+    world.attach(1, 8, 0);
+    world.desk.heard(InstanceId(1), world.at(3));
+    world.submit(1, 60, 3).unwrap();
+    world.pass(4);
+    world.out.clear();
+    // Stopped from 4 to 34: what the instance has sent since 3 lies unread.
+    let resumed = world.at(34);
+    world.desk.pass(resumed, &mut world.out);
+    assert_eq!((&*world.out, world.desk.lapses(InstanceId(1))), (&[][..], Some(world.at(43))));
+    world.pass(42);
+    assert_eq!(world.answered(1, 1, 1, 42), Ok(()), "it still has its task");
+}
+
+#[test]
+fn a_name_is_vacant_since_it_was_configured() {
+    let mut world = World::new(Limits::default());
+    world.pass(100);
+    let (name, now) = (Arc::clone(&world.name), world.at(100));
+    world.desk.configure(&name, now);
+    assert_eq!(world.desk.names()[0].vacant_since, Some(now));
+    world.submit(1, 130, 101).unwrap();
+    world.pass(109);
+    assert_eq!(world.desk.held(), 1, "its instances could not attach before");
+    world.attach(1, 8, 109);
+    world.desk.configure(&name, world.at(110));
+    assert_eq!(world.desk.names()[0].vacant_since, None, "configured anew while it is attended");
+}
+
+#[test]
+fn a_task_that_is_given_up_leaves_its_instance_room_and_tells_it_nothing() {
+    let mut world = World::new(Limits::default());
+    world.attach(1, 1, 0);
+    world.submit(1, 30, 0).unwrap();
+    world.submit(2, 30, 0).unwrap();
+    world.out.clear();
+    let mut give_up = |task, attempt| {
+        let World { desk, out, .. } = &mut world;
+        desk.give_up(InstanceId(1), TaskId(task), attempt, out)
+    };
+    assert_eq!((give_up(1, 2), give_up(2, 1)), (Err(Stale), Err(Stale)));
+    assert_eq!(give_up(1, 1), Ok(()));
+    let deadline = world.at(30);
+    assert_eq!(world.out, [Action::Assign { instance: InstanceId(1), task: TaskId(2), attempt: 1, deadline }]);
 }

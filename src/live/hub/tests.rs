@@ -106,7 +106,8 @@ async fn a_name_that_nobody_has_is_late_at_once_when_it_lapsed_long_ago() {
     let (hub, name): (_, Arc<str>) = (hub(Limits::default()), "a".into());
     let began = now();
     let asked = answered(hub.ask(&name, message(), began + 30 * SECOND).await);
-    assert_eq!((asked, now() - began), (Err(Unanswered::Late), 10 * SECOND), "somebody might still have come");
+    let vacant = Unanswered::Vacant(10 * SECOND);
+    assert_eq!((asked, now() - began), (Err(vacant), 10 * SECOND), "somebody might still have come");
     let asked = answered(hub.ask(&name, message(), began + 30 * SECOND).await);
     assert_eq!((asked, now() - began), (Err(Unanswered::Vacant(10 * SECOND)), 10 * SECOND));
 }
@@ -124,4 +125,38 @@ async fn a_hold_that_is_given_up_is_cancelled() {
     drop(asking);
     assert!(matches!(attached.told().await, Some(ToInstance::Cancel(cancelled)) if cancelled == id));
     assert_eq!(hub.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_given_up_ends_its_hold_and_not_the_stream() {
+    let (hub, name) = (hub(Limits::default()), "a".into());
+    let mut attached = hub.attach(&name, 1, now()).unwrap();
+    let ask = async { answered(hub.ask(&name, message(), now() + 9 * SECOND).await) };
+    let instance = async {
+        let (id, attempt) = task(&mut attached).await;
+        attached.give_up(id, attempt + 1, Unanswered::Late);
+        attached.give_up(id, attempt, Unanswered::NoRoom);
+    };
+    assert_eq!(tokio::join!(ask, instance), (Err(Unanswered::NoRoom), ()));
+    assert_eq!((hub.held(), hub.names()[0].instances), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_survive_a_pause_of_the_process_and_no_silence_of_their_own() {
+    let (hub, name) = (hub(Limits::default()), "a".into());
+    let mut attached = hub.attach(&name, 1, now()).unwrap();
+    // As a stream does, which also looks at other things.
+    let mut listen = async |times: u64| {
+        for _ in 0..times {
+            let told = tokio::time::timeout(SECOND / 10, attached.told()).await;
+            if told.is_ok() {
+                return false;
+            }
+        }
+        true
+    };
+    assert!(listen(50).await);
+    tokio::time::advance(60 * SECOND).await;
+    assert!(listen(45).await, "what it has sent lies unread");
+    assert!(!listen(20).await, "5 s before the pause, and 5 s after it");
 }

@@ -50,6 +50,18 @@ fn connections_with_a_review_are_not_ended_for_new_ones() {
 }
 
 #[test]
+fn the_connection_of_an_instance_is_not_ended_for_new_ones() {
+    let clients = Clients::new(2, Instant::now());
+    let connections = connect(&clients, &Identity::Loopback, 2);
+    let instance = connections[0].session().attach();
+    let new = clients.admit(Identity::Loopback, clients.began).expect("room");
+    assert!(!is_evicted(&connections[0]) && is_evicted(&connections[1]));
+    assert_eq!(clients.busy(), 1);
+    drop((new, instance));
+    assert_eq!((clients.busy(), connections[0].session().idle()), (0, Some((false, 0))));
+}
+
+#[test]
 fn a_flood_of_strangers_leaves_a_quarter_for_those_who_are_known() {
     let clients = Clients::new(8, Instant::now());
     let mut flood: Vec<Admitted> = (0..6).flat_map(|n| connect(&clients, &stranger(n), 1)).collect();
