@@ -9,6 +9,7 @@
 #   tests/e2e/run.sh --replicas-only     only two of those, and what they tell of themselves there
 #   tests/e2e/run.sh --mutual-only       only kube-apiserver that shows Gatepost a client certificate
 #   tests/e2e/run.sh --mutating-only    only hooks that change objects, directly and behind Gatepost
+#   tests/e2e/run.sh --conditions-only   only match conditions that ask the authorizer, directly and behind Gatepost
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
 #
@@ -31,6 +32,7 @@ source ./move.sh
 source ./manifests.sh
 source ./mutating.sh
 source ./initializers.sh
+source ./conditions.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -55,6 +57,7 @@ begin_cluster
 [[ "${1:-}" != --source-only ]] || { sourcing; summary; exit; }
 [[ "${1:-}" != --replicas-only ]] || { replicated; summary; exit; }
 [[ "${1:-}" != --mutating-only ]] || { mutating; summary; exit; }
+[[ "${1:-}" != --conditions-only ]] || { conditions; summary; exit; }
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
 [[ "${1:-}" != --move-only ]] || { move; summary; exit; }
 [[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
@@ -95,7 +98,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; move; mutating; initializers; mutual; }
+((${#modes[@]} == 0)) || { sourcing; replicated; move; mutating; conditions; initializers; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"
