@@ -7,8 +7,9 @@
 // The domain's nouns: review, verdict, hook.
 pub mod model;
 // Bytes to model and back; match conditions; the written form of our kinds; what must act on a new object;
-// configuration to compiled snapshot; JSON Patch. All pure, in this order: wire, cel and schema and initialize,
-// snapshot, patch.
+// configuration to compiled snapshot; JSON Patch; webhooks of others that Gatepost calls in the apiserver's place. All
+// pure, in this order: wire, cel and schema and initialize, snapshot, patch, adopt.
+pub mod adopt;
 pub mod cel;
 pub mod initialize;
 pub mod patch;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{ReviewVersion, Rule, Selector};
 
 /// Whether a hook may change the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookType {
     /// Says yes or no.
     Validating,

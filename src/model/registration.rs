@@ -15,6 +15,10 @@ pub const fn our_webhooks(hook_type: HookType) -> &'static str {
     }
 }
 
+/// Match condition, its name and its expression, of a webhook of others that Gatepost calls in the apiserver's place: the
+/// apiserver does not.
+pub const SERVED: (&str, &str) = ("gatepost.dev/served", "false");
+
 /// Is it the name of such a webhook?
 pub fn is_our_webhook(name: &str) -> bool {
     [HookType::Validating, HookType::Mutating].into_iter().any(|hook_type| name.ends_with(our_webhooks(hook_type)))

@@ -1,0 +1,216 @@
+//! Asking: which webhooks one replica calls, read by read.
+//!
+//! A webhook is called while it carries our condition or the leader announces it, and for [`GRACE`] after the last read
+//! that found one of both. While its newest state cannot be served, its last good state is called.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{Reason, Standing, WebhookKey};
+
+/// How long a webhook is called after the last read that found a reason to call it. Reads are a second apart: at least
+/// one second is left for every apiserver to hear that it calls the webhook again, beside the time for which the leader
+/// goes on announcing it.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// A webhook that was read, and whether it can be served whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// As it stands.
+    pub standing: Standing,
+    /// Why its newest state cannot be served.
+    pub unservable: Option<Reason>,
+    /// Why the apiserver is to call it all the same.
+    pub objection: Option<Reason>,
+    /// Somebody wants it served.
+    pub wanted: Result<(), Reason>,
+    /// Its conditions ask the authorizer of the cluster.
+    pub asks_authorizer: bool,
+    /// Every registration of ours that sends what it wants is held by our finalizer.
+    pub guarded: bool,
+    /// Longest time from an apiserver's look at its conditions to our review of the same request.
+    pub in_flight: Duration,
+}
+
+/// Cause of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It carries our condition: the apiserver does not call it.
+    Carries,
+    /// The leader is about to apply the condition, or keeps it.
+    Announced,
+    /// It did a moment ago: an apiserver may not have heard that it calls it again.
+    Grace,
+}
+
+/// A webhook that this replica is to call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// Its name.
+    pub key: WebhookKey,
+    /// The [id](WebhookKey::id) of that.
+    pub id: String,
+    /// The entry that is called.
+    pub entry: Value,
+    /// Why.
+    pub cause: Cause,
+    /// Called before its endpoint has passed a probe, because the apiserver does not call it, or may not.
+    pub at_once: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Called until then, unless there is a reason again.
+    until: Duration,
+    /// The last state that could be served.
+    last: Value,
+    at_once: bool,
+}
+
+/// Which webhooks one replica calls.
+#[derive(Debug, Default)]
+pub struct Asking {
+    entries: BTreeMap<WebhookKey, Entry>,
+}
+
+#[cfg(test)]
+impl Seen {
+    /// One that can be served, is wanted, and stands in nobody's way.
+    pub(super) fn sound(standing: Standing) -> Self {
+        let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
+        Self { standing, unservable, objection, wanted: Ok(()), asks_authorizer: false, guarded: true, in_flight }
+    }
+}
+
+impl Asking {
+    /// Takes one read that began at `now`, and gives what is to be called from now on, in the order of `seen`. The leader
+    /// may not wait for a replica that is `unheard`: such a one waits for no probe of what is announced.
+    pub fn step(&mut self, now: Duration, seen: &[Seen], announced: &BTreeSet<String>, unheard: bool) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        let mut there = BTreeSet::new();
+        for Seen { standing, unservable, in_flight, .. } in seen {
+            let key = &standing.key;
+            there.insert(key);
+            let reason = match (standing.carries, announced.contains(&standing.id)) {
+                (true, _) => Some(Cause::Carries),
+                (false, true) => Some(Cause::Announced),
+                (false, false) => None,
+            };
+            let known = self.entries.get_mut(key);
+            let cause = match (&known, reason) {
+                (_, Some(cause)) => cause,
+                (Some(known), None) if now < known.until => Cause::Grace,
+                (_, None) => {
+                    self.entries.remove(key);
+                    continue;
+                }
+            };
+            let entry = match (known, unservable) {
+                (Some(known), _) => known,
+                // Nothing of it was ever served; the leader gives it back.
+                (None, Some(_)) => continue,
+                (None, None) => self.entries.entry(key.clone()).or_insert_with(|| Entry {
+                    until: now,
+                    last: standing.entry.clone(),
+                    at_once: false,
+                }),
+            };
+            if reason.is_some() {
+                let held_back = if cause == Cause::Carries { *in_flight } else { Duration::ZERO };
+                entry.until = entry.until.max(now + GRACE + held_back);
+            }
+            entry.at_once |= cause == Cause::Carries || unheard && cause == Cause::Announced;
+            if unservable.is_none() {
+                entry.last.clone_from(&standing.entry);
+            }
+            let (key, id, entry_called) = (key.clone(), standing.id.clone(), entry.last.clone());
+            asked.push(Asked { key, id, entry: entry_called, cause, at_once: entry.at_once });
+        }
+        // An apiserver does not call what is gone either.
+        self.entries.retain(|key, _| there.contains(key));
+        asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{adopt::standings, model::HookType};
+
+    fn seen(name: &str, carries: bool, state: u32) -> Seen {
+        let mut entry = json!({"name": name, "timeoutSeconds": state});
+        if carries {
+            entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        }
+        let object = json!({"metadata": {"name": "c", "uid": "u"}, "webhooks": [entry]});
+        let standing = standings(HookType::Validating, &object).remove(0);
+        Seen::sound(standing)
+    }
+
+    fn told(asked: &[Asked]) -> Vec<(Cause, u64, bool)> {
+        asked.iter().map(|it| (it.cause, it.entry["timeoutSeconds"].as_u64().unwrap(), it.at_once)).collect()
+    }
+
+    const fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn what_carries_the_condition_is_called_and_for_a_while_after() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        assert_eq!(told(&asking.step(at(0), &[seen("w", false, 1)], &none, false)), []);
+        assert_eq!(told(&asking.step(at(1000), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
+        assert_eq!(told(&asking.step(at(2000), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
+        assert_eq!(told(&asking.step(at(2999), &[seen("w", false, 2)], &none, false)), [(Cause::Grace, 2, true)]);
+        assert_eq!(told(&asking.step(at(3000), &[seen("w", false, 2)], &none, false)), []);
+    }
+
+    #[test]
+    fn what_is_announced_is_called_before_the_apiserver_stops() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let announced = BTreeSet::from([seen("w", false, 1).standing.key.id()]);
+        asking.step(at(0), &[], &none, false);
+        assert_eq!(
+            told(&asking.step(at(1), &[seen("w", false, 1)], &announced, false)),
+            [(Cause::Announced, 1, false)]
+        );
+        assert_eq!(told(&asking.step(at(2), &[seen("w", true, 1)], &announced, false)), [(Cause::Carries, 1, true)]);
+        assert_eq!(told(&asking.step(at(3), &[], &announced, false)), [], "deleted");
+    }
+
+    #[test]
+    fn what_cannot_be_served_any_more_is_called_as_it_could() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let broken = |carries, state| Seen { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+        assert_eq!(told(&asking.step(at(0), &[broken(true, 1)], &none, false)), [], "it never could");
+        assert_eq!(told(&asking.step(at(1), &[seen("w", true, 2)], &none, false)), [(Cause::Carries, 2, true)]);
+        assert_eq!(told(&asking.step(at(2), &[broken(true, 3)], &none, false)), [(Cause::Carries, 2, true)]);
+        assert_eq!(told(&asking.step(at(1500), &[broken(false, 3)], &none, false)), [(Cause::Grace, 2, true)]);
+    }
+
+    #[test]
+    fn what_carries_it_waits_for_no_probe_nor_does_what_is_announced_to_the_unheard() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let announced = BTreeSet::from([seen("w", false, 1).standing.key.id()]);
+        assert_eq!(told(&asking.step(at(0), &[seen("w", true, 1)], &none, false)), [(Cause::Carries, 1, true)]);
+        let mut asking = Asking::default();
+        let step = asking.step(at(0), &[seen("w", false, 1)], &announced, true);
+        assert_eq!(told(&step), [(Cause::Announced, 1, true)]);
+        assert_eq!(told(&asking.step(at(1), &[seen("w", false, 1)], &announced, false)), [(Cause::Announced, 1, true)]);
+    }
+
+    #[test]
+    fn what_an_apiserver_may_hold_back_is_called_for_as_long() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let slow = |carries| Seen { in_flight: at(10_000), ..seen("w", carries, 1) };
+        asking.step(at(0), &[slow(true)], &none, false);
+        assert_eq!(told(&asking.step(at(11_999), &[slow(false)], &none, false)), [(Cause::Grace, 1, true)]);
+        assert_eq!(told(&asking.step(at(12_000), &[slow(false)], &none, false)), []);
+    }
+}

@@ -1,0 +1,220 @@
+//! Lead: from one read to what the leader writes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    Announcement, Claims, Decision, Facts, Guard, LIVE, Leader, Lease, Reason, Registered, Seen, WebhookKey,
+    guards::Guards, heard::Heard,
+};
+use crate::model::HookType;
+
+/// A replica whose lease has not changed for so long has ended without a word.
+pub(super) const ENDED: Duration = Duration::from_secs(30);
+/// One whose lease has not changed for so long does not answer now: nothing new is announced in vain.
+const STALLED: Duration = Duration::from_secs(9);
+/// The lease of a replica that has ended for so long is of no use to anybody.
+const FORGOTTEN: Duration = Duration::from_secs(900);
+
+/// What one replica keeps in mind in order to lead.
+#[derive(Debug, Default)]
+pub struct Lead {
+    heard: Heard,
+    leader: Leader,
+    guards: Guards,
+    /// The epoch from which on each webhook that is announced has been, without a break.
+    since: BTreeMap<String, u64>,
+}
+
+/// What the leader goes by at a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn<'a> {
+    /// When the read began.
+    pub now: Duration,
+    /// The leases that it found.
+    pub leases: &'a [Lease],
+    /// The webhooks.
+    pub seen: &'a [Seen],
+    /// The registrations of ours.
+    pub registered: &'a [Registered],
+    /// The apiserver's version, where it knows no match conditions.
+    pub unsupported: Option<&'a str>,
+    /// We have held the leader's lease when it was read.
+    pub held: bool,
+}
+
+/// What the leader is about to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// To be announced, before anything else is written.
+    pub announcement: Announcement,
+    /// Of every webhook.
+    pub decisions: Vec<(WebhookKey, Decision)>,
+    /// What our registrations need.
+    pub guards: Vec<Guard>,
+}
+
+/// One configuration to be written: exactly these of its webhooks carry our condition afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Its kind.
+    pub hook_type: HookType,
+    /// Its name.
+    pub configuration: String,
+    /// Its uid and its resourceVersion as they were read.
+    pub read: (String, String),
+    /// Those that carry it afterwards.
+    pub carry: Vec<String>,
+    /// Those that get it.
+    pub taken: Vec<WebhookKey>,
+    /// Those that lose it, and why.
+    pub given_back: Vec<(WebhookKey, Reason)>,
+    /// Those of them whose condition is not ours alone.
+    pub written_by_others: Vec<String>,
+    /// It is written in order to be another object afterwards.
+    pub fence: bool,
+}
+
+impl Lead {
+    /// Takes a read that began at `now`, on every replica.
+    pub fn hear(&mut self, now: Duration, leases: &[Lease]) {
+        self.heard.hear(now, leases);
+    }
+
+    /// May the replica that holds leases by this name lead?
+    pub fn may_lead(&self, now: Duration, leader: &Lease, holder: &str) -> bool {
+        leader.holder == holder || leader.holder.is_empty() || self.heard.silence(now, leader) >= LIVE
+    }
+
+    /// What is to be done.
+    pub fn plan(&mut self, turn: Turn<'_>) -> Plan {
+        let Turn { now, leases, seen, .. } = turn;
+        let before = leases.iter().find(|lease| lease.is_leader()).map(Lease::announcement).unwrap_or_default();
+        let silence = |lease: &Lease| self.heard.silence(now, lease);
+        let live: Vec<_> = leases.iter().filter(|lease| !lease.is_leader() && silence(lease) < ENDED).collect();
+        let stalled = live.iter().filter(|lease| silence(lease) >= STALLED).map(|lease| lease.replica().to_owned());
+        let stalled: Vec<_> = stalled.collect();
+        let claims: Vec<_> = live.iter().map(|lease| (lease.replica(), lease.claims())).collect();
+        if !turn.held {
+            let announced = seen.iter().map(|seen| &seen.standing).filter(|it| before.ids.contains(&it.id));
+            self.leader.begin(announced);
+            self.since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
+        }
+        // Whoever has read an announcement that had it, goes by the later ones as well.
+        let confirms = |id: &String, claims: &Claims| {
+            let since = self.since.get(id).copied().unwrap_or(before.epoch);
+            claims.ids.contains(id) && (since..=before.epoch).contains(&claims.epoch)
+        };
+        let facts: Vec<_> = seen
+            .iter()
+            .map(|seen| {
+                let id = &seen.standing.id;
+                let named = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
+                // One that is only starting says nothing yet, and serves nobody.
+                let is_silent = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
+                let silent = claims.iter().filter(|(_, claims)| is_silent(claims)).map(named);
+                let is_sure = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| confirms(id, it));
+                let unconfirmed = claims.iter().filter(|(_, claims)| !is_sure(claims)).map(named);
+                Facts {
+                    seen,
+                    announced: before.ids.contains(id),
+                    silent: silent.collect(),
+                    stalled: &stalled,
+                    // Nobody can speak for all where there is no replica.
+                    unconfirmed: match claims.is_empty() {
+                        true => vec!["any replica".to_owned()],
+                        false => unconfirmed.collect(),
+                    },
+                }
+            })
+            .collect();
+        let decisions = self.leader.turn(now, &facts, turn.unsupported);
+        let announces = |place: usize| {
+            decisions.get(place).is_some_and(|(key, it)| it.announces() || self.leader.lingers(key, now))
+        };
+        let announced = (0..).zip(seen).filter(|(place, _)| announces(*place));
+        let ids: BTreeSet<_> = announced.map(|(_, seen)| seen.standing.id.clone()).collect();
+        let epoch = before.epoch + u64::from(ids != before.ids);
+        let guards = self.guards.step(now, turn.registered, seen, announces);
+        self.since.retain(|id, _| ids.contains(id));
+        for id in &ids {
+            self.since.entry(id.clone()).or_insert(epoch);
+        }
+        Plan { announcement: Announcement { epoch, ids }, decisions, guards }
+    }
+
+    /// Names of leases whose replicas ended long ago.
+    pub fn forgotten<'a>(&self, now: Duration, leases: &'a [Lease]) -> impl Iterator<Item = &'a str> {
+        let long_ago = move |lease: &&Lease| !lease.is_leader() && self.heard.silence(now, lease) >= FORGOTTEN;
+        leases.iter().filter(long_ago).map(|lease| &*lease.name)
+    }
+
+    /// The apiserver does not take the condition of that webhook.
+    pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
+        self.leader.refused(key, what, now);
+    }
+
+    /// How often owners have dropped the condition.
+    pub const fn drops(&self) -> u64 {
+        self.leader.drops()
+    }
+}
+
+impl Plan {
+    /// The configurations that are to be written, once the announcement has been.
+    pub fn writes(&self, seen: &[Seen]) -> Vec<Write> {
+        let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
+        let mut writes = BTreeMap::<(HookType, &str), Write>::new();
+        // Configurations with a mark that has done its work.
+        let mut clean = BTreeSet::new();
+        for (key, decision) in &self.decisions {
+            let Some(standing) = read.get(key) else { continue };
+            let write = writes.entry((key.hook_type, key.configuration.as_str())).or_insert_with(|| Write {
+                hook_type: key.hook_type,
+                configuration: key.configuration.clone(),
+                read: (standing.uid.clone(), standing.version.clone()),
+                carry: Vec::new(),
+                taken: Vec::new(),
+                given_back: Vec::new(),
+                written_by_others: Vec::new(),
+                fence: false,
+            });
+            clean.extend(standing.fenced.then_some((key.hook_type, key.configuration.as_str())));
+            match decision {
+                Decision::Keep => write.carry.push(key.webhook.clone()),
+                Decision::Take => {
+                    write.carry.push(key.webhook.clone());
+                    write.taken.push(key.clone());
+                }
+                Decision::GiveBack(reason) => {
+                    write.given_back.push((key.clone(), reason.clone()));
+                    if !standing.by_us {
+                        write.written_by_others.push(key.webhook.clone());
+                    }
+                }
+                Decision::Fence(_) => write.fence = true,
+                Decision::Announce | Decision::Leave(_) => {}
+            }
+        }
+        let due = |(of, write): &(_, Write)| {
+            write.fence || clean.contains(of) || !write.taken.is_empty() || !write.given_back.is_empty()
+        };
+        writes.into_iter().filter(due).map(|(_, write)| write).collect()
+    }
+
+    /// How each webhook stands, for people: name, state and reason.
+    pub fn status(&self) -> Vec<[String; 3]> {
+        let line = |(key, decision): &(WebhookKey, Decision)| {
+            let (state, reason) = match decision {
+                Decision::Keep => ("taken", String::new()),
+                Decision::Announce | Decision::Take => ("taking", String::new()),
+                Decision::GiveBack(reason) => ("giving back", reason.to_string()),
+                Decision::Leave(reason) | Decision::Fence(reason) => ("left", reason.to_string()),
+            };
+            [key.to_string(), state.to_owned(), reason.chars().take(400).collect()]
+        };
+        self.decisions.iter().map(line).collect()
+    }
+}

@@ -1,0 +1,376 @@
+//! Leader: what the one replica that writes does about each webhook, turn by turn.
+//!
+//! It announces a webhook first, and applies the condition once every live replica says, under that very announcement,
+//! that it calls it. What carries the condition stays announced, so that a drop by the owner is mended at the next turn.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{Fights, MOST_CONDITIONS, Reason, Seen, Standing, WebhookKey};
+
+/// How long a webhook is announced in vain: until then the replicas that do call it call it a second time.
+const MOST_ANNOUNCED: Duration = Duration::from_secs(6);
+/// How long it is announced at least before it is taken: a replica that cannot say anything calls it by then, too.
+const LEAST_ANNOUNCED: Duration = Duration::from_millis(1500);
+/// How long it is left to the apiserver after one announcement in vain; after each further one twice as long.
+const FIRST_REST: Duration = Duration::from_secs(15);
+/// The longest of those.
+const LONGEST_REST: Duration = Duration::from_secs(3600);
+/// How long it is left to the apiserver after anything else.
+const REST: Duration = Duration::from_secs(60);
+/// How long it is tried to keep a write that may be on its way from coming late.
+const FENCING: Duration = Duration::from_secs(10);
+/// How long a webhook stays announced after it was given back, so that a replica that starts meanwhile calls it until every
+/// apiserver has heard of that.
+const LINGERS: Duration = Duration::from_millis(1500);
+/// How long a replica may not call what carries the condition: it may just have started.
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// What is known of one webhook at a turn.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// As it was read.
+    pub seen: &'a Seen,
+    /// It is in the announcement that was read.
+    pub announced: bool,
+    /// Live replicas that do not say, under that announcement, that they call it.
+    pub unconfirmed: Vec<String>,
+    /// Live replicas that do not say so at all.
+    pub silent: Vec<String>,
+    /// Replicas that count as alive and have said nothing for a while.
+    pub stalled: &'a [String],
+}
+
+/// What is done about one webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Announce it, and wait until every replica calls it.
+    Announce,
+    /// Apply the condition.
+    Take,
+    /// It carries the condition, and keeps it.
+    Keep,
+    /// Remove the condition.
+    GiveBack(Reason),
+    /// Leave it to the apiserver.
+    Leave(Reason),
+    /// Leave it to the apiserver; but a write that gives it the condition may be on its way, of ours or of the leader
+    /// before us. It stays announced until the object is another one, so that such a write comes too late.
+    Fence(Reason),
+}
+
+impl Decision {
+    /// Is it part of the announcement?
+    pub const fn announces(&self) -> bool {
+        matches!(self, Self::Announce | Self::Take | Self::Keep | Self::Fence(_))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Track {
+    /// It carried the condition, and was to keep it.
+    held: bool,
+    fights: Fights,
+    /// Since when it is announced and does not carry the condition.
+    since: Option<Duration>,
+    /// It stays announced until then, although it is left to the apiserver.
+    lingers: Duration,
+    /// Its entry, and since when it is so: a replica may have read an older one until a moment ago.
+    entry: Option<(Value, Duration)>,
+    /// Since when a replica does not call it although it carries the condition.
+    silent: Option<Duration>,
+    /// It is left to the apiserver until then.
+    rest: Option<(Duration, Reason)>,
+    /// Announcements in vain, in a row.
+    vain: u32,
+    /// The resourceVersion at which a write that gives it the condition may be on its way.
+    attempted: Option<String>,
+    /// Since when that is kept from coming late.
+    fencing: Option<Duration>,
+}
+
+/// What the one replica that writes remembers.
+#[derive(Debug, Default)]
+pub struct Leader {
+    tracks: BTreeMap<WebhookKey, Track>,
+    /// Drops of the condition by owners.
+    drops: u64,
+}
+
+impl Leader {
+    /// One turn; `unsupported` names an apiserver's version without match conditions.
+    pub fn turn(
+        &mut self,
+        now: Duration,
+        facts: &[Facts<'_>],
+        unsupported: Option<&str>,
+    ) -> Vec<(WebhookKey, Decision)> {
+        let there: BTreeSet<_> = facts.iter().map(|facts| &facts.seen.standing.key).collect();
+        self.tracks.retain(|key, _| there.contains(key));
+        let decide = |facts: &Facts<'_>| (facts.seen.standing.key.clone(), self.decide(now, facts, unsupported));
+        facts.iter().map(decide).collect()
+    }
+
+    /// Somebody else has led until now, and has announced these.
+    pub fn begin<'a>(&mut self, announced: impl Iterator<Item = &'a Standing>) {
+        self.tracks.clear();
+        for standing in announced {
+            let track = self.tracks.entry(standing.key.clone()).or_default();
+            track.attempted = Some(standing.version.clone());
+        }
+    }
+
+    /// The apiserver does not take the condition of that webhook.
+    pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
+        let track = self.tracks.entry(key.clone()).or_default();
+        let rest = REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
+        track.vain += 1;
+        track.rest = Some((now + rest, Reason::Refused(what)));
+        (track.since, track.attempted) = (None, None);
+    }
+
+    /// Does the webhook stay announced, although it is left to the apiserver?
+    pub fn lingers(&self, key: &WebhookKey, now: Duration) -> bool {
+        self.tracks.get(key).is_some_and(|track| now < track.lingers)
+    }
+
+    /// How often owners have dropped the condition.
+    pub const fn drops(&self) -> u64 {
+        self.drops
+    }
+
+    fn decide(&mut self, now: Duration, facts: &Facts<'_>, unsupported: Option<&str>) -> Decision {
+        let standing = &facts.seen.standing;
+        let track = self.tracks.entry(standing.key.clone()).or_default();
+        let against = against(facts.seen);
+        if track.entry.as_ref().is_none_or(|(entry, _)| *entry != standing.entry) {
+            track.entry = Some((standing.entry.clone(), now));
+        }
+        if standing.carries {
+            track.since = None;
+            (track.attempted, track.fencing) = (None, None);
+            track.lingers = now + LINGERS + facts.seen.in_flight;
+            if let Some(reason) = against {
+                (track.held, track.silent) = (false, None);
+                return Decision::GiveBack(reason);
+            }
+            if facts.silent.is_empty() {
+                track.silent = None;
+            } else if now.saturating_sub(*track.silent.get_or_insert(now)) >= SILENCE {
+                let reason = Reason::NotCalled(facts.silent.clone());
+                (track.held, track.silent) = (false, None);
+                track.rest = Some((now + REST, reason.clone()));
+                return Decision::GiveBack(reason);
+            }
+            (track.held, track.vain) = (true, 0);
+            return Decision::Keep;
+        }
+        track.silent = None;
+        if std::mem::take(&mut track.held) {
+            self.drops += 1;
+            track.lingers = now + LINGERS + facts.seen.in_flight;
+            // The replicas call it already.
+            track.since = Some(now.saturating_sub(LEAST_ANNOUNCED));
+            track.fights.dropped(now);
+        }
+        // A write to the object as it was then fails now.
+        track.attempted.take_if(|version| *version != standing.version);
+        let reason = against
+            .or_else(|| unsupported.map(|version| Reason::NoConditions(version.to_owned())))
+            .or_else(|| (standing.conditions >= MOST_CONDITIONS).then_some(Reason::Full))
+            .or_else(|| track.fights.lost(now).map(Reason::Fought))
+            .or_else(|| track.rest.as_ref().filter(|(until, _)| now < *until).map(|(_, reason)| reason.clone()))
+            .or_else(|| {
+                let in_vain = track.since.is_none() && !facts.stalled.is_empty();
+                in_vain.then(|| Reason::NotCalled(facts.stalled.to_vec()))
+            });
+        if let Some(reason) = reason {
+            return track.left(now, reason);
+        }
+        let announced_for = now.saturating_sub(*track.since.get_or_insert(now));
+        let long_enough = |since: Duration| now.saturating_sub(since) >= LEAST_ANNOUNCED;
+        let known = track.entry.as_ref().is_some_and(|(_, since)| long_enough(*since));
+        let called = facts.announced && facts.unconfirmed.is_empty() && announced_for >= LEAST_ANNOUNCED;
+        if called && known && facts.seen.guarded {
+            track.since = None;
+            track.attempted = Some(standing.version.clone());
+            return Decision::Take;
+        }
+        if announced_for < MOST_ANNOUNCED {
+            return Decision::Announce;
+        }
+        let reason = match facts.unconfirmed.is_empty() && !facts.seen.guarded {
+            true => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
+            false => Reason::NotCalled(facts.unconfirmed.clone()),
+        };
+        let rest = FIRST_REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
+        track.vain += 1;
+        track.rest = Some((now + rest, reason.clone()));
+        track.left(now, reason)
+    }
+}
+
+impl Track {
+    fn left(&mut self, now: Duration, reason: Reason) -> Decision {
+        self.since = None;
+        if self.attempted.is_some() && now.saturating_sub(*self.fencing.get_or_insert(now)) < FENCING {
+            return Decision::Fence(reason);
+        }
+        (self.attempted, self.fencing) = (None, None);
+        Decision::Leave(reason)
+    }
+}
+
+/// Why the apiserver is to call it, whatever the replicas do.
+fn against(seen: &Seen) -> Option<Reason> {
+    let wanted = seen.wanted.as_ref().err();
+    wanted.or(seen.unservable.as_ref()).or(seen.objection.as_ref()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{adopt::standings, model::HookType};
+
+    fn seen(carries: bool) -> Seen {
+        let mut entry = json!({"name": "w"});
+        if carries {
+            entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        }
+        let object = json!({"metadata": {"name": "c"}, "webhooks": [entry]});
+        let standing = standings(HookType::Validating, &object).remove(0);
+        Seen::sound(standing)
+    }
+
+    fn turn(leader: &mut Leader, second: u64, seen: &Seen, announced: bool, missing: &[&str]) -> Decision {
+        let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
+        let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[] };
+        leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
+    }
+
+    #[test]
+    fn a_webhook_is_taken_once_every_replica_calls_it() {
+        let mut leader = Leader::default();
+        assert_eq!(turn(&mut leader, 0, &seen(false), false, &[]), Decision::Announce, "nobody has read it yet");
+        assert_eq!(turn(&mut leader, 1, &seen(false), true, &["b"]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 2, &seen(false), true, &[]), Decision::Take);
+        assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
+        assert_eq!(turn(&mut leader, 4, &seen(false), true, &[]), Decision::Take, "the owner dropped it");
+        assert_eq!(leader.drops(), 1);
+    }
+
+    #[test]
+    fn what_a_replica_does_not_call_is_left_after_a_while() {
+        let mut leader = Leader::default();
+        assert_eq!(turn(&mut leader, 0, &seen(false), true, &["b"]), Decision::Announce);
+        let left = Decision::Leave(Reason::NotCalled(vec!["b".to_owned()]));
+        assert_eq!(turn(&mut leader, 6, &seen(false), true, &["b"]), left);
+        assert_eq!(turn(&mut leader, 20, &seen(false), true, &[]), left);
+        assert_eq!(turn(&mut leader, 21, &seen(false), false, &["b"]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 27, &seen(false), true, &["b"]), left);
+        assert_eq!(turn(&mut leader, 56, &seen(false), true, &[]), left, "twice as long");
+        assert_eq!(turn(&mut leader, 57, &seen(false), true, &[]), Decision::Announce);
+    }
+
+    #[test]
+    fn nothing_is_announced_to_a_replica_that_does_not_answer() {
+        let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
+        let mut turn = |second, stalled| {
+            let (unconfirmed, silent) = (vec!["b".to_owned()], Vec::new());
+            let facts = Facts { seen: &seen, announced: false, unconfirmed, silent, stalled };
+            leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
+        };
+        assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
+        assert_eq!(turn(1, &[]), Decision::Announce, "as soon as it has ended, or answers");
+        assert_eq!(turn(2, &stalled), Decision::Announce, "what is announced stays so for a while");
+    }
+
+    #[test]
+    fn what_its_owner_has_just_changed_is_taken_once_everybody_has_read_that() {
+        let mut leader = Leader::default();
+        let mut changed = seen(false);
+        changed.standing.entry["rules"] = json!([{}]);
+        assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 2, &changed, true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 3, &changed, true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 4, &changed, true, &[]), Decision::Take);
+    }
+
+    #[test]
+    fn what_is_not_guarded_is_not_taken() {
+        let mut leader = Leader::default();
+        let open = Seen { guarded: false, ..seen(false) };
+        assert_eq!(turn(&mut leader, 0, &open, true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 2, &open, true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 3, &seen(false), true, &[]), Decision::Take);
+    }
+
+    #[test]
+    fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
+        let mut leader = Leader::default();
+        let released = Seen { wanted: Err(Reason::Released), ..seen(false) };
+        let (fence, leave) = (Decision::Fence(Reason::Released), Decision::Leave(Reason::Released));
+        assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 1, &released, true, &[]), leave, "nothing was written");
+        assert_eq!(turn(&mut leader, 2, &seen(false), true, &[]), Decision::Announce);
+        assert_eq!(turn(&mut leader, 4, &seen(false), true, &[]), Decision::Take);
+        assert_eq!(turn(&mut leader, 5, &released, true, &[]), fence);
+        let mut other = released.clone();
+        other.standing.version = "8".to_owned();
+        assert_eq!(turn(&mut leader, 6, &other, true, &[]), leave);
+        leader.begin([&released.standing].into_iter());
+        assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
+        assert_eq!(turn(&mut leader, 17, &released, true, &[]), leave, "it cannot be");
+    }
+
+    #[test]
+    fn what_carries_it_and_is_not_called_is_given_back() {
+        let mut leader = Leader::default();
+        assert_eq!(turn(&mut leader, 0, &seen(true), true, &["b"]), Decision::Keep);
+        assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
+        assert_eq!(turn(&mut leader, 4, &seen(true), true, &["b"]), Decision::Keep);
+        assert!(matches!(turn(&mut leader, 10, &seen(true), true, &["b"]), Decision::GiveBack(_)));
+        let broken = Seen { objection: Some(Reason::Hazard("x".to_owned())), ..seen(true) };
+        assert_eq!(
+            turn(&mut leader, 11, &broken, true, &[]),
+            Decision::GiveBack(Reason::Hazard("x".to_owned())),
+            "at once"
+        );
+        assert!(matches!(
+            turn(&mut leader, 12, &Seen { objection: None, ..seen(false) }, false, &[]),
+            Decision::Leave(_)
+        ));
+        assert_eq!(leader.drops(), 0, "we gave it back ourselves");
+    }
+
+    #[test]
+    fn limits_fights_and_old_apiservers_leave_it() {
+        let mut leader = Leader::default();
+        let mut full = seen(false);
+        full.standing.conditions = 64;
+        assert_eq!(turn(&mut leader, 0, &full, true, &[]), Decision::Leave(Reason::Full));
+        let (unconfirmed, silent) = (Vec::new(), Vec::new());
+        let facts = Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[] };
+        let old = leader.turn(Duration::ZERO, std::slice::from_ref(&facts), Some("1.27")).remove(0).1;
+        assert_eq!(old, Decision::Leave(Reason::NoConditions("1.27".to_owned())));
+        for second in 0..4 {
+            assert_eq!(turn(&mut leader, 10 + 2 * second, &seen(true), true, &[]), Decision::Keep);
+            let after = turn(&mut leader, 11 + 2 * second, &seen(false), true, &[]);
+            match second {
+                0..3 => assert_eq!(after, Decision::Take),
+                _ => assert_eq!(after, Decision::Leave(Reason::Fought(4))),
+            }
+        }
+        leader.refused(&seen(false).standing.key, "422".to_owned(), Duration::from_secs(1000));
+        assert_eq!(
+            turn(&mut leader, 1001, &seen(false), true, &[]),
+            Decision::Leave(Reason::Refused("422".to_owned()))
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! Leases: what replicas tell each other by annotations of Lease objects: who leads, what is announced, who calls what,
+//! and what somebody has asked for by command.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Reason, Standing, Wanted, WebhookKey};
+
+/// Name of the lease of the one that writes.
+pub const LEADER: &str = "gatepost-adopt";
+/// A holder that has not renewed its lease for so long is taken to be dead.
+pub const LIVE: Duration = Duration::from_secs(15);
+/// Webhooks that are looked after: an object has room for 256 KiB of annotations.
+pub const MOST_WEBHOOKS: usize = 4096;
+/// Characters of one list of an annotation that says how webhooks stand.
+const MOST_STATUS: usize = 96 << 10;
+
+const ANNOUNCED: &str = "gatepost.dev/announced";
+const CALLS: &str = "gatepost.dev/calls";
+const WISHES: &str = "gatepost.dev/wishes";
+const STATUS: &str = "gatepost.dev/webhooks";
+
+/// Webhooks that replicas are to call, whether they carry the condition yet or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Announcement {
+    /// Counts every change.
+    pub epoch: u64,
+    /// Their [ids](WebhookKey::id).
+    pub ids: BTreeSet<String>,
+}
+
+/// Webhooks that one replica calls for a reason that lasts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Claims {
+    /// The announcement that it has read.
+    pub epoch: u64,
+    /// Their [ids](WebhookKey::id).
+    pub ids: BTreeSet<String>,
+}
+
+/// What somebody has asked for by `gatepost adopt` and `gatepost release`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wishes {
+    /// Configurations to be taken: `NAME`, or `validating/NAME`.
+    pub adopt: BTreeSet<String>,
+    /// Everything is to be taken.
+    pub adopt_all: bool,
+    /// Configurations to be given back, whatever else is said.
+    pub release: BTreeSet<String>,
+    /// Everything is to be given back.
+    pub release_all: bool,
+}
+
+impl Wishes {
+    /// Is that webhook to be taken?
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn judge(&self, standing: &Standing, wanted: &Wanted) -> Result<(), Reason> {
+        let WebhookKey { hook_type, configuration, .. } = &standing.key;
+        let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
+        let names = |names: &BTreeSet<String>| names.contains(configuration) || names.contains(&full);
+        if names(&self.adopt) {
+            return Ok(());
+        }
+        if self.release_all || names(&self.release) {
+            return Err(Reason::Released);
+        }
+        if self.adopt_all || wanted.matches(standing) { Ok(()) } else { Err(Reason::NotWanted) }
+    }
+
+    /// With these to be taken.
+    pub fn adopting(&mut self, names: &[String], all: bool) {
+        if all {
+            *self = Self { adopt_all: true, ..Self::default() };
+        }
+        for name in names {
+            self.release.remove(name);
+            self.adopt.insert(name.clone());
+        }
+    }
+
+    /// With these to be given back.
+    pub fn releasing(&mut self, names: &[String], all: bool) {
+        if all {
+            *self = Self { release_all: true, ..Self::default() };
+        }
+        for name in names {
+            self.adopt.remove(name);
+            self.release.insert(name.clone());
+        }
+    }
+
+    /// The merge patch of the leader's lease that says so.
+    pub fn patch(&self) -> Value {
+        json!({"metadata": {"annotations": {WISHES: text(self)}}})
+    }
+}
+
+/// One lease as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lease {
+    /// Its name.
+    pub name: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// Who holds it: a replica's name and instance.
+    pub holder: String,
+    /// When it was renewed, as the holder says.
+    pub renewed: String,
+    annotations: Value,
+}
+
+impl Lease {
+    /// Reads an object; `None` where it is none of ours.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = text("/metadata/name");
+        let ours = name == LEADER || name.strip_prefix(LEADER).is_some_and(|rest| rest.starts_with('.'));
+        ours.then(|| Self {
+            name,
+            version: text("/metadata/resourceVersion"),
+            holder: text("/spec/holderIdentity"),
+            renewed: text("/spec/renewTime"),
+            annotations: object.pointer("/metadata/annotations").cloned().unwrap_or_default(),
+        })
+    }
+
+    /// Is it the one of the replica that writes?
+    pub fn is_leader(&self) -> bool {
+        self.name == LEADER
+    }
+
+    /// Name of the replica that holds it, for people.
+    pub fn replica(&self) -> &str {
+        self.holder.split('/').next().unwrap_or_default()
+    }
+
+    /// What is announced.
+    pub fn announcement(&self) -> Announcement {
+        self.read(ANNOUNCED)
+    }
+
+    /// What its replica calls; `None` while that only starts.
+    pub fn claims(&self) -> Option<Claims> {
+        (!self.annotations[CALLS].is_null()).then(|| self.read(CALLS))
+    }
+
+    /// What was asked for by command.
+    pub fn wishes(&self) -> Wishes {
+        self.read(WISHES)
+    }
+
+    /// How each webhook stands, as the leader says: name, state and reason.
+    pub fn status(&self) -> Vec<[String; 3]> {
+        self.read(STATUS)
+    }
+
+    /// What cannot be read says nothing.
+    fn read<T: Default + for<'a> Deserialize<'a>>(&self, key: &str) -> T {
+        self.annotations[key].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// The name of the lease of the replica that holds leases by that name: whatever its own name is, an object's must be a
+/// DNS name. Two processes never share one, whatever they are called: each has to say what it calls.
+pub fn lease_name(holder: &str) -> String {
+    let digest: String = Sha256::digest(holder).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{LEADER}.{digest}")
+}
+
+/// A replica's lease, to be applied; without claims while it starts.
+pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Value {
+    let annotations = claims.map_or_else(|| json!({}), |claims| json!({ CALLS: text(claims) }));
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": lease_name(holder), "annotations": annotations},
+        "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": LIVE.as_secs()},
+    })
+}
+
+/// A merge patch of the leader's lease: who leads, what is announced, and how each webhook stands. It is refused where the
+/// lease has changed since that version.
+pub fn leader_lease(
+    version: &str,
+    holder: &str,
+    renewed: &str,
+    announcement: &Announcement,
+    status: &[[String; 3]],
+) -> Value {
+    let mut status = status.to_vec();
+    while text(&status).len() > MOST_STATUS {
+        status.truncate(status.len() / 2);
+    }
+    json!({
+        "metadata": {"resourceVersion": version, "annotations": {ANNOUNCED: text(announcement), STATUS: text(&status)}},
+        "spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": LIVE.as_secs()},
+    })
+}
+
+/// Strings, numbers and sets of them are always written.
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{adopt::standings, model::HookType};
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_broken_says_nothing() {
+        let ids = BTreeSet::from(["ab".to_owned()]);
+        let claims = Claims { epoch: 3, ids: ids.clone() };
+        let mut lease = replica_lease("Node_1/4711", "t", Some(&claims));
+        lease["metadata"]["resourceVersion"] = "9".into();
+        let read = Lease::of(&lease).unwrap();
+        assert_eq!((read.claims(), read.replica(), &*read.version), (Some(claims), "Node_1", "9"));
+        assert_eq!(Lease::of(&replica_lease("Node_1/4711", "t", None)).unwrap().claims(), None, "it starts");
+        assert!(!read.is_leader() && read.name.starts_with("gatepost-adopt."));
+        assert_ne!(lease_name("Node_1/4711"), lease_name("Node_1/4712"), "two processes of one name");
+        let announcement = Announcement { epoch: 1, ids };
+        let mut lease = leader_lease("9", "a/1", "t", &announcement, &[["w".into(), "taken".into(), "".into()]]);
+        lease["metadata"]["name"] = LEADER.into();
+        let read = Lease::of(&lease).unwrap();
+        assert_eq!((read.announcement(), read.status().len(), read.wishes()), (announcement, 1, Wishes::default()));
+        lease["metadata"]["annotations"]["gatepost.dev/announced"] = "{\"epoch\": [}".into();
+        assert_eq!(Lease::of(&lease).unwrap().announcement(), Announcement::default());
+        assert_eq!(Lease::of(&json!({"metadata": {"name": "kube-scheduler"}})), None);
+    }
+
+    #[test]
+    fn a_status_is_cut_to_what_an_object_can_hold() {
+        let long = vec![["w".repeat(250), "left".to_owned(), "x".repeat(400)]; 4096];
+        let lease = leader_lease("9", "a/1", "t", &Announcement::default(), &long);
+        assert!(lease.to_string().len() < 200 << 10);
+    }
+
+    #[test]
+    fn what_is_named_counts_more_than_what_is_said_of_all() {
+        let object = json!({"metadata": {"name": "c", "labels": {"team": "x"}}, "webhooks": [{"name": "w"}]});
+        let standing = standings(HookType::Validating, &object).remove(0);
+        let judge = |wishes: &Wishes, wanted: &Wanted| wishes.judge(&standing, wanted);
+        let mut wishes = Wishes::default();
+        assert_eq!(judge(&wishes, &Wanted::Named), Err(Reason::NotWanted));
+        assert_eq!(judge(&wishes, &Wanted::All), Ok(()));
+        wishes.releasing(&["validating/c".to_owned()], false);
+        assert_eq!(judge(&wishes, &Wanted::All), Err(Reason::Released));
+        wishes.adopting(&["validating/c".to_owned()], false);
+        assert_eq!(judge(&wishes, &Wanted::Named), Ok(()));
+        wishes.releasing(&[], true);
+        assert_eq!(judge(&wishes, &Wanted::All), Err(Reason::Released));
+        wishes.adopting(&["c".to_owned()], false);
+        assert_eq!(judge(&wishes, &Wanted::Named), Ok(()), "one by one");
+        wishes.releasing(&[], true);
+        wishes.adopting(&[], true);
+        assert_eq!(judge(&wishes, &Wanted::Named), Ok(()));
+    }
+}

@@ -1,0 +1,49 @@
+//! Adopt: webhooks that others registered with an apiserver, and that Gatepost calls in its place.
+//!
+//! The mark of such a webhook is one match condition, [`CONDITION`], whose expression is `false`: the apiserver then does
+//! not call the webhook, whatever else its owner applies. Gatepost calls what carries it and passes over what does not,
+//! with an overlap on both sides so that no request is judged by nobody:
+//!
+//! ```text
+//! leader: announces ---------> every replica calls it, and says so ---------> condition applied
+//!         (apiserver calls)    (both call: seconds)                           (Gatepost calls)
+//! condition gone, by us or by the owner --> replicas go on for GRACE --> passed over
+//! (apiserver calls)                         (both call: seconds)         (apiserver calls)
+//! ```
+//!
+//! Nothing here reads a clock or a socket. `source::kubernetes` reads the cluster and runs [`Follower`], each replica for
+//! itself; `watch::adoption` runs [`Lead`] on one replica, and writes.
+
+mod asking;
+mod fights;
+mod follower;
+mod guards;
+mod heard;
+mod key;
+mod lead;
+mod leader;
+mod leases;
+mod patch;
+mod reason;
+mod selector;
+mod standing;
+
+pub use self::{
+    asking::{Asked, Asking, Cause, GRACE, Seen},
+    fights::Fights,
+    follower::{Followed, Follower},
+    guards::{Guard, Registered},
+    key::WebhookKey,
+    lead::{Lead, Plan, Turn, Write},
+    leader::{Decision, Facts, Leader},
+    leases::{
+        Announcement, Claims, LEADER, LIVE, Lease, MOST_WEBHOOKS, Wishes, leader_lease, lease_name, replica_lease,
+    },
+    patch::{GUARD, MANAGER, applied, fenced, forced_removal, guard},
+    reason::Reason,
+    selector::{Wanted, parse_selector},
+    standing::{CONDITION, EXPRESSION, FENCE, MOST_CONDITIONS, Standing, standings, stripped},
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Patch: how our condition is put on webhooks, and taken off again.
+
+use serde_json::{Value, json};
+
+use super::{CONDITION, EXPRESSION, FENCE, WebhookKey};
+use crate::model::HookType;
+
+/// The field manager of our conditions: it owns them, and nothing else.
+pub const MANAGER: &str = "gatepost-adopt";
+
+/// What is applied (server-side) to one configuration: exactly these of its webhooks carry our condition. The uid, and the
+/// version where it is given, keep an object that has changed, or was made anew, from being written.
+pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>, webhooks: &[&str]) -> Value {
+    let condition = json!({"name": CONDITION, "expression": EXPRESSION});
+    let entry = |name: &&str| json!({"name": name, "matchConditions": [condition]});
+    let entries: Vec<_> = webhooks.iter().map(entry).collect();
+    let mut document = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(hook_type),
+        "metadata": {"name": name, "uid": uid},
+    });
+    if let Some(version) = version {
+        document["metadata"]["resourceVersion"] = version.into();
+    }
+    if !entries.is_empty() {
+        document["webhooks"] = entries.into();
+    }
+    document
+}
+
+/// The same, with a mark that makes the object another one whatever else is in it: a write that is still on its way to it
+/// then comes too late.
+pub fn fenced(hook_type: HookType, name: &str, (uid, version): (&str, &str), webhooks: &[&str]) -> Value {
+    let mut document = applied(hook_type, name, uid, Some(version), webhooks);
+    document["metadata"]["annotations"] = json!({ FENCE: version });
+    document
+}
+
+/// Finalizer of our registration, while something is taken over: what is not asked by the apiserver has to be asked by us.
+pub const GUARD: &str = "gatepost.dev/adopt";
+
+/// What is applied (server-side) to our own registration, so that it is not removed before everything is given back, or can
+/// be from now on.
+pub fn guard(hook_type: HookType, name: &str, (uid, version): (&str, &str), on: bool) -> Value {
+    let mut document = applied(hook_type, name, uid, Some(version), &[]);
+    if on {
+        document["metadata"]["finalizers"] = json!([GUARD]);
+    }
+    document
+}
+
+/// A JSON patch that takes our condition off these webhooks of the object, whoever has put it there; `None` where none
+/// carries it.
+pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
+    let mut operations = Vec::new();
+    for (place, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
+        let Some(name) = entry["name"].as_str().filter(|name| webhooks.contains(name)) else { continue };
+        let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
+        let ours = |condition: &Value| {
+            condition["name"] == CONDITION && condition["expression"].as_str().map(str::trim) == Some(EXPRESSION)
+        };
+        let Some(at) = conditions.iter().position(ours) else { continue };
+        let at_webhook = format!("/webhooks/{place}");
+        operations.push(json!({"op": "test", "path": format!("{at_webhook}/name"), "value": name}));
+        let path = format!("{at_webhook}/matchConditions/{at}");
+        operations.push(json!({"op": "test", "path": format!("{path}/name"), "value": CONDITION}));
+        operations.push(json!({"op": "remove", "path": path}));
+    }
+    (!operations.is_empty()).then(|| operations.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_configuration_is_applied_as_a_whole_and_says_nothing_else() {
+        let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        assert_eq!(
+            applied(HookType::Mutating, "c", "u", Some("7"), &["a"]),
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+                "metadata": {"name": "c", "uid": "u", "resourceVersion": "7"},
+                "webhooks": [{"name": "a", "matchConditions": condition}]})
+        );
+        let none = applied(HookType::Validating, "c", "u", None, &[]);
+        assert_eq!(none["metadata"], json!({"name": "c", "uid": "u"}));
+        assert!(none.get("webhooks").is_none());
+        let fenced = fenced(HookType::Mutating, "c", ("u", "7"), &["a"]);
+        let bare = applied(HookType::Mutating, "c", "u", Some("7"), &["a"]);
+        assert_eq!((&fenced["webhooks"], &fenced["metadata"]["annotations"][FENCE]), (&bare["webhooks"], &"7".into()));
+        let held = guard(HookType::Validating, "gatepost", ("u", "7"), true);
+        assert_eq!(held["metadata"]["finalizers"], json!([GUARD]));
+        assert_eq!(
+            guard(HookType::Validating, "gatepost", ("u", "7"), false)["metadata"],
+            json!({"name": "gatepost", "uid": "u", "resourceVersion": "7"})
+        );
+    }
+
+    #[test]
+    fn a_condition_of_others_is_removed_where_it_stands_and_nowhere_else() {
+        let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
+        let object = json!({"webhooks": [
+            {"name": "a", "matchConditions": [{"name": "own", "expression": "true"}, ours]},
+            {"name": "b", "matchConditions": [ours]}, {"name": "c"},
+        ]});
+        let patch = forced_removal(&object, &["a", "c"]).unwrap();
+        assert_eq!(patch.as_array().unwrap().len(), 3);
+        assert_eq!(patch[2], json!({"op": "remove", "path": "/webhooks/0/matchConditions/1"}));
+        assert_eq!(forced_removal(&object, &["c"]), None);
+    }
+}

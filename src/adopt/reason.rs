@@ -1,0 +1,145 @@
+//! Reason: why a webhook is left to the apiserver, or given back to it.
+
+use std::fmt;
+
+use super::{CONDITION, MOST_CONDITIONS, MOST_WEBHOOKS};
+
+/// Why a webhook is left to the apiserver, or given back to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nobody has asked for it.
+    NotWanted,
+    /// Somebody has asked to give it back.
+    Released,
+    /// Its entry cannot be served whole: the first problem.
+    Unservable(String),
+    /// Served by Gatepost it could take the cluster down: the finding.
+    Hazard(String),
+    /// The registration does not send what it wants.
+    Uncovered(String),
+    /// Its conditions ask the authorizer, and we may not.
+    NoAccessReviews(String),
+    /// It is named as a webhook of Gatepost's own registration.
+    NamedLikeOurs,
+    /// It has as many match conditions as it may have.
+    Full,
+    /// The apiserver is of a version without match conditions.
+    NoConditions(String),
+    /// These replicas do not call it.
+    NotCalled(Vec<String>),
+    /// Its owner takes the condition away again and again.
+    Fought(u32),
+    /// The apiserver does not take the change.
+    Refused(String),
+    /// There are more webhooks than can be looked after.
+    TooMany,
+}
+
+impl Reason {
+    /// In one word, for metrics and scripts.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::NotWanted => "not_wanted",
+            Self::Released => "released",
+            Self::Unservable(_) => "unservable",
+            Self::Hazard(_) => "hazard",
+            Self::Uncovered(_) => "uncovered",
+            Self::NoAccessReviews(_) => "no_access_reviews",
+            Self::NamedLikeOurs => "named_like_ours",
+            Self::Full => "conditions_full",
+            Self::NoConditions(_) => "no_match_conditions",
+            Self::NotCalled(_) => "not_called",
+            Self::Fought(_) => "fought",
+            Self::Refused(_) => "refused",
+            Self::TooMany => "too_many",
+        }
+    }
+
+    /// Every word, in the order of the metric.
+    pub const WORDS: [&'static str; 13] = [
+        "not_wanted",
+        "released",
+        "unservable",
+        "hazard",
+        "uncovered",
+        "no_access_reviews",
+        "named_like_ours",
+        "conditions_full",
+        "no_match_conditions",
+        "not_called",
+        "fought",
+        "refused",
+        "too_many",
+    ];
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWanted => {
+                f.write_str("not selected; name it with `gatepost adopt`, or widen the selector of `serve --adopt`")
+            }
+            Self::Released => f.write_str("released; `gatepost adopt` takes it again"),
+            Self::Unservable(problem) => write!(f, "cannot be served: {problem}"),
+            Self::Hazard(finding) => write!(f, "hazard: {finding}"),
+            Self::Uncovered(gap) => write!(
+                f,
+                "Gatepost's registration does not cover it: {gap}; print it again with `gatepost register` and apply it"
+            ),
+            Self::NoAccessReviews(why) => write!(
+                f,
+                "its conditions ask the authorizer, and Gatepost cannot ({why}); bind the role gatepost-authorizer of \
+                 deploy/kubernetes/beside.yaml"
+            ),
+            Self::NamedLikeOurs => {
+                f.write_str("has a name of Gatepost's own registration; rename it, or remove it where it is a leftover")
+            }
+            Self::Full => write!(
+                f,
+                "has {MOST_CONDITIONS} match conditions, and there is no room for {CONDITION}; join two of them with &&"
+            ),
+            Self::NoConditions(version) => {
+                write!(f, "the apiserver ({version}) knows no match conditions; they exist from 1.28 on")
+            }
+            Self::NotCalled(replicas) => write!(
+                f,
+                "not called by {}; `gatepost status` says where its endpoint stands there",
+                replicas.join(", ")
+            ),
+            Self::Fought(times) => write!(
+                f,
+                "its owner replaced the configuration {times} times and dropped the condition; left to the apiserver \
+                 for a while. Let the owner patch or apply instead of replacing it"
+            ),
+            Self::Refused(what) => write!(f, "the apiserver refuses the condition: {what}"),
+            Self::TooMany => write!(f, "there are more than {MOST_WEBHOOKS} webhooks; select fewer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_word_of_the_metric_and_says_what_to_do() {
+        let text = String::new;
+        let all = [
+            Reason::NotWanted,
+            Reason::Released,
+            Reason::Unservable(text()),
+            Reason::Hazard(text()),
+            Reason::Uncovered(text()),
+            Reason::NoAccessReviews(text()),
+            Reason::NamedLikeOurs,
+            Reason::Full,
+            Reason::NoConditions(text()),
+            Reason::NotCalled(Vec::new()),
+            Reason::Fought(3),
+            Reason::Refused(text()),
+            Reason::TooMany,
+        ];
+        assert_eq!(all.each_ref().map(Reason::word), Reason::WORDS);
+        assert!(all.iter().all(|reason| !reason.to_string().is_empty() && !reason.to_string().contains("  ")));
+    }
+}

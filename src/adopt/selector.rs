@@ -1,0 +1,120 @@
+//! Wanted: which configurations are to be taken, as `serve --adopt` says it.
+
+use super::Standing;
+use crate::model::{Labels, Selector, selector::Requirement};
+
+/// Which configurations are to be taken where no command says anything of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that `gatepost adopt` names.
+    Named,
+    /// All.
+    All,
+    /// Those with these labels.
+    Labelled(Selector),
+}
+
+impl Wanted {
+    /// Is that webhook to be taken?
+    pub fn matches(&self, standing: &Standing) -> bool {
+        match self {
+            Self::Named => false,
+            Self::All => true,
+            Self::Labelled(selector) => {
+                let labels = standing.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+                selector.matches(&labels.collect::<Labels>())
+            }
+        }
+    }
+
+    /// Reads `named`, `all`, or a label selector as kubectl takes it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "named" => Ok(Self::Named),
+            "all" => Ok(Self::All),
+            _ => parse_selector(text).map(Self::Labelled),
+        }
+    }
+}
+
+/// Reads a label selector as kubectl takes it: `team=a,tier in (x,y),!old`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_selector(text: &str) -> Result<Selector, String> {
+    let wrong = |part: &str| format!("{part:?} is no label selector; write key=value, key in (a,b), key or !key");
+    let mut requirements = Vec::new();
+    for part in split(text) {
+        let part = part.trim();
+        let requirement = if let Some(key) = part.strip_prefix('!') {
+            Requirement::DoesNotExist(key.trim().into())
+        } else if let Some((key, value)) = part.split_once("!=") {
+            Requirement::NotIn(key.trim().into(), vec![value.trim().into()])
+        } else if let Some((key, value)) = part.split_once('=') {
+            let value = value.strip_prefix('=').unwrap_or(value);
+            Requirement::Is(key.trim().into(), value.trim().into())
+        } else if let Some((head, list)) = part.split_once('(') {
+            let values = list.trim_end().strip_suffix(')').ok_or_else(|| wrong(part))?;
+            let values = values.split(',').map(|value| value.trim().into()).collect();
+            match head.split_whitespace().collect::<Vec<_>>()[..] {
+                [key, "in"] => Requirement::In(key.into(), values),
+                [key, "notin"] => Requirement::NotIn(key.into(), values),
+                _ => return Err(wrong(part)),
+            }
+        } else {
+            Requirement::Exists(part.into())
+        };
+        let is_key = |key: &str| {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+            !key.is_empty() && key.bytes().all(plain)
+        };
+        if !is_key(requirement.key()) {
+            return Err(wrong(part));
+        }
+        requirements.push(requirement);
+    }
+    Ok(Selector(requirements))
+}
+
+/// At the commas that are not in parentheses.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut began, mut depth) = (Vec::new(), 0, 0_u32);
+    for (at, sign) in text.char_indices() {
+        match sign {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(text.get(began..at).unwrap_or_default());
+                began = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text.get(began..).unwrap_or_default());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_read_as_kubectl_takes_them() {
+        let read = |text: &str| parse_selector(text).map(|selector| selector.to_string());
+        for (text, selector) in [
+            ("a=b", "a=b"),
+            ("a==b , c", "a=b,c"),
+            ("a in (x, y),!b,c!=d,e notin (f)", "a in (x,y),!b,c notin (d),e notin (f)"),
+            ("app.kubernetes.io/part-of=x", "app.kubernetes.io/part-of=x"),
+        ] {
+            assert_eq!(read(text).as_deref(), Ok(selector), "{text}");
+        }
+        for wrong in ["", ",", "a,", "=b", "a in x", "a in (x", "a within (x)", "a b", "ä=b", "!", "a(in)"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((Wanted::parse("all"), Wanted::parse("named")), (Ok(Wanted::All), Ok(Wanted::Named)));
+    }
+}

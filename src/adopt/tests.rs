@@ -1,0 +1,341 @@
+//! A cluster in steps of a tenth of a second: an apiserver that hears late, replicas that read, probe, say and end at any
+//! moment, writes that come late, an owner who replaces the webhook, and an operator who changes his mind. Somebody calls
+//! the webhook at every moment.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use proptest::{collection::vec, prelude::*};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::HookType;
+
+/// Steps of one second.
+const SECOND: u32 = 10;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The owner replaces the object.
+    Replace,
+    /// The replica of that number is killed, and started again so many steps later.
+    Kill(usize, u32),
+    /// Somebody wants it, or does not.
+    Want(bool),
+    /// What it says can be served, or not.
+    Servable(bool),
+    /// The next write is so many steps longer on its way, whatever becomes of its sender.
+    Late(u32),
+    Nothing,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        2 => Just(Event::Replace),
+        2 => (0..2_usize, 1..300_u32).prop_map(|(replica, steps)| Event::Kill(replica, steps)),
+        1 => any::<bool>().prop_map(Event::Want),
+        1 => any::<bool>().prop_map(Event::Servable),
+        1 => (0..600_u32).prop_map(Event::Late),
+        4 => Just(Event::Nothing),
+    ]
+}
+
+#[derive(Default)]
+struct Replica {
+    follower: Follower,
+    lead: Lead,
+    followed: Followed,
+    /// When it reads next.
+    next: u32,
+    /// It has read at least once, and serves.
+    ready: bool,
+    /// It has read a state that can be served; otherwise there is nothing that it could call.
+    could: bool,
+    /// What it calls; a webhook that is new waits for its probe.
+    calls: bool,
+    probed: Option<u32>,
+    /// Claims to be written, at the step.
+    says: Option<(u32, Claims)>,
+    down: Option<u32>,
+    /// How often it was started.
+    starts: u32,
+}
+
+/// A write on its way: it happens at the step if the object is still of that version.
+struct Writing {
+    at: u32,
+    version: u64,
+    /// The condition is put or taken; otherwise the object only becomes another one.
+    carries: Option<bool>,
+}
+
+struct World {
+    step: u32,
+    carries: Vec<bool>,
+    version: u64,
+    lag: u32,
+    probe: u32,
+    slow: u32,
+    wanted: bool,
+    servable: bool,
+    announcement: Announcement,
+    holder: String,
+    renewed: u32,
+    /// By their holders.
+    leases: BTreeMap<String, (Option<Claims>, u32)>,
+    replicas: [Replica; 2],
+    writing: Vec<Writing>,
+    late: u32,
+    twice: u32,
+    longest: u32,
+}
+
+fn now(step: u32) -> Duration {
+    Duration::from_millis(100) * step
+}
+
+impl World {
+    fn new((lag, probe, slow): (u32, u32, u32)) -> Self {
+        let mut world = Self {
+            step: 0,
+            carries: vec![false],
+            version: 1,
+            lag,
+            probe,
+            slow,
+            wanted: true,
+            servable: true,
+            announcement: Announcement::default(),
+            holder: String::new(),
+            renewed: 0,
+            leases: BTreeMap::new(),
+            replicas: Default::default(),
+            writing: Vec::new(),
+            late: 0,
+            twice: 0,
+            longest: 0,
+        };
+        world.replicas[1].next = 3;
+        world
+    }
+
+    fn carries_now(&self) -> bool {
+        self.carries.last().copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, carries: bool) {
+        self.version += 1;
+        if let Some(last) = self.carries.last_mut() {
+            *last = carries;
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let mut entry = json!({"name": "w"});
+        if self.carries_now() {
+            entry["matchConditions"] = json!([{"name": CONDITION, "expression": EXPRESSION}]);
+        }
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": self.version.to_string()});
+        let object = json!({"metadata": metadata, "webhooks": [entry]});
+        Seen {
+            unservable: (!self.servable).then(|| Reason::Unservable("x".to_owned())),
+            wanted: if self.wanted { Ok(()) } else { Err(Reason::Released) },
+            ..Seen::sound(standings(HookType::Validating, &object).remove(0))
+        }
+    }
+
+    fn leases(&self) -> Vec<Lease> {
+        let versioned = |mut lease: Value, name: &str| {
+            lease["metadata"]["name"] = name.into();
+            Lease::of(&lease).unwrap()
+        };
+        let leader = leader_lease("1", &self.holder, &self.renewed.to_string(), &self.announcement, &[]);
+        let mut leases = vec![versioned(leader, LEADER)];
+        for (holder, (claims, renewed)) in &self.leases {
+            let lease = replica_lease(holder, &renewed.to_string(), claims.as_ref());
+            leases.push(versioned(lease, &lease_name(holder)));
+        }
+        leases
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Replace => self.set(false),
+            Event::Kill(replica, steps) => {
+                let (down, starts) = (Some(self.step + steps), self.replicas[replica].starts + 1);
+                self.replicas[replica] = Replica { down, starts, ..Replica::default() };
+            }
+            Event::Want(wanted) => self.wanted = wanted,
+            Event::Servable(servable) => self.servable = servable,
+            Event::Late(steps) => self.late = steps,
+            Event::Nothing => {}
+        }
+    }
+
+    fn go_on(&mut self) {
+        self.step += 1;
+        self.carries.push(self.carries_now());
+        for write in self.writing.extract_if(.., |write| write.at <= self.step).collect::<Vec<_>>() {
+            if write.version == self.version {
+                self.set(write.carries.unwrap_or(self.carries_now()));
+            }
+        }
+        for index in 0..2 {
+            self.act(index);
+        }
+        self.judge();
+    }
+
+    fn act(&mut self, index: usize) {
+        let step = self.step;
+        if let Some(until) = self.replicas[index].down {
+            if step < until {
+                return;
+            }
+            let starts = self.replicas[index].starts;
+            self.replicas[index] = Replica { next: step, starts, ..Replica::default() };
+        }
+        let holder = self.holder(index);
+        if let Some((at, claims)) = self.replicas[index].says.clone()
+            && step >= at
+        {
+            self.replicas[index].says = None;
+            self.leases.insert(holder.clone(), (Some(claims), step));
+        }
+        if self.replicas[index].probed.is_some_and(|at| step >= at) {
+            self.replicas[index].probed = None;
+            self.replicas[index].calls = true;
+        }
+        if step >= self.replicas[index].next {
+            self.replicas[index].next = step + SECOND;
+            // Its lease is there before it reads anything.
+            self.leases.entry(holder).or_insert((None, step));
+            self.read(index);
+        }
+    }
+
+    fn holder(&self, index: usize) -> String {
+        format!("r{index}/{}", self.replicas[index].starts)
+    }
+
+    fn read(&mut self, index: usize) {
+        let (step, seen, leases) = (self.step, self.seen(), self.leases());
+        let (probe, slow, holder) = (self.probe, self.slow, self.holder(index));
+        let replica = &mut self.replicas[index];
+        replica.could |= self.servable;
+        replica.followed = replica.follower.read(now(step), &holder, &leases, std::slice::from_ref(&seen));
+        match replica.followed.asked.first() {
+            None => (replica.calls, replica.probed) = (false, None),
+            Some(asked) if !replica.ready || asked.at_once => replica.calls = true,
+            Some(_) if !replica.calls && replica.probed.is_none() => replica.probed = Some(step + probe),
+            Some(_) => {}
+        }
+        replica.ready = true;
+        let in_force = if replica.calls { BTreeSet::from([seen.standing.key.id()]) } else { BTreeSet::new() };
+        replica.says = Some((step + slow, replica.followed.claims(&in_force)));
+        replica.lead.hear(now(step), &leases);
+        if !replica.lead.may_lead(now(step), &leases[0], &holder) {
+            return;
+        }
+        let held = self.holder == holder;
+        let seen = std::slice::from_ref(&seen);
+        let turn = Turn { now: now(step), leases: &leases, seen, registered: &[], unsupported: None, held };
+        let plan = replica.lead.plan(turn);
+        // A write may be slow, and its object change meanwhile; a lease that was just taken over is written first.
+        for write in plan.writes(seen).into_iter().filter(|_| held) {
+            let carries = (!write.fence).then_some(!write.carry.is_empty());
+            let at = step + slow + std::mem::take(&mut self.late);
+            self.writing.push(Writing { at, version: self.version, carries });
+        }
+        (self.holder, self.renewed, self.announcement) = (holder, step, plan.announcement);
+    }
+
+    fn judge(&mut self) {
+        let heard = self.carries[self.carries.len().saturating_sub(1 + self.lag as usize)];
+        let serving: Vec<_> = self.replicas.iter().filter(|replica| replica.ready && replica.down.is_none()).collect();
+        if serving.is_empty() {
+            return;
+        }
+        let all = serving.iter().all(|replica| replica.calls || !replica.could);
+        assert!(!heard || all, "nobody calls it at step {}", self.step);
+        let both = !heard && serving.iter().any(|replica| replica.calls);
+        self.twice = if both { self.twice + 1 } else { 0 };
+        self.longest = self.longest.max(self.twice);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn somebody_calls_a_webhook_at_every_moment(
+        delays in (0..10_u32, 0..40_u32, 0..8_u32),
+        events in vec((event(), 1..60_u32), 0..40),
+    ) {
+        let mut world = World::new(delays);
+        for (event, steps) in events {
+            world.happens(event);
+            (0..steps).for_each(|_| world.go_on());
+        }
+        // Once nothing happens any more, one of both calls it; but while it is announced in vain now and then.
+        let mut once = 0;
+        for _ in 0..80 * SECOND {
+            world.go_on();
+            once += u32::from(world.twice == 0);
+        }
+        prop_assert!(once >= 40 * SECOND, "once for {once} steps");
+    }
+}
+
+#[test]
+fn with_everybody_well_both_call_it_for_less_than_five_seconds() {
+    let mut world = World::new((2, 1, 1));
+    (0..30 * SECOND).for_each(|_| world.go_on());
+    assert!(world.carries_now(), "taken");
+    world.happens(Event::Replace);
+    (0..10 * SECOND).for_each(|_| world.go_on());
+    assert!(world.carries_now(), "taken again");
+    world.happens(Event::Want(false));
+    (0..10 * SECOND).for_each(|_| world.go_on());
+    assert!(!world.carries_now(), "given back");
+    world.happens(Event::Want(true));
+    world.happens(Event::Servable(false));
+    (0..10 * SECOND).for_each(|_| world.go_on());
+    assert!(!world.carries_now() && world.twice == 0, "left");
+    assert!(world.longest < 5 * SECOND, "{} steps", world.longest);
+}
+
+#[test]
+fn an_owner_who_replaces_it_all_the_time_keeps_it() {
+    let mut world = World::new((2, 1, 1));
+    (0..10 * SECOND).for_each(|_| world.go_on());
+    for _ in 0..30 {
+        world.happens(Event::Replace);
+        (0..2 * SECOND).for_each(|_| world.go_on());
+    }
+    assert!(!world.carries_now() && world.twice == 0, "left to the apiserver");
+    assert!(world.longest < 5 * SECOND, "{} steps", world.longest);
+}
+
+#[test]
+fn a_write_that_comes_late_takes_nothing() {
+    for killed in [false, true] {
+        let mut world = World::new((2, 1, 1));
+        world.happens(Event::Late(60 * SECOND));
+        for _ in 0..30 * SECOND {
+            if world.writing.is_empty() {
+                world.go_on();
+            }
+        }
+        assert_eq!(world.writing.len(), 1, "the condition is on its way");
+        if killed {
+            let leader = usize::from(world.holder.starts_with("r1"));
+            world.happens(Event::Kill(leader, 300));
+        }
+        world.happens(Event::Want(false));
+        (0..90 * SECOND).for_each(|_| world.go_on());
+        assert!(!world.carries_now(), "left");
+    }
+}
