@@ -30,7 +30,7 @@ use crate::{
     source::{Contents, LastGood, LastGoodError, LastGoodFile, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
-    watch::{AccessReviews, RegistrationWatch, break_glass::look},
+    watch::{AccessReviews, Adoption, RegistrationWatch, break_glass::look},
 };
 
 /// Reasons why a sidecar does not start.
@@ -108,7 +108,7 @@ impl Sidecar {
         let admin = Port::bind("--admin", settings.admin, tls.is_some(), settings.reuse_port)?;
         let last_good = settings.last_good.clone().map(|path| LastGoodFile::new(path, settings.source.to_string()));
         last_good.as_ref().map_or(Ok(()), LastGoodFile::check_folder).map_err(StartError::LastGood)?;
-        let audit = open_audit(&settings.audit_log)?.with_hook_messages(settings.audit_hook_messages);
+        let audit = Arc::new(open_audit(&settings.audit_log)?.with_hook_messages(settings.audit_hook_messages));
         let runtime = control_runtime()?;
         let mut source = finish(&runtime, settings.source.open())?;
         let current = Arc::new(Current::new(Instant::now()));
@@ -140,6 +140,11 @@ impl Sidecar {
             current.stamp_read(as_of);
         }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
+        let adoption = source.adoption().zip(settings.cluster()).map(|(reads, authorizer)| {
+            let (current, metrics, audit) = (Arc::clone(&current), Arc::clone(&metrics), Arc::clone(&audit));
+            finish(&runtime, Adoption::new(reads, authorizer, current, metrics, audit))
+        });
+        let adoption = adoption.transpose()?;
         Ok(run::start(
             Parts {
                 settings,
@@ -155,6 +160,7 @@ impl Sidecar {
                 cluster,
                 registration,
                 access,
+                adoption,
                 replica,
                 publisher,
                 last_good,

@@ -18,7 +18,7 @@ use crate::{
     replicas::Publishing,
     rotate::Rotator,
     source::{self, Source},
-    watch::{AccessReviews, NamespaceWatcher, RegistrationWatch, break_glass::keep},
+    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch, break_glass::keep},
 };
 
 /// The control plane.
@@ -34,6 +34,7 @@ pub(super) struct Control {
     pub(super) following: Option<NamespaceWatcher>,
     pub(super) registration: Option<RegistrationWatch>,
     pub(super) access: Option<AccessReviews>,
+    pub(super) adoption: Option<Adoption>,
     pub(super) publishing: Publishing,
     pub(super) saving: Option<Saving>,
     pub(super) break_glass_file: Option<PathBuf>,
@@ -43,7 +44,7 @@ pub(super) struct Control {
 impl Control {
     /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
     pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<Drained>) -> Drained {
-        let (mut told, mut publishing) = (self.told, self.publishing);
+        let (mut told, mut publishing, mut adoption) = (self.told, self.publishing, self.adoption);
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
@@ -67,6 +68,12 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
+        let adopting = async {
+            match &mut adoption {
+                Some(adoption) => adoption.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let saving = async {
             match self.saving {
                 Some(saving) => saving.run().await,
@@ -81,6 +88,7 @@ impl Control {
                 following,
                 registration,
                 access,
+                adopting,
                 saving,
                 publishing.run(),
                 keep(current, self.break_glass_file, read_every),
@@ -96,6 +104,9 @@ impl Control {
         let _ = outcome.set(drained);
         audit.begin_to_close();
         publishing.leave().await;
+        if let Some(adoption) = &mut adoption {
+            adoption.leave().await;
+        }
         drained
     }
 }

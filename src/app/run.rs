@@ -38,7 +38,7 @@ use crate::{
     source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
-    watch::{AccessReviews, NamespaceWatcher, RegistrationWatch},
+    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch},
 };
 
 /// Time for requests beyond their deadline before they are cut: the answer has to be written, too.
@@ -55,7 +55,7 @@ pub(super) struct Parts {
     pub(super) tcp: Port,
     pub(super) admin: Port,
     pub(super) uds: Option<UnixPort>,
-    pub(super) audit: Audit,
+    pub(super) audit: Arc<Audit>,
     pub(super) source: Source,
     pub(super) current: Arc<Current>,
     pub(super) metrics: Arc<Metrics>,
@@ -65,6 +65,7 @@ pub(super) struct Parts {
     pub(super) registration: Option<RegistrationWatch>,
     /// The cluster whose authorizer is asked.
     pub(super) access: Option<AccessReviews>,
+    pub(super) adoption: Option<Adoption>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
     /// File with the last good configuration.
@@ -82,7 +83,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let gate = Arc::new(Gate {
         current: Arc::clone(&current),
         metrics: Arc::clone(&metrics),
-        audit: Arc::new(parts.audit),
+        audit: parts.audit,
         reasons: settings.reasons,
         patch_annotations: settings.patch_annotations,
         speculation: settings.speculation,
@@ -187,6 +188,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         following,
         registration: parts.registration,
         access: parts.access.map(|access| access.with_metrics(Arc::clone(&parts.metrics))),
+        adoption: parts.adoption,
         publishing,
         saving,
         told,

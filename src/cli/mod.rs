@@ -1,6 +1,7 @@
 //! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
 
 mod acceptor;
+pub mod adopt;
 pub mod ask;
 pub mod audit;
 pub mod break_glass;
@@ -110,6 +111,7 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Adopt(adopt::AdoptCommand),
     BreakGlass(break_glass::BreakGlassCommand),
     Certificates(certificates::Certificates),
     Check(check::Check),
@@ -125,6 +127,7 @@ enum Command {
     Hook(hook::Hook),
     Import(import::Import),
     Register(register::Register),
+    Release(adopt::Release),
     Runlevels(runlevels::Runlevels),
 }
 
@@ -135,6 +138,7 @@ pub fn main() -> ExitCode {
     plugin::kept_by("/proc/self/exe".into());
     let ending = match CommandLine::parse().command {
         Command::Serve(serve) => serve.run(),
+        Command::Adopt(adopt) => adopt.run(),
         Command::BreakGlass(break_glass) => break_glass.run(),
         Command::Certificates(certificates) => certificates.run(),
         Command::Check(check) => check.run(),
@@ -149,6 +153,7 @@ pub fn main() -> ExitCode {
         Command::Hook(hook) => hook.run(),
         Command::Import(import) => import.run(),
         Command::Register(register) => register.run(),
+        Command::Release(release) => release.run(),
         Command::Runlevels(runlevels) => runlevels.run(),
     };
     logging::close();

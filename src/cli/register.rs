@@ -7,6 +7,7 @@ mod initializers;
 mod plan;
 mod target;
 mod union;
+pub(super) mod upkeep;
 
 use std::{
     io::{self, Write as _},

@@ -77,6 +77,14 @@ impl ReplicaArgs {
         }
     }
 
+    /// The cluster that is asked, where it is one.
+    pub(super) fn cluster(&self) -> Option<kube::Access> {
+        match self.source.clone().replicas() {
+            Ok(Some(Place::Kubernetes(place))) => Some(place.access),
+            _ => None,
+        }
+    }
+
     /// Gets ready to ask.
     async fn open(self) -> Result<Replicas, String> {
         match self.source.replicas()? {

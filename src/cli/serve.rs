@@ -12,11 +12,12 @@ use std::{
 use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 
 use super::{
-    Ending, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
-    source::SourceArgs,
+    Ending, adopt::ADOPT_NAMESPACE, complain, duration, hazards::HazardsArg, logging::Logging, misused, register,
+    replicas::StatusPrefix, size::Size, source::SourceArgs,
 };
 use crate::{
     admit::{Reasons, Speculation},
+    adopt::Wanted,
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
@@ -26,7 +27,7 @@ use crate::{
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     rotate::OnInvalid,
-    source::Place,
+    source::{Adopt, Place, kubernetes::adopting::Upkeep},
     tls::{Oldest, ServerFiles},
 };
 
@@ -159,6 +160,27 @@ pub struct Serve {
     /// Otherwise objects that hold hooks get the finalizer gatepost.dev/drain, for which the user needs the verb patch.
     #[arg(long)]
     no_drain_finalizer: bool,
+
+    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
+    ///
+    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
+    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
+    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
+    #[arg(long, value_name = "SELECTOR", value_parser = Wanted::parse)]
+    adopt: Option<Wanted>,
+
+    /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
+    adopt_namespace: String,
+
+    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
+    /// that are to be taken over
+    ///
+    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
+    /// where they led. What is sent and not wanted any more is left out a minute later. Without this flag, a webhook that
+    /// the registration does not cover is left to the apiserver.
+    #[arg(long, requires = "adopt")]
+    adopt_registration: bool,
 
     /// Write one JSON line for each review to a file, to stdout ("-"), or nowhere ("none")
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
@@ -334,7 +356,24 @@ impl Serve {
     }
 
     fn settings(self) -> Result<Settings, String> {
-        let source = self.source.place()?;
+        let mut source = self.source.place()?;
+        if let Some(wanted) = self.adopt {
+            let replica = self.replica.clone().unwrap_or_else(Replica::host);
+            match &mut source {
+                Place::Kubernetes(place) if !place.objects.webhooks => {
+                    let (namespace, registration) = (self.adopt_namespace, self.registration.clone());
+                    let upkeep = self.adopt_registration.then_some(Upkeep(register::upkeep::webhooks));
+                    place.adopt = Some(Adopt { wanted, namespace, replica, registration, upkeep });
+                }
+                Place::Kubernetes(_) => {
+                    return Err("--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one"
+                        .to_owned());
+                }
+                Place::File(_) | Place::Etcd(_) => {
+                    return Err("--adopt belongs to --source kubernetes; say that, or leave --adopt out".to_owned());
+                }
+            }
+        }
         if self.registration.is_some() && self.namespaces_from.is_none() && !matches!(source, Place::Kubernetes(_)) {
             return Err(
                 "--registration names an object of a cluster: give --namespaces-from or --source kubernetes".to_owned()

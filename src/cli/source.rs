@@ -142,14 +142,11 @@ impl SourceArgs {
     }
 
     fn kubernetes(self) -> KubernetesPlace {
-        let access = match self.kubeconfig {
-            Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
-            path => Access::find(path, self.context),
-        };
+        let access = access(self.kubeconfig, self.context);
         let wants = |kind| self.kube_objects.contains(&kind);
         let objects =
             Objects { configurations: wants(KubeObjects::Configurations), webhooks: wants(KubeObjects::Webhooks) };
-        KubernetesPlace { access, objects, files: self.files }
+        KubernetesPlace { access, objects, files: self.files, adopt: None }
     }
 
     fn etcd(self) -> Result<EtcdPlace, String> {
@@ -167,6 +164,14 @@ impl SourceArgs {
             Ok(()) => Ok(EtcdPlace { access, prefix: self.etcd_prefix, files: self.files }),
             Err(error) => Err(error.to_string()),
         }
+    }
+}
+
+/// The apiserver that `--kubeconfig` and `--context` name.
+pub(super) fn access(kubeconfig: Option<PathBuf>, context: Option<String>) -> Access {
+    match kubeconfig {
+        Some(path) if path.as_os_str() == "in-cluster" => Access::InCluster,
+        path => Access::find(path, context),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{io::Write as _, time::Duration};
 
 use super::{
-    Ending, complain, duration, misused,
+    Ending,
+    adopt::{self, ADOPT_NAMESPACE},
+    complain, duration, misused,
     replicas::{self, ReplicaArgs},
 };
 use crate::{
@@ -47,6 +49,10 @@ pub struct Status {
     #[command(flatten)]
     replicas: ReplicaArgs,
 
+    /// With --source kubernetes: the namespace of the leases of --adopt; how webhooks of others stand is shown below
+    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE)]
+    adopt_namespace: String,
+
     /// Print the reports as JSON, one array
     #[arg(long, conflicts_with = "wait")]
     json: bool,
@@ -74,6 +80,7 @@ impl Status {
         if let Some(wanted) = &self.wait {
             return replicas::wait(self.replicas, self.timeout, |seen| wait::adopted(seen, wanted, expect));
         }
+        let cluster = self.replicas.cluster();
         let seen = match replicas::look(self.replicas) {
             Ok(seen) => seen,
             Err(why) => return complain(&why),
@@ -81,7 +88,11 @@ impl Status {
         let text = if self.json { json(&seen) } else { Ok(table::table(&seen)) };
         match text {
             // A closed stdout is no reason to complain.
-            Ok(text) => drop(write!(std::io::stdout(), "{text}")),
+            Ok(text) => {
+                let webhooks = cluster.filter(|_| !self.json);
+                let webhooks = webhooks.and_then(|access| adopt::standing(&access, self.adopt_namespace));
+                drop(write!(std::io::stdout(), "{text}{}", webhooks.unwrap_or_default()));
+            }
             Err(error) => return complain(&error),
         }
         let mut ending = Ending::Good;

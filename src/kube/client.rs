@@ -12,6 +12,7 @@ use kube::{Config, client::Body};
 use serde_json::Value;
 
 use super::{Access, KubeError, List, Watch, pages::Pages, plugin};
+use crate::adopt::MANAGER;
 
 /// Timeout of one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -199,6 +200,17 @@ impl Client {
         let query = format!("{path}?fieldManager={manager}&force=true&fieldValidation=Strict");
         let body = serde_json::to_vec(object).map_err(|error| self.nonsense(path, error.to_string()))?;
         // JSON is YAML, too; apiservers before 1.32 know no other name for it.
+        self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
+    }
+
+    /// Applies webhooks' conditions in the name of their field manager. The apiserver gives up after two seconds: whoever
+    /// has written it must know by when it is done, or will not be.
+    ///
+    /// # Errors
+    /// As [`Client::apply`].
+    pub async fn apply_conditions(&self, path: &str, object: &Value) -> Result<(), KubeError> {
+        let query = format!("{path}?fieldManager={MANAGER}&force=true&timeout=2s");
+        let body = object.to_string().into_bytes();
         self.write(Method::PATCH, &query, Some("application/apply-patch+yaml"), body).await
     }
 

@@ -40,7 +40,7 @@ pub use self::{
         names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},
-        webhooks::{NOT_STATIC, STATIC},
+        webhooks::{CALL_AT_ONCE, NOT_STATIC, STATIC},
     },
     describe::describe_protocol,
     document::{note::Note, problem::Problem, spelling::nearest_words},

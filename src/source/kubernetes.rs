@@ -3,17 +3,32 @@
 //! Reads are not admitted: an apiserver that waits for our verdict answers them all the same, and one that is not up yet
 //! needs none. So the apiserver that asks us may be the one that we read from.
 
+pub mod adopting;
 mod objects;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    path::PathBuf,
+    sync::{Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
-pub use self::objects::Objects;
-use self::objects::{Kind, Taken};
+use self::{
+    adopting::Shared,
+    objects::{Kind, Taken},
+};
+pub use self::{
+    adopting::{Adopt, AdoptionView},
+    objects::Objects,
+};
 use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
+    adopt::Lease,
+    clock::{Moment, slept},
     files::BlockingReads,
     kube::{Access, Client, Connection, KubeError, List},
     snapshot::{Note, SourceFile},
@@ -43,6 +58,15 @@ pub struct KubernetesPlace {
     pub objects: Objects,
     /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
+    /// Which webhooks of others are taken over; `None` where none are.
+    pub adopt: Option<Adopt>,
+}
+
+impl KubernetesPlace {
+    /// What is listed: webhooks are, too, where some are taken over.
+    fn listed(&self) -> Objects {
+        Objects { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
+    }
 }
 
 impl fmt::Display for KubernetesPlace {
@@ -74,6 +98,46 @@ pub struct KubernetesSource {
     newest: u64,
     last: Option<Contents>,
     assembling: BlockingReads,
+    adoption: Option<Adoption>,
+}
+
+/// What taking webhooks over remembers, and where it tells of each read.
+#[derive(Debug)]
+struct Adoption {
+    holder: String,
+    opened: Moment,
+    /// Its lease has been written.
+    registered: bool,
+    adopting: Shared,
+    views: watch::Sender<Arc<AdoptionView>>,
+}
+
+impl Adoption {
+    fn new(replica: &str) -> Self {
+        let instance = RandomState::new().build_hasher().finish();
+        Self {
+            holder: format!("{replica}/{instance:016x}"),
+            opened: Moment::now(slept),
+            registered: false,
+            adopting: Shared::default(),
+            views: watch::channel(Arc::default()).0,
+        }
+    }
+}
+
+/// What the loop that takes webhooks over is given.
+#[derive(Debug)]
+pub struct AdoptionReads {
+    /// Which webhooks, and where the leases are.
+    pub adopt: Adopt,
+    /// The apiserver, and as whom it is asked.
+    pub access: Access,
+    /// The name that this replica holds leases by.
+    pub holder: String,
+    /// When the source was opened: views count from there.
+    pub opened: Moment,
+    /// What each read has found.
+    pub views: watch::Receiver<Arc<AdoptionView>>,
 }
 
 /// Everything of one read, as the apiserver told it.
@@ -81,7 +145,11 @@ struct Lists {
     revision: String,
     lists: Vec<(Kind, Vec<Value>)>,
     cluster: String,
+    leases: Option<ReadLeases>,
 }
+
+/// Leases of replicas that take webhooks over, and when they were asked for.
+type ReadLeases = (Duration, Vec<Lease>);
 
 impl KubernetesSource {
     /// Sees whether address and credentials can be read; asks nobody yet.
@@ -91,7 +159,21 @@ impl KubernetesSource {
     pub async fn new(place: KubernetesPlace) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let connection = Connection::new(place.access.clone()).await?;
-        Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling: BlockingReads::default() })
+        let adoption = place.adopt.as_ref().map(|adopt| Adoption::new(&adopt.replica));
+        let assembling = BlockingReads::default();
+        Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling, adoption })
+    }
+
+    /// What the loop that takes webhooks over is given; `None` where none are.
+    pub fn adoption(&self) -> Option<AdoptionReads> {
+        let (adopt, adoption) = (self.place.adopt.clone()?, self.adoption.as_ref()?);
+        Some(AdoptionReads {
+            adopt,
+            access: self.place.access.clone(),
+            holder: adoption.holder.clone(),
+            opened: adoption.opened,
+            views: adoption.views.subscribe(),
+        })
     }
 
     /// One full consistent read, within [`READ_DEADLINE`].
@@ -100,7 +182,7 @@ impl KubernetesSource {
     /// [`ReadError`]; nothing of what was read is remembered then.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
         let began = tokio::time::Instant::now();
-        let asking = timeout(READ_DEADLINE, ask(&mut self.connection, self.place.objects)).await;
+        let asking = timeout(READ_DEADLINE, ask(&mut self.connection, &self.place, self.adoption.as_mut())).await;
         let asked = asking.unwrap_or_else(|_| {
             let server = self.connection.server();
             Err(KubeError::Late { server, patience: READ_DEADLINE }.into())
@@ -126,10 +208,16 @@ impl KubernetesSource {
             return Err(ReadError::WentBack { store, before: self.newest, now });
         }
         let (place, last) = (self.place.clone(), self.last.clone());
-        let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now)).await;
+        let ours = self.adoption.as_ref().map(|adoption| (adoption.holder.clone(), Arc::clone(&adoption.adopting)));
+        let leases = lists.leases.zip(ours);
+        let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now, leases)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
         let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
-        let contents = assembled.map_err(unfinished)?.map_err(garbled)?;
+        let (contents, view) = assembled.map_err(unfinished)?.map_err(garbled)?;
+        if let Some((view, adoption)) = view.zip(self.adoption.as_ref()) {
+            let cluster = lists.cluster.clone();
+            adoption.views.send_replace(Arc::new(AdoptionView { cluster, ..view }));
+        }
         let told = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
         contents.notes.iter().filter(|note| !told(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);
@@ -140,10 +228,22 @@ impl KubernetesSource {
 }
 
 /// Every list at one revision, and the cluster's identity.
-async fn ask(connection: &mut Connection, objects: Objects) -> Result<Lists, ReadError> {
+async fn ask(
+    connection: &mut Connection,
+    place: &KubernetesPlace,
+    adoption: Option<&mut Adoption>,
+) -> Result<Lists, ReadError> {
     let client = connection.client().await?;
+    let leases = match place.adopt.as_ref().zip(adoption) {
+        None => None,
+        Some((adopt, Adoption { holder, opened, registered, .. })) => {
+            let now = Moment::now(slept).since(*opened);
+            // Before the webhooks: whoever announces one counts on those whose lease is there.
+            Some((now, adopting::leases(&client, adopt, (&**holder, registered)).await?))
+        }
+    };
     let (mut revision, mut lists) = (None, Vec::new());
-    for kind in objects.kinds() {
+    for kind in place.listed().kinds() {
         if let Some(list) = listed(&client, kind, revision.as_deref()).await? {
             revision.get_or_insert(list.revision);
             lists.push((kind, list.items));
@@ -154,7 +254,7 @@ async fn ask(connection: &mut Connection, objects: Objects) -> Result<Lists, Rea
     let garbled = |cause: &str| ReadError::Garbled { store: client.server().to_owned(), cause: cause.to_owned() };
     let uid = namespace.pointer("/metadata/uid").and_then(Value::as_str).filter(|uid| !uid.is_empty());
     let cluster = uid.ok_or_else(|| garbled("the namespace kube-system has no uid"))?.to_owned();
-    Ok(Lists { revision: revision.ok_or_else(|| garbled("nothing was listed"))?, lists, cluster })
+    Ok(Lists { revision: revision.ok_or_else(|| garbled("nothing was listed"))?, lists, cluster, leases })
 }
 
 /// The objects of one kind; `None` where nobody has to know that kind.
@@ -180,8 +280,19 @@ fn assemble(
     place: &KubernetesPlace,
     last: Option<Contents>,
     now: u64,
-) -> Result<Contents, String> {
+    leases: Option<(ReadLeases, (String, Shared))>,
+) -> Result<(Contents, Option<AdoptionView>), String> {
     let (mut files, mut notes, mut size) = (Vec::new(), Vec::new(), 0);
+    let mut adopted = None;
+    if let Some((((at, leases), (holder, shared)), adopt)) = leases.zip(place.adopt.as_ref()) {
+        let (taken, view) = locked(&shared).take((at, adopt, &holder), leases, &lists)?;
+        size += taken.iter().map(|file| file.bytes.len()).sum::<usize>();
+        files.extend(taken);
+        adopted = Some((adopt, shared, view));
+    }
+    // Of those of others, what is taken over stands above.
+    let (others, lists): (Vec<_>, Vec<_>) =
+        lists.into_iter().partition(|(kind, _)| adopted.is_some() && !kind.is_ours());
     for (kind, items) in lists {
         for item in items {
             match objects::taken(kind, item)? {
@@ -196,13 +307,22 @@ fn assemble(
     if size > LIMIT {
         return Err(format!("it holds more than {LIMIT} bytes of configuration"));
     }
-    notes.extend(nothing(&files, place.objects));
+    notes.extend(nothing(&files, place.listed()));
     let folder = place.files.as_deref();
-    Ok(match last.filter(|last| last.files == files && last.notes == notes) {
+    let contents = match last.filter(|last| last.files == files && last.notes == notes) {
         Some(last) if references::unchanged(&last, folder) => Contents { as_of: Some(now), ..last },
         Some(last) => references::follow(Contents { as_of: Some(now), ..last }, folder),
         None => references::follow(Contents::new(files, Default::default()).noted(notes).at(now), folder),
-    })
+    };
+    let view = adopted.map(|(adopt, shared, view)| {
+        let due = locked(&shared).due(adopt, &others, (&contents, &view));
+        AdoptionView { due, ..view }
+    });
+    Ok((contents, view))
+}
+
+fn locked(adopting: &Shared) -> MutexGuard<'_, adopting::Adopting> {
+    adopting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Note that there are no hooks at all: a state like any other, and perhaps not an intended one.

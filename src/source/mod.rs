@@ -14,7 +14,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 pub use contents::{Contents, ReadError, Reference};
 pub use etcd::{EtcdPlace, EtcdSource};
 pub use file::FileSource;
-pub use kubernetes::{KubernetesPlace, KubernetesSource};
+pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesPlace, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
 pub use poll::{Reading, poll};
 
@@ -88,6 +88,14 @@ impl Source {
     /// The file or folder at `path`; nothing is read yet.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::File { files: FileSource::new(path), reads: BlockingReads::default() }
+    }
+
+    /// What the loop that takes webhooks of others over is given; `None` where none are.
+    pub fn adoption(&self) -> Option<AdoptionReads> {
+        match self {
+            Self::Kubernetes(source) => source.adoption(),
+            Self::File { .. } | Self::Etcd(_) => None,
+        }
     }
 
     /// One full consistent read, within [`READ_DEADLINE`].

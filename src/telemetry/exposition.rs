@@ -25,7 +25,10 @@ use super::{
     log,
     table::{self, BOUNDS_NANOS, Family, Kind},
 };
-use crate::model::{FailureKind, HookType};
+use crate::{
+    adopt::Reason,
+    model::{FailureKind, HookType},
+};
 
 /// Content type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -104,6 +107,7 @@ impl Collector for Scrape {
             (&table::LAST_GOOD_UNWRITTEN, Reading::LastGoodUnwritten),
         ];
         self.values(encoder, &values)?;
+        self.adoption(encoder)?;
         family(encoder, &table::INFLIGHT_BYTES, |out| {
             let purposes = [
                 ("review", Reading::HeldForReviews),
@@ -158,6 +162,25 @@ impl Scrape {
             Some(value) => out.encode_family(&[(label, *labelled)])?.encode_gauge(&value),
             None => Ok(()),
         })
+    }
+
+    /// Webhooks that were taken over, where any are looked after.
+    fn adoption(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let adoption = self.0.adoption();
+        let Some(webhooks) = adoption.webhooks() else { return Ok(()) };
+        family(encoder, &table::ADOPTED, |out| out.encode_gauge(&(webhooks.called as f64)))?;
+        family(encoder, &table::ADOPTED_UNCALLED, |out| out.encode_gauge(&(webhooks.uncalled as f64)))?;
+        if let Some(left) = adoption.left() {
+            family(encoder, &table::NOT_ADOPTED, |out| {
+                Reason::WORDS.iter().zip(left).try_for_each(|(word, count)| {
+                    out.encode_family(&[("reason", *word)])?.encode_gauge(&(count as f64))
+                })
+            })?;
+        }
+        let overlap = adoption.overlap_seconds();
+        family(encoder, &table::ADOPTION_OVERLAP, |out| out.encode_counter::<NoLabelSet, _, u64>(&overlap, None))?;
+        family(encoder, &table::ADOPTION_OVERLAP_LONGEST, |out| out.encode_gauge(&adoption.longest_overlap_seconds()))?;
+        family(encoder, &table::ADOPTION_DROPS, |out| counter(out, &[], adoption.drops()))
     }
 
     /// The build, and what the process uses.

@@ -10,8 +10,8 @@ use std::{
 };
 
 use super::{
-    AccessReviewOutcome, Attendance, BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome, Reading, Refused,
-    RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
+    AccessReviewOutcome, AdoptionMetrics, Attendance, BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome,
+    Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
 };
 use crate::model::HookType;
 
@@ -34,6 +34,7 @@ pub struct Metrics {
     pub(super) own_configuration: AtomicU64,
     /// Requests that break-glass has let past.
     pub(super) break_glass: AtomicU64,
+    adoption: AdoptionMetrics,
     readings: Readings,
     attended: Attended,
 }
@@ -68,6 +69,7 @@ impl Metrics {
             initializers: Named::default(),
             own_configuration: AtomicU64::new(0),
             break_glass: AtomicU64::new(0),
+            adoption: AdoptionMetrics::default(),
             readings: Readings::default(),
             attended: Attended::default(),
         }
@@ -125,6 +127,11 @@ impl Metrics {
     /// A call or connection ended at the front.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Webhooks that were taken over from the apiserver.
+    pub const fn adoption(&self) -> &AdoptionMetrics {
+        &self.adoption
     }
 
     /// One read of the configuration ended.

@@ -1,5 +1,6 @@
 //! Signals for operators: metrics, the audit log. Nothing here ever makes a request wait.
 
+mod adoption;
 pub mod audit;
 mod audit_file;
 mod bypass;
@@ -18,6 +19,7 @@ mod recent;
 pub mod table;
 mod throttle;
 
+pub use adoption::{AdoptionMetrics, Webhooks};
 pub use audit::Audit;
 pub use bypass::BypassMetrics;
 pub use exposition::CONTENT_TYPE;

@@ -146,6 +146,18 @@ families! {
         "1 while the last good configuration on disk, or a document of it, has been in force since the start; absent without --last-good.";
     LAST_GOOD_UNWRITTEN = Gauge "gatepost_last_good_unwritten" []
         "1 while the configuration in force cannot be written to disk; absent without --last-good.";
+    ADOPTED = Gauge "gatepost_adopted_webhooks" []
+        "Webhooks that carry the condition gatepost.dev/served and that this replica calls in the apiserver's place; absent without --adopt.";
+    ADOPTED_UNCALLED = Gauge "gatepost_adopted_webhooks_uncalled" []
+        "Webhooks that carry the condition gatepost.dev/served and that this replica does not call. The replica that writes gives them back.";
+    NOT_ADOPTED = Gauge "gatepost_webhooks_left" ["reason"]
+        "Webhooks that are left to the apiserver, by reason; only on the replica that writes.";
+    ADOPTION_OVERLAP = Counter "gatepost_adoption_overlap_seconds_total" []
+        "Time in which this replica called webhooks that the apiserver may have called too, added up over all webhooks.";
+    ADOPTION_OVERLAP_LONGEST = Gauge "gatepost_adoption_overlap_longest_seconds" []
+        "Longest time in a row, since the start, in which this replica called one webhook that the apiserver may have called too.";
+    ADOPTION_DROPS = Counter "gatepost_adoption_fights_total" []
+        "Times that an owner replaced a webhook configuration and dropped the condition gatepost.dev/served, as this replica saw them while it wrote.";
     INFLIGHT_BYTES = Gauge "gatepost_inflight_bytes" ["purpose"]
         "Bytes held in the memory budget, by purpose: review (being read or decided), answer (of hooks), queue (towards hooks, of calls already given up), verdict (not read by the caller yet).";
     CONFIG_READS = Counter "gatepost_config_reads_total" ["outcome"]

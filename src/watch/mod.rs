@@ -1,9 +1,12 @@
 //! Watch: the loops that keep what is in force current, beside the configuration itself. One file a loop.
 
 pub mod access_reviews;
+pub mod adoption;
 pub mod break_glass;
 mod discovery;
 pub mod namespaces;
 pub mod registration;
 
-pub use self::{access_reviews::AccessReviews, namespaces::NamespaceWatcher, registration::RegistrationWatch};
+pub use self::{
+    access_reviews::AccessReviews, adoption::Adoption, namespaces::NamespaceWatcher, registration::RegistrationWatch,
+};

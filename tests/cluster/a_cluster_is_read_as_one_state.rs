@@ -29,7 +29,7 @@ async fn source(cluster: &Cluster, objects: Objects) -> (Source, TempDir) {
 
 async fn opened(path: &Path, objects: Objects) -> Source {
     let access = Access::Kubeconfig { path: Some(path.to_owned()), context: None };
-    Place::Kubernetes(KubernetesPlace { access, objects, files: None }).open().await.unwrap()
+    Place::Kubernetes(KubernetesPlace { access, objects, files: None, adopt: None }).open().await.unwrap()
 }
 
 fn names(contents: &Contents) -> Vec<&str> {
@@ -273,7 +273,7 @@ async fn who_cannot_be_reached_is_named_with_the_reason() {
 #[tokio::test]
 async fn a_kubeconfig_that_cannot_be_read_is_told_at_the_start() {
     let access = Access::Kubeconfig { path: Some("/nowhere/kubeconfig".into()), context: None };
-    let place = Place::Kubernetes(KubernetesPlace { access, objects: OURS, files: None });
+    let place = Place::Kubernetes(KubernetesPlace { access, objects: OURS, files: None, adopt: None });
     assert!(place.may_come_later());
     let error = place.open().await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/kubeconfig"), "{error}");

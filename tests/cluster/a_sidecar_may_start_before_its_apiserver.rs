@@ -29,7 +29,7 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let access = Access::Kubeconfig { path: Some(path), context: None };
-    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None });
+    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None, adopt: None });
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
 
@@ -59,7 +59,7 @@ async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothi
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let access = Access::Kubeconfig { path: Some(path), context: None };
-    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None });
+    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None, adopt: None });
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
 

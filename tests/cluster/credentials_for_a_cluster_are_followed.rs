@@ -19,7 +19,10 @@ use serde_json::json;
 
 async fn opened(path: &Path) -> Source {
     let access = Access::Kubeconfig { path: Some(path.to_owned()), context: None };
-    Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None }).open().await.unwrap()
+    Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None, adopt: None })
+        .open()
+        .await
+        .unwrap()
 }
 
 /// Reads, a little slower than a sidecar would, until the reading is so; what came before it.

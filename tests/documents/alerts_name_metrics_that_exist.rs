@@ -11,7 +11,7 @@ use std::{
 
 use gatepost::{
     model::{FailureKind, FailurePolicy, HookType},
-    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading},
+    telemetry::{Attendance, HookOutcome, InitializerOutcome, Metrics, Reading, Webhooks},
 };
 use serde_json::Value;
 
@@ -79,6 +79,7 @@ fn exposition() -> Exposition {
         let (name, failure_policy) = ("i.example.com".into(), FailurePolicy::Fail);
         vec![Attendance { name, failure_policy, instances: 1, holds: 1, oldest: None, unattended: None }]
     });
+    metrics.adoption().set(Webhooks::default());
     metrics.set_ends(vec![("server".to_owned(), SystemTime::now())]);
     let mut exposition = Exposition::new();
     for line in metrics.render().expect("text").lines().filter(|line| !line.starts_with('#')) {

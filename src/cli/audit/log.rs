@@ -10,7 +10,7 @@ use std::{
 use super::{
     filter::Filter,
     lines::{Found, Lines},
-    record::Record,
+    record::{self, Record},
     rotated::{self, Part},
     show,
 };
@@ -122,6 +122,7 @@ impl Log {
                             self.reading = None;
                         }
                     }
+                    None if record::is_adoption(line) => {}
                     // The last line may still be written.
                     None => met.rubbish += u64::from(whole && !line.is_empty()),
                 },

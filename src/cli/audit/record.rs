@@ -71,6 +71,16 @@ pub(super) struct Asked<'a> {
     took_us: u64,
 }
 
+/// Is the line about a webhook that was taken over or given back, and no review?
+pub(super) fn is_adoption(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Adoption<'a> {
+        #[serde(borrow)]
+        adoption: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Adoption<'_>>(line).is_ok_and(|line| !line.adoption.is_empty())
+}
+
 impl<'a> Record<'a> {
     /// The record in a line; `None` where the line is none.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
@@ -120,6 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_line_about_a_webhook_that_was_taken_over_is_no_rubbish() {
+        let line = br#"{"adoption":"taken","reason":null,"replica":"r","time_us":1,"webhook":"validating/c/w.x.y"}"#;
+        assert!(Record::parse(line).is_none() && is_adoption(line));
+    }
+
+    #[test]
     fn lines_of_other_versions_are_read_and_rubbish_is_not() {
         let old = br#"{"time_us":1,"uid":"u","allowed":true}"#;
         let new = br#"{"time":"x","time_us":2,"uid":"\u001bu","allowed":false,"yet":{"to":["come"]},"hooks":[]}"#;
@@ -127,7 +143,7 @@ mod tests {
         assert!(Record::parse(new).is_some_and(|record| record.uid == "\u{1b}u" && record.is_failed()));
         let deep = "[".repeat(100_000);
         for rubbish in [&b""[..], b"{}", b"null", b"\x00\xff\xfe", &old[..20], deep.as_bytes(), b"{\"time_us\":-1}"] {
-            assert!(Record::parse(rubbish).is_none(), "{rubbish:?}");
+            assert!(Record::parse(rubbish).is_none() && !is_adoption(rubbish), "{rubbish:?}");
         }
     }
 }

@@ -91,6 +91,15 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
             few(asking.iter().copied()),
         ));
     }
+    let adopted: Vec<_> = objects.iter().flat_map(|object| &object.adopted).map(String::as_str).collect();
+    if !adopted.is_empty() {
+        notes.push(format!(
+            "{} hooks are called by a Gatepost with --adopt already ({}); the files are without its condition: give them \
+             back first (gatepost release), or leave them out here",
+            adopted.len(),
+            few(adopted.iter().copied()),
+        ));
+    }
     notes.push(
         "the certificate authorities in the files are copies: when an issuer renews them in the cluster, import again"
             .to_owned(),

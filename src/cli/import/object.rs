@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    adopt::stripped,
     cel::Condition,
     cli::yaml::yaml,
     kube::is_our_own,
@@ -53,6 +54,8 @@ pub(super) struct Object {
     pub(super) phase: Phase,
     /// Its name in the cluster.
     pub(super) name: String,
+    /// Names of its hooks that a Gatepost calls in the apiserver's place.
+    pub(super) adopted: Vec<String>,
     value: Value,
 }
 
@@ -81,7 +84,14 @@ impl Object {
         {
             annotations.insert(NOT_STATIC.0.to_owned(), NOT_STATIC.1.into());
         }
-        Ok(Self { phase, name, value: sorted(value) })
+        let mut adopted = Vec::new();
+        let webhooks = value.get_mut("webhooks").and_then(Value::as_array_mut);
+        for entry in webhooks.into_iter().flatten() {
+            let (bare, served) = stripped(entry.take());
+            adopted.extend(served.then(|| bare["name"].as_str().unwrap_or_default().to_owned()));
+            *entry = bare;
+        }
+        Ok(Self { phase, name, adopted, value: sorted(value) })
     }
 
     /// Is it how an apiserver was told of a Gatepost?
@@ -179,6 +189,20 @@ mod tests {
         assert_eq!(stripped, bare);
         assert_eq!(stripped.text().unwrap(), bare.text().unwrap());
         assert!(stripped.text().unwrap().starts_with("apiVersion: admissionregistration.k8s.io/v1\nkind: Val"));
+    }
+
+    #[test]
+    fn a_copy_of_what_gatepost_calls_already_is_called_as_well() {
+        let mut marked = object(json!({"name": "x"}));
+        let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        marked["webhooks"][1]["matchConditions"] = condition;
+        let bare = Object::new(Phase::Validating, object(json!({"name": "x"}))).unwrap();
+        let copied = Object::new(Phase::Validating, marked).unwrap();
+        assert_eq!(
+            (copied.text().unwrap(), &*copied.adopted),
+            (bare.text().unwrap(), &["b.example.com".to_owned()][..])
+        );
+        assert!(bare.adopted.is_empty());
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Kubernetes' own `ValidatingWebhookConfiguration` and `MutatingWebhookConfiguration`, unchanged.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use super::{configuration::Configuration, metadata::metadata_name, names, webhook};
 use crate::{
     model::{
-        HookType,
+        HookType, OnProbeFailure, Rollout,
         registration::{MANAGED_BY, is_our_webhook},
     },
     snapshot::{
@@ -25,6 +25,10 @@ pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 /// Annotation, and its value, of a configuration of mutating webhooks each of which is registered apart, as our own kind
 /// says by `isolate: true`.
 const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
+
+/// Annotation of a configuration: names of its webhooks, by spaces, that are called before their endpoint has passed a
+/// probe, because the apiserver does not call them any more.
+pub const CALL_AT_ONCE: &str = "gatepost.dev/call-at-once";
 
 /// The kind of configuration that holds hooks of this type.
 pub(crate) const fn kind(hook_type: HookType) -> &'static str {
@@ -66,7 +70,11 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
             hooks.extend(webhook::check(&item, hook_type, read));
         }
     }
+    let at_once = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(CALL_AT_ONCE));
     for entry in &mut hooks {
+        if at_once.is_some_and(|names| names.split(' ').any(|name| *name == *entry.hook.name)) {
+            entry.rollout = Rollout { probe_within: Duration::ZERO, on_probe_failure: OnProbeFailure::Enforce };
+        }
         entry.hook.sees_admission_config = is_static;
         entry.hook.isolated = hook_type == HookType::Mutating && annotated(ISOLATE);
     }

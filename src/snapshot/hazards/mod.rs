@@ -5,6 +5,7 @@
 //! whole. Advice for operators about each finding is in `docs/runlevels.md`.
 
 mod admission_config;
+mod called_by_nobody;
 mod each_other;
 mod ephemeral;
 mod finding;
@@ -56,6 +57,7 @@ impl Snapshot {
             versions::look,
             scale::look,
             never_matches::look,
+            called_by_nobody::look,
         ] {
             look(&view, &mut found);
             pause();

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use crate::{
+    adopt::stripped,
     kube::is_our_own,
+    model::HookType,
     snapshot::{Note, SourceFile},
 };
 
@@ -63,6 +65,23 @@ impl Kind {
         }
     }
 
+    /// The type of the webhooks in it; `None` where it is one of ours.
+    pub(super) fn hook_type(self) -> Option<HookType> {
+        match self {
+            Self::Validating => Some(HookType::Validating),
+            Self::Mutating => Some(HookType::Mutating),
+            Self::Configuration | Self::BreakGlass => None,
+        }
+    }
+
+    /// The kind that holds webhooks of that type.
+    pub(super) fn of_type(hook_type: HookType) -> Self {
+        match hook_type {
+            HookType::Validating => Self::Validating,
+            HookType::Mutating => Self::Mutating,
+        }
+    }
+
     /// Where the API has them.
     pub(super) fn path(self) -> String {
         let (group, version) = self.group();
@@ -110,6 +129,13 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
         && let Some(object) = object.as_object_mut()
     {
         object.remove("status");
+    }
+    if !kind.is_ours() {
+        // What another Gatepost keeps the apiserver from calling is called here; by the condition, nobody would.
+        let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+        for entry in webhooks.into_iter().flatten() {
+            *entry = stripped(entry.take()).0;
+        }
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, _| !BOOKKEEPING.contains(&&**key));
@@ -176,6 +202,15 @@ mod tests {
         );
         left_out(Kind::Mutating, &own);
         file(Kind::Configuration, &own);
+    }
+
+    #[test]
+    fn what_the_apiserver_does_not_call_is_called_here() {
+        let object = |conditions: Value| json!({"metadata": {"name": "x"}, "webhooks": [{"name": "a.b.c", "matchConditions": conditions}]});
+        let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
+        let own = json!({"name": "own", "expression": "true"});
+        let marked = object(json!([own, ours]));
+        assert_eq!(file(Kind::Validating, &marked), file(Kind::Validating, &object(json!([own]))));
     }
 
     #[test]

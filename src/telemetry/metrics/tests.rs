@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use super::*;
 use crate::{
+    adopt::Reason,
     model::FailureKind,
-    telemetry::{HookOutcome, table},
+    telemetry::{HookOutcome, Webhooks, table},
 };
 
 fn value(text: &str, sample: &str) -> Option<String> {
@@ -105,7 +106,14 @@ fn every_family_of_the_table_is_exposed_and_no_other() {
     for reading in Reading::ALL {
         metrics.observe(reading, || Some(1.0));
     }
+    let adoption = metrics.adoption();
+    adoption.set(Webhooks { called: 2, uncalled: 1 });
+    adoption.set_left(Some([1; Reason::WORDS.len()]));
+    adoption.overlap_lasts(Duration::from_millis(2500));
+    adoption.overlap_lasts(Duration::from_millis(1500));
     let text = metrics.render().expect("text");
+    assert_eq!(value(&text, "gatepost_webhooks_left{reason=\"no_access_reviews\"}").as_deref(), Some("1.0"));
+    assert_eq!(value(&text, "gatepost_adoption_overlap_longest_seconds").as_deref(), Some("2.5"));
     let exposed: Vec<String> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE "))

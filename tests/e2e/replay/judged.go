@@ -12,8 +12,10 @@ import (
 
 // judged compares what was written with what each hook has judged: every write must have come to what it should, and
 // every hook that it concerns must have judged it. `log` has a line for each judgement, of all hooks: see ../hook/main.go.
-// Where `once` is said, creations have to be judged once. A table of every write goes to `out`, where that is named.
-func judged(writes, log, name, out string, once bool) error {
+// Where `once` is said, creations have to be judged once. Where `killed` is, a write may have failed because whoever was to
+// decide was killed in the middle of it: it did not happen, and nobody had to judge it. A table of every write goes to
+// `out`, where that is named.
+func judged(writes, log, name, out string, once, killed bool) error {
 	asked, err := readJudged(log)
 	if err != nil {
 		return err
@@ -33,7 +35,7 @@ func judged(writes, log, name, out string, once bool) error {
 		table = file
 	}
 	fmt.Fprintln(table, "at_ms,took_ms,write,want,code,hooks,judgements,missing")
-	var found tally
+	found := tally{killed: killed}
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var one streamed
@@ -62,6 +64,9 @@ func readJudged(log string) (map[string]int, error) {
 
 // tally is what became of all writes.
 type tally struct {
+	killed bool
+	// failed is how many writes did not happen because somebody was killed, or were of objects that were so never made.
+	failed                                           int
 	writes, refused, surprises, unjudged, once, more int
 	// made is how many judgements creations need, madeMore those of them that came more than once. (kube-apiserver asks
 	// again about changes and deletions of what it has an old copy of.)
@@ -80,11 +85,16 @@ func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
 			t.first = append(t.first, fmt.Sprintf("%s at %.0f ms: %s", one.Write, one.At, what))
 		}
 	}
-	if one.Code != one.Want {
+	if one.Code != one.Want && !(t.killed && t.isFailed(one)) {
 		t.surprises++
 		complain(fmt.Sprintf("%d, not %d: %s", one.Code, one.Want, shorten(one.Said)))
 	} else if one.Want >= 400 {
 		t.refused++
+	}
+	if t.killed && t.isFailed(one) {
+		t.failed++
+		fmt.Fprintf(table, "%.3f,%.3f,%s,%d,%d,0,0,0\n", one.At, one.Took, one.Write, one.Want, one.Code)
+		return
 	}
 	judgements, missing := 0, t.unjudged
 	created := strings.HasPrefix(one.Write, "CREATE ")
@@ -109,6 +119,10 @@ func (t *tally) add(one streamed, asked map[string]int, table io.Writer) {
 	fmt.Fprintf(table, "%.3f,%.3f,%s,%d,%d,%d,%d,%d\n", one.At, one.Took, one.Write, one.Want, one.Code, len(one.Hooks), judgements, t.unjudged-missing)
 }
 
+func (t *tally) isFailed(one streamed) bool {
+	return one.Code != one.Want && (one.Code >= 500 || one.Code == 404)
+}
+
 func (t *tally) told(name string, once bool) error {
 	slices.Sort(t.took)
 	at := func(share float64) float64 { return t.took[min(len(t.took)-1, int(share*float64(len(t.took))))] }
@@ -119,8 +133,14 @@ func (t *tally) told(name string, once bool) error {
 		"%d refused as they should be, %d judged more than once, %d of them creations; p50 %.1f ms, p99 %.1f ms, slowest %.1f ms\n",
 		name, t.writes, t.end/1000, float64(t.writes)*1000/t.end, t.surprises, t.unjudged, t.unjudged+t.once+t.more,
 		t.refused, t.more, t.madeMore, at(0.5), at(0.99), t.took[len(t.took)-1])
+	if t.killed {
+		fmt.Printf("  %d writes failed as somebody was killed\n", t.failed)
+	}
 	for _, one := range t.first {
 		fmt.Println("  " + one)
+	}
+	if t.failed*20 > t.writes {
+		return fmt.Errorf("%d of %d writes failed", t.failed, t.writes)
 	}
 	if t.surprises+t.unjudged > 0 {
 		return fmt.Errorf("%d writes came to something else, %d judgements are missing", t.surprises, t.unjudged)

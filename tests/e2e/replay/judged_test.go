@@ -37,3 +37,18 @@ func TestCreationsThatAreJudgedTwiceAreFoundWhereTheyMayNotBe(t *testing.T) {
 		t.Error("taken")
 	}
 }
+
+func TestAWriteThatFailedIsNotMissedOnlyWhereSomebodyWasKilled(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		found := tally{killed: killed}
+		found.add(streamed{Write: "CREATE a", Hooks: []string{"one"}, Want: 201, Code: 500}, nil, io.Discard)
+		found.add(streamed{Write: "CREATE b", Hooks: []string{"one"}, Want: 201, Code: 201}, nil, io.Discard)
+		want := tally{killed: true, writes: 2, failed: 1, unjudged: 1}
+		if killed && (found.failed != want.failed || found.unjudged != want.unjudged || found.surprises != 0) {
+			t.Errorf("%+v", found)
+		}
+		if !killed && (found.surprises != 1 || found.unjudged != 2) {
+			t.Errorf("%+v", found)
+		}
+	}
+}

@@ -6,7 +6,7 @@
 //	replay await -cluster DIR yes|no                         until the canary's hook is asked (no), or is gone (yes)
 //	replay press -cluster DIR                                yes and no in quick succession until SIGTERM; counts surprises
 //	replay stream -cluster DIR -rate N -out FILE             real writes, N a second, until SIGTERM
-//	replay judged [-once] [-out FILE] WRITES JUDGED NAME     was every write of a stream judged by every hook?
+//	replay judged [-once] [-killed] [-out FILE] WRITES JUDGED NAME     was every write of a stream judged by every hook?
 //	replay audited -cluster DIR WORDS...                     is there an audit annotation with all of these words?
 //	replay compare -expected FILE [-out FILE] DIRECT NAME=THROUGH...
 //
@@ -31,6 +31,7 @@ func main() {
 	expected := flags.String("expected", "", "table of expected differences")
 	out := flags.String("out", "", "file to write to; stdout without it")
 	once := flags.Bool("once", false, "creations have to be judged once")
+	killed := flags.Bool("killed", false, "writes may fail, as somebody was killed in the middle of them")
 	rate := flags.Float64("rate", 50, "writes a second")
 	_ = flags.Parse(os.Args[2:])
 
@@ -47,7 +48,7 @@ func main() {
 	case "stream":
 		err = withServer(*cluster, func(s *server) error { return stream(s, *rate, *out) })
 	case "judged":
-		err = judged(flags.Arg(0), flags.Arg(1), flags.Arg(2), *out, *once)
+		err = judged(flags.Arg(0), flags.Arg(1), flags.Arg(2), *out, *once, *killed)
 	case "audited":
 		err = audited(*cluster, flags.Args())
 	case "compare":

@@ -1,0 +1,364 @@
+//! Wish: what a person wants of webhooks, told to the replicas by the leader's lease, and what came of it.
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::{
+    adopt::{
+        CONDITION, Guard, LEADER, LIVE, Lease, Registered, Seen, Standing, Wanted, WebhookKey, Wishes, applied,
+        standings,
+    },
+    kube::{Access, Client, KubeError},
+    model::HookType,
+    source::{Adopt, kubernetes::adopting},
+    watch::adoption::{hold, remove, too_old},
+};
+
+/// How often a change is looked for.
+const EVERY: Duration = Duration::from_millis(500);
+/// Tries of a write that others get in the way of.
+const TRIES: usize = 10;
+
+/// Bytes of all that was asked for by name: the lease has more to hold.
+const MOST_WISHES: usize = 64 << 10;
+
+/// Beginning of the reason of what nobody has asked for.
+const NOT_SELECTED: &str = "not selected";
+/// Beginning of the reason of what somebody has asked to give back.
+const RELEASED: &str = "released;";
+/// A replica whose lease is older has ended, by our clock, which may be wrong by some of that.
+const SILENT: Duration = Duration::from_secs(60);
+/// How long replicas may go on calling what was given back.
+const GOES_ON: Duration = Duration::from_secs(5);
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Taken,
+    Released,
+}
+
+/// One cluster, and the leases of its replicas.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    client: Client,
+    adopt: Adopt,
+}
+
+fn failed(error: &KubeError) -> String {
+    format!("{error}; {}", error.fix())
+}
+
+impl Cluster {
+    pub(super) async fn open(access: &Access, namespace: String, registration: Option<String>) -> Result<Self, String> {
+        let client = Client::open(access).await.map_err(|error| failed(&error))?;
+        let adopt = Adopt { wanted: Wanted::Named, namespace, replica: String::new(), registration, upkeep: None };
+        Ok(Self { client, adopt })
+    }
+
+    async fn leases(&self) -> Result<Vec<Lease>, String> {
+        self.adopt.read_leases(&self.client).await.map_err(|error| failed(&error))
+    }
+
+    async fn lists(&self) -> Result<Vec<(HookType, Vec<Value>)>, String> {
+        let mut lists = Vec::new();
+        for hook_type in [HookType::Validating, HookType::Mutating] {
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{}", WebhookKey::resource(hook_type));
+            let list = self.client.list(&path).await.map_err(|error| failed(&error))?;
+            lists.push((hook_type, list.items));
+        }
+        Ok(lists)
+    }
+
+    async fn seen(&self, wanted: &Wanted, leases: &[Lease]) -> Result<Vec<Seen>, String> {
+        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::wishes).unwrap_or_default();
+        let lists = self.lists().await?;
+        let adopt = Adopt { wanted: wanted.clone(), ..self.adopt.clone() };
+        let judging = tokio::task::spawn_blocking(move || adopting::judged(&lists, &adopt, &wishes));
+        judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
+    }
+
+    /// How each webhook stands, a line each.
+    pub(super) async fn plan(&self, wanted: &Wanted) -> Result<String, String> {
+        let version = self.client.get("/version").await.map_err(|error| failed(&error))?;
+        let leases = self.leases().await?;
+        let leader = leases.iter().find(|lease| lease.is_leader());
+        let status = leader.map(Lease::status).unwrap_or_default();
+        let mut told = String::new();
+        let (mut taken, mut can, mut left) = (0, 0, 0);
+        for seen in self.seen(wanted, &leases).await? {
+            let key = seen.standing.key.to_string();
+            let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.objection.as_ref()];
+            let against = reasons.into_iter().flatten().next().map(ToString::to_string);
+            // The replicas know more: fights, and who does not call it.
+            let from_leader = status.iter().find(|[name, state, reason]| {
+                let known = !reason.is_empty() && !reason.starts_with(NOT_SELECTED) && !reason.starts_with(RELEASED);
+                *name == key && matches!(&**state, "left" | "giving back") && known
+            });
+            let old = too_old(&version).map(|version| format!("the apiserver ({version}) knows no match conditions"));
+            let uncalled =
+                if seen.standing.carries { uncalled(&seen.standing, &leases, SystemTime::now()) } else { None };
+            let word = match (&seen.standing.carries, &against) {
+                (true, _) if uncalled.is_some() => "NOT CALLED",
+                (true, None) => {
+                    taken += 1;
+                    "taken"
+                }
+                (true, Some(_)) => "to be given back",
+                (false, None) if old.is_none() && from_leader.is_none() => {
+                    can += 1;
+                    "can be taken"
+                }
+                (false, _) => {
+                    left += 1;
+                    "left"
+                }
+            };
+            let why = uncalled.or(against).or(old).or_else(|| from_leader.map(|[_, _, reason]| reason.clone()));
+            // Writing to a String cannot fail.
+            let _ = match why {
+                Some(why) => writeln!(told, "{word:<16}  {key}: {why}"),
+                None => writeln!(told, "{word:<16}  {key}"),
+            };
+        }
+        let replicas = leases.iter().filter(|lease| !lease.is_leader()).count();
+        let _ = writeln!(told, "{taken} taken, {can} can be taken, {left} left; {replicas} replicas with --adopt");
+        Ok(told)
+    }
+
+    /// How webhooks stand, as the replica that writes says, a line each, and before them those that nobody may call; `None`
+    /// where there is nothing to tell.
+    pub(super) async fn standing(&self) -> Option<String> {
+        let leases = self.leases().await.ok()?;
+        let mut lines = String::new();
+        for standing in self.carried().await.unwrap_or_default() {
+            if let Some(who) = uncalled(&standing, &leases, SystemTime::now()) {
+                // Writing to a String cannot fail.
+                let _ = writeln!(lines, "NOT CALLED    {}: {who}", standing.key);
+            }
+        }
+        let leader = leases.iter().find(|lease| lease.is_leader());
+        let status = leader.map(Lease::status).unwrap_or_default();
+        // What nobody has asked for is no news.
+        for [key, state, reason] in &status {
+            match reason.is_empty() {
+                _ if state == "left" && reason.starts_with(NOT_SELECTED) => {}
+                true => drop(writeln!(lines, "{state:<12}  {key}")),
+                false => drop(writeln!(lines, "{state:<12}  {key}: {reason}")),
+            }
+        }
+        let by = leader.map(|lease| format!("as {} wrote at {}", lease.replica(), lease.renewed));
+        (!lines.is_empty())
+            .then(|| format!("\nWEBHOOKS OF OTHERS, {}\n{lines}", by.unwrap_or_else(|| "now".to_owned())))
+    }
+
+    /// The webhooks that carry our condition.
+    async fn carried(&self) -> Result<Vec<Standing>, String> {
+        let lists = self.lists().await?;
+        let all = lists.iter().flat_map(|(hook_type, items)| items.iter().map(|item| (*hook_type, item)));
+        let all = all.flat_map(|(hook_type, item)| standings(hook_type, item));
+        Ok(all.filter(|standing| standing.carries).collect())
+    }
+
+    /// Writes what is wanted where the replicas read it.
+    pub(super) async fn wish(&self, change: impl Fn(&mut Wishes)) -> Result<(), String> {
+        let path = format!("{}/{LEADER}", self.adopt.leases());
+        for _ in 0..TRIES {
+            let leases = self.leases().await?;
+            let Some(leader) = leases.iter().find(|lease| lease.is_leader()) else {
+                self.adopt.make_leader_lease(&self.client).await.map_err(|error| failed(&error))?;
+                continue;
+            };
+            let mut wishes = leader.wishes();
+            change(&mut wishes);
+            let mut patch = wishes.patch();
+            if patch.to_string().len() > MOST_WISHES {
+                return Err("too many names; give --all, or a selector to serve --adopt".to_owned());
+            }
+            patch["metadata"]["resourceVersion"] = leader.version.as_str().into();
+            match self.client.patch(&path, "application/merge-patch+json", &patch).await {
+                Ok(()) => return Ok(()),
+                Err(KubeError::Unwritten { code: 409, .. }) => sleep(EVERY / 5).await,
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Err("the lease of the replicas changes all the time; try again".to_owned())
+    }
+
+    /// Waits until everything that is named, or all, stands so.
+    pub(super) async fn wait(&mut self, names: &[String], within: Duration, wanted: State) -> Result<String, String> {
+        let began = Instant::now();
+        let mut renewed: Option<(String, Instant)> = None;
+        loop {
+            let leases = self.leases().await?;
+            let leader = leases.iter().find(|lease| lease.is_leader());
+            let state = leader.map(|lease| format!("{} {}", lease.holder, lease.renewed)).unwrap_or_default();
+            if renewed.as_ref().is_none_or(|(known, _)| *known != state) {
+                renewed = Some((state, Instant::now()));
+            }
+            let alone = leader.is_none_or(|lease| lease.holder.is_empty())
+                || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LIVE);
+            let mut seen = self.seen(&Wanted::All, &leases).await?;
+            seen.retain(|seen| names.is_empty() || is_named(&seen.standing, names));
+            if let Some(missing) =
+                names.iter().find(|name| !seen.iter().any(|seen| is_named(&seen.standing, &[(*name).clone()])))
+            {
+                return Err(format!("there is no webhook configuration {missing} with webhooks in it"));
+            }
+            let (done, open): (Vec<_>, Vec<_>) =
+                seen.into_iter().partition(|seen| seen.standing.carries == (wanted == State::Taken));
+            if wanted == State::Released && alone && !open.is_empty() && began.elapsed() < within {
+                self.give_back(&open).await?;
+                sleep(EVERY).await;
+                continue;
+            }
+            let status = leader.map(Lease::status).unwrap_or_default();
+            let own = |seen: &Seen| [seen.unservable.clone(), seen.objection.clone()].into_iter().flatten().next();
+            let reason = |seen: &Seen| {
+                let (key, own) = (seen.standing.key.to_string(), own(seen));
+                let told = status.iter().find(|[name, state, _]| *name == key && state == "left");
+                own.map(|own| own.to_string()).or_else(|| told.map(|[_, _, reason]| reason.clone()))
+            };
+            // What cannot be taken is not waited for. What the leader leaves for a while may be taken yet.
+            let waiting = open.iter().filter(|seen| wanted == State::Released || own(seen).is_none()).count();
+            let over = began.elapsed() >= within;
+            // What the leader says is of before the wish for a moment.
+            let settled = began.elapsed() > Duration::from_secs(5);
+            if open.is_empty() || over || settled && (waiting == 0 || alone) {
+                if wanted == State::Released && open.is_empty() {
+                    self.let_go(&done, names.is_empty() && alone).await?;
+                }
+                return end(&done, &open, (wanted, names.is_empty(), alone), reason);
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    /// Waits until every apiserver has heard that it calls the webhooks, and no replica does any more. Then our registrations
+    /// may be deleted, where nobody else sees to that.
+    async fn let_go(&self, given_back: &[Seen], alone: bool) -> Result<(), String> {
+        let held_back = given_back.iter().map(|seen| seen.in_flight).max().unwrap_or_default();
+        sleep(GOES_ON + held_back).await;
+        if !alone {
+            return Ok(());
+        }
+        for (hook_type, items) in self.lists().await? {
+            let ours = items.iter().filter(|item| self.adopt.is_our_own(item));
+            for registered in ours.filter_map(|item| Registered::of(hook_type, item)).filter(|it| it.guarded) {
+                hold(&self.client, &Guard { registered, on: false }).await.map_err(|error| failed(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the conditions off, where no replica does it.
+    async fn give_back(&self, seen: &[Seen]) -> Result<(), String> {
+        for seen in seen {
+            let Standing { key, uid, .. } = &seen.standing;
+            let path = key.path();
+            // Ours first: what was applied would come back with the next apply.
+            let nothing = applied(key.hook_type, &key.configuration, uid, None, &[]);
+            match self.client.apply_conditions(&path, &nothing).await {
+                Ok(()) | Err(KubeError::Unwritten { code: 404 | 409, .. }) => {}
+                Err(error) => return Err(failed(&error)),
+            }
+            match remove(&self.client, &path, &[&key.webhook]).await {
+                Ok(()) | Err(KubeError::Refused { code: 404, .. }) => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The replicas that do not say that they call a webhook, which the apiserver does not; `None` where all do. One that has
+/// not renewed its lease for long does not, whatever it said.
+fn uncalled(standing: &Standing, leases: &[Lease], now: SystemTime) -> Option<String> {
+    let lives = |lease: &&Lease| {
+        let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();
+        let age = renewed.map(|renewed| now.duration_since(renewed).unwrap_or_default());
+        !lease.is_leader() && age.is_none_or(|age| age < SILENT)
+    };
+    let replicas: Vec<_> = leases.iter().filter(lives).collect();
+    let calls = |lease: &Lease| lease.claims().is_some_and(|claims| claims.ids.contains(&standing.id));
+    let silent = replicas.iter().filter(|lease| !calls(lease));
+    let silent: Vec<_> = silent.map(|lease| lease.replica()).collect();
+    let who = match (replicas.is_empty(), silent.is_empty()) {
+        (true, _) => {
+            "no replica with --adopt has renewed its lease in the last minute: nobody may call it; start one, or \
+                      run gatepost release --all"
+                .to_owned()
+        }
+        (false, true) => return None,
+        (false, false) => format!("{} may not call it", silent.join(", ")),
+    };
+    Some(format!("it carries the condition {CONDITION}, and {who}"))
+}
+
+fn is_named(standing: &Standing, names: &[String]) -> bool {
+    let WebhookKey { hook_type, configuration, .. } = &standing.key;
+    let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
+    names.iter().any(|name| name == configuration || *name == full)
+}
+
+fn end(
+    done: &[Seen],
+    open: &[Seen],
+    (wanted, all, alone): (State, bool, bool),
+    reason: impl Fn(&Seen) -> Option<String>,
+) -> Result<String, String> {
+    let word = if wanted == State::Taken { "taken" } else { "given back" };
+    let mut told = String::new();
+    for seen in done {
+        let _ = writeln!(told, "{word}  {}", seen.standing.key);
+    }
+    let nobody = "no replica that serves with --adopt is alive".to_owned();
+    let why = |seen: &Seen| match reason(seen) {
+        _ if alone && wanted == State::Taken => nobody.clone(),
+        Some(why) => why,
+        None => "not in time; `gatepost adopt --plan` shows how it stands".to_owned(),
+    };
+    // Of all, what cannot be taken is no failure.
+    let refused: Vec<_> =
+        open.iter().filter(|seen| !all || wanted == State::Released || reason(seen).is_none()).collect();
+    if !refused.is_empty() {
+        let lines = refused.iter().map(|seen| format!("not {word}: {}: {}", seen.standing.key, why(seen)));
+        let lines = lines.take(20).collect::<Vec<_>>().join("\n");
+        return Err(lines);
+    }
+    for seen in open {
+        let _ = writeln!(told, "left  {}: {}", seen.standing.key, why(seen));
+    }
+    Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::adopt::{Claims, replica_lease};
+
+    #[test]
+    fn who_does_not_call_what_the_apiserver_does_not_is_told() {
+        let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+        let object = json!({"metadata": {"name": "c"}, "webhooks": [{"name": "w", "matchConditions": condition}]});
+        let standing = standings(HookType::Validating, &object).remove(0);
+        let lease = |holder: &str, calls: bool| {
+            let ids = calls.then(|| standing.id.clone()).into_iter().collect();
+            Lease::of(&replica_lease(holder, "2026-11-21T00:00:00.000000Z", Some(&Claims { epoch: 1, ids }))).unwrap()
+        };
+        let began = humantime::parse_rfc3339_weak("2026-11-21T00:00:10Z").unwrap();
+        let uncalled = |leases: &[Lease]| uncalled(&standing, leases, began);
+        assert!(uncalled(&[]).unwrap().contains("nobody may call it"));
+        assert_eq!(uncalled(&[lease("a/1", true), lease("b/1", true)]), None);
+        assert!(uncalled(&[lease("a/1", true), lease("b/1", false)]).unwrap().ends_with("and b may not call it"));
+        let later = super::uncalled(&standing, &[lease("a/1", true)], began + SILENT);
+        assert!(later.unwrap().contains("nobody may call it"), "whatever it said");
+    }
+}

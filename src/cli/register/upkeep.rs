@@ -1,0 +1,181 @@
+//! Upkeep: the webhooks of a registration that is in a cluster already, made anew for another configuration.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{
+    document::{Caller, Form, Registration},
+    initializers,
+    plan::{Plan, Wanted},
+    segment,
+};
+use crate::{
+    model::{FailurePolicy, HookType, registration::our_webhooks},
+    snapshot::{Snapshot, coverage},
+};
+
+/// Stands for wherever the registration leads.
+const ANYWHERE: &str = "https://gatepost.invalid";
+/// The label of a namespace that has its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// What `gatepost register --config` prints as the webhooks of a registration for that configuration, leading where those
+/// lead that it has.
+///
+/// # Errors
+/// Why there is no such registration.
+pub(in crate::cli) fn webhooks(
+    snapshot: &Snapshot,
+    registration: &Value,
+    hook_type: HookType,
+) -> Result<Vec<Value>, String> {
+    let excluded = excluded(registration, hook_type);
+    let plan = plan_of(snapshot, hook_type, &excluded)?;
+    if plan.entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let of_hooks = |entry: &&Value| clients(entry, hook_type).is_some();
+    let entries = registration["webhooks"].as_array().into_iter().flatten();
+    let first = entries.clone().find(of_hooks).ok_or("none of the registration's webhooks leads to Gatepost")?;
+    let seconds = entries.filter(of_hooks).filter_map(|entry| entry["timeoutSeconds"].as_u64()).max().unwrap_or(10);
+    let name = first["name"].as_str().and_then(|name| name.strip_suffix(our_webhooks(hook_type)));
+    let name = name.or(registration["metadata"]["name"].as_str()).unwrap_or("gatepost").to_owned();
+    let text = Registration {
+        form: Form::Api,
+        hook_type,
+        name,
+        caller: Caller::Url(ANYWHERE.to_owned()),
+        ca_bundle: None,
+        ca_from: None,
+        excluded,
+        timeout_seconds: u8::try_from(seconds).unwrap_or(30),
+        failure_policy: None,
+        plan,
+        config: None,
+    }
+    .text()?;
+    let mut document: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+    let mut webhooks = document["webhooks"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    for webhook in &mut webhooks {
+        let path = webhook["clientConfig"]["url"].as_str().and_then(|url| url.strip_prefix(ANYWHERE));
+        let path = path.unwrap_or_default().to_owned();
+        webhook["clientConfig"] =
+            clients(first, hook_type).map(|(client, key, base)| led(client, key, &base, &path)).unwrap_or_default();
+    }
+    Ok(webhooks)
+}
+
+fn led(client: &Value, key: &str, base: &str, path: &str) -> Value {
+    let mut client = client.clone();
+    let to: Value = format!("{base}{path}").into();
+    match key {
+        "url" => client["url"] = to,
+        _ => client["service"]["path"] = to,
+    }
+    client
+}
+
+/// How an entry leads to Gatepost: its `clientConfig`, where in it, and what stands before our own path.
+fn clients(entry: &Value, hook_type: HookType) -> Option<(&Value, &'static str, String)> {
+    let client = &entry["clientConfig"];
+    let url = client["url"].as_str().map(|url| ("url", url));
+    let (key, whole) = url.or_else(|| Some(("service", client["service"]["path"].as_str()?)))?;
+    let base = whole.get(..whole.rfind(coverage::path(hook_type))?)?;
+    Some((client, key, base.to_owned()))
+}
+
+/// Namespaces that every entry of a registration leaves out by name, where it leads to a Service: among them is what our
+/// own Pods need in order to come up.
+fn excluded(registration: &Value, hook_type: HookType) -> Vec<String> {
+    let entries = registration["webhooks"].as_array().into_iter().flatten();
+    let ours = entries.filter(|entry| clients(entry, hook_type).is_some_and(|(_, key, _)| key == "service"));
+    let left_out = |entry: &Value| {
+        let requirements = entry["namespaceSelector"]["matchExpressions"].as_array().into_iter().flatten();
+        let by_name = requirements.filter(|it| it["key"] == NAME_LABEL && it["operator"] == "NotIn");
+        let names = by_name.flat_map(|it| it["values"].as_array().into_iter().flatten());
+        names.filter_map(|name| name.as_str().map(str::to_owned)).collect::<BTreeSet<_>>()
+    };
+    let all = ours.map(left_out).reduce(|one, other| one.intersection(&other).cloned().collect());
+    all.unwrap_or_default().into_iter().collect()
+}
+
+/// As `gatepost register --config` plans it.
+fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[String]) -> Result<Plan, String> {
+    let of_type = (0..).zip(&snapshot.hooks).filter(|(_, hook)| hook.hook_type == hook_type);
+    let hooks = of_type.map(|(index, hook)| {
+        let declared = snapshot.origin(index).map_or(hook.failure_policy, |origin| origin.declared_policy);
+        (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
+    });
+    let mut hooks: Vec<_> = hooks.collect();
+    if hook_type == HookType::Mutating {
+        let last = hooks.last().and_then(|(segment, _)| *segment);
+        hooks.extend(initializers::wanted(snapshot).into_iter().map(|wanted| (last, wanted)));
+    }
+    let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
+    let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
+    plan.twice.retain(|name| !coverage::is_of_initializers(name));
+    match hook_type == HookType::Mutating && !plan.twice.is_empty() {
+        true => {
+            let names: Vec<_> = plan.twice.iter().map(|name| &**name).collect();
+            Err(format!(
+                "two entries would send some requests, and these hooks might change an object twice: {}; give them the same \
+                 apiVersions for a resource and the same selectors",
+                names.join(", ")
+            ))
+        }
+        false => Ok(plan),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::{SourceFile, load};
+
+    fn snapshot(resources: &str) -> Snapshot {
+        let text = format!(
+            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
+             externalAdmissionHooks:\n- {{name: h.example.com, clientConfig: {{url: 'grpc://127.0.0.1:1'}}, rules: \
+             [{{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [{resources}]}}]}}\n"
+        );
+        let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
+        load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap_or_else(|problems| panic!("{problems:#?}"))
+    }
+
+    #[test]
+    fn a_registration_is_made_anew_and_leads_where_it_led() {
+        for (client, led) in [
+            (
+                json!({"url": "https://127.0.0.1:9440/x/validate/one-version", "caBundle": "aGk="}),
+                json!({"url": "https://127.0.0.1:9440/x/validate", "caBundle": "aGk="}),
+            ),
+            (
+                json!({"service": {"namespace": "gatepost", "name": "g", "path": "/validate", "port": 443}}),
+                json!({"service": {"namespace": "gatepost", "name": "g", "path": "/validate", "port": 443}}),
+            ),
+        ] {
+            let entry = json!({"name": "g.validate.gatepost.dev", "clientConfig": client, "timeoutSeconds": 7});
+            let registration = json!({"metadata": {"name": "gatepost"}, "webhooks": [entry]});
+            let webhooks = webhooks(&snapshot("pods, secrets"), &registration, HookType::Validating).unwrap();
+            assert_eq!(webhooks.len(), 1);
+            assert_eq!((&webhooks[0]["clientConfig"], &webhooks[0]["name"]), (&led, &entry["name"]));
+            assert_eq!((&webhooks[0]["timeoutSeconds"], &webhooks[0]["failurePolicy"]), (&json!(7), &json!("Fail")));
+            assert_eq!(webhooks[0]["rules"][0]["resources"], json!(["pods", "secrets"]));
+            // What our own Pods need is left out, where they are behind a Service.
+            let mut apart = registration.clone();
+            let requirement = json!({"key": NAME_LABEL, "operator": "NotIn", "values": ["gatepost", "kube-system"]});
+            apart["webhooks"][0]["namespaceSelector"] = json!({"matchExpressions": [requirement]});
+            let apart = super::webhooks(&snapshot("pods"), &apart, HookType::Validating).unwrap();
+            let kept = apart[0]["namespaceSelector"]["matchExpressions"][0]["values"].clone();
+            let of_service = webhooks[0]["clientConfig"].get("service").is_some();
+            assert_eq!(kept, if of_service { json!(["gatepost", "kube-system"]) } else { Value::Null });
+        }
+        let none =
+            json!({"metadata": {"name": "gatepost"}, "webhooks": [{"clientConfig": {"url": "https://a/other"}}]});
+        assert!(webhooks(&snapshot("pods"), &none, HookType::Validating).is_err());
+        assert_eq!(webhooks(&snapshot("pods"), &none, HookType::Mutating), Ok(Vec::new()), "nothing to send");
+    }
+}

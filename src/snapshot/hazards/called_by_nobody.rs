@@ -1,0 +1,31 @@
+//! Our own mark on a hook that is served from a copy: its apiserver does not call it, and its condition keeps Gatepost from
+//! calling it, too.
+
+use super::{
+    finding::{Found, Severity},
+    mend::Mend,
+    view::View,
+};
+use crate::model::registration::SERVED;
+
+pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
+    for (number, seen) in view.hooks.iter().enumerate() {
+        let (name, expression) = SERVED;
+        let is_ours =
+            |condition: &crate::cel::Condition| *condition.name == *name && condition.expression.trim() == expression;
+        if seen.origin.conditions.iter().any(is_ours) {
+            found.push(Found {
+                rule: "called-by-nobody",
+                severity: Severity::Gap,
+                what: format!(
+                    "hook {:?} has the match condition {name}, by which a Gatepost with --adopt keeps the apiserver from \
+                     calling it: nobody calls it by this entry; remove the condition here, or run gatepost release and \
+                     copy the entry again",
+                    seen.hook.name
+                ),
+                outages: &[],
+                mends: vec![(number, Mend::default())],
+            });
+        }
+    }
+}

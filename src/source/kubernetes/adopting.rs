@@ -1,0 +1,344 @@
+//! Adopting: webhooks of others among the objects of a cluster, and which of them are hooks of this replica.
+
+mod own;
+pub mod upkeep;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::timeout;
+
+use self::own::{Own, hold_back};
+pub use self::upkeep::{Due, Upkeep};
+use super::objects::Kind;
+use crate::{
+    adopt::{
+        Asked, Claims, Followed, Follower, LEADER, Lease, MOST_WEBHOOKS, Reason, Registered, Seen, Standing, Wanted,
+        WebhookKey, Wishes, lease_name, replica_lease, standings,
+    },
+    cel::Condition,
+    kube::{Client, KubeError, is_our_own},
+    model::{FailurePolicy, Hook, HookType, registration::is_our_webhook},
+    snapshot::{
+        CALL_AT_ONCE, SourceFile,
+        coverage::{Atom, atoms_of},
+        hazards::Severity,
+        load,
+    },
+    source::Contents,
+    tls::{self, SystemRoots},
+};
+
+/// Which webhooks of others are taken over, and where replicas tell each other of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopt {
+    /// Which configurations, where no command says anything of them.
+    pub wanted: Wanted,
+    /// The namespace of the leases.
+    pub namespace: String,
+    /// The name of this replica.
+    pub replica: String,
+    /// The name of the registrations that lead to us; `None` where there are no others of a Gatepost.
+    pub registration: Option<String>,
+    /// Maker of the webhooks of our registrations, where these are kept up to date.
+    pub upkeep: Option<Upkeep>,
+}
+
+impl Adopt {
+    /// Path of the leases.
+    pub fn leases(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+
+    /// Reads the leases.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    pub async fn read_leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
+        Ok(client.list(&self.leases()).await?.items.iter().filter_map(Lease::of).collect())
+    }
+
+    /// Tells that this replica lives and what it calls, or, without claims, that it starts.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub async fn write_lease(&self, client: &Client, holder: &str, claims: Option<&Claims>) -> Result<(), KubeError> {
+        let lease = replica_lease(holder, &micro_time(), claims);
+        client.apply(&format!("{}/{}", self.leases(), lease_name(holder)), &lease).await
+    }
+
+    /// Makes the leader's lease, where there is none yet.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub async fn make_leader_lease(&self, client: &Client) -> Result<(), KubeError> {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEADER}});
+        client.apply(&format!("{}/{LEADER}", self.leases()), &lease).await
+    }
+}
+
+/// Now, as leases have it. Nobody compares it with a clock of theirs.
+pub fn micro_time() -> String {
+    humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()
+}
+
+/// What one read has found, for the loop that writes.
+#[derive(Debug, Default)]
+pub struct AdoptionView {
+    /// When the read began, since the source was opened.
+    pub now: Duration,
+    /// The leases.
+    pub leases: Vec<Lease>,
+    /// The webhooks of others.
+    pub seen: Vec<Seen>,
+    /// What this replica calls.
+    pub followed: Followed,
+    /// The registrations that lead to us.
+    pub registered: Vec<Registered>,
+    /// Registrations that are to be other ones.
+    pub due: Vec<Due>,
+    /// The uid of the cluster.
+    pub cluster: String,
+}
+
+/// What is remembered from read to read.
+#[derive(Debug, Default)]
+pub(super) struct Adopting {
+    follower: Follower,
+    /// What was found out about a webhook, by a digest of what that depends on.
+    judged: HashMap<WebhookKey, ([u8; 32], Verdict)>,
+    upkeep: upkeep::Memory,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Verdict {
+    unservable: Option<Reason>,
+    objection: Option<Reason>,
+    asks_authorizer: bool,
+}
+
+impl Adopting {
+    /// Takes the webhook configurations of one read that began at `now`, on the replica that holds leases by that name, and
+    /// gives what is configuration of ours.
+    pub(super) fn take(
+        &mut self,
+        (now, adopt, holder): (Duration, &Adopt, &str),
+        leases: Vec<Lease>,
+        lists: &[(Kind, Vec<Value>)],
+    ) -> Result<(Vec<SourceFile>, AdoptionView), String> {
+        let wishes = leases.iter().find(|lease| lease.is_leader()).map(Lease::wishes).unwrap_or_default();
+        let seen = self.seen(lists, adopt, &wishes);
+        let followed = self.follower.read(now, holder, &leases, &seen);
+        let files = files(lists, &followed.asked)?;
+        let registered = lists.iter().filter_map(|(kind, items)| Some((kind.hook_type()?, items)));
+        let registered = registered.flat_map(|(hook_type, items)| {
+            let ours = items.iter().filter(|item| adopt.is_our_own(item));
+            ours.filter_map(move |item| Registered::of(hook_type, item))
+        });
+        let registered = registered.collect();
+        let (due, cluster) = (Vec::new(), String::new());
+        Ok((files, AdoptionView { now, leases, seen, followed, registered, due, cluster }))
+    }
+
+    /// The registrations that are to be other ones, given everything that was read.
+    pub(super) fn due(
+        &mut self,
+        adopt: &Adopt,
+        lists: &[(Kind, Vec<Value>)],
+        (contents, view): (&Contents, &AdoptionView),
+    ) -> Vec<Due> {
+        upkeep::due(&mut self.upkeep, adopt, lists, (contents, view))
+    }
+
+    fn seen(&mut self, lists: &[(Kind, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        let former = std::mem::take(&mut self.judged);
+        for (kind, items) in lists {
+            let Some(hook_type) = kind.hook_type() else { continue };
+            let own = Own::among(items, adopt);
+            let registered = digest(own.items.iter().map(|item| item["webhooks"].to_string()));
+            let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
+            let others = items.iter().filter(|item| !is_our_own(item));
+            for standing in others.flat_map(|item| standings(hook_type, item)) {
+                let depends = [standing.entry.to_string(), format!("{registered:?} {:?}", own.ambiguous)];
+                let state = digest(depends.into_iter());
+                let known =
+                    former.get(&standing.key).filter(|(of, _)| *of == state).map(|(_, verdict)| verdict.clone());
+                let verdict = known.unwrap_or_else(|| judge(&standing, &own, &adopt.namespace));
+                self.judged.insert(standing.key.clone(), (state, verdict.clone()));
+                let room = seen.len() < MOST_WEBHOOKS;
+                let wanted = if room { wishes.judge(&standing, &adopt.wanted) } else { Err(Reason::TooMany) };
+                let Verdict { unservable, objection, asks_authorizer } = verdict;
+                let in_flight = Duration::ZERO;
+                seen.push(Seen { standing, unservable, objection, wanted, asks_authorizer, guarded, in_flight });
+            }
+            if hook_type == HookType::Mutating {
+                hold_back(&mut seen, items, &own);
+            }
+        }
+        seen
+    }
+}
+
+impl Adopt {
+    /// Is this webhook configuration how an apiserver was told of us? Another Gatepost's is not.
+    pub fn is_our_own(&self, item: &Value) -> bool {
+        is_our_own(item) && self.registration.as_ref().is_none_or(|name| item["metadata"]["name"] == **name)
+    }
+}
+
+/// Webhook configurations as they are judged outside of a running sidecar: what could be taken, and what could not.
+pub fn judged(lists: &[(HookType, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<Seen> {
+    let lists: Vec<_> = lists.iter().map(|(hook_type, items)| (Kind::of_type(*hook_type), items.clone())).collect();
+    Adopting::default().seen(&lists, adopt, wishes)
+}
+
+fn digest(parts: impl Iterator<Item = String>) -> [u8; 32] {
+    let mut sha = Sha256::new();
+    for part in parts {
+        sha.update((part.len() as u64).to_be_bytes());
+        sha.update(part.as_bytes());
+    }
+    sha.finalize().into()
+}
+
+/// The webhook alone, as a document of ours.
+fn document(standing: &Standing) -> Value {
+    let WebhookKey { hook_type, configuration, .. } = &standing.key;
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(*hook_type),
+        "metadata": {"name": configuration, "uid": standing.uid}, "webhooks": [standing.entry],
+    })
+}
+
+fn judge(standing: &Standing, own: &Own<'_>, namespace: &str) -> Verdict {
+    let not = |reason: Reason| Verdict { unservable: Some(reason), ..Verdict::default() };
+    if is_our_webhook(&standing.key.webhook) {
+        return not(Reason::NamedLikeOurs);
+    }
+    let unservable = |what: String| not(Reason::Unservable(what));
+    let name = format!("{}/{}", WebhookKey::resource(standing.key.hook_type), standing.key.configuration);
+    let file = SourceFile { name, bytes: document(standing).to_string().into() };
+    let snapshot = match load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())) {
+        Ok(snapshot) => snapshot,
+        Err(problems) => return unservable(problems.first().map_or_else(String::new, ToString::to_string)),
+    };
+    let roots = SystemRoots::default();
+    for hook in &snapshot.hooks {
+        let Some(wanted) = &hook.endpoint.tls else { continue };
+        if let Err(error) = tls::client_config(wanted, hook.endpoint.transport, &roots) {
+            return unservable(format!("{error}; {}", error.fix()));
+        }
+    }
+    let deadlock = || {
+        let findings = snapshot.hazards();
+        let found = findings.into_iter().find(|finding| finding.severity == Severity::Deadlock)?;
+        Some(Reason::Hazard(format!("{}: {}", found.rule, found.what)))
+    };
+    let ties_our_hands = || {
+        let guards = |hook: &Hook| {
+            let matches = |atom: Atom| {
+                ["*", "coordination.k8s.io"].contains(&&*atom.group)
+                    && ["*", "*/*", "leases"].contains(&&*atom.resource)
+            };
+            let fails_closed = hook.failure_policy != FailurePolicy::Ignore;
+            let here = snapshot.selects_namespace(&hook.namespace_selector, namespace) == Some(true);
+            fails_closed && here && atoms_of(hook).into_iter().any(matches)
+        };
+        snapshot.hooks.iter().any(|hook| guards(hook)).then(|| {
+            Reason::Hazard(format!(
+                "it judges the leases by which replicas agree: while it is down, it could not be given back; leave the \
+                 namespace {namespace} out of its namespaceSelector"
+            ))
+        })
+    };
+    let uncovered = || {
+        if let Some(why) = &own.ambiguous {
+            return Some(Reason::Uncovered(why.clone()));
+        }
+        if own.registration.is_empty() {
+            return Some(Reason::Uncovered("there is none in this cluster".to_owned()));
+        }
+        // What is left out on purpose, or fails open, the apiserver sends to the webhook itself until we take it.
+        let gap = own.registration.gaps(&snapshot).into_iter().next()?;
+        Some(Reason::Uncovered(gap.what))
+    };
+    let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
+    let asks_authorizer = conditions.any(Condition::asks_authorizer);
+    let objection = deadlock().or_else(ties_our_hands).or_else(uncovered);
+    Verdict { unservable: None, objection, asks_authorizer }
+}
+
+/// A document for each configuration of which something is called.
+fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile>, String> {
+    let mut by_configuration = BTreeMap::<(HookType, &str), Vec<&Asked>>::new();
+    for one in asked {
+        by_configuration.entry((one.key.hook_type, one.key.configuration.as_str())).or_default().push(one);
+    }
+    let mut files = Vec::new();
+    for (kind, items) in lists {
+        let Some(hook_type) = kind.hook_type() else { continue };
+        for item in items {
+            let metadata = &item["metadata"];
+            let name = metadata["name"].as_str().ok_or("an object has no name")?;
+            let Some(asked) = by_configuration.get(&(hook_type, name)) else { continue };
+            let at_once = asked.iter().filter(|one| one.at_once).map(|one| one.key.webhook.as_str());
+            let at_once = at_once.collect::<Vec<_>>().join(" ");
+            let mut annotations = serde_json::Map::new();
+            for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
+                if key.starts_with("gatepost.dev/") {
+                    annotations.insert(key.clone(), value.clone());
+                }
+            }
+            annotations.remove(CALL_AT_ONCE);
+            if !at_once.is_empty() {
+                annotations.insert(CALL_AT_ONCE.to_owned(), at_once.into());
+            }
+            let document = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(hook_type),
+                "metadata": {"name": name, "uid": metadata["uid"], "annotations": annotations},
+                "webhooks": asked.iter().map(|one| &one.entry).collect::<Vec<_>>(),
+            });
+            let name = format!("{}/{name}", WebhookKey::resource(hook_type));
+            files.push(SourceFile { name, bytes: document.to_string().into() });
+        }
+    }
+    Ok(files)
+}
+
+/// Sees to it that this replica is known before it first reads anything, and reads the leases. A lease that cannot be
+/// written is no reason not to read: the write may wait for our own verdict. Nobody waits for this replica then, and so it
+/// waits for no probe of what is announced.
+pub(super) async fn leases(
+    client: &Client,
+    adopt: &Adopt,
+    (holder, registered): (&str, &mut bool),
+) -> Result<Vec<Lease>, KubeError> {
+    /// How long that may take of the first read.
+    const WITHIN: Duration = Duration::from_millis(300);
+    if !std::mem::replace(registered, true) {
+        let writing = async {
+            adopt.write_lease(client, holder, None).await?;
+            adopt.make_leader_lease(client).await
+        };
+        match timeout(WITHIN, writing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, fix = error.fix(), "cannot write this replica's lease; it is written later");
+            }
+            Err(_) => tracing::warn!("this replica's lease is not written in time; it is written later"),
+        }
+    }
+    adopt.read_leases(client).await
+}
+
+/// Shared with the closure that takes a read up, off this thread.
+pub(super) type Shared = Arc<std::sync::Mutex<Adopting>>;
+
+#[cfg(test)]
+mod tests;

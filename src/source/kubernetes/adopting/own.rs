@@ -1,0 +1,69 @@
+//! Own: our registrations among the webhook configurations of a cluster.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Adopt;
+use crate::{
+    adopt::{Seen, standings},
+    model::HookType,
+    snapshot::coverage::Registration,
+};
+
+/// What is known of our own registrations of one type.
+pub(super) struct Own<'a> {
+    pub(super) items: Vec<&'a Value>,
+    pub(super) registration: Registration,
+    /// Why they cannot be relied on.
+    pub(super) ambiguous: Option<String>,
+}
+
+impl<'a> Own<'a> {
+    pub(super) fn among(items: &'a [Value], adopt: &Adopt) -> Self {
+        let ours: Vec<_> = items.iter().filter(|item| adopt.is_our_own(item)).collect();
+        let names: Vec<_> = ours.iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
+        let ambiguous = (names.len() > 1).then(|| {
+            format!(
+                "there are several ({}), and which lead here is not known; give serve --registration NAME",
+                names.join(", ")
+            )
+        });
+        // One that is being deleted is in force still, and will not be: what it covers is given back meanwhile.
+        let items: Vec<_> = ours.into_iter().filter(|item| item["metadata"]["deletionTimestamp"].is_null()).collect();
+        let registration = Registration::read(items.iter().copied().cloned().map(bare)).unwrap_or_default();
+        Self { items, registration, ambiguous }
+    }
+}
+
+/// Says of mutating webhooks how long an apiserver may hold back a request after it has looked at their conditions: it asks
+/// one after the other, and us behind those whose configurations come before ours.
+pub(super) fn hold_back(seen: &mut [Seen], items: &[Value], own: &Own<'_>) {
+    /// No request takes longer.
+    const MOST: u64 = 60;
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let Some(last) = own.items.iter().map(|item| name(item)).max() else { return };
+    let seconds = |entry: &Value| entry["timeoutSeconds"].as_u64().unwrap_or(10).min(30);
+    let ours = own.items.iter().flat_map(|item| item["webhooks"].as_array().into_iter().flatten());
+    // Of our own entries, the last one may be the one that sends it.
+    let ours: u64 = ours.map(seconds).collect::<Vec<_>>().split_last().map_or(0, |(_, before)| before.iter().sum());
+    let before = items.iter().filter(|item| name(item) < last && !own.items.contains(item));
+    let before: u64 = before
+        .flat_map(|item| standings(HookType::Mutating, item))
+        .filter(|standing| !standing.carries)
+        .map(|standing| seconds(&standing.entry))
+        .sum();
+    for seen in seen.iter_mut().filter(|seen| seen.standing.key.hook_type == HookType::Mutating) {
+        let itself = !seen.standing.carries && seen.standing.key.configuration < last;
+        let others = before - if itself { seconds(&seen.standing.entry) } else { 0 };
+        seen.in_flight = Duration::from_secs((others + ours).min(MOST));
+    }
+}
+
+/// The registration without what an apiserver adds.
+pub(super) fn bare(object: Value) -> Value {
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"],
+        "metadata": {"name": object["metadata"]["name"]}, "webhooks": object["webhooks"],
+    })
+}

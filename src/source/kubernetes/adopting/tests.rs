@@ -1,0 +1,218 @@
+//! Each webhook is judged by itself, and only what is called is configuration.
+
+use super::*;
+use crate::{
+    adopt::{Announcement, leader_lease},
+    snapshot::Snapshot,
+};
+
+fn webhook(name: &str, more: &str) -> Value {
+    let text = format!(
+        "{{\"name\": \"{name}\", \"clientConfig\": {{\"url\": \"https://h.example.com/\"}}, \"sideEffects\": \"None\",
+          \"admissionReviewVersions\": [\"v1\"], \"rules\": [{{\"operations\": [\"CREATE\"], \"apiGroups\": [\"\"],
+          \"apiVersions\": [\"v1\"], \"resources\": [\"configmaps\"]}}]{more}}}"
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+fn object(name: &str, webhooks: Vec<Value>) -> Value {
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name, "uid": "u", "resourceVersion": "3", "managedFields": []}, "webhooks": webhooks})
+}
+
+fn registration() -> Value {
+    let mut entry = webhook("gatepost.validate.gatepost.dev", "");
+    entry["clientConfig"]["url"] = "https://127.0.0.1:9440/validate".into();
+    object("gatepost", vec![entry])
+}
+
+fn adopt(wanted: Wanted) -> Adopt {
+    let (namespace, replica) = ("gatepost".to_owned(), "r".to_owned());
+    Adopt { wanted, namespace, replica, registration: None, upkeep: None }
+}
+
+fn told(seen: &[Seen]) -> Vec<String> {
+    let word = |seen: &Seen| {
+        let reasons = [seen.wanted.as_ref().err(), seen.unservable.as_ref(), seen.objection.as_ref()];
+        reasons.into_iter().flatten().next().map_or("ok", Reason::word)
+    };
+    seen.iter().map(|seen| format!("{} {}", seen.standing.key.webhook, word(seen))).collect()
+}
+
+#[test]
+fn each_webhook_is_judged_by_itself() {
+    let broken = ", \"matchConditions\": [{\"name\": \"c\", \"expression\": \"1 +\"}]";
+    let mut other = webhook("other.x.y", "");
+    other["rules"][0]["resources"] = json!(["secrets"]);
+    let mut unsafe_ca = webhook("ca.x.y", "");
+    unsafe_ca["clientConfig"]["caBundle"] = "aGk=".into();
+    let others = object(
+        "c",
+        vec![
+            webhook("good.x.y", ""),
+            webhook("odd.x.y", broken),
+            other,
+            unsafe_ca,
+            webhook("x.validate.gatepost.dev", ""),
+        ],
+    );
+    let lists = [(HookType::Validating, vec![others.clone(), registration()])];
+    assert_eq!(
+        told(&judged(&lists, &adopt(Wanted::All), &Wishes::default())),
+        [
+            "good.x.y ok",
+            "odd.x.y unservable",
+            "other.x.y uncovered",
+            "ca.x.y unservable",
+            "x.validate.gatepost.dev named_like_ours"
+        ]
+    );
+    let mut going = registration();
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
+    for lists in [vec![others.clone()], vec![others, going]] {
+        let seen = judged(&[(HookType::Validating, lists)], &adopt(Wanted::Named), &Wishes::default());
+        assert_eq!(seen[0].objection.as_ref().map(Reason::word), Some("uncovered"));
+        assert_eq!(seen[0].wanted, Err(Reason::NotWanted));
+    }
+}
+
+#[test]
+fn a_webhook_that_judges_our_leases_is_left() {
+    let on = |selector: &str, policy: &str| {
+        let mut guard = webhook("guard.x.y", "");
+        guard["rules"][0]["apiGroups"] = json!(["*"]);
+        guard["rules"][0]["resources"] = json!(["*"]);
+        guard["failurePolicy"] = policy.into();
+        guard["namespaceSelector"] = serde_json::from_str(selector).unwrap();
+        let lists = [(HookType::Validating, vec![object("c", vec![guard])])];
+        let seen = judged(&lists, &adopt(Wanted::All), &Wishes::default());
+        seen[0].objection.as_ref().map(Reason::word).unwrap()
+    };
+    let not = |name: &str| {
+        json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
+            "values": ["kube-system", "kube-node-lease", name]}]})
+        .to_string()
+    };
+    assert_eq!(on(&not("other"), "Fail"), "hazard");
+    assert_eq!(on(&not("gatepost"), "Fail"), "uncovered");
+    assert_eq!(on(&not("other"), "Ignore"), "uncovered");
+    assert_eq!(on("{\"matchLabels\": {\"opted\": \"in\"}}", "Fail"), "uncovered");
+}
+
+#[test]
+fn only_what_is_called_is_configuration() {
+    let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
+    let object = object("c", vec![webhook("a.x.y", carried), webhook("b.x.y", "")]);
+    let lists = [(Kind::Validating, vec![object, registration()])];
+    let adopt = adopt(Wanted::All);
+    let mut adopting = Adopting::default();
+    let (files, view) = adopting.take((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
+    assert_eq!(files.len(), 1);
+    let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
+    assert_eq!(document["webhooks"], json!([webhook("a.x.y", "")]), "without the condition");
+    assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
+
+    // What carries the condition waits for no probe, and what is announced is called as well.
+    assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
+    let id = view.seen[1].standing.key.id();
+    let announcement = Announcement { epoch: 1, ids: [id].into() };
+    let mut lease = leader_lease("1", "q/1", "t", &announcement, &[]);
+    lease["metadata"]["name"] = LEADER.into();
+    let own = |holder: &str| Lease::of(&replica_lease(holder, "t", None)).unwrap();
+    let leases = |holder: &str| vec![Lease::of(&lease).unwrap(), own(holder)];
+    let (files, view) = adopting.take((Duration::from_secs(1), &adopt, "r/1"), leases("r/1"), &lists).unwrap();
+    let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
+    assert_eq!((document["webhooks"].as_array().unwrap().len(), view.followed.epoch), (2, 1));
+    assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
+    // Nobody waits for a replica that has no lease, such as that of another process of its name.
+    let (files, _) = adopting.take((Duration::from_secs(1), &adopt, "r/1"), leases("r/2"), &lists).unwrap();
+    let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
+    assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y b.x.y");
+}
+
+#[test]
+fn what_the_registration_leaves_out_or_opens_stays_with_the_apiserver() {
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut entry = registration();
+        change(&mut entry["webhooks"][0]);
+        let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
+        told(&judged(&lists, &adopt(Wanted::All), &Wishes::default())).remove(0)
+    };
+    assert_eq!(with(&|_| {}), "a.x.y ok");
+    let left_out = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
+        "values": ["kube-system"]}]});
+    assert_eq!(with(&|entry| entry["namespaceSelector"] = left_out.clone()), "a.x.y uncovered");
+    assert_eq!(with(&|entry| entry["failurePolicy"] = "Ignore".into()), "a.x.y uncovered");
+}
+
+#[test]
+fn another_gatepost_s_registration_covers_nothing() {
+    let mut other = registration();
+    other["metadata"]["name"] = "other".into();
+    let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), registration(), other])];
+    let on = |name: Option<&str>| {
+        let adopt = Adopt { registration: name.map(str::to_owned), ..adopt(Wanted::All) };
+        told(&judged(&lists, &adopt, &Wishes::default())).remove(0)
+    };
+    assert_eq!((on(None), on(Some("gatepost"))), ("a.x.y uncovered".to_owned(), "a.x.y ok".to_owned()));
+    assert_eq!(on(Some("third")), "a.x.y uncovered");
+}
+
+#[test]
+fn what_asks_the_authorizer_is_known() {
+    let asking = ", \"matchConditions\": [{\"name\": \"c\", \"expression\": \
+                  \"authorizer.requestResource.check('update').allowed()\"}]";
+    let object = object("c", vec![webhook("a.x.y", asking), webhook("b.x.y", "")]);
+    let seen = judged(&[(HookType::Validating, vec![object, registration()])], &adopt(Wanted::All), &Wishes::default());
+    assert_eq!(seen.iter().map(|seen| seen.asks_authorizer).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(told(&seen), ["a.x.y ok", "b.x.y ok"]);
+}
+
+#[test]
+fn mutating_webhooks_before_us_may_hold_back_a_request() {
+    let own = |names: &[&str]| {
+        let entries = names.iter().map(|name| webhook(&format!("{name}.mutate.gatepost.dev"), "")).collect();
+        object("gatepost", entries)
+    };
+    let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
+    let held = |own: Value| {
+        let timeout = ", \"timeoutSeconds\": 7";
+        let before = object("a", vec![webhook("a.x.y", timeout), webhook("b.x.y", carried)]);
+        let lists = [(HookType::Mutating, vec![before, object("z", vec![webhook("z.x.y", "")]), own])];
+        let seen = judged(&lists, &adopt(Wanted::All), &Wishes::default());
+        seen.iter().map(|seen| seen.in_flight.as_secs()).collect::<Vec<_>>()
+    };
+    assert_eq!(held(own(&["gatepost"])), [0, 7, 7]);
+    assert_eq!(held(own(&["gatepost", "gatepost-2"])), [10, 17, 17]);
+    assert_eq!(held(object("none", vec![webhook("n.x.y", "")])), [0, 0, 0, 0]);
+}
+
+#[test]
+fn a_registration_is_widened_at_once_and_narrowed_later() {
+    fn told(snapshot: &Snapshot, item: &Value, _: HookType) -> Result<Vec<Value>, String> {
+        let mut entry = item["webhooks"][0].clone();
+        entry["rules"] = snapshot.hooks.iter().map(|hook| json!({"operations": ["CREATE"], "apiGroups": [""],
+            "apiVersions": ["v1"], "resources": hook.rules[0].resources.iter().map(ToString::to_string).collect::<Vec<_>>()})).collect();
+        Ok(vec![entry])
+    }
+    let mut secrets = webhook("s.x.y", "");
+    secrets["rules"][0]["resources"] = json!(["secrets"]);
+    let adopt = Adopt { upkeep: Some(Upkeep(told)), ..adopt(Wanted::All) };
+    let mut adopting = Adopting::default();
+    let mut due = |second, others: Vec<Value>, own: Value| {
+        let lists = vec![(Kind::Validating, vec![object("c", others), own])];
+        let (files, view) = adopting.take((Duration::from_secs(second), &adopt, "r/1"), Vec::new(), &lists).unwrap();
+        let contents = Contents::new(files, Default::default());
+        adopting.due(&adopt, &lists, (&contents, &view)).into_iter().map(|due| due.webhooks).next()
+    };
+    let both = || vec![webhook("a.x.y", ""), secrets.clone()];
+    let widened = due(0, both(), registration()).expect("secrets are not sent");
+    assert_eq!(widened[0]["rules"].as_array().unwrap().len(), 2);
+    let mut wide = registration();
+    wide["webhooks"] = widened.into();
+    assert_eq!(due(1, both(), wide.clone()), None);
+    assert_eq!(due(2, vec![webhook("a.x.y", "")], wide.clone()), None);
+    assert_eq!(due(61, vec![webhook("a.x.y", "")], wide.clone()), None);
+    assert_eq!(due(62, vec![webhook("a.x.y", "")], wide).map(Value::from), Some(registration()["webhooks"].clone()));
+    assert_eq!(due(200, Vec::new(), registration()), None, "there is nothing that it should send");
+}

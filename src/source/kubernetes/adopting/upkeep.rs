@@ -1,0 +1,185 @@
+//! Upkeep: our registrations, as they have to be for what is served and for what is wanted.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{Adopt, AdoptionView, digest, own::Own};
+use crate::{
+    adopt::{Reason, Registered, Seen, WebhookKey},
+    model::HookType,
+    snapshot::{Snapshot, SourceFile, load},
+    source::{Contents, kubernetes::objects::Kind},
+};
+
+/// How long a registration sends more than anybody wants before it is made narrower.
+const WIDE: Duration = Duration::from_secs(60);
+
+/// Maker of the webhooks of a registration: of that type, for that configuration, leading where those lead that it has.
+#[derive(Clone, Copy)]
+pub struct Upkeep(pub fn(&Snapshot, &Value, HookType) -> Result<Vec<Value>, String>);
+
+impl fmt::Debug for Upkeep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Upkeep")
+    }
+}
+
+impl PartialEq for Upkeep {
+    /// There is one.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Upkeep {}
+
+/// A registration that is to have these webhooks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Due {
+    /// As it stands.
+    pub registered: Registered,
+    /// Its webhooks from now on.
+    pub webhooks: Vec<Value>,
+}
+
+/// What is remembered from read to read.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// What was found out, by a digest of what it depends on.
+    found: HashMap<HookType, ([u8; 32], Found)>,
+    /// Since when a registration sends too much, by its kind, and the digest of what it should be.
+    wide: BTreeMap<HookType, ([u8; 32], Duration)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Found {
+    webhooks: Option<Vec<Value>>,
+    /// Something is not sent.
+    urgent: bool,
+}
+
+/// Says which registrations are to be other ones, given everything that was read.
+pub(super) fn due(
+    memory: &mut Memory,
+    adopt: &Adopt,
+    lists: &[(Kind, Vec<Value>)],
+    (contents, view): (&Contents, &AdoptionView),
+) -> Vec<Due> {
+    let Some(Upkeep(webhooks)) = adopt.upkeep else { return Vec::new() };
+    let files = files(contents, view);
+    let wanted =
+        digest(files.iter().flat_map(|file| [file.name.clone(), String::from_utf8_lossy(&file.bytes).into_owned()]));
+    let mut snapshot = None;
+    let mut all = Vec::new();
+    for (kind, items) in lists {
+        let Some(hook_type) = kind.hook_type() else { continue };
+        let own = Own::among(items, adopt);
+        let [item] = own.items[..] else { continue };
+        let Some(registered) = Registered::of(hook_type, item).filter(|_| own.ambiguous.is_none()) else { continue };
+        let state = digest([format!("{wanted:?}"), item["webhooks"].to_string()].into_iter());
+        let known = memory.found.get(&hook_type).filter(|(of, _)| *of == state).map(|(_, found)| found.clone());
+        let found = known.unwrap_or_else(|| {
+            let loaded = snapshot.get_or_insert_with(|| load(&files, &|written| contents.reference(written)).ok());
+            loaded
+                .as_ref()
+                .map_or_else(Found::default, |snapshot| compared(snapshot, (item, hook_type), &own, webhooks))
+        });
+        memory.found.insert(hook_type, (state, found.clone()));
+        let Some(webhooks) = found.webhooks else {
+            memory.wide.remove(&hook_type);
+            continue;
+        };
+        let since = match memory.wide.get(&hook_type) {
+            Some((of, since)) if *of == state => *since,
+            _ => view.now,
+        };
+        memory.wide.insert(hook_type, (state, since));
+        if found.urgent || view.now.saturating_sub(since) >= WIDE {
+            all.push(Due { registered, webhooks });
+        }
+    }
+    all
+}
+
+fn compared(
+    snapshot: &Snapshot,
+    (item, hook_type): (&Value, HookType),
+    own: &Own<'_>,
+    webhooks: fn(&Snapshot, &Value, HookType) -> Result<Vec<Value>, String>,
+) -> Found {
+    let wanted = match webhooks(snapshot, item, hook_type) {
+        Ok(wanted) if !wanted.is_empty() => wanted,
+        Ok(_) => return Found::default(),
+        Err(why) => {
+            tracing::warn!(why, "cannot keep Gatepost's registration up to date; it stays as it is");
+            return Found::default();
+        }
+    };
+    let current = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    let same =
+        current.len() == wanted.len() && wanted.iter().zip(current).all(|(wanted, current)| says(current, wanted));
+    let urgent = own.registration.gaps(snapshot).iter().any(|gap| gap.hook_type == hook_type);
+    Found { webhooks: (!same).then_some(wanted), urgent }
+}
+
+/// Does the first say all that the second says, and nothing else that matters? An apiserver has added its defaults to it.
+fn says(current: &Value, wanted: &Value) -> bool {
+    const SELECTING: [&str; 3] = ["namespaceSelector", "objectSelector", "matchConditions"];
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    let told = wanted.as_object().into_iter().flatten().all(|(key, value)| current[key] == *value);
+    told && SELECTING.iter().all(|key| !wanted[*key].is_null() || empty(&current[*key]))
+}
+
+/// Our own configuration, and every webhook that is called, or could be.
+fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
+    let ours = contents.files.iter().filter(|file| !file.name.contains("webhookconfigurations/"));
+    let mut files: Vec<_> = ours.cloned().collect();
+    let mut entries: BTreeMap<&WebhookKey, &Value> = BTreeMap::new();
+    for Seen { standing, unservable, objection, wanted, .. } in &view.seen {
+        let fits = matches!(objection, None | Some(Reason::Uncovered(_)));
+        if wanted.is_ok() && unservable.is_none() && fits {
+            entries.insert(&standing.key, &standing.entry);
+        }
+    }
+    entries.extend(view.followed.asked.iter().map(|asked| (&asked.key, &asked.entry)));
+    let mut configurations: BTreeMap<(HookType, &str), Vec<&Value>> = BTreeMap::new();
+    for (key, entry) in entries {
+        configurations.entry((key.hook_type, &key.configuration)).or_default().push(entry);
+    }
+    files.extend(configurations.into_iter().map(|((hook_type, name), entries)| {
+        let document = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(hook_type),
+            "metadata": {"name": name}, "webhooks": entries,
+        });
+        let name = format!("{}/{name}", WebhookKey::resource(hook_type));
+        SourceFile { name, bytes: document.to_string().into() }
+    }));
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_apiserver_adds_makes_no_difference() {
+        let wanted = json!({"name": "g", "rules": [{"scope": "*"}], "failurePolicy": "Fail"});
+        let mut current = wanted.clone();
+        current["namespaceSelector"] = json!({});
+        assert!(says(&current, &wanted));
+        current["namespaceSelector"] = json!({"matchLabels": {"a": "b"}});
+        assert!(!says(&current, &wanted), "it leaves out what is wanted");
+        let ignoring = json!({"failurePolicy": "Ignore"});
+        assert!(!says(&wanted, &ignoring));
+    }
+}

@@ -1,0 +1,397 @@
+//! Adoption: the loop that takes webhooks of others over, one turn after each read of the source.
+//!
+//! Every replica says in a lease of its own what it calls. The one that holds the leader's lease writes the announcement
+//! there, and then the conditions. It writes them only for a few seconds after it has renewed that lease: by the time that
+//! another may hold it, nothing of ours is under way.
+
+mod failure;
+mod record;
+mod rights;
+mod writes;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+pub use self::writes::{hold, remove};
+use self::{failure::Failure, record::Recorder, rights::Rights, writes::Written};
+use crate::{
+    adopt::{
+        Cause, Claims, Decision, LEADER, Lead, Lease, Plan, Reason, Seen, Turn, WebhookKey, Write, leader_lease,
+        lease_name,
+    },
+    clock::{Moment, slept},
+    kube::{Access, Client, Connection, KubeError},
+    live::Current,
+    source::{AdoptionReads, AdoptionView, kubernetes::adopting::micro_time},
+    telemetry::{Audit, Metrics, Webhooks},
+};
+
+/// How long the rotator has to put a read in force before it is said what is called.
+const SETTLES: Duration = Duration::from_millis(100);
+/// How long one turn may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A lease is renewed at least so often.
+const RENEW: Duration = Duration::from_secs(5);
+/// How long after a renewal of the leader's lease conditions are written. With the time that one write may take, far less
+/// than a lease lasts.
+const WRITES_WITHIN: Duration = Duration::from_secs(5);
+/// How often the apiserver's version is asked for.
+const VERSION_EVERY: Duration = Duration::from_secs(600);
+/// The first version whose webhooks have match conditions.
+const FIRST_MINOR: u64 = 28;
+/// How long a registration has to follow a webhook that is taken.
+const FOLLOWS: Duration = Duration::from_secs(3);
+/// Leases of replicas that ended long ago that are deleted at a turn.
+const SWEPT: usize = 5;
+const MERGE: &str = "application/merge-patch+json";
+
+/// The loop that takes webhooks of others over.
+#[derive(Debug)]
+pub struct Adoption {
+    reads: AdoptionReads,
+    connection: Connection,
+    current: Arc<Current>,
+    metrics: Arc<Metrics>,
+    recorder: Recorder,
+    rights: Rights,
+    lead: Lead,
+    /// What was said last, and when.
+    said: Option<(Claims, Instant)>,
+    /// When the apiserver's version was asked for, and the version where it knows no match conditions.
+    version: Option<(Instant, Option<String>)>,
+    /// What was logged of webhooks that are left.
+    told: BTreeMap<WebhookKey, &'static str>,
+    /// Why the last turn failed, as it was logged.
+    failed: Option<String>,
+    last: Option<Instant>,
+    /// Since when the apiserver may call what we call, by the webhook's id.
+    both: BTreeMap<String, Instant>,
+    /// Since when the registration does not send all that a webhook wants that is taken, by its id.
+    uncovered: BTreeMap<String, Instant>,
+    leads: bool,
+    /// Our lease was deleted: the credentials name two clusters.
+    withdrawn: bool,
+}
+
+impl Adoption {
+    /// Conditions ask the authorizer of the cluster that `authorizer` names. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// Address or credentials that cannot be read.
+    pub async fn new(
+        reads: AdoptionReads,
+        authorizer: Access,
+        current: Arc<Current>,
+        metrics: Arc<Metrics>,
+        audit: Arc<Audit>,
+    ) -> Result<Self, KubeError> {
+        Ok(Self {
+            connection: Connection::new(reads.access.clone()).await?,
+            recorder: Recorder::new(audit, reads.adopt.replica.clone()),
+            rights: Rights::new(authorizer).await?,
+            reads,
+            current,
+            metrics,
+            lead: Lead::default(),
+            said: None,
+            version: None,
+            told: BTreeMap::new(),
+            failed: None,
+            last: None,
+            both: BTreeMap::new(),
+            uncovered: BTreeMap::new(),
+            leads: false,
+            withdrawn: false,
+        })
+    }
+
+    /// A turn after each read, until dropped.
+    pub async fn run(&mut self) {
+        while self.reads.views.changed().await.is_ok() {
+            let view = Arc::clone(&self.reads.views.borrow_and_update());
+            sleep(SETTLES).await;
+            let failed = match timeout(PATIENCE, self.turn(&view)).await {
+                Ok(Ok(())) => None,
+                Ok(Err(failure)) => {
+                    if let Failure::Kube(error) = &failure {
+                        self.connection.failed(error);
+                    }
+                    Some(failure.to_string())
+                }
+                Err(_) => Some(format!("no answer from {}", self.connection.server())),
+            };
+            if failed != self.failed {
+                match &failed {
+                    Some(why) => tracing::warn!(why, "cannot take webhooks over; those that were taken stay so"),
+                    None => tracing::info!("webhooks can be taken over again"),
+                }
+                self.failed = failed;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn turn(&mut self, view: &AdoptionView) -> Result<(), Failure> {
+        let client = self.connection.client().await?;
+        let in_force = self.in_force();
+        self.count(view, &in_force);
+        if let Some(other) = self.rights.other_cluster(&view.cluster).await.map(str::to_owned) {
+            // Whoever serves another cluster has no say in this one.
+            if !std::mem::replace(&mut self.withdrawn, true) {
+                self.delete_lease(&client).await?;
+            }
+            return Err(Failure::OtherCluster { ours: view.cluster.clone(), other });
+        }
+        let (seen, denied) = self.objected(view).await;
+        let called = in_force.into_iter().filter(|id| !denied.contains(id)).collect();
+        let claims = view.followed.claims(&called);
+        let due = self.said.as_ref().is_none_or(|(said, at)| *said != claims || at.elapsed() >= RENEW);
+        if due {
+            self.reads.adopt.write_lease(&client, &self.reads.holder, Some(&claims)).await?;
+            self.said = Some((claims, Instant::now()));
+        }
+        self.lead.hear(view.now, &view.leases);
+        let Some(leader) = view.leases.iter().find(|lease| lease.is_leader()) else {
+            return Ok(self.reads.adopt.make_leader_lease(&client).await?);
+        };
+        if !self.lead.may_lead(view.now, leader, &self.reads.holder) {
+            self.leads = false;
+            self.metrics.adoption().set_left(None);
+            return Ok(());
+        }
+        Ok(self.lead(&client, (view, &seen), leader).await?)
+    }
+
+    /// The webhooks, with what this replica has against some; and the ids of those that it may call and cannot judge as an
+    /// apiserver does.
+    async fn objected<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [Seen]>, BTreeSet<String>) {
+        let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
+        match view.due.is_empty() {
+            true => self.uncovered.clear(),
+            false => self.forgive(&mut seen),
+        }
+        let asks = |seen: &Seen| seen.asks_authorizer && (seen.wanted.is_ok() || seen.standing.carries);
+        if !seen.iter().any(asks) {
+            return (seen, denied);
+        }
+        let Some(why) = self.rights.no_reviews().await else { return (seen, denied) };
+        for seen in seen.to_mut().iter_mut().filter(|seen| seen.asks_authorizer) {
+            seen.objection.get_or_insert_with(|| Reason::NoAccessReviews(why.clone()));
+            denied.insert(seen.standing.id.clone());
+        }
+        (seen, denied)
+    }
+
+    /// What is taken and wants more than the registration sends is kept for a moment, where the registration follows: it is
+    /// widened as soon as the webhook could be given back.
+    fn forgive(&mut self, seen: &mut Cow<'_, [Seen]>) {
+        let uncovered = |seen: &Seen| seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)));
+        let places: Vec<_> = (0..seen.len()).filter(|place| seen.get(*place).is_some_and(uncovered)).collect();
+        let ids: BTreeSet<_> = places.iter().filter_map(|place| Some(seen.get(*place)?.standing.id.clone())).collect();
+        self.uncovered.retain(|id, _| ids.contains(id));
+        for id in ids {
+            self.uncovered.entry(id).or_insert_with(Instant::now);
+        }
+        for place in places {
+            let Some(one) = seen.to_mut().get_mut(place) else { continue };
+            if self.uncovered.get(&one.standing.id).is_some_and(|since| since.elapsed() < FOLLOWS) {
+                one.objection = None;
+            }
+        }
+    }
+
+    /// Renews the leader's lease, or takes it, and writes what is due.
+    async fn lead(
+        &mut self,
+        client: &Client,
+        (view, seen): (&AdoptionView, &[Seen]),
+        leader: &Lease,
+    ) -> Result<(), KubeError> {
+        let unsupported = self.unsupported(client).await?;
+        let held = leader.holder == self.reads.holder;
+        let AdoptionView { now, leases, registered, .. } = view;
+        let turn = Turn { now: *now, leases, seen, registered, unsupported: unsupported.as_deref(), held };
+        let plan = self.lead.plan(turn);
+        let renewed = Moment::now(slept);
+        let (version, holder) = (&leader.version, &self.reads.holder);
+        let lease = leader_lease(version, holder, &micro_time(), &plan.announcement, &plan.status());
+        let path = format!("{}/{LEADER}", self.reads.adopt.leases());
+        match client.patch(&path, MERGE, &lease).await {
+            Ok(()) => {}
+            // Somebody else has written it since: the next read has that.
+            Err(KubeError::Unwritten { code: 409, .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if !std::mem::replace(&mut self.leads, true) {
+            tracing::info!(replica = self.reads.adopt.replica, "this replica takes webhooks over from now on");
+        }
+        self.tell(&plan);
+        // What another has announced has to be read as ours first.
+        if !held {
+            return Ok(());
+        }
+        // A lease that is not ours any more may be another's by now, and what we have read, its past.
+        let in_time = || Moment::now(slept).since(renewed) <= WRITES_WITHIN;
+        let mut failure = None;
+        for due in view.due.iter().take_while(|_| in_time()) {
+            match writes::bring_up_to_date(client, due).await {
+                Ok(()) => {
+                    tracing::info!(registration = due.registered.name, "Gatepost's registration is brought up to date")
+                }
+                Err(error) => drop(failure.get_or_insert(error)),
+            }
+        }
+        for guard in plan.guards.iter().take_while(|_| in_time()) {
+            if let Err(error) = hold(client, guard).await {
+                failure.get_or_insert(error);
+            }
+        }
+        for write in plan.writes(seen) {
+            if !in_time() {
+                break;
+            }
+            if let Err(error) = self.write(client, view.now, &write).await {
+                failure.get_or_insert(error);
+            }
+        }
+        for name in self.lead.forgotten(view.now, &view.leases).take(SWEPT).take_while(|_| in_time()) {
+            client.delete(&format!("{}/{name}", self.reads.adopt.leases())).await?;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn write(&mut self, client: &Client, now: Duration, write: &Write) -> Result<(), KubeError> {
+        match writes::write(client, write).await? {
+            Written::Outdated => return Ok(()),
+            Written::Refused(why) => write.taken.iter().for_each(|key| self.lead.refused(key, why.clone(), now)),
+            Written::Done => write.taken.iter().for_each(|key| self.recorder.record(client, key, None, &write.read.0)),
+        }
+        for (key, reason) in &write.given_back {
+            self.recorder.record(client, key, Some(reason), &write.read.0);
+        }
+        Ok(())
+    }
+
+    /// What is left to the apiserver, once for each reason.
+    fn tell(&mut self, plan: &Plan) {
+        let mut left = [0; Reason::WORDS.len()];
+        let there: BTreeSet<_> = plan.decisions.iter().map(|(key, _)| key).collect();
+        self.told.retain(|key, _| there.contains(key));
+        for (key, decision) in &plan.decisions {
+            let (Decision::Leave(reason) | Decision::Fence(reason)) = decision else {
+                self.told.remove(key);
+                continue;
+            };
+            let word = reason.word();
+            if let Some(count) = Reason::WORDS.iter().position(|one| *one == word).and_then(|at| left.get_mut(at)) {
+                *count += 1;
+            }
+            let news = self.told.insert(key.clone(), word) != Some(word);
+            if news && !matches!(reason, Reason::NotWanted | Reason::Released) {
+                tracing::warn!(webhook = %key, %reason, "webhook is left to the apiserver");
+            }
+        }
+        let adoption = self.metrics.adoption();
+        adoption.set_left(Some(left));
+        adoption.set_drops(self.lead.drops());
+    }
+
+    fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
+        let adoption = self.metrics.adoption();
+        let carried = view.seen.iter().filter(|seen| seen.standing.carries);
+        let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(|seen| in_force.contains(&seen.standing.id));
+        adoption.set(Webhooks { called: called.len(), uncalled: uncalled.len() });
+        let now = Instant::now();
+        let both = view.followed.asked.iter().filter(|asked| asked.cause != Cause::Carries);
+        let both: BTreeSet<_> = both.map(|asked| &asked.id).filter(|id| in_force.contains(*id)).cloned().collect();
+        if let Some(last) = self.last.replace(now) {
+            adoption.overlap((now - last).saturating_mul(u32::try_from(both.len()).unwrap_or(u32::MAX)));
+        }
+        self.both.retain(|id, _| both.contains(id));
+        for id in both {
+            self.both.entry(id).or_insert(now);
+        }
+        if let Some(longest) = self.both.values().map(|since| now - *since).max() {
+            adoption.overlap_lasts(longest);
+        }
+    }
+
+    /// Ids of the webhooks that are called in fact.
+    fn in_force(&self) -> BTreeSet<String> {
+        let generation = self.current.load();
+        let hooks = (0..).zip(&generation.hooks).filter(|(_, live)| live.rotation.asks());
+        let id = |(index, live): (u32, &crate::live::LiveHook)| {
+            let origin = generation.snapshot.origin(index)?;
+            let hook_type = live.hook.hook_type;
+            let configuration = origin.file.strip_prefix(WebhookKey::resource(hook_type))?.strip_prefix('/')?;
+            let (configuration, webhook) = (configuration.to_owned(), live.hook.name.to_string());
+            Some(WebhookKey { hook_type, configuration, webhook }.id())
+        };
+        hooks.filter_map(id).collect()
+    }
+
+    /// The apiserver's version, where it knows no match conditions.
+    async fn unsupported(&mut self, client: &Client) -> Result<Option<String>, KubeError> {
+        if let Some((at, known)) = &self.version
+            && at.elapsed() < VERSION_EVERY
+        {
+            return Ok(known.clone());
+        }
+        let known = too_old(&client.get("/version").await?);
+        self.version = Some((Instant::now(), known.clone()));
+        Ok(known)
+    }
+
+    async fn delete_lease(&self, client: &Client) -> Result<(), KubeError> {
+        let name = lease_name(&self.reads.holder);
+        client.delete(&format!("{}/{name}", self.reads.adopt.leases())).await.map(drop)
+    }
+
+    /// This replica ends: another may lead at once, and nobody waits for it.
+    pub async fn leave(&mut self) {
+        let leaving = async {
+            let client = self.connection.client().await?;
+            let leases = self.reads.adopt.read_leases(&client).await?;
+            let leader = leases.iter().find(|lease| lease.is_leader());
+            if let Some(leader) = leader.filter(|leader| leader.holder == self.reads.holder) {
+                let path = format!("{}/{LEADER}", self.reads.adopt.leases());
+                let nobody = json!({"spec": {"holderIdentity": ""}, "metadata": {"resourceVersion": leader.version}});
+                // Where it has changed since, the next one waits until it has run out.
+                let _ = client.patch(&path, MERGE, &nobody).await;
+            }
+            self.delete_lease(&client).await
+        };
+        if let Ok(Err(error)) = timeout(Duration::from_secs(2), leaving).await {
+            tracing::debug!(%error, "cannot delete this replica's lease; it runs out by itself");
+        }
+    }
+}
+
+/// The version, where webhooks have no match conditions in it.
+pub fn too_old(version: &Value) -> Option<String> {
+    let number = |key: &str| {
+        let digits: String = version[key].as_str()?.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().ok()
+    };
+    let old = number("major")? == 1 && number("minor")? < FIRST_MINOR;
+    old.then(|| version["gitVersion"].as_str().unwrap_or("unknown").chars().take(40).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_before_match_conditions_are_told() {
+        let version = |minor: &str| json!({"major": "1", "minor": minor, "gitVersion": format!("v1.{minor}.3")});
+        assert_eq!(too_old(&version("27+")).as_deref(), Some("v1.27+.3"));
+        assert_eq!([too_old(&version("28")), too_old(&version("36+")), too_old(&json!({}))], [None, None, None]);
+    }
+}

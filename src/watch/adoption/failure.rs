@@ -1,0 +1,31 @@
+//! Failure: why a turn has not done everything.
+
+use std::fmt;
+
+use crate::kube::KubeError;
+
+/// Why a turn has not done everything.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Kube(KubeError),
+    OtherCluster { ours: String, other: String },
+}
+
+impl From<KubeError> for Failure {
+    fn from(error: KubeError) -> Self {
+        Self::Kube(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kube(error) => write!(f, "{error}; {}", error.fix()),
+            Self::OtherCluster { ours, other } => write!(
+                f,
+                "--kubeconfig names the cluster {ours}, and --namespaces-from the cluster {other}; name that of the \
+                 apiserver that calls this replica in both"
+            ),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Record: one webhook that is taken over or given back, told in the log, the audit log, and an Event.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::{
+    adopt::{Reason, WebhookKey},
+    kube::Client,
+    telemetry::Audit,
+};
+
+/// Events that are written at once; nobody waits for them, and more are left out.
+const EVENTS: usize = 32;
+/// A webhook that is given back again within so long, with nothing in between, is no news: somebody else writes our
+/// condition over and over.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Teller of webhooks that are taken over or given back.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    audit: Arc<Audit>,
+    replica: String,
+    events: JoinSet<()>,
+    given_back: BTreeMap<WebhookKey, Instant>,
+}
+
+impl Recorder {
+    pub(super) fn new(audit: Arc<Audit>, replica: String) -> Self {
+        Self { audit, replica, events: JoinSet::new(), given_back: BTreeMap::new() }
+    }
+
+    /// Tells of one take-over, or, with a reason, of one that has ended.
+    pub(super) fn record(&mut self, client: &Client, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
+        let text = reason.map(ToString::to_string);
+        let (webhook, replica) = (key.to_string(), &self.replica);
+        if self.audit.enabled() {
+            let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let line = json!({
+                "time_us": u64::try_from(time.as_micros()).unwrap_or(u64::MAX), "webhook": webhook,
+                "adoption": if text.is_none() { "taken" } else { "given_back" }, "reason": text, "replica": replica,
+            });
+            self.audit.push(line.to_string().into_bytes());
+        }
+        self.given_back.retain(|_, at| at.elapsed() < AGAIN);
+        match &text {
+            None => {
+                self.given_back.remove(key);
+                tracing::info!(webhook, "taken over: Gatepost calls it, and the apiserver does not");
+            }
+            Some(_) if self.given_back.insert(key.clone(), Instant::now()).is_some() => return,
+            Some(reason) => tracing::warn!(webhook, reason, "given back: the apiserver calls it"),
+        }
+        while self.events.try_join_next().is_some() {}
+        if self.events.len() >= EVENTS {
+            return;
+        }
+        let (client, event) = (client.clone(), event(key, text.as_deref(), replica, uid));
+        self.events.spawn(async move {
+            if let Err(error) = client.create("/api/v1/namespaces/default/events", &event).await {
+                tracing::debug!(%error, "cannot write an Event of a webhook that was taken over or given back");
+            }
+        });
+    }
+}
+
+fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Value {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let (what, kind, message) = match reason {
+        None => ("WebhookTakenOver", "Normal", format!("Gatepost calls webhook {} from now on", key.webhook)),
+        Some(reason) => {
+            ("WebhookGivenBack", "Warning", format!("the apiserver calls webhook {} again: {reason}", key.webhook))
+        }
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": format!("gatepost-{}.{nanos:x}", key.id()), "namespace": "default"},
+        "involvedObject": {"apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(key.hook_type),
+            "name": key.configuration, "uid": uid},
+        "reason": what, "type": kind, "message": message.chars().take(1000).collect::<String>(),
+        "source": {"component": "gatepost", "host": replica}, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
+    })
+}
