@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, heard::Heard};
 
 /// An announcement of a leader that has been silent for so long is heeded no more: nobody would take what it announces, and
-/// both would call it for ever. Far longer than a leader that cannot renew its lease goes on writing.
-const HEEDED: Duration = Duration::from_secs(20);
+/// both would call it for ever. Another leads after [`LIVE`](super::LIVE), unless nothing can be written; and a write of the
+/// one before may then still be on its way, as long as its kernel sends it again.
+const HEEDED: Duration = Duration::from_secs(1200);
 
 /// A replica whose own lease has been silent for so long may soon be taken to have ended: the leader takes webhooks
 /// without waiting for it ([`ENDED`](super::lead::ENDED)), and it does not know when.

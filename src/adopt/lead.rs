@@ -73,8 +73,8 @@ pub struct Write {
     pub given_back: Vec<(WebhookKey, Reason)>,
     /// Those of them whose condition is not ours alone.
     pub written_by_others: Vec<String>,
-    /// It is written in order to be another object afterwards.
-    pub fence: bool,
+    /// Those for whose sake it is to be another object afterwards.
+    pub fenced: Vec<WebhookKey>,
 }
 
 impl Lead {
@@ -151,7 +151,7 @@ impl Lead {
         leases.iter().filter(long_ago).map(|lease| &*lease.name)
     }
 
-    /// The apiserver does not take the condition of that webhook.
+    /// The apiserver does not take the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         self.leader.refused(key, what, now);
     }
@@ -179,7 +179,7 @@ impl Plan {
                 taken: Vec::new(),
                 given_back: Vec::new(),
                 written_by_others: Vec::new(),
-                fence: false,
+                fenced: Vec::new(),
             });
             clean.extend(standing.fenced.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
@@ -194,12 +194,12 @@ impl Plan {
                         write.written_by_others.push(key.webhook.clone());
                     }
                 }
-                Decision::Fence(_) => write.fence = true,
+                Decision::Fence(_) => write.fenced.push(key.clone()),
                 Decision::Announce | Decision::Leave(_) => {}
             }
         }
         let due = |(of, write): &(_, Write)| {
-            write.fence || clean.contains(of) || !write.taken.is_empty() || !write.given_back.is_empty()
+            !write.fenced.is_empty() || clean.contains(of) || !write.taken.is_empty() || !write.given_back.is_empty()
         };
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }

@@ -22,8 +22,6 @@ const FIRST_REST: Duration = Duration::from_secs(15);
 const LONGEST_REST: Duration = Duration::from_secs(3600);
 /// How long it is left to the apiserver after anything else.
 const REST: Duration = Duration::from_secs(60);
-/// How long it is tried to keep a write that may be on its way from coming late.
-const FENCING: Duration = Duration::from_secs(10);
 /// How long a webhook stays announced after it was given back, so that a replica that starts meanwhile calls it until every
 /// apiserver has heard of that.
 const LINGERS: Duration = Duration::from_millis(1500);
@@ -89,8 +87,6 @@ struct Track {
     vain: u32,
     /// The resourceVersion at which a write that gives it the condition may be on its way.
     attempted: Option<String>,
-    /// Since when that is kept from coming late.
-    fencing: Option<Duration>,
 }
 
 /// What the one replica that writes remembers.
@@ -124,7 +120,7 @@ impl Leader {
         }
     }
 
-    /// The apiserver does not take the condition of that webhook.
+    /// The apiserver does not take the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         let rest = REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
@@ -152,7 +148,7 @@ impl Leader {
         }
         if standing.carries {
             track.since = None;
-            (track.attempted, track.fencing) = (None, None);
+            track.attempted = None;
             track.lingers = now + LINGERS + facts.seen.in_flight;
             if let Some(reason) = against {
                 (track.held, track.silent) = (false, None);
@@ -189,7 +185,7 @@ impl Leader {
                 in_vain.then(|| Reason::NotCalled(facts.stalled.to_vec()))
             });
         if let Some(reason) = reason {
-            return track.left(now, reason);
+            return track.left(reason);
         }
         let announced_for = now.saturating_sub(*track.since.get_or_insert(now));
         let long_enough = |since: Duration| now.saturating_sub(since) >= LEAST_ANNOUNCED;
@@ -210,18 +206,17 @@ impl Leader {
         let rest = FIRST_REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
         track.vain += 1;
         track.rest = Some((now + rest, reason.clone()));
-        track.left(now, reason)
+        track.left(reason)
     }
 }
 
 impl Track {
-    fn left(&mut self, now: Duration, reason: Reason) -> Decision {
+    fn left(&mut self, reason: Reason) -> Decision {
         self.since = None;
-        if self.attempted.is_some() && now.saturating_sub(*self.fencing.get_or_insert(now)) < FENCING {
-            return Decision::Fence(reason);
+        match self.attempted {
+            Some(_) => Decision::Fence(reason),
+            None => Decision::Leave(reason),
         }
-        (self.attempted, self.fencing) = (None, None);
-        Decision::Leave(reason)
     }
 }
 
@@ -326,7 +321,9 @@ mod tests {
         assert_eq!(turn(&mut leader, 6, &other, true, &[]), leave);
         leader.begin([&released.standing].into_iter());
         assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
-        assert_eq!(turn(&mut leader, 17, &released, true, &[]), leave, "it cannot be");
+        assert_eq!(turn(&mut leader, 100, &released, true, &[]), fence, "until it is another object");
+        leader.refused(&released.standing.key, "422".to_owned(), Duration::from_secs(101));
+        assert_eq!(turn(&mut leader, 102, &released, true, &[]), leave, "which takes no such write either");
     }
 
     #[test]

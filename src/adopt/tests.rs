@@ -28,6 +28,8 @@ enum Event {
     Servable(bool),
     /// The next write is so many steps longer on its way, whatever becomes of its sender.
     Late(u32),
+    /// Nothing can be written for so many steps, but by the owner.
+    Mute(u32),
     Nothing,
 }
 
@@ -38,6 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<bool>().prop_map(Event::Want),
         1 => any::<bool>().prop_map(Event::Servable),
         1 => (0..600_u32).prop_map(Event::Late),
+        1 => (0..500_u32).prop_map(Event::Mute),
         4 => Just(Event::Nothing),
     ]
 }
@@ -88,6 +91,8 @@ struct World {
     replicas: [Replica; 2],
     writing: Vec<Writing>,
     late: u32,
+    /// Nothing can be written until this step.
+    mute: u32,
     twice: u32,
     longest: u32,
 }
@@ -114,6 +119,7 @@ impl World {
             replicas: Default::default(),
             writing: Vec::new(),
             late: 0,
+            mute: 0,
             twice: 0,
             longest: 0,
         };
@@ -170,6 +176,7 @@ impl World {
             Event::Want(wanted) => self.wanted = wanted,
             Event::Servable(servable) => self.servable = servable,
             Event::Late(steps) => self.late = steps,
+            Event::Mute(steps) => self.mute = self.step + steps,
             Event::Nothing => {}
         }
     }
@@ -202,7 +209,9 @@ impl World {
             && step >= at
         {
             self.replicas[index].says = None;
-            self.leases.insert(holder.clone(), (Some(claims), step));
+            if step >= self.mute {
+                self.leases.insert(holder.clone(), (Some(claims), step));
+            }
         }
         if self.replicas[index].probed.is_some_and(|at| step >= at) {
             self.replicas[index].probed = None;
@@ -210,8 +219,10 @@ impl World {
         }
         if step >= self.replicas[index].next {
             self.replicas[index].next = step + SECOND;
-            // Its lease is there before it reads anything.
-            self.leases.entry(holder).or_insert((None, step));
+            // Its lease is there before it reads anything, if it can be.
+            if step >= self.mute {
+                self.leases.entry(holder).or_insert((None, step));
+            }
             self.read(index);
         }
     }
@@ -243,9 +254,12 @@ impl World {
         let seen = std::slice::from_ref(&seen);
         let turn = Turn { now: now(step), leases: &leases, seen, registered: &[], unsupported: None, held };
         let plan = replica.lead.plan(turn);
+        if step < self.mute {
+            return;
+        }
         // A write may be slow, and its object change meanwhile; a lease that was just taken over is written first.
         for write in plan.writes(seen).into_iter().filter(|_| held) {
-            let carries = (!write.fence).then_some(!write.carry.is_empty());
+            let carries = write.fenced.is_empty().then_some(!write.carry.is_empty());
             let at = step + slow + std::mem::take(&mut self.late);
             self.writing.push(Writing { at, version: self.version, carries });
         }
@@ -278,6 +292,9 @@ proptest! {
         for (event, steps) in events {
             world.happens(event);
             (0..steps).for_each(|_| world.go_on());
+        }
+        while world.step < world.mute {
+            world.go_on();
         }
         // Once nothing happens any more, one of both calls it; but while it is announced in vain now and then.
         let mut once = 0;
@@ -338,4 +355,17 @@ fn a_write_that_comes_late_takes_nothing() {
         (0..90 * SECOND).for_each(|_| world.go_on());
         assert!(!world.carries_now(), "left");
     }
+}
+
+#[test]
+fn what_its_owner_takes_back_while_nothing_can_be_written_is_called_until_the_apiserver_has_heard() {
+    let mut world = World::new((9, 1, 1));
+    (0..10 * SECOND).for_each(|_| world.go_on());
+    assert!(world.carries_now(), "taken");
+    world.happens(Event::Mute(1300 * SECOND));
+    // No replica goes by the announcement of a leader that has been silent for so long.
+    (0..1250 * SECOND).for_each(|_| world.go_on());
+    world.happens(Event::Replace);
+    (0..10 * SECOND).for_each(|_| world.go_on());
+    assert!(!world.carries_now() && world.twice == 0, "passed over");
 }

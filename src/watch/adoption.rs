@@ -270,7 +270,10 @@ impl Adoption {
     async fn write(&mut self, client: &Client, now: Duration, write: &Write) -> Result<(), KubeError> {
         match writes::write(client, write).await? {
             Written::Outdated => return Ok(()),
-            Written::Refused(why) => write.taken.iter().for_each(|key| self.lead.refused(key, why.clone(), now)),
+            Written::Refused(why) => {
+                let refused = write.taken.iter().chain(&write.fenced);
+                refused.for_each(|key| self.lead.refused(key, why.clone(), now));
+            }
             Written::Done => write.taken.iter().for_each(|key| self.recorder.record(client, key, None, &write.read.0)),
         }
         for (key, reason) in &write.given_back {

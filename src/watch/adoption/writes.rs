@@ -23,9 +23,9 @@ pub(super) enum Written {
 pub(super) async fn write(client: &Client, write: &Write) -> Result<Written, KubeError> {
     let carry: Vec<_> = write.carry.iter().map(String::as_str).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
-    let document = match write.fence {
-        true => fenced(write.hook_type, &write.configuration, (uid, version), &carry),
-        false => applied(write.hook_type, &write.configuration, uid, Some(version), &carry),
+    let document = match write.fenced.is_empty() {
+        true => applied(write.hook_type, &write.configuration, uid, Some(version), &carry),
+        false => fenced(write.hook_type, &write.configuration, (uid, version), &carry),
     };
     let kind = WebhookKey::resource(write.hook_type);
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{}", write.configuration);
