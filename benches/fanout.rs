@@ -27,7 +27,7 @@ use common::{
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, ConnectionChoice, GrpcRequest, Inbox, Method, Request, frames_of},
+    hooks::{Call, GrpcRequest, Method, Request, Responses, Reuse, frames_of},
     model::Rope,
     wire::inbound,
 };
@@ -78,16 +78,16 @@ fn naive(whole: &Bytes, hooks: usize) {
 /// Ours: view, then share.
 fn ours(whole: &Bytes, hooks: usize) {
     let review = inbound::view(Rope::new([whole.clone()])).expect("a review");
-    let inbox = Arc::new(Inbox::default());
+    let responses = Arc::new(Responses::default());
     let deadline = Instant::now() + Duration::from_secs(10);
     for tag in 0..hooks {
         black_box(frames_of(Call {
             request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
             body: review.bytes.clone(),
             deadline,
-            inbox: inbox.clone(),
+            responses: responses.clone(),
             tag: tag as u32,
-            connection: ConnectionChoice::Any,
+            reuse: Reuse::Allowed,
             resends: 0,
             hops: gatepost::model::Hops::FIRST,
         }));

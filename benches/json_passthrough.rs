@@ -30,7 +30,7 @@ use std::{
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use gatepost::{
-    hooks::{Call, Channel, ConnectionChoice, HttpReply, HttpRequest, Inbox, Reply, Request},
+    hooks::{Call, Channel, HttpReply, HttpRequest, Reply, Request, Responses, Reuse},
     model::{HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         encodings::{Encodings, Form},
@@ -78,7 +78,7 @@ impl Caller {
     }
 
     /// Asks hook `tag`, which learns from the path what uid to answer to.
-    fn ask(&self, inbox: &Arc<Inbox>, tag: usize, uid: &str, body: Rope) {
+    fn ask(&self, responses: &Arc<Responses>, tag: usize, uid: &str, body: Rope) {
         let timeout = Duration::from_secs(30);
         let request = Request::Http(HttpRequest { path: format!("/validate?uid={uid}").into(), form: JSON, timeout });
         let deadline = Instant::now() + timeout;
@@ -86,20 +86,20 @@ impl Caller {
             request,
             body,
             deadline,
-            inbox: inbox.clone(),
+            responses: responses.clone(),
             tag: tag as u32,
-            connection: ConnectionChoice::Any,
+            reuse: Reuse::Allowed,
             resends: 0,
             hops: gatepost::model::Hops::FIRST,
         };
         self.channels[tag].ask(0, call);
     }
 
-    fn answers(&self, inbox: &Inbox, hooks: usize, decode: impl Fn(usize, HttpReply)) {
+    fn answers(&self, responses: &Responses, hooks: usize, decode: impl Fn(usize, HttpReply)) {
         self.runtime.block_on(async {
             let mut arrived = 0;
             while arrived < hooks {
-                for (tag, reply) in inbox.take().await {
+                for (tag, reply) in responses.take().await {
                     let Ok(Reply::Http(reply)) = reply else { panic!("a reply: {reply:?}") };
                     decode(tag as usize, reply);
                     arrived += 1;
@@ -112,11 +112,11 @@ impl Caller {
 fn ours(caller: &Caller, body: &Bytes, hooks: usize) {
     let review = json_view::view(body.clone()).expect("a review");
     let encodings = Encodings::of(&review);
-    let inbox = Arc::new(Inbox::default());
+    let responses = Arc::new(Responses::default());
     for tag in 0..hooks {
-        caller.ask(&inbox, tag, &review.uid, encodings.get(Form::from(JSON)).expect("encoded"));
+        caller.ask(&responses, tag, &review.uid, encodings.get(Form::from(JSON)).expect("encoded"));
     }
-    caller.answers(&inbox, hooks, |_, reply| {
+    caller.answers(&responses, hooks, |_, reply| {
         http_answer::decode(HookType::Validating, JSON, &review.uid, reply.status, reply.body().expect("a body"))
             .expect("an answer");
     });
@@ -124,12 +124,12 @@ fn ours(caller: &Caller, body: &Bytes, hooks: usize) {
 
 fn reference(caller: &Caller, body: &Bytes, hooks: usize) {
     let review: Value = serde_json::from_slice(body).expect("JSON");
-    let inbox = Arc::new(Inbox::default());
+    let responses = Arc::new(Responses::default());
     for tag in 0..hooks {
         let (uid, body) = respelled(&review, tag);
-        caller.ask(&inbox, tag, &uid, Rope::new([body]));
+        caller.ask(&responses, tag, &uid, Rope::new([body]));
     }
-    caller.answers(&inbox, hooks, |tag, reply| {
+    caller.answers(&responses, hooks, |tag, reply| {
         let answer: Value = serde_json::from_slice(&reply.body().expect("a body")).expect("JSON");
         assert_eq!(answer["response"]["uid"], uid_for(tag));
         assert_eq!(answer["response"]["allowed"], true);

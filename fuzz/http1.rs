@@ -4,7 +4,7 @@
 mod in_memory;
 #[path = "../src/hooks/http1/reader.rs"]
 mod reader;
-#[path = "../src/hooks/http1/wire.rs"]
-mod wire;
+#[path = "../src/hooks/http1/limited_socket.rs"]
+mod limited_socket;
 
 pub use in_memory::read_http1;

@@ -25,7 +25,7 @@ use tracing::Span;
 
 use super::{outcome::Outcome, trace};
 use crate::{
-    hooks::{AnswerHold, ConnectionChoice, Processed, Reply},
+    hooks::{AnswerHold, Processed, Reply, Reuse},
     live::LiveHook,
     model::{CallFailure, FailurePolicy, Review},
 };
@@ -70,8 +70,8 @@ pub(super) enum Came<'r> {
 /// Step after what came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The call is sent again at once, over such a connection: the hook has not processed it.
-    Resend(ConnectionChoice),
+    /// The call is sent again at once, over such a reuse: the hook has not processed it.
+    Resend(Reuse),
     /// The hook is asked again after this pause, as it wishes.
     Rest(Duration),
     /// The hook is asked again at once, over a connection that is no worker's own, as its failure policy says.
@@ -97,7 +97,7 @@ pub(super) struct Asks {
     retried: bool,
     /// Resends since it rested or was retried.
     pub(super) resends: u8,
-    pub(super) connection: ConnectionChoice,
+    pub(super) reuse: Reuse,
     /// Not over the worker's own connections.
     pub(super) elsewhere: bool,
 }
@@ -120,7 +120,7 @@ impl Asks {
             Came::Failure(failure, processed) => {
                 let retries = terms.retry && terms.idempotent && !self.retried && failure.may_retry();
                 match processed.resend(self.resends, terms.idempotent) {
-                    Some(connection) => Next::Resend(connection),
+                    Some(reuse) => Next::Resend(reuse),
                     None if retries && !left.is_zero() => Next::Retry,
                     None => Next::Settle,
                 }
@@ -132,7 +132,7 @@ impl Asks {
     fn after(self, next: Next) -> Self {
         let Self { rests, retried, resends, elsewhere, .. } = self;
         match next {
-            Next::Resend(connection) => Self { rests, retried, resends: resends + 1, connection, elsewhere },
+            Next::Resend(reuse) => Self { rests, retried, resends: resends + 1, reuse, elsewhere },
             Next::Rest(_) => Self { rests: rests + 1, retried, ..Self::default() },
             Next::Retry => Self { rests, retried: true, elsewhere: true, ..Self::default() },
             Next::Settle => self,

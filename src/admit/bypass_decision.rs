@@ -132,7 +132,7 @@ impl<'a> BypassDecision<'a> {
             verdict.audit_annotations.push((format!("{BYPASSED}/{name}"), said));
         }
         for (at, open) in self.broken.iter().enumerate() {
-            let (said, warning) = told(open);
+            let (said, warning) = annotation_and_warning(open);
             verdict.audit_annotations.push((format!("{BROKEN}/{}", open.document.name), said));
             verdict.warnings.insert(at, warning);
         }
@@ -150,7 +150,7 @@ impl<'a> BypassDecision<'a> {
 }
 
 /// Annotation and warning for an open break-glass.
-fn told(open: &Open) -> (String, String) {
+fn annotation_and_warning(open: &Open) -> (String, String) {
     let glass = &open.document;
     let what = if glass.is_about_all() { "all hooks".to_owned() } else { glass.hooks.join(", ") };
     let said = format!("{what} until {}: {}", humantime::format_rfc3339_seconds(glass.until()), glass.reason);

@@ -21,7 +21,7 @@ pub struct Caller {
     pub phase: Phase,
     /// Latest time for the verdict.
     pub deadline: Deadline,
-    /// The worker (0..n) on whose thread this runs; it picks the lane to each hook.
+    /// The worker (0..n) on whose thread this runs; it picks the worker's client of each hook.
     pub worker: usize,
     /// Hooks that want the object in another version.
     pub other_versions: OtherVersions,

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     clock::now,
-    hooks::{Call, GrpcRequest, HttpReply, HttpRequest, Inbox, Method, Processed, Reply, Request, Unanswered},
+    hooks::{Call, GrpcRequest, HttpReply, HttpRequest, Method, Processed, Reply, Request, Responses, Unanswered},
     model::{CallFailure, HookType, Protocol, Review, SideEffects},
     offload::{self, LARGE},
     telemetry::{HookOutcome, Repeat},
@@ -46,7 +46,7 @@ pub(super) enum Until {
 /// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
 /// Returns one outcome for each hook, in the order given.
 ///
-/// One timer serves all hooks; one inbox receives all answers. Leaving early, in whatever way, cancels the calls still
+/// One timer serves all hooks; one responses receives all answers. Leaving early, in whatever way, cancels the calls still
 /// running.
 pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Caller, until: Until) -> Vec<Outcome<'a>> {
     let encodings = encodings(asked, review, caller).await;
@@ -56,7 +56,7 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
     while !round.is_over() {
         tokio::select! {
             biased;
-            arrived = round.inbox.take() => {
+            arrived = round.responses.take() => {
                 let now = now();
                 for (tag, result) in arrived {
                     round.arrived(tag, result, now);
@@ -114,7 +114,7 @@ struct Round<'a, 'r> {
     caller: &'r Caller,
     /// The review in every encoding that a hook has wanted so far.
     encodings: Encodings<'r>,
-    inbox: Arc<Inbox>,
+    responses: Arc<Responses>,
     began: Instant,
     attempts: Vec<Attempt<'a>>,
     /// Slots without an outcome.
@@ -152,7 +152,7 @@ impl<'a, 'r> Round<'a, 'r> {
             review,
             caller,
             encodings,
-            inbox: Arc::new(Inbox::default()),
+            responses: Arc::new(Responses::default()),
             began,
             attempts,
             running: asked.len(),
@@ -223,9 +223,9 @@ impl<'a, 'r> Round<'a, 'r> {
             request,
             body,
             deadline: attempt.deadline,
-            inbox: self.inbox.clone(),
+            responses: self.responses.clone(),
             tag: tag as u32,
-            connection: asks.connection,
+            reuse: asks.reuse,
             resends: asks.resends,
             hops: self.caller.hops.passed_on(),
         };
@@ -404,11 +404,11 @@ impl<'a, 'r> Round<'a, 'r> {
     fn leave(&mut self) {
         let worker = self.caller.worker;
         if self.attempts.iter().any(|attempt| attempt.open) {
-            self.inbox.close();
+            self.responses.close();
         }
         for attempt in &mut self.attempts {
             if std::mem::take(&mut attempt.open) {
-                attempt.live.target.channel().sweep(worker);
+                attempt.live.target.channel().cancel_abandoned(worker);
             }
             // One that rests is not open, and cancelled all the same.
             if attempt.outcome.is_none() {

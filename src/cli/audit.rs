@@ -156,7 +156,7 @@ impl AuditCommand {
             Err(error) => return complain(&error),
         }
         if shown.count == 0 {
-            complain(&format_args!("nothing found; {}", met.told()));
+            complain(&format_args!("nothing found; {}", met.summary()));
         }
         if met.rubbish > 0 {
             complain(&format_args!("{} lines are not audit records; they were skipped", met.rubbish));

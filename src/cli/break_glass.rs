@@ -141,7 +141,7 @@ impl BreakGlassCommand {
             None => false,
         };
         match runtime.block_on(place.write(&document)) {
-            Ok(()) => say(&self.told(&glass, &place, missing)),
+            Ok(()) => say(&self.describe(&glass, &place, missing)),
             Err(error) => complain(&error),
         }
     }
@@ -181,7 +181,7 @@ impl BreakGlassCommand {
         document
     }
 
-    fn told(&self, glass: &BreakGlass, place: &Place, doubtful: bool) -> String {
+    fn describe(&self, glass: &BreakGlass, place: &Place, doubtful: bool) -> String {
         let what = match &*glass.hooks {
             [] => "EVERYTHING is open: no hook or initializer is called".to_owned(),
             hooks => {

@@ -83,7 +83,7 @@ pub struct Check {
 impl Check {
     /// Checks and tells.
     pub fn run(&self) -> Ending {
-        match self.told() {
+        match self.report() {
             Ok((told, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
                 let _ = io::stdout().write_all(told.as_bytes());
@@ -93,7 +93,7 @@ impl Check {
         }
     }
 
-    fn told(&self) -> Result<(String, Ending), String> {
+    fn report(&self) -> Result<(String, Ending), String> {
         let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(self.authorizer);
         let Examined { mut told, mut ending, candidate } =
@@ -104,10 +104,10 @@ impl Check {
             ending = if good { ending } else { Ending::Failed };
         };
         if !self.against.is_empty() {
-            then(register::against::told(&candidate.snapshot, &self.against)?);
+            then(register::against::report(&candidate.snapshot, &self.against)?);
         }
         if self.connect {
-            then(connect::told(&candidate).map_err(|error| error.to_string())?);
+            then(connect::report(&candidate).map_err(|error| error.to_string())?);
         }
         Ok((told, ending))
     }
@@ -136,7 +136,7 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCac
                 findings.extend(authorities::findings(&candidate.snapshot, SystemTime::now()));
                 findings.sort_by_key(|finding| finding.severity);
             }
-            let told = summary(contents.files.len(), &candidate.snapshot) + &hazards::told(&findings);
+            let told = summary(contents.files.len(), &candidate.snapshot) + &hazards::report(&findings);
             let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
             let ending = if bad && on_hazard == OnHazard::Deny { Ending::Failed } else { Ending::Good };
             Examined { told, ending, candidate: Some(candidate) }

@@ -36,7 +36,7 @@ impl From<HazardsArg> for OnHazard {
 }
 
 /// Every finding, and then for each hook the one patch that mends all of its own; nothing where nothing was found.
-pub(super) fn told(findings: &[Finding]) -> String {
+pub(super) fn report(findings: &[Finding]) -> String {
     let mut told = String::new();
     if findings.is_empty() {
         return told;

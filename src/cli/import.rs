@@ -148,7 +148,7 @@ impl Import {
             told.push_str("there is nothing to import, and nothing was checked\n");
             return Ok((told, Ending::Good));
         }
-        told.push_str(&servable::told(&judged));
+        told.push_str(&servable::report(&judged));
         let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
         let ending = if served.is_empty() { Ending::Good } else { self.check(&mut told)? };

@@ -112,7 +112,7 @@ impl Review {
         let answer = runtime
             .block_on(ask(&endpoint, self.phase.into(), &review, self.timeout))
             .map_err(|failure| format!("{endpoint}: {failure}{}", advice::after(&endpoint, &failure)))?;
-        told(&review, &answer, began.elapsed())
+        report(&review, &answer, began.elapsed())
     }
 
     fn endpoint(&self) -> Result<Endpoint, Box<dyn std::error::Error>> {
@@ -140,7 +140,7 @@ impl Review {
 }
 
 /// The verdict in words, and whether it is a yes.
-fn told(
+fn report(
     review: &AdmissionReview,
     answer: &AdmissionReview,
     took: Duration,

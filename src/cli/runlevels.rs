@@ -98,14 +98,14 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 impl Runlevels {
     /// Prints or labels.
     pub fn run(self) -> Ending {
-        let (told, ended) = self.told();
+        let (told, ended) = self.run_and_report();
         // Whoever closed our output (`| head`) has seen enough.
         let _ = io::stdout().write_all(told.as_bytes());
         ended.map_or_else(|error| complain(&error), |()| Ending::Good)
     }
 
     /// Labels written, also where it ended in an error.
-    fn told(self) -> (String, Result<(), String>) {
+    fn run_and_report(self) -> (String, Result<(), String>) {
         let mut told = String::new();
         let ended = self.go(&mut told);
         (told, ended)

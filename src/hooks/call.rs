@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{ConnectionChoice, Inbox, Request};
+use super::{Request, Responses, Reuse};
 use crate::model::{Hops, Rope};
 
 /// Request metadata that carries the namespace's labels; passed on to hooks, so that sidecars chain.
@@ -43,11 +43,11 @@ pub struct Call {
     /// End of the hook's own timeout; the rest of it is sent as `grpc-timeout`.
     pub deadline: Instant,
     /// Receiver of the answer.
-    pub inbox: Arc<Inbox>,
-    /// Tag of the call in `inbox`.
+    pub responses: Arc<Responses>,
+    /// Tag of the call in `responses`.
     pub tag: u32,
     /// Which connection may carry it.
-    pub connection: ConnectionChoice,
+    pub reuse: Reuse,
     /// Number of earlier sends that were not processed; failures name it.
     pub resends: u8,
     /// The Gateposts that the review has passed through, this one included; sent to the hook.
@@ -57,6 +57,6 @@ pub struct Call {
 impl Call {
     /// True when nobody waits for the answer any more.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.inbox.is_closed()
+        self.responses.is_closed()
     }
 }

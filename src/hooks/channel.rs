@@ -4,18 +4,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 
-use super::{Resources, call::Call, dialler::Dialler, held::Probe, http1::Turns, lane::Lane, patch_rates::PatchRates};
+use super::{
+    Resources, call::Call, dialler::Dialler, http1::IdleArbiter, patch_rates::PatchRates, pending_calls::Probe,
+    worker_client::WorkerClient,
+};
 use crate::model::Endpoint;
 
-/// The live connections to one endpoint: one lane for each worker, so that a request crosses no thread, HTTP/2 opened
+/// The live connections to one endpoint: one client for each worker, so that a request crosses no thread, HTTP/2 opened
 /// ahead; and a spare one for retries. Dropping the last reference closes them once the calls under way have ended.
 #[derive(Debug)]
 pub struct Channel {
     dialler: Arc<Dialler>,
-    turns: Arc<Turns>,
-    lanes: Vec<Lane>,
+    arbiter: Arc<IdleArbiter>,
+    clients: Vec<WorkerClient>,
     /// Made at the first retry.
-    spare: OnceLock<Lane>,
+    spare: OnceLock<WorkerClient>,
     /// Patch rates of the hooks behind it, by their paths.
     patch_rates: Mutex<Vec<(Arc<str>, Arc<PatchRates>)>>,
 }
@@ -29,7 +32,7 @@ impl Channel {
         Self::open_within(&Resources::unlimited(), endpoint, tls, workers)
     }
 
-    /// Opens one lane on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in the
+    /// Opens one client on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in the
     /// background. It shares `resources` with the channels to all other hooks.
     pub fn open_within(
         resources: &Resources,
@@ -38,16 +41,16 @@ impl Channel {
         workers: &[Handle],
     ) -> Arc<Self> {
         let dialler = Arc::new(Dialler::new(endpoint, tls, resources, workers.len() + 1));
-        let turns = Arc::new(Turns::default());
-        let lanes = workers
+        let arbiter = Arc::new(IdleArbiter::default());
+        let clients = workers
             .iter()
             .map(|worker| {
-                let (lane, task) = Lane::new(dialler.clone(), turns.clone());
+                let (client, task) = WorkerClient::new(dialler.clone(), arbiter.clone());
                 worker.spawn(task);
-                lane
+                client
             })
             .collect();
-        Arc::new(Self { dialler, turns, lanes, spare: OnceLock::new(), patch_rates: Mutex::default() })
+        Arc::new(Self { dialler, arbiter, clients, spare: OnceLock::new(), patch_rates: Mutex::default() })
     }
 
     /// Endpoint of the channel.
@@ -70,36 +73,36 @@ impl Channel {
         rates
     }
 
-    /// Asks over the worker's own connection. The answer arrives in the call's inbox.
+    /// Asks over the worker's own connection. The answer arrives in the call's `responses`.
     pub fn ask(&self, worker: usize, call: Call) {
-        self.lane(worker).ask(call);
+        self.client(worker).ask(call);
     }
 
     /// Asks over a connection other than the workers' own: what a retry takes.
     pub fn ask_elsewhere(&self, call: Call) {
-        let lane = self.spare.get_or_init(|| {
-            let (lane, task) = Lane::new(self.dialler.clone(), self.turns.clone());
+        let client = self.spare.get_or_init(|| {
+            let (client, task) = WorkerClient::new(self.dialler.clone(), self.arbiter.clone());
             tokio::spawn(task);
-            lane
+            client
         });
-        lane.ask(call);
+        client.ask(call);
     }
 
-    /// Calls of the worker whose inbox was closed are reset, so that the hook may stop working on them.
-    pub fn sweep(&self, worker: usize) {
-        self.lane(worker).sweep();
+    /// Calls of the worker whose responses are closed are reset, so that the hook may stop working on them.
+    pub fn cancel_abandoned(&self, worker: usize) {
+        self.client(worker).cancel_abandoned();
         if let Some(spare) = self.spare.get() {
-            spare.sweep();
+            spare.cancel_abandoned();
         }
     }
 
     /// Tells the probe whether the first worker has a connection, once that is known.
     pub(super) fn reach(&self, probe: Probe) {
-        self.lane(0).probe(probe);
+        self.client(0).probe(probe);
     }
 
     #[allow(clippy::indexing_slicing)]
-    fn lane(&self, worker: usize) -> &Lane {
-        &self.lanes[worker % self.lanes.len()]
+    fn client(&self, worker: usize) -> &WorkerClient {
+        &self.clients[worker % self.clients.len()]
     }
 }

@@ -84,17 +84,17 @@ impl ConnectionBudget {
         &self.further_attempts
     }
 
-    /// One more hook. It may have a connection for every lane whatever the others do, as long as all that is guaranteed is
+    /// One more hook. It may have a connection for every client whatever the others do, as long as all that is guaranteed is
     /// not more than the limit; and one more, for the successor of a connection that takes no more calls.
-    pub(super) fn share(self: &Arc<Self>, lanes: usize) -> Arc<Share> {
-        let own = lanes + 1;
+    pub(super) fn share(self: &Arc<Self>, clients: usize) -> Arc<Share> {
+        let own = clients + 1;
         self.guaranteed.fetch_add(own, SeqCst);
         self.guarantee(own);
         Arc::new(Share {
             own: Arc::new(Semaphore::new(own)),
             beyond: Arc::new(Semaphore::new(MOST_A_HOOK.saturating_sub(own))),
             guaranteed: own,
-            fair: (MOST_A_HOOK.max(own) / lanes.max(1)).max(1),
+            fair: (MOST_A_HOOK.max(own) / clients.max(1)).max(1),
             wanted: AtomicUsize::new(0),
             budget: Arc::clone(self),
         })

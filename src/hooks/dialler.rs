@@ -49,11 +49,16 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    /// For so many lanes.
-    pub(super) fn new(endpoint: Endpoint, tls: Option<Arc<ClientConfig>>, resources: &Resources, lanes: usize) -> Self {
+    /// For so many clients.
+    pub(super) fn new(
+        endpoint: Endpoint,
+        tls: Option<Arc<ClientConfig>>,
+        resources: &Resources,
+        clients: usize,
+    ) -> Self {
         let target = Target::of(&endpoint, tls);
         let turn = RandomState::new().build_hasher().finish() as usize;
-        let share = resources.connections.share(lanes);
+        let share = resources.connections.share(clients);
         let answers = AnswerRoom::of_one_hook(&resources.memory);
         Self { endpoint, target, resources: resources.clone(), answers, share, turn: AtomicUsize::new(turn) }
     }
@@ -121,7 +126,7 @@ impl Dialler {
         self.share.others_wait()
     }
 
-    /// The connections that each lane may keep while another waits.
+    /// The connections that each client may keep while another waits.
     pub(super) fn fair(&self) -> usize {
         self.share.fair()
     }

@@ -1,7 +1,7 @@
 //! Clients of hooks: a warm HTTP/2 connection for each worker and endpoint, shared bytes out, answers in. Hooks that
 //! speak HTTP/1.1 only get a pool of connections, as each carries one call at a time.
 //!
-//! [`Channel::ask`] puts a [`Call`] on the worker's lane; its answer arrives in the request's [`Inbox`].
+//! [`Channel::ask`] puts a [`Call`] on the worker's client; its answer arrives in the request's [`Responses`].
 //!
 //! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and reports
 //! what came of it: of a call without an answer also whether the hook may have processed it ([`Unanswered`]). Answers
@@ -13,19 +13,18 @@ pub mod call;
 mod canned;
 pub mod channel;
 mod collected;
+mod command;
 pub mod connection_budget;
 mod dial;
+mod dial_pace;
 mod dialler;
+mod draining;
 mod gzip;
-mod held;
 mod http1;
 mod http2;
-pub mod inbox;
-mod lane;
-mod leavers;
 mod media_type;
-mod pace;
 mod patch_rates;
+mod pending_calls;
 mod post;
 pub mod probe;
 mod protocol;
@@ -33,10 +32,12 @@ mod race;
 mod reply;
 mod resolve;
 pub mod resources;
+pub mod responses;
 mod retry_after;
 mod socket;
 mod target;
 mod unanswered;
+mod worker_client;
 
 pub use call::{Call, Method};
 pub use channel::Channel;
@@ -45,10 +46,10 @@ pub use connection_budget::ConnectionBudget;
 pub use http1::read_http1;
 #[doc(hidden)]
 pub use http2::frames_of;
-pub use inbox::{Arrival, Inbox};
 pub use patch_rates::{PatchRates, RequestKind};
 pub use probe::{ProbeFailure, ProbePost};
 pub use protocol::{GrpcRequest, HttpRequest, Request};
 pub use reply::{AnswerHold, HttpReply, Reply};
 pub use resources::Resources;
-pub use unanswered::{ConnectionChoice, Processed, Unanswered};
+pub use responses::{Arrival, Responses};
+pub use unanswered::{Processed, Reuse, Unanswered};

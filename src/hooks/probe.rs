@@ -7,7 +7,7 @@ use prost::Message;
 use tokio::sync::oneshot;
 
 use super::{
-    Channel, ConnectionChoice, Inbox,
+    Channel, Responses, Reuse,
     call::{Call, Method},
     canned,
     protocol::{GrpcRequest, HttpRequest, Request},
@@ -187,21 +187,21 @@ impl Channel {
     }
 
     async fn reply_to(&self, request: Request, body: Rope, timeout: Duration) -> Result<Reply, CallFailure> {
-        let inbox = Arc::new(Inbox::default());
+        let responses = Arc::new(Responses::default());
         let call = Call {
             request,
             body,
             deadline: now() + timeout,
-            inbox: inbox.clone(),
+            responses: responses.clone(),
             tag: 0,
-            connection: ConnectionChoice::Any,
+            reuse: Reuse::Allowed,
             resends: 0,
             hops: Hops::FIRST,
         };
         let answered = tokio::time::timeout(timeout, self.resent(call)).await;
-        inbox.close();
+        responses.close();
         answered.unwrap_or_else(|_| {
-            self.sweep(0);
+            self.cancel_abandoned(0);
             Err(CallFailure::Timeout(timeout))
         })
     }
@@ -210,14 +210,14 @@ impl Channel {
     async fn resent(&self, mut call: Call) -> Result<Reply, CallFailure> {
         loop {
             self.ask(0, call.clone());
-            let arrived = call.inbox.take().await;
+            let arrived = call.responses.take().await;
             for (_, result) in arrived {
                 let lost = match result {
                     Ok(reply) => return Ok(reply),
                     Err(lost) => lost,
                 };
-                let Some(connection) = lost.processed.resend(call.resends, true) else { return Err(lost.failure) };
-                (call.connection, call.resends) = (connection, call.resends + 1);
+                let Some(reuse) = lost.processed.resend(call.resends, true) else { return Err(lost.failure) };
+                (call.reuse, call.resends) = (reuse, call.resends + 1);
             }
         }
     }

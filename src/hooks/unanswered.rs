@@ -39,25 +39,25 @@ pub enum Processed {
 
 /// Connection that may carry a call over HTTP/1.1. Over HTTP/2 there is one for all calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConnectionChoice {
+pub enum Reuse {
     /// An idle one, or else a new one.
     #[default]
-    Any,
+    Allowed,
     /// A new one.
-    New,
+    Forbidden,
 }
 
 impl Processed {
     /// Connection for one more send of a call that was resent so often before; `None` where the call has failed.
     ///
     /// It is decided by who asked: the transport reports the evidence and sends nothing twice of its own accord.
-    pub fn resend(self, resends: u8, idempotent: bool) -> Option<ConnectionChoice> {
+    pub fn resend(self, resends: u8, idempotent: bool) -> Option<Reuse> {
         match self {
             Self::Perhaps => None,
             // Once, as Go does: the hook may have had too many at that moment.
-            Self::Refused => (resends == 0).then_some(ConnectionChoice::Any),
-            Self::BeyondGoAway => (resends < MOST_RESENDS).then_some(ConnectionChoice::Any),
-            Self::Stale { sent } => (resends < MOST_RESENDS && (idempotent || !sent)).then_some(ConnectionChoice::New),
+            Self::Refused => (resends == 0).then_some(Reuse::Allowed),
+            Self::BeyondGoAway => (resends < MOST_RESENDS).then_some(Reuse::Allowed),
+            Self::Stale { sent } => (resends < MOST_RESENDS && (idempotent || !sent)).then_some(Reuse::Forbidden),
         }
     }
 }
@@ -68,15 +68,15 @@ mod tests {
 
     #[test]
     fn what_the_hook_has_not_processed_is_sent_again_twice_at_most() {
-        use ConnectionChoice::{Any, New};
+        use Reuse::{Allowed, Forbidden};
         let (unsent, silent) = (Processed::Stale { sent: false }, Processed::Stale { sent: true });
         for (processed, idempotent, connections) in [
             (Processed::Perhaps, true, [None, None, None]),
-            (Processed::Refused, false, [Some(Any), None, None]),
-            (Processed::BeyondGoAway, false, [Some(Any), Some(Any), None]),
-            (unsent, false, [Some(New), Some(New), None]),
+            (Processed::Refused, false, [Some(Allowed), None, None]),
+            (Processed::BeyondGoAway, false, [Some(Allowed), Some(Allowed), None]),
+            (unsent, false, [Some(Forbidden), Some(Forbidden), None]),
             (silent, false, [None, None, None]),
-            (silent, true, [Some(New), Some(New), None]),
+            (silent, true, [Some(Forbidden), Some(Forbidden), None]),
         ] {
             let chosen = [0, 1, 2].map(|resends| processed.resend(resends, idempotent));
             assert_eq!(chosen, connections, "{processed:?}, idempotent: {idempotent}");

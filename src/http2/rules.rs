@@ -42,21 +42,21 @@ pub(super) fn needs_stream(head: Head) -> bool {
 mod tests {
     use super::{super::frame::code, *};
 
-    fn told(kind: u8, flags: u8, stream: u32, len: usize) -> Option<u32> {
+    fn fault_code(kind: u8, flags: u8, stream: u32, len: usize) -> Option<u32> {
         check(Head { len, kind, flags, stream }).err().map(|fault| fault.code)
     }
 
     #[test]
     fn frames_stand_where_they_belong() {
         for kind in [kind::DATA, kind::HEADERS, kind::PRIORITY, kind::RST_STREAM, kind::CONTINUATION] {
-            assert_eq!(told(kind, 0, 0, 5), Some(code::PROTOCOL_ERROR), "{kind}");
+            assert_eq!(fault_code(kind, 0, 0, 5), Some(code::PROTOCOL_ERROR), "{kind}");
         }
         for (kind, len) in [(kind::SETTINGS, 6), (kind::PING, 8), (kind::GOAWAY, 8)] {
-            assert_eq!(told(kind, 0, 1, len), Some(code::PROTOCOL_ERROR), "{kind}");
-            assert_eq!(told(kind, 0, 0, len), None, "{kind}");
+            assert_eq!(fault_code(kind, 0, 1, len), Some(code::PROTOCOL_ERROR), "{kind}");
+            assert_eq!(fault_code(kind, 0, 0, len), None, "{kind}");
         }
-        assert_eq!(told(kind::PUSH_PROMISE, 0, 1, 8), Some(code::PROTOCOL_ERROR));
-        assert_eq!(told(0x77, 0, 3, 1), None, "of a kind that nobody knows");
+        assert_eq!(fault_code(kind::PUSH_PROMISE, 0, 1, 8), Some(code::PROTOCOL_ERROR));
+        assert_eq!(fault_code(0x77, 0, 3, 1), None, "of a kind that nobody knows");
     }
 
     #[test]
@@ -70,7 +70,7 @@ mod tests {
             (kind::SETTINGS, flag::ACK, 0, 6),
             (kind::SETTINGS, 0, 0, 7),
         ] {
-            assert_eq!(told(kind, flags, stream, len), Some(code::FRAME_SIZE_ERROR), "{kind}");
+            assert_eq!(fault_code(kind, flags, stream, len), Some(code::FRAME_SIZE_ERROR), "{kind}");
         }
     }
 }

@@ -173,11 +173,15 @@ mod tests {
         served.add("example.com", "v2", "widgets");
         served.add("metrics.example.com", "v1", "things");
         served.doubt("metrics.example.com");
-        assert_eq!(told(&served, "apps", "deployments"), ["v1"]);
-        assert_eq!(told(&served, "example.com", "widgets"), ["v1", "v2"]);
-        assert_eq!(told(&served, "batch", "jobs"), ["v1"], "newer than what is known, and built in");
-        assert_eq!(told(&served, "example.com", "gadgets"), ["?"], "newer than what is known");
-        assert_eq!(told(&served, "metrics.example.com", "things"), ["?"], "a version of the group is not known");
+        assert_eq!(known_versions(&served, "apps", "deployments"), ["v1"]);
+        assert_eq!(known_versions(&served, "example.com", "widgets"), ["v1", "v2"]);
+        assert_eq!(known_versions(&served, "batch", "jobs"), ["v1"], "newer than what is known, and built in");
+        assert_eq!(known_versions(&served, "example.com", "gadgets"), ["?"], "newer than what is known");
+        assert_eq!(
+            known_versions(&served, "metrics.example.com", "things"),
+            ["?"],
+            "a version of the group is not known"
+        );
         assert_eq!(versions(None, "example.com", "widgets"), Versions::Unknown);
         assert_eq!(served.len(), 3);
         let older = [("example.com", "gadgets"), ("new.example.com", "widgets")];

@@ -66,7 +66,7 @@ impl Collector for Scrape {
                 .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
         })?;
         self.calls(encoder)?;
-        family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::lane_panics()))?;
+        family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::client_panics()))?;
         self.initializers(encoder)?;
         let reviews = metrics.access_reviews.sums();
         family(encoder, &table::ACCESS_REVIEWS, |out| by_outcome(out, &[], &AccessReviewOutcome::LABELS, &reviews))?;

@@ -262,7 +262,7 @@ mod tests {
   }
 }"#;
 
-    fn told(text: String) -> String {
+    fn error_of(text: String) -> String {
         from_json(&text.into()).unwrap_err().to_string()
     }
 
@@ -298,8 +298,8 @@ mod tests {
         assert_eq!(from_yaml(REVIEW).unwrap().request.unwrap().uid(), "u-1", "JSON is YAML");
 
         let told = |yaml: &str| from_yaml(yaml).unwrap_err().to_string();
-        assert!(told("a: [\n").starts_with("line "), "{}", told("a: [\n"));
-        assert!(told(&yaml.replace("uid:", "uuid:")).starts_with("unknown field `uuid`"));
+        assert!(error_of("a: [\n").starts_with("line "), "{}", error_of("a: [\n"));
+        assert!(error_of(&yaml.replace("uid:", "uuid:")).starts_with("unknown field `uuid`"));
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
             (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.into(), "request: is missing"),
         ];
         for (text, wanted) in cases {
-            let told = told(text);
+            let told = error_of(text);
             assert!(told.contains(wanted), "{told:?} should say {wanted:?}");
         }
     }

@@ -11,8 +11,7 @@ use crate::support::http_hook::{HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
     hooks::{
-        Arrival, Call, Channel, ConnectionBudget, ConnectionChoice, HttpRequest, Inbox, Reply, Request, Resources,
-        Unanswered,
+        Arrival, Call, Channel, ConnectionBudget, HttpRequest, Reply, Request, Resources, Responses, Reuse, Unanswered,
     },
     memory::MemoryBudget,
     model::{CallFailure, HttpForm, ReviewVersion, Rope, Step},
@@ -38,24 +37,24 @@ fn channel(hook: &HttpHook) -> Arc<Channel> {
 }
 
 /// A call with the tag in its path.
-fn call(inbox: &Arc<Inbox>, tag: usize, time: Duration) -> Call {
+fn call(responses: &Arc<Responses>, tag: usize, time: Duration) -> Call {
     let path = format!("/{tag}").into();
     Call {
         request: Request::Http(HttpRequest { path, form: HttpForm::Json(ReviewVersion::V1), timeout: time }),
         body: Rope::new([Bytes::from_static(b"{}")]),
         deadline: Instant::now() + time,
-        inbox: inbox.clone(),
+        responses: responses.clone(),
         tag: tag as u32,
-        connection: ConnectionChoice::Any,
+        reuse: Reuse::Allowed,
         resends: 0,
         hops: gatepost::model::Hops::FIRST,
     }
 }
 
-async fn arrivals(inbox: &Inbox, calls: usize) -> Vec<Arrival> {
+async fn arrivals(responses: &Responses, calls: usize) -> Vec<Arrival> {
     let mut all = Vec::new();
     while all.len() < calls {
-        all.extend(timeout(LONG, inbox.take()).await.expect("something arrives"));
+        all.extend(timeout(LONG, responses.take()).await.expect("something arrives"));
     }
     all
 }
@@ -78,13 +77,13 @@ fn tags(hook: &HttpHook) -> Vec<usize> {
 #[tokio::test]
 async fn a_hung_hook_has_few_connections_and_its_calls_wait_in_order() {
     let hook = HttpHook::plain(HttpScript::Held).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST {
-        channel.ask(tag, call(&inbox, tag, HUNG));
+        channel.ask(tag, call(&responses, tag, HUNG));
     }
     until("all connections are in use", || hook.seen().len() == MOST).await;
     for tag in MOST..MOST + 10 {
-        channel.ask(0, call(&inbox, tag, HUNG));
+        channel.ask(0, call(&responses, tag, HUNG));
     }
     for next in MOST..MOST + 10 {
         assert_eq!(hook.connections(), MOST);
@@ -93,23 +92,23 @@ async fn a_hung_hook_has_few_connections_and_its_calls_wait_in_order() {
         assert_eq!(tags(&hook).last(), Some(&next));
     }
     (0..MOST).for_each(|_| hook.release());
-    let all = arrivals(&inbox, MOST + 10).await;
+    let all = arrivals(&responses, MOST + 10).await;
     assert!(all.iter().all(|(_, result)| matches!(result, Ok(Reply::Http(_)))), "{all:?}");
 }
 
 #[tokio::test]
 async fn no_worker_keeps_all_connections_from_the_other() {
     let hook = HttpHook::plain(HttpScript::Held).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST * 3 {
-        channel.ask(0, call(&inbox, tag, HUNG));
+        channel.ask(0, call(&responses, tag, HUNG));
     }
     until("all connections are the first worker's", || hook.seen().len() == MOST).await;
-    channel.ask(1, call(&inbox, 1000, HUNG));
+    channel.ask(1, call(&responses, 1000, HUNG));
     // All of the first worker's connections become free at most twice.
     for released in 1..=2 * MOST {
         hook.release();
-        arrivals(&inbox, 1).await;
+        arrivals(&responses, 1).await;
         until("somebody is asked", || hook.seen().len() >= MOST + released - 1).await;
         if tags(&hook).contains(&1000) {
             return;
@@ -121,25 +120,25 @@ async fn no_worker_keeps_all_connections_from_the_other() {
 #[tokio::test]
 async fn a_connection_that_is_idle_on_one_worker_gives_way_to_the_other() {
     let hook = HttpHook::plain(HttpScript::Held).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for round in [0, 1] {
         for tag in 0..MOST {
-            channel.ask(round, call(&inbox, tag, HUNG));
+            channel.ask(round, call(&responses, tag, HUNG));
         }
         until("all are asked", || hook.seen().len() == MOST * (round + 1)).await;
         (0..MOST).for_each(|_| hook.release());
-        arrivals(&inbox, MOST).await;
+        arrivals(&responses, MOST).await;
     }
 }
 
 #[tokio::test]
 async fn more_calls_than_may_wait_fail_at_once() {
     let hook = HttpHook::plain(HttpScript::Hang).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     for tag in 0..MOST + MOST_WAITING + 5 {
-        channel.ask(0, call(&inbox, tag, HUNG));
+        channel.ask(0, call(&responses, tag, HUNG));
     }
-    for (tag, result) in arrivals(&inbox, 5).await {
+    for (tag, result) in arrivals(&responses, 5).await {
         assert!(tag as usize >= MOST + MOST_WAITING, "{tag}");
         let Err(Unanswered { failure: CallFailure::Connect(why), .. }) = result else { panic!("{result:?}") };
         assert_eq!(why.step, Step::Connect);
@@ -150,18 +149,18 @@ async fn more_calls_than_may_wait_fail_at_once() {
 #[tokio::test]
 async fn a_call_is_called_off_at_its_own_deadline_and_nothing_is_sent_past_it() {
     let hook = HttpHook::plain(HttpScript::Hang).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let time = Duration::from_secs(2);
     for tag in 0..MOST + 20 {
-        channel.ask(0, call(&inbox, tag, time));
+        channel.ask(0, call(&responses, tag, time));
     }
     until("all connections are in use", || hook.seen().len() == MOST).await;
-    // The request whose calls these are goes on: its inbox is open.
+    // The request whose calls these are goes on: its responses is open.
     until("they are hung up on", || hook.cancelled() == MOST && hook.open_connections() == 0).await;
     // One that comes now is asked, and by then those that waited would have been.
     hook.set(HttpScript::Allow);
-    channel.ask(0, call(&inbox, 1000, LONG));
-    let arrived = arrivals(&inbox, 1).await;
+    channel.ask(0, call(&responses, 1000, LONG));
+    let arrived = arrivals(&responses, 1).await;
     assert!(matches!(&arrived[..], [(1000, Ok(_))]), "whoever waits has a clock of its own: {arrived:?}");
     let asked = tags(&hook);
     assert_eq!((asked.len(), asked.last()), (MOST + 1, Some(&1000)), "{asked:?}");
@@ -170,12 +169,12 @@ async fn a_call_is_called_off_at_its_own_deadline_and_nothing_is_sent_past_it() 
 #[tokio::test]
 async fn a_call_that_comes_too_late_is_not_sent() {
     let hook = HttpHook::plain(HttpScript::Allow).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
-    channel.ask(0, call(&inbox, 0, LONG));
-    arrivals(&inbox, 1).await;
-    channel.ask(0, call(&inbox, 1, Duration::ZERO));
-    channel.ask(0, call(&inbox, 2, LONG));
-    arrivals(&inbox, 1).await;
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
+    channel.ask(0, call(&responses, 0, LONG));
+    arrivals(&responses, 1).await;
+    channel.ask(0, call(&responses, 1, Duration::ZERO));
+    channel.ask(0, call(&responses, 2, LONG));
+    arrivals(&responses, 1).await;
     assert_eq!(tags(&hook), [0, 2]);
 }
 
@@ -185,21 +184,21 @@ async fn hooks_that_take_all_connections_leave_the_others_what_is_guaranteed() {
     let resources = Resources::new(MemoryBudget::unlimited(), connections.clone());
     let (hung, other) = (HttpHook::plain(HttpScript::Hang).await, HttpHook::plain(HttpScript::Allow).await);
     let (to_hung, to_other) = (channel_within(&resources, &hung), channel_within(&resources, &other));
-    let inbox = Arc::new(Inbox::default());
+    let responses = Arc::new(Responses::default());
     for tag in 0..100 {
-        to_hung.ask(tag, call(&inbox, tag, HUNG));
+        to_hung.ask(tag, call(&responses, tag, HUNG));
     }
     // A lane for each worker, one for retries, and one more.
     let guaranteed = WORKERS + 2;
     until("it has taken all it can", || hung.seen().len() == 40 - guaranteed).await;
     for tag in 1000..1020 {
-        to_other.ask(tag, call(&inbox, tag, LONG));
+        to_other.ask(tag, call(&responses, tag, LONG));
     }
-    let all = arrivals(&inbox, 20).await;
+    let all = arrivals(&responses, 20).await;
     assert!(all.iter().all(|(tag, result)| *tag >= 1000 && result.is_ok()), "{all:?}");
     assert!(connections.open() <= 40);
     drop((to_hung, to_other));
-    inbox.close();
+    responses.close();
 }
 
 #[tokio::test]
@@ -208,11 +207,11 @@ async fn what_a_channel_has_taken_is_given_back_with_it() {
     let resources = Resources::new(MemoryBudget::unlimited(), connections.clone());
     for protocol in [&[HTTP1][..], &[support::http_hook::H2]] {
         let hook = HttpHook::tls(HttpScript::Allow, protocol).await;
-        let (channel, inbox) = (channel_within(&resources, &hook), Arc::new(Inbox::default()));
+        let (channel, responses) = (channel_within(&resources, &hook), Arc::new(Responses::default()));
         for tag in 0..10 {
-            channel.ask(tag, call(&inbox, tag, LONG));
+            channel.ask(tag, call(&responses, tag, LONG));
         }
-        arrivals(&inbox, 10).await;
+        arrivals(&responses, 10).await;
         assert!(connections.open() > 0, "they are kept");
         drop(channel);
         until("all are closed", || connections.open() == 0).await;
@@ -222,11 +221,11 @@ async fn what_a_channel_has_taken_is_given_back_with_it() {
 #[tokio::test]
 async fn a_hook_that_accepts_and_hangs_up_is_not_dialled_for_each_call() {
     let hook = HttpHook::plain(HttpScript::GiveUp).await;
-    let (channel, inbox) = (channel(&hook), Arc::new(Inbox::default()));
+    let (channel, responses) = (channel(&hook), Arc::new(Responses::default()));
     let (began, calls) = (Instant::now(), 1000);
     for tag in 0..calls {
-        channel.ask(0, call(&inbox, tag, LONG));
-        let arrived = arrivals(&inbox, 1).await;
+        channel.ask(0, call(&responses, tag, LONG));
+        let arrived = arrivals(&responses, 1).await;
         let [(_, Err(Unanswered { failure: CallFailure::Connection(_), .. }))] = &arrived[..] else {
             panic!("{arrived:?}");
         };
@@ -238,8 +237,8 @@ async fn a_hook_that_accepts_and_hangs_up_is_not_dialled_for_each_call() {
     hook.set(HttpScript::Allow);
     let found = async {
         loop {
-            channel.ask(0, call(&inbox, 0, LONG));
-            if matches!(&arrivals(&inbox, 1).await[..], [(_, Ok(_))]) {
+            channel.ask(0, call(&responses, 0, LONG));
+            if matches!(&arrivals(&responses, 1).await[..], [(_, Ok(_))]) {
                 return;
             }
         }
@@ -255,9 +254,9 @@ async fn where_tls_is_wanted_and_missing_nothing_is_dialled() {
     let address = listener.local_addr().expect("an address");
     endpoint.address =
         gatepost::model::hook::Address::Tcp { host: address.ip().to_string().into(), port: address.port() };
-    let (channel, inbox) = (Channel::open(endpoint, None, &[Handle::current()]), Arc::new(Inbox::default()));
-    channel.ask(0, call(&inbox, 0, LONG));
-    let arrived = arrivals(&inbox, 1).await;
+    let (channel, responses) = (Channel::open(endpoint, None, &[Handle::current()]), Arc::new(Responses::default()));
+    channel.ask(0, call(&responses, 0, LONG));
+    let arrived = arrivals(&responses, 1).await;
     let [(0, Err(Unanswered { failure: CallFailure::Connect(why), .. }))] = &arrived[..] else {
         panic!("{arrived:?}");
     };

@@ -12,7 +12,7 @@ use std::{
 use crate::support::{certificates::localhost, http_hook::HTTP1};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, ConnectionChoice, HttpReply, HttpRequest, Inbox, ProbePost, Reply, Request},
+    hooks::{Call, Channel, HttpReply, HttpRequest, ProbePost, Reply, Request, Responses, Reuse},
     model::{
         Endpoint, HttpForm, ReviewVersion, Rope, Transport,
         hook::{Address, EndpointTls},
@@ -102,7 +102,7 @@ fn channel(address: SocketAddr, ca_pem: Option<&str>) -> Arc<Channel> {
     Channel::open(Endpoint { address, tls, transport: Transport::Http }, config, &workers)
 }
 
-fn ask(channel: &Channel, worker: usize, inbox: &Arc<Inbox>) {
+fn ask(channel: &Channel, worker: usize, responses: &Arc<Responses>) {
     let request =
         Request::Http(HttpRequest { path: "/validate".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: LONG });
     let body = Rope::new([Bytes::from_static(b"{}")]);
@@ -113,19 +113,19 @@ fn ask(channel: &Channel, worker: usize, inbox: &Arc<Inbox>) {
             request,
             body,
             deadline,
-            inbox: inbox.clone(),
+            responses: responses.clone(),
             tag: worker as u32,
-            connection: ConnectionChoice::Any,
+            reuse: Reuse::Allowed,
             resends: 0,
             hops: gatepost::model::Hops::FIRST,
         },
     );
 }
 
-async fn answers(inbox: &Inbox, calls: usize) {
+async fn answers(responses: &Responses, calls: usize) {
     let mut arrived = 0;
     while arrived < calls {
-        for (worker, result) in timeout(LONG, inbox.take()).await.expect("answered") {
+        for (worker, result) in timeout(LONG, responses.take()).await.expect("answered") {
             assert!(matches!(&result, Ok(Reply::Http(HttpReply { status: 200, .. }))), "{worker}: {result:?}");
             arrived += 1;
         }
@@ -138,15 +138,15 @@ async fn every_worker_is_answered(channel: &Channel) {
     for post in [None, Some(&post)] {
         channel.probe(post, LONG).await.expect("passes");
     }
-    let inbox = Arc::new(Inbox::default());
+    let responses = Arc::new(Responses::default());
     for call in 0..6 {
-        ask(channel, call % WORKERS, &inbox);
-        answers(&inbox, 1).await;
+        ask(channel, call % WORKERS, &responses);
+        answers(&responses, 1).await;
     }
     for call in 0..6 {
-        ask(channel, call % WORKERS, &inbox);
+        ask(channel, call % WORKERS, &responses);
     }
-    answers(&inbox, 6).await;
+    answers(&responses, 6).await;
     // The first worker's connection may be idle, or the other's.
     channel.probe(None, LONG).await.expect("connects");
 }

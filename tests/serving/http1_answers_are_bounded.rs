@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, ConnectionBudget, ConnectionChoice, HttpRequest, Inbox, Reply, Request, Resources},
+    hooks::{Call, Channel, ConnectionBudget, HttpRequest, Reply, Request, Resources, Responses, Reuse},
     memory::{MemoryBudget, Purpose},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Transport, hook::Address},
 };
@@ -63,7 +63,7 @@ impl Hook {
         let endpoint = Endpoint { address, tls: None, transport: Transport::Http };
         let resources = Resources::new(memory.clone(), ConnectionBudget::new(100));
         let channel = Channel::open_within(&resources, endpoint, None, &[Handle::current()]);
-        let inbox = Arc::new(Inbox::default());
+        let responses = Arc::new(Responses::default());
         let request =
             Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Json(ReviewVersion::V1), timeout: time });
         let (body, deadline) = (Rope::new([Bytes::from_static(QUESTION)]), Instant::now() + time);
@@ -73,14 +73,14 @@ impl Hook {
                 request,
                 body,
                 deadline,
-                inbox: inbox.clone(),
+                responses: responses.clone(),
                 tag: 0,
-                connection: ConnectionChoice::Any,
+                reuse: Reuse::Allowed,
                 resends: 0,
                 hops: gatepost::model::Hops::FIRST,
             },
         );
-        let mut arrived = timeout(time.min(LONG), inbox.take()).await.ok()?;
+        let mut arrived = timeout(time.min(LONG), responses.take()).await.ok()?;
         Some(arrived.remove(0).1.map_err(|lost| lost.failure))
     }
 

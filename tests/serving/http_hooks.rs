@@ -9,7 +9,7 @@ use std::{
 use crate::support::http_hook::{H2, HTTP1, HttpHook, HttpScript};
 use bytes::Bytes;
 use gatepost::{
-    hooks::{Call, Channel, ConnectionChoice, HttpReply, HttpRequest, Inbox, Processed, Reply, Request, Unanswered},
+    hooks::{Call, Channel, HttpReply, HttpRequest, Processed, Reply, Request, Responses, Reuse, Unanswered},
     model::{CallFailure, Endpoint, HttpForm, ReviewVersion, Rope, Step, Transport, hook::Address},
 };
 use http::Version;
@@ -38,30 +38,30 @@ async fn post(channel: &Channel) -> Result<HttpReply, CallFailure> {
 }
 
 /// Asks so many at once.
-fn ask(channel: &Channel, inbox: &Arc<Inbox>, calls: u32, body: &Rope) {
+fn ask(channel: &Channel, responses: &Arc<Responses>, calls: u32, body: &Rope) {
     for tag in 0..calls {
-        channel.ask(0, call(inbox, tag, body));
+        channel.ask(0, call(responses, tag, body));
     }
 }
 
-fn call(inbox: &Arc<Inbox>, tag: u32, body: &Rope) -> Call {
+fn call(responses: &Arc<Responses>, tag: u32, body: &Rope) -> Call {
     let request = Request::Http(HttpRequest { path: "/validate".into(), form: JSON, timeout: LONG });
     Call {
         request,
         body: body.clone(),
         deadline: Instant::now() + LONG,
-        inbox: inbox.clone(),
+        responses: responses.clone(),
         tag,
-        connection: ConnectionChoice::Any,
+        reuse: Reuse::Allowed,
         resends: 0,
         hops: gatepost::model::Hops::FIRST,
     }
 }
 
-async fn answers(inbox: &Inbox, calls: usize) {
+async fn answers(responses: &Responses, calls: usize) {
     let mut arrived = 0;
     while arrived < calls {
-        for (tag, result) in timeout(LONG, inbox.take()).await.expect("answered") {
+        for (tag, result) in timeout(LONG, responses.take()).await.expect("answered") {
             assert!(matches!(&result, Ok(Reply::Http(HttpReply { status: 200, .. }))), "{tag}: {result:?}");
             arrived += 1;
         }
@@ -194,15 +194,15 @@ async fn calls_at_once_take_several_http_1_connections_and_one_http_2_connection
     for (protocol, connections) in [(HTTP1, 8), (H2, 1)] {
         let hook = HttpHook::tls(HttpScript::Held, &[protocol]).await;
         let channel = channel(&hook);
-        let inbox = Arc::new(Inbox::default());
-        ask(&channel, &inbox, 8, &question());
+        let responses = Arc::new(Responses::default());
+        ask(&channel, &responses, 8, &question());
         until("all have arrived", || hook.seen().len() == 8).await;
         assert_eq!(hook.connections(), connections);
         (0..8).for_each(|_| hook.release());
-        answers(&inbox, 8).await;
+        answers(&responses, 8).await;
         hook.set(HttpScript::Allow);
-        ask(&channel, &inbox, 8, &question());
-        answers(&inbox, 8).await;
+        ask(&channel, &responses, 8, &question());
+        answers(&responses, 8).await;
         assert_eq!((hook.connections(), hook.open_connections()), (connections, connections), "used again");
     }
 }
@@ -218,10 +218,10 @@ async fn a_large_shared_body_arrives_byte_for_byte() {
         .collect();
     let (whole, rope) = (pieces.concat(), Rope::new(pieces));
     for (face, hook) in every_face(&folder, HttpScript::Status(200, None)).await {
-        let inbox = Arc::new(Inbox::default());
+        let responses = Arc::new(Responses::default());
         let channel = channel(&hook);
-        ask(&channel, &inbox, 5, &rope);
-        answers(&inbox, 5).await;
+        ask(&channel, &responses, 5, &rope);
+        answers(&responses, 5).await;
         let seen = hook.seen();
         assert_eq!(seen.len(), 5);
         assert!(seen.iter().all(|seen| seen.body == whole), "{face}");
@@ -233,14 +233,14 @@ async fn an_abandoned_call_is_called_off() {
     let folder = tempfile::tempdir().expect("a folder");
     for (face, hook) in every_face(&folder, HttpScript::Hang).await {
         let channel = channel(&hook);
-        let (kept, left) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+        let (kept, left) = (Arc::new(Responses::default()), Arc::new(Responses::default()));
         ask(&channel, &left, 2, &question());
         until("they have arrived", || hook.seen().len() == 2).await;
         hook.set(HttpScript::Held);
         ask(&channel, &kept, 1, &question());
         until("it has arrived", || hook.seen().len() == 3).await;
         left.close();
-        channel.sweep(0);
+        channel.cancel_abandoned(0);
         until("the hook is told", || hook.cancelled() == 2).await;
         hook.release();
         answers(&kept, 1).await;
@@ -256,12 +256,12 @@ async fn a_call_abandoned_half_way_out_does_not_keep_its_connection() {
     let body = Rope::new([Bytes::from(vec![b'x'; 32 << 20])]);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let channel = at(&listener);
-    let inbox = Arc::new(Inbox::default());
-    ask(&channel, &inbox, 1, &body);
+    let responses = Arc::new(Responses::default());
+    ask(&channel, &responses, 1, &body);
     let (mut first, _) = listener.accept().await.expect("dialled");
     first.read_u8().await.expect("the call has begun");
-    inbox.close();
-    channel.sweep(0);
+    responses.close();
+    channel.cancel_abandoned(0);
     let mut rest = Vec::new();
     let ended = timeout(LONG, first.read_to_end(&mut rest)).await.expect("it ends");
     assert!(ended.is_err() || rest.len() < 32 << 20, "the rest was not sent");
@@ -313,9 +313,9 @@ async fn a_hook_that_keeps_no_connection_is_asked_over_new_ones() {
     for _ in 0..5 {
         assert_eq!(post(&channel).await.expect("a reply").status, 200);
     }
-    let inbox = Arc::new(Inbox::default());
-    ask(&channel, &inbox, 5, &question());
-    answers(&inbox, 5).await;
+    let responses = Arc::new(Responses::default());
+    ask(&channel, &responses, 5, &question());
+    answers(&responses, 5).await;
     assert_eq!(hook.seen().len(), 10);
     assert!(hook.connections() >= 10);
 }
@@ -439,15 +439,15 @@ async fn a_call_over_a_stale_connection_is_reported_and_not_sent_again() {
     let channel = channel(&hook);
     post(&channel).await.expect("a reply");
     hook.set(HttpScript::GiveUp);
-    let inbox = Arc::new(Inbox::default());
-    for (connection, processed) in
-        [(ConnectionChoice::Any, Processed::Stale { sent: true }), (ConnectionChoice::New, Processed::Perhaps)]
+    let responses = Arc::new(Responses::default());
+    for (reuse, processed) in
+        [(Reuse::Allowed, Processed::Stale { sent: true }), (Reuse::Forbidden, Processed::Perhaps)]
     {
-        channel.ask(0, Call { connection, ..call(&inbox, 0, &question()) });
-        let mut arrived = timeout(LONG, inbox.take()).await.expect("an end");
+        channel.ask(0, Call { reuse, ..call(&responses, 0, &question()) });
+        let mut arrived = timeout(LONG, responses.take()).await.expect("an end");
         let lost: Unanswered = arrived.remove(0).1.expect_err("no answer");
         assert!(matches!(lost.failure, CallFailure::Connection(_)), "{lost:?}");
-        assert_eq!(lost.processed, processed, "{connection:?}");
+        assert_eq!(lost.processed, processed, "{reuse:?}");
     }
     assert_eq!((hook.seen().len(), hook.connections()), (3, 2));
 }

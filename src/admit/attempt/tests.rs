@@ -2,9 +2,9 @@ use bytes::Bytes;
 
 use super::*;
 use crate::hooks::{
-    ConnectionChoice::{Any, New},
     HttpReply,
     Processed::{BeyondGoAway, Perhaps, Refused, Stale},
+    Reuse::{Allowed, Forbidden},
 };
 
 const LEFT: Duration = Duration::from_secs(10);
@@ -33,16 +33,16 @@ fn what_the_hook_has_not_processed_goes_before_the_policy() {
         (Asks::default(), fail, Perhaps, Next::Settle),
         (Asks::default(), retry, Perhaps, Next::Retry),
         (Asks::default(), unsafe_retry, Perhaps, Next::Settle),
-        (Asks::default(), fail, Refused, Next::Resend(Any)),
-        (Asks::default(), retry, Refused, Next::Resend(Any)),
+        (Asks::default(), fail, Refused, Next::Resend(Allowed)),
+        (Asks::default(), retry, Refused, Next::Resend(Allowed)),
         (once, fail, Refused, Next::Settle),
         (once, retry, Refused, Next::Retry),
-        (once, fail, BeyondGoAway, Next::Resend(Any)),
+        (once, fail, BeyondGoAway, Next::Resend(Allowed)),
         (twice, fail, BeyondGoAway, Next::Settle),
         (twice, retry, BeyondGoAway, Next::Retry),
-        (Asks::default(), unsafe_retry, Stale { sent: false }, Next::Resend(New)),
+        (Asks::default(), unsafe_retry, Stale { sent: false }, Next::Resend(Forbidden)),
         (Asks::default(), unsafe_retry, Stale { sent: true }, Next::Settle),
-        (Asks::default(), retry, Stale { sent: true }, Next::Resend(New)),
+        (Asks::default(), retry, Stale { sent: true }, Next::Resend(Forbidden)),
     ] {
         let failure = lost();
         assert_eq!(
@@ -95,8 +95,8 @@ fn a_hook_that_asks_for_time_has_it_ten_times_within_the_deadline() {
 fn every_step_is_counted() {
     let asks = Asks::default().after(Next::Retry);
     assert_eq!(asks, Asks { retried: true, elsewhere: true, ..Asks::default() });
-    let resent = asks.after(Next::Resend(New));
-    assert_eq!(resent, Asks { resends: 1, connection: New, ..asks });
+    let resent = asks.after(Next::Resend(Forbidden));
+    assert_eq!(resent, Asks { resends: 1, reuse: Forbidden, ..asks });
     let rested = resent.after(Next::Rest(LEFT));
     assert_eq!(rested, Asks { rests: 1, retried: true, ..Asks::default() });
     assert_eq!(rested.after(Next::Settle), rested);

@@ -40,7 +40,7 @@ impl Met {
     }
 
     /// In one line.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let of = match self.times {
             Some((first, last)) => format!(", from {} to {}", show::time(first), show::time(last)),
             None => String::new(),

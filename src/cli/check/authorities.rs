@@ -120,7 +120,7 @@ mod tests {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
     }
 
-    fn told(bundle: &str, policy: &str, now: SystemTime) -> Vec<(&'static str, Severity, String)> {
+    fn problems_of(bundle: &str, policy: &str, now: SystemTime) -> Vec<(&'static str, Severity, String)> {
         let text = format!(
             "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
              externalAdmissionHooks: [{{name: h.example.com, rules: [], failurePolicy: {policy}, clientConfig: {{url: \
@@ -139,7 +139,7 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + day * 21_915;
         let (old, new) = (authority(2029), authority(2040));
         let rules = |bundle: &str, policy: &str, now| -> Vec<_> {
-            told(bundle, policy, now).into_iter().map(|(rule, severity, _)| (rule, severity)).collect()
+            problems_of(bundle, policy, now).into_iter().map(|(rule, severity, _)| (rule, severity)).collect()
         };
         assert_eq!(rules(&new, "Fail", now), []);
         assert_eq!(rules(&old, "Fail", now), [("authority-ended", Severity::Danger)]);
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(rules(&(old.clone() + &new), "Fail", now), [("authority-ended", Severity::Gap)]);
         assert_eq!(rules(&old, "Fail", now - day * 370), [("authority-ends-soon", Severity::Gap)]);
         assert_eq!(rules(&old, "Fail", now - day * 400), []);
-        let what = &told(&old, "Fail", now)[0].2;
+        let what = &problems_of(&old, "Fail", now)[0].2;
         assert!(what.contains("expired on 2029-01-01") && what.contains("import again"), "{what}");
     }
 }

@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The operating system gives us no event queue.
-pub(super) fn told(candidate: &Candidate) -> io::Result<(String, bool)> {
+pub(super) fn report(candidate: &Candidate) -> io::Result<(String, bool)> {
     let runtime = UnwaitedRuntime::new()?;
     let tried = runtime.block_on(trial(candidate, WITHIN));
     let hooks = &candidate.snapshot.hooks;

@@ -55,11 +55,11 @@ impl Service {
             format!("{} {resource} {}/{}", text(&review.operation), text(&review.namespace), text(&review.name))
         };
         if self.fails(n) {
-            tell(&format!("{}: failing, as told", place()));
+            log_line(&format!("{}: failing, as told", place()));
             return Err(Status::unavailable("this hook was told to fail"));
         }
         let met = self.behaviour.deny_if.iter().find(|condition| condition.met_by(&review));
-        tell(&format!("{}: {}", place(), if met.is_some() { "no" } else { "yes" }));
+        log_line(&format!("{}: {}", place(), if met.is_some() { "no" } else { "yes" }));
         let status = met.map(|condition| meta::Status {
             status: Some("Failure".into()),
             message: Some(format!("this hook denies reviews with {condition}")),
@@ -78,7 +78,7 @@ impl Service {
     }
 }
 
-fn tell(what: &str) {
+fn log_line(what: &str) {
     // Where stderr is closed nobody wants to know.
     let _ = writeln!(std::io::stderr(), "{what}");
 }

@@ -55,7 +55,7 @@ impl Fate {
 }
 
 /// Objects that are not served, with the reasons; empty where all are.
-pub(super) fn told(judged: &[(Object, Fate)]) -> String {
+pub(super) fn report(judged: &[(Object, Fate)]) -> String {
     let mut told = String::new();
     for (object, fate) in judged {
         let Fate::NotServed(reasons) = fate else { continue };
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
         assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
         assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
-        let told = told(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
+        let told = report(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
         assert!(told.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{told}");
         assert!(
             told.contains("messages (google.protobuf.Duration) cannot be made here") && !told.contains("good"),

@@ -13,7 +13,7 @@ use crate::snapshot::{
 ///
 /// # Errors
 /// The registration cannot be read, or is none.
-pub(in crate::cli) fn told(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(String, bool), String> {
+pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(String, bool), String> {
     let mut registration = Registration::default();
     for file in files {
         let shown = file.display();
@@ -102,7 +102,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("register.yaml");
         fs::write(&path, registration(entry.0, entry.1, entry.2)).unwrap();
-        told(&snapshot(hook.0, hook.1), &[path]).unwrap()
+        report(&snapshot(hook.0, hook.1), &[path]).unwrap()
     }
 
     #[test]
@@ -152,12 +152,12 @@ mod tests {
         let validating = write("v.yaml", registration(PODS, "/validate", ""));
         let mutating = |path: &str| registration(PODS, path, "").replace("ValidatingWebhook", "MutatingWebhook");
         let hook = snapshot(PODS, "type: Mutating");
-        let (text, covered) = told(&hook, std::slice::from_ref(&validating)).unwrap();
+        let (text, covered) = report(&hook, std::slice::from_ref(&validating)).unwrap();
         assert!(!covered && text.contains("is sent by no entry"), "{text}");
         for (path, is_covered) in
             [("/mutate", true), ("/mutate/segment/1/of/1", true), ("/mutate/segment/2/of/3", false)]
         {
-            let (text, covered) = told(&hook, &[validating.clone(), write("m.yaml", mutating(path))]).unwrap();
+            let (text, covered) = report(&hook, &[validating.clone(), write("m.yaml", mutating(path))]).unwrap();
             assert_eq!(covered, is_covered, "{path}: {text}");
         }
         assert!(read(&mutating("/validate")).is_err(), "a webhook of the other kind");
@@ -171,9 +171,9 @@ mod tests {
             "type: Mutating\n  isolate: true\n- name: other.example.com\n  clientConfig: {{url: 'grpc://127.0.0.1:2'}}\n  type: Mutating\n  rules: [{PODS}]"
         );
         let alone = snapshot(PODS, &alone);
-        let (text, covered) = told(&alone, &[write("m.yaml", mutating("/mutate"))]).unwrap();
+        let (text, covered) = report(&alone, &[write("m.yaml", mutating("/mutate"))]).unwrap();
         assert!(covered && text.contains("is to be registered apart"), "{text}");
-        let (text, covered) = told(&alone, &[write("m.yaml", mutating("/mutate/segment/1/of/2"))]).unwrap();
+        let (text, covered) = report(&alone, &[write("m.yaml", mutating("/mutate/segment/1/of/2"))]).unwrap();
         assert!(!covered && text.contains("other.example.com") && !text.contains("apart"), "{text}");
     }
 
@@ -199,7 +199,7 @@ mod tests {
             let text = registration(rules, path, "");
             let kind = if path == "/validate" { "ValidatingWebhook" } else { "MutatingWebhook" };
             fs::write(&file, text.replace("ValidatingWebhook", kind)).unwrap();
-            let (text, covered) = told(&snapshot, &[file]).unwrap();
+            let (text, covered) = report(&snapshot, &[file]).unwrap();
             assert_eq!(covered, words.is_empty(), "{rules} {path}: {text}");
             assert!(text.contains(words), "{rules} {path}: {text}");
             let named =

@@ -122,7 +122,7 @@ mod tests {
         labels.iter().map(labelled).collect()
     }
 
-    fn told(plan: &Plan) -> Vec<(&str, &str, bool)> {
+    fn levels(plan: &Plan) -> Vec<(&str, &str, bool)> {
         plan.namespaces.iter().map(|it| (&*it.name, &*it.level, it.changes())).collect()
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let all = [("kube-dns", "1"), ("kube-node-lease", "0"), ("kube-public", "0"), ("kube-system", "0")];
         let mut all: Vec<_> = all.into_iter().map(|(name, level)| (name, level, true)).collect();
         all.push(("policy", "2", true));
-        assert_eq!((told(&plan), plan.hooks[0].level), (all, 2));
+        assert_eq!((levels(&plan), plan.hooks[0].level), (all, 2));
     }
 
     #[test]
@@ -144,12 +144,12 @@ mod tests {
         let present = |plan: &Plan| plan.namespaces.iter().filter(|it| it.exists).count();
         assert_eq!((present(&kept), kept.unlabelled.clone()), (3, vec!["shop".to_owned()]));
         for expected in unchanged {
-            assert!(told(&kept).contains(&expected), "{expected:?}: {kept:?}");
+            assert!(levels(&kept).contains(&expected), "{expected:?}: {kept:?}");
         }
         known.force = true;
         let forced = plan(hooks(), &known).unwrap();
         for expected in [("kube-system", "0", true), ("network", "1", false), ("policy", "2", true)] {
-            assert!(told(&forced).contains(&expected), "{expected:?}: {forced:?}");
+            assert!(levels(&forced).contains(&expected), "{expected:?}: {forced:?}");
         }
     }
 

@@ -13,7 +13,7 @@ fn one_hook_takes_no_more_than_its_limit() {
     assert_eq!(all(&share).len(), MOST_A_HOOK);
     assert_eq!(budget.open(), 0, "all let go");
     let many = ConnectionBudget::new(10_000);
-    assert_eq!(all(&many.share(200)).len(), 201, "every lane has one");
+    assert_eq!(all(&many.share(200)).len(), 201, "every client has one");
 }
 
 #[test]

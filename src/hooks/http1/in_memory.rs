@@ -9,8 +9,8 @@ use tokio::io::{AsyncWriteExt, duplex};
 
 use super::{
     super::{answer_room::AnswerRoom, reply::HttpReply},
-    reader::{error_chain, exchange, handshake},
-    wire::Heard,
+    limited_socket::ReadLimit,
+    reader::{error_chain, handshake, round_trip},
 };
 use crate::{memory::MemoryBudget, model::CallFailure};
 
@@ -24,8 +24,8 @@ const PIPE: usize = 64 << 10;
 /// There is no reply in it.
 pub async fn read_http1(said: &[&[u8]], limit: usize, memory: &Arc<MemoryBudget>) -> Result<HttpReply, CallFailure> {
     let (ours, mut theirs) = duplex(PIPE);
-    let (heard, room) = (Heard::default(), AnswerRoom::of_one_hook(memory));
-    let connected = handshake::<_, Empty<Bytes>>(ours, heard.clone()).await;
+    let (read_limit, room) = (ReadLimit::default(), AnswerRoom::of_one_hook(memory));
+    let connected = handshake::<_, Empty<Bytes>>(ours, read_limit.clone()).await;
     let (mut sender, connection) = connected.map_err(|error| CallFailure::NotHttp(error_chain(&error)))?;
     let request = Request::post("/").header(HOST, "hook").body(Empty::new());
     let request = request.map_err(|error| CallFailure::Unwritable(error.to_string()))?;
@@ -48,7 +48,7 @@ pub async fn read_http1(said: &[&[u8]], limit: usize, memory: &Arc<MemoryBudget>
     // In this order: the request is sent before the server says anything.
     tokio::select! {
         biased;
-        reply = exchange(&mut sender, &heard, request, limit, &room) => reply.map_err(|lost| lost.failure),
+        reply = round_trip(&mut sender, &read_limit, request, limit, &room) => reply.map_err(|lost| lost.failure),
         never = driver => match never {},
         never = server => match never {},
     }

@@ -5,27 +5,27 @@
 //! | file | owns |
 //! | --- | --- |
 //! | `body` | a review on its way out: the shared pieces, one after the other |
-//! | `wire` | a socket that counts what the hook says |
+//! | `limited_socket` | a socket that counts what the hook says |
 //! | `reader` | the answer to one POST, within bounds |
 //! | `in_memory` | the same from bytes in memory, for fuzzing |
-//! | `link` | one connection: a POST out, its reply in |
-//! | `carry` | one call from idle connection, or dial, to its result |
-//! | `pool` | the connections of one lane |
+//! | `connection` | one connection: a POST out, its reply in |
+//! | `exchange` | one call from idle connection, or dial, to its result |
+//! | `pool` | the connections of one client |
 //! | `queue` | calls that wait for a connection |
-//! | `barren` | connections that carried no answer, and the pause they cost |
-//! | `turns` | which of the lanes' idle connections give way to a call that waits |
+//! | `connect_breaker` | connections that carried no answer, and the pause they cost |
+//! | `idle_arbiter` | which of the clients' idle connections give way to a call that waits |
 
-mod barren;
 mod body;
-mod carry;
+mod connect_breaker;
+mod connection;
+mod exchange;
+mod idle_arbiter;
 mod in_memory;
-mod link;
+mod limited_socket;
 mod pool;
 mod queue;
 mod reader;
-mod turns;
-mod wire;
 
+pub(super) use idle_arbiter::IdleArbiter;
 pub use in_memory::read_http1;
 pub(super) use pool::Pool;
-pub(super) use turns::Turns;

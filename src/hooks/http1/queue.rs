@@ -1,4 +1,4 @@
-//! Queue: the calls of one lane that wait for a connection.
+//! Queue: the calls of one client that wait for a connection.
 
 use std::{
     collections::VecDeque,
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     super::connection_budget::Slot,
-    carry::{Carrier, Way},
+    exchange::{ConnectionChoice, Exchange},
 };
 use crate::model::Unreachable;
 
@@ -20,11 +20,11 @@ pub(super) const MOST_WAITING: usize = 1024;
 /// Room for a connection, or why there is none.
 pub(super) type Room = Result<Slot, Unreachable>;
 
-/// The calls of one lane that wait for a connection, in order. Each of them is carried by a task of its own, which ends
+/// The calls of one client that wait for a connection, in order. Each of them is carried by a task of its own, which ends
 /// with the call's deadline, and what it would have been told then goes to the next one.
 #[derive(Default)]
 pub(super) struct Queue {
-    waiting: VecDeque<oneshot::Sender<Way>>,
+    waiting: VecDeque<oneshot::Sender<ConnectionChoice>>,
     /// Permit that the first of them waits for, besides a connection that is free.
     room: Option<Pin<Box<dyn Future<Output = Room> + Send>>>,
 }
@@ -37,16 +37,16 @@ impl std::fmt::Debug for Queue {
 
 impl Queue {
     /// One more waits; or so many do already that it must not.
-    pub(super) fn join(&mut self) -> Result<Way, usize> {
+    pub(super) fn join(&mut self) -> Result<ConnectionChoice, usize> {
         if self.waiting.len() >= MOST_WAITING {
             self.waiting.retain(|call| !call.is_closed());
         }
         if self.waiting.len() >= MOST_WAITING {
             return Err(self.waiting.len());
         }
-        let (tell, told) = oneshot::channel();
-        self.waiting.push_back(tell);
-        Ok(Way::Wait(told))
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.push_back(sender);
+        Ok(ConnectionChoice::Wait(receiver))
     }
 
     /// Is the queue empty?
@@ -71,31 +71,31 @@ impl Queue {
     }
 
     /// For who has waited longest; given back where nobody waits.
-    pub(super) fn offer(&mut self, mut way: Way) -> Option<Way> {
+    pub(super) fn offer(&mut self, mut choice: ConnectionChoice) -> Option<ConnectionChoice> {
         while let Some(call) = self.waiting.pop_front() {
-            match call.send(way) {
+            match call.send(choice) {
                 Ok(()) => return None,
                 // Its time was up.
-                Err(back) => way = back,
+                Err(back) => choice = back,
             }
         }
-        Some(way)
+        Some(choice)
     }
 
     /// Room for a connection, once there is any; without anybody who waits, never.
-    pub(super) async fn room(&mut self, carrier: &Carrier) -> Room {
+    pub(super) async fn room(&mut self, exchange: &Exchange) -> Room {
         if self.is_empty() {
             return pending().await;
         }
         let room = self.room.get_or_insert_with(|| {
-            let (dialler, turns) = (carrier.dialler.clone(), carrier.turns.clone());
+            let (dialler, arbiter) = (exchange.dialler.clone(), exchange.arbiter.clone());
             Box::pin(async move {
                 let mut room = pin!(dialler.room());
                 tokio::select! {
                     biased;
                     room = &mut room => return room,
                     // It is known to wait by now.
-                    () = ready(()) => turns.seek_room(),
+                    () = ready(()) => arbiter.want_room(),
                 }
                 room.await
             })

@@ -23,7 +23,7 @@ use super::{
         retry_after,
         unanswered::{Processed, Unanswered},
     },
-    wire::{Heard, Wire},
+    limited_socket::{LimitedSocket, ReadLimit},
 };
 use crate::model::CallFailure;
 
@@ -64,36 +64,36 @@ impl Lost {
 /// The two halves of a connection over this socket: what sends requests, and what drives it.
 pub(super) async fn handshake<S, B>(
     socket: S,
-    heard: Heard,
-) -> hyper::Result<(SendRequest<B>, Connection<TokioIo<Wire<S>>, B>)>
+    read_limit: ReadLimit,
+) -> hyper::Result<(SendRequest<B>, Connection<TokioIo<LimitedSocket<S>>, B>)>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Body + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let wire = TokioIo::new(Wire::new(socket, heard));
+    let limited = TokioIo::new(LimitedSocket::new(socket, read_limit));
     // A head of an answer must fit into one read.
-    Builder::new().read_buf_exact_size(Some(READ_BUFFER)).max_headers(MOST_HEADERS).handshake(wire).await
+    Builder::new().read_buf_exact_size(Some(READ_BUFFER)).max_headers(MOST_HEADERS).handshake(limited).await
 }
 
 /// Sends a request and collects its whole reply, of at most `limit` bytes, which is held in `room`.
-pub(super) async fn exchange<B: Body + 'static>(
+pub(super) async fn round_trip<B: Body + 'static>(
     sender: &mut SendRequest<B>,
-    heard: &Heard,
+    read_limit: &ReadLimit,
     request: Request<B>,
     limit: usize,
     room: &Arc<AnswerRoom>,
 ) -> Result<HttpReply, Lost> {
-    heard.expect_head(LARGEST_HEAD);
+    read_limit.expect_head(LARGEST_HEAD);
     let response = sender.send_request(request).await.map_err(|error| Lost {
         unsent: error.is_canceled(),
-        silent: !heard.anything(),
+        silent: !read_limit.has_read(),
         bare: !error.is_canceled(),
         failure: failure(&error),
     })?;
     // Chunks of a few bytes each would be much more than what is in them.
-    heard.expect_body(LARGEST_HEAD + 2 * limit);
+    read_limit.expect_body(LARGEST_HEAD + 2 * limit);
     let reply = collect(response, limit, room).await;
     reply.map_err(|failure| Lost { failure, unsent: false, silent: false, bare: false })
 }

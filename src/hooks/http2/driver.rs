@@ -17,7 +17,8 @@ use tokio::{
 
 use super::{
     super::{
-        answer_room::AnswerRoom, call::Call, held::connected, lane::Command, protocol::request_head::RequestHeads,
+        answer_room::AnswerRoom, call::Call, command::Command, pending_calls::report_connected,
+        protocol::request_head::RequestHeads,
     },
     CallExchange,
     alarm::Alarm,
@@ -228,8 +229,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         loop {
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Ask(call))) => self.submit(call),
-                Poll::Ready(Some(Command::Sweep)) => abandoned = true,
-                Poll::Ready(Some(Command::Probe(probe))) => connected(probe),
+                Poll::Ready(Some(Command::CancelAbandoned)) => abandoned = true,
+                Poll::Ready(Some(Command::Probe(probe))) => report_connected(probe),
                 #[cfg(test)]
                 Poll::Ready(Some(Command::Panic)) => panic!("a test said so"),
                 Poll::Ready(None) => {

@@ -56,7 +56,7 @@ impl CallExchange {
     }
 
     fn deliver(self, result: Result<Reply, Unanswered>) {
-        self.call.inbox.deliver(self.call.tag, result);
+        self.call.responses.deliver(self.call.tag, result);
     }
 }
 
@@ -92,7 +92,7 @@ impl Exchange for CallExchange {
 
     fn complete(self, trailers: Option<ResponseFields>) {
         let result = self.call.request.protocol().judge(self.head.unwrap_or_default(), trailers, self.body);
-        self.call.inbox.deliver(self.call.tag, result.map_err(Unanswered::from));
+        self.call.responses.deliver(self.call.tag, result.map_err(Unanswered::from));
     }
 
     fn fail(self, failure: Failure<'_, CallFailure>) {
@@ -112,31 +112,32 @@ mod tests {
 
     use super::*;
     use crate::{
-        hooks::{ConnectionChoice::Any, HttpReply, HttpRequest, Inbox, Request},
+        hooks::{HttpReply, HttpRequest, Request, Responses, Reuse::Allowed},
         model::{Hops, HttpForm},
     };
 
     const LIMIT: usize = 8;
 
-    fn posted() -> (Arc<Inbox>, CallExchange) {
+    fn posted() -> (Arc<Responses>, CallExchange) {
         let request = Request::Http(HttpRequest { path: "/".into(), form: HttpForm::Legacy, timeout: Duration::ZERO });
-        let inbox = Arc::new(Inbox::default());
+        let responses = Arc::new(Responses::default());
         let (body, deadline, hops) = (Rope::new([]), Instant::now(), Hops::FIRST);
-        let call = Call { request, body, deadline, inbox: inbox.clone(), tag: 0, connection: Any, resends: 0, hops };
-        (inbox, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
+        let call =
+            Call { request, body, deadline, responses: responses.clone(), tag: 0, reuse: Allowed, resends: 0, hops };
+        (responses, CallExchange::new(call, LIMIT, &AnswerRoom::unlimited()))
     }
 
-    fn settled(inbox: &Inbox) -> Result<Reply, Unanswered> {
-        inbox.take_now().remove(0).1
+    fn settled(responses: &Responses) -> Result<Reply, Unanswered> {
+        responses.take_now().remove(0).1
     }
 
     #[test]
     fn trailers_say_nothing_about_a_review() {
-        let (inbox, mut exchange) = posted();
+        let (responses, mut exchange) = posted();
         assert_eq!(exchange.head(409, ResponseFields::default()), Ok(()));
         assert_eq!(exchange.data(b"no"), Ok(()));
         exchange.complete(Some(ResponseFields { grpc_status: Some(13), ..Default::default() }));
-        assert_eq!(settled(&inbox), Ok(Reply::Http(HttpReply::new(409, "no".into()))));
+        assert_eq!(settled(&responses), Ok(Reply::Http(HttpReply::new(409, "no".into()))));
     }
 
     #[test]
@@ -154,9 +155,9 @@ mod tests {
             (Failure::Malformed("it lied"), CallFailure::NotHttp("it lied".into())),
             (Failure::Refused(CallFailure::Overloaded), CallFailure::Overloaded),
         ] {
-            let (inbox, exchange) = posted();
+            let (responses, exchange) = posted();
             exchange.fail(failure);
-            assert_eq!(settled(&inbox), Err(told.into()));
+            assert_eq!(settled(&responses), Err(told.into()));
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{
     clock::now,
-    hooks::{Call, ConnectionChoice, GrpcRequest, Inbox, Method, Request},
+    hooks::{Call, GrpcRequest, Method, Request, Responses, Reuse},
     http2::frame::{self, HEAD, Head, PREFACE, flag, kind},
     model::Rope,
 };
@@ -114,14 +114,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Scripted<S> {
 }
 
 /// A gRPC call of that body, to be answered within `time`.
-pub(in super::super) fn call(inbox: &Arc<Inbox>, tag: u32, body: Bytes, time: Duration) -> Call {
+pub(in super::super) fn call(responses: &Arc<Responses>, tag: u32, body: Bytes, time: Duration) -> Call {
     Call {
         request: Request::Grpc(GrpcRequest { method: Method::Validate, namespace_labels: None }),
         body: Rope::new([body]),
         deadline: now() + time,
-        inbox: Arc::clone(inbox),
+        responses: Arc::clone(responses),
         tag,
-        connection: ConnectionChoice::Any,
+        reuse: Reuse::Allowed,
         resends: 0,
         hops: crate::model::Hops::FIRST,
     }

@@ -26,13 +26,13 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for group in groups(&edges(Sees::Perhaps)).into_iter().filter(|group| group.len() > 1) {
         let parts: Vec<_> = sure.iter().filter(|part| part.len() > 1 && group.contains(&part[0])).collect();
         match parts.is_empty() {
-            true => found.extend(told(view, &group, &names, Sees::Perhaps)),
-            false => found.extend(parts.into_iter().flat_map(|part| told(view, part, &names, Sees::Yes))),
+            true => found.extend(mutual_finding(view, &group, &names, Sees::Perhaps)),
+            false => found.extend(parts.into_iter().flat_map(|part| mutual_finding(view, part, &names, Sees::Yes))),
         }
     }
 }
 
-fn told(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) -> Option<Found> {
+fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) -> Option<Found> {
     let homes: Vec<&str> = group.iter().map(|place| names[*place]).collect();
     let asked_elsewhere = |number: &usize| {
         let seen = &view.hooks[*number];

@@ -19,7 +19,7 @@ fn of(form: HttpForm, status: u16, body: impl AsRef<[u8]>) -> Result<Answer, Cal
     decode(HookType::Validating, form, "123", status, Bytes::copy_from_slice(body.as_ref()))
 }
 
-fn told(form: HttpForm, status: u16, body: &str) -> String {
+fn error_of(form: HttpForm, status: u16, body: &str) -> String {
     of(form, status, body).unwrap_err().to_string()
 }
 
@@ -89,13 +89,13 @@ fn what_is_no_answer_says_why() {
         (V1BETA1, v1(r#"{"allowed":true}"#), "expected webhook response of admission.k8s.io/v1beta1"),
         (V1BETA1, r#"{"kind":"Status"}"#.into(), "expected webhook response of admission.k8s.io/v1beta1"),
     ] {
-        let told = told(form, 200, &body);
+        let told = error_of(form, 200, &body);
         assert!(told.contains(wanted), "{told:?} should say {wanted:?} of {body:?}");
     }
     assert_eq!(of(V1BETA1, 200, r#"{"response":{"allowed":true,"uid":"9","patch":"eA=="}}"#), Ok(Answer::default()));
     assert!(of(V1, 200, v1(r#"{"uid":"123","allowed":false,"allowed":true}"#)).unwrap().denial.is_none(), "last wins");
     let bomb = format!("a: &a [x,x]\n{}", (0..400).map(|n| format!("k{n}: [*a,*a]\n")).collect::<String>());
-    assert!(told(V1, 200, &bomb).contains("neither JSON nor YAML"));
+    assert!(error_of(V1, 200, &bomb).contains("neither JSON nor YAML"));
 }
 
 /// Result of an answer with these fields beside its type: `Ok` with the denial's code, message, reason and count of
@@ -208,7 +208,7 @@ fn what_is_not_looked_at_has_its_type_all_the_same() {
         answer(r#""status":{"details":{"causes":[{"field":7}]}}"#),
     ] {
         assert_eq!(of(V1, 200, &bad).map_err(|failure| failure.kind().as_str()), Err("undecodable"), "{bad}");
-        assert!(told(V1, 200, &bad).len() < 200);
+        assert!(error_of(V1, 200, &bad).len() < 200);
     }
     for patch in
         [r#""patch":"W10=""#, r#""patch":"W1\n0=\n""#, r#""patch":"W11=""#, r#""patch":[91,93]"#, r#""patch":[null]"#]

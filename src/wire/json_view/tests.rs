@@ -15,7 +15,7 @@ const REVIEW: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io
   "userInfo":{"username":"ann","uid":"7","groups":["dev","ops"],"extra":{"a":["b","c"]}} ,
   "object":{ "n" : 1.50,   "s": "\u00e9}" } ,"oldObject":{"kind":"Old"},"dryRun":true,"options":{"kind":"UpdateOptions"}}}"#;
 
-fn told(text: &str) -> String {
+fn error_of(text: &str) -> String {
     view(Bytes::copy_from_slice(text.as_bytes())).unwrap_err().to_string()
 }
 
@@ -103,7 +103,7 @@ fn null_and_absent_are_nothing() {
 
 #[test]
 fn what_is_wrong_is_told_with_its_field() {
-    let with = |from: &str, to: &str| told(&REVIEW.replacen(from, to, 1));
+    let with = |from: &str, to: &str| error_of(&REVIEW.replacen(from, to, 1));
     for (from, to, wanted) in [
         (r#""dryRun":true"#, r#""dryRun":"yes""#, "request.dryRun must be a boolean"),
         (r#""name":"web""#, r#""name":7"#, "request.name must be a string"),
@@ -132,12 +132,12 @@ fn what_is_wrong_is_told_with_its_field() {
         assert!(told.starts_with(wanted), "{told:?} should say {wanted:?}");
     }
     assert_eq!(
-        told(&format!("{REVIEW} {{")),
+        error_of(&format!("{REVIEW} {{")),
         format!("the message is not JSON at byte {}: there is more after the value", REVIEW.len() + 1)
     );
-    assert_eq!(told("[]"), "the review must be an object");
-    assert_eq!(told("null"), "the review must be an object");
-    assert!(told("").starts_with("the message is not JSON at byte 0"));
+    assert_eq!(error_of("[]"), "the review must be an object");
+    assert_eq!(error_of("null"), "the review must be an object");
+    assert!(error_of("").starts_with("the message is not JSON at byte 0"));
     assert_eq!(view(Bytes::from_static(b"{\"\xff")).unwrap_err(), ViewError::NotUtf8(2));
     for end in 0..REVIEW.len() {
         view(Bytes::from_static(&REVIEW.as_bytes()[..end])).unwrap_err();

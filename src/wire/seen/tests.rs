@@ -55,7 +55,7 @@ fn in_protobuf(request: &Value) -> AdmissionRequest {
 }
 
 /// Result of a request in each encoding: all are the same.
-fn told(request: &Value) -> Result<(), String> {
+fn outcome(request: &Value) -> Result<(), String> {
     let body = |version: ReviewVersion| {
         let review = json!({"apiVersion": version.api_version(), "kind": "AdmissionReview", "request": request});
         Bytes::from(review.to_string())
@@ -77,7 +77,7 @@ fn told(request: &Value) -> Result<(), String> {
 /// Rules could not see such a request, and every hook would be passed over in silence.
 #[test]
 fn reviews_that_lack_what_rules_look_at_are_refused_in_every_encoding() {
-    assert_eq!(told(&whole()), Ok(()));
+    assert_eq!(outcome(&whole()), Ok(()));
     for (of, names) in [
         ("kind", ["version", "kind"]),
         ("resource", ["version", "resource"]),
@@ -88,15 +88,19 @@ fn reviews_that_lack_what_rules_look_at_are_refused_in_every_encoding() {
             let lacking = format!("request.{of}.{name} is missing or empty");
             let mut request = whole();
             request[of][name] = "".into();
-            assert_eq!(told(&request), Err(lacking.clone()));
+            assert_eq!(outcome(&request), Err(lacking.clone()));
             request[of].as_object_mut().expect("three").remove(name);
-            assert_eq!(told(&request), Err(lacking));
+            assert_eq!(outcome(&request), Err(lacking));
         }
         let mut request = whole();
         request[of] = json!({});
-        assert_eq!(told(&request), Err(format!("request.{of}.{} is missing or empty", names[0])), "present, and empty");
+        assert_eq!(
+            outcome(&request),
+            Err(format!("request.{of}.{} is missing or empty", names[0])),
+            "present, and empty"
+        );
         request.as_object_mut().expect("a request").remove(of);
-        let told = told(&request);
+        let told = outcome(&request);
         match of.starts_with("request") {
             // Fields that apiservers before 1.15 do not send. A request with a part of them must have all.
             true => assert_eq!(told, Ok(())),
@@ -110,12 +114,12 @@ fn reviews_that_lack_what_rules_look_at_are_refused_in_every_encoding() {
         for wrong in [json!(""), json!(null)] {
             let mut request = whole();
             request[field] = wrong;
-            assert_eq!(told(&request), Err(lacking.to_owned()));
+            assert_eq!(outcome(&request), Err(lacking.to_owned()));
         }
     }
     let mut request = whole();
     request["operation"] = "PATCH".into();
-    assert!(told(&request).is_err());
+    assert!(outcome(&request).is_err());
 }
 
 /// A rule for `pods/exec` sees neither `pods` nor a resource of that name.
@@ -125,19 +129,19 @@ fn subresources_are_where_they_belong_and_of_one_mind() {
         let mut request = whole();
         request[field] = wrong.into();
         let other = "request.requestSubResource must be the same as request.subResource";
-        assert_eq!(told(&request), Err(other.to_owned()), "{field} {wrong:?}");
+        assert_eq!(outcome(&request), Err(other.to_owned()), "{field} {wrong:?}");
     }
     for of in ["resource", "requestResource"] {
         let mut request = whole();
         request[of]["resource"] = "deployments/scale".into();
         let slash = format!("request.{of}.resource holds a slash: a subresource goes into request.subResource");
-        assert_eq!(told(&request), Err(slash));
+        assert_eq!(outcome(&request), Err(slash));
     }
     let mut request = whole();
     for field in ["subResource", "requestSubResource"] {
         request.as_object_mut().expect("a request").remove(field);
     }
-    assert_eq!(told(&request), Ok(()));
+    assert_eq!(outcome(&request), Ok(()));
 }
 
 /// Rules with a scope would not see it, or a namespaceSelector would look at another namespace than there is.
@@ -162,7 +166,7 @@ fn what_is_in_namespaces_says_in_which_one_and_nothing_else_does() {
             (request[of]["group"], request[of]["resource"]) = (group.into(), resource.into());
         }
         request["namespace"] = namespace.into();
-        let told = told(&request);
+        let told = outcome(&request);
         assert_eq!(told.is_ok(), good, "{group} {resource} {namespace:?}: {told:?}");
         if let Err(told) = told {
             assert!(told.contains(resource) && told.contains("request.namespace"), "{told}");

@@ -23,10 +23,10 @@ async fn pool(idle: usize) -> (Pool, Vec<UnixStream>) {
     let mut hooks = Vec::new();
     for _ in 0..idle {
         let (ours, hook) = UnixStream::pair().expect("a pair");
-        let slot = pool.carrier.dialler.room().await.expect("room");
+        let slot = pool.exchange.dialler.room().await.expect("room");
         let socket = Socket::new(Stream::Unix(ours), slot);
-        let link = Link::over(socket, pool.carrier.gone.clone()).await.expect("a link");
-        pool.rest(link);
+        let connection = Http1Connection::over(socket, pool.exchange.gone.clone()).await.expect("a connection");
+        pool.keep_idle(connection);
         hooks.push(hook);
     }
     (pool, hooks)
@@ -47,11 +47,11 @@ async fn idle_connections_are_not_old() {
 #[tokio::test]
 async fn idle_connections_give_way_to_a_lane_that_waits_for_room() {
     let (mut pool, _hooks) = pool(MOST).await;
-    let dialler = pool.carrier.dialler.clone();
+    let dialler = pool.exchange.dialler.clone();
     pool.tidy(Instant::now());
     assert_eq!(pool.idle.len(), MOST, "nobody wants their room");
     let waits = tokio::spawn(async move { dialler.room().await });
-    while pool.carrier.dialler.waiting() == 0 {
+    while pool.exchange.dialler.waiting() == 0 {
         tokio::task::yield_now().await;
     }
     pool.tidy(Instant::now());
@@ -64,33 +64,33 @@ async fn idle_connections_give_way_to_a_lane_that_waits_for_room() {
 #[tokio::test]
 async fn a_lane_with_more_than_its_part_hands_room_over_although_its_own_calls_wait() {
     let (mut pool, _hooks) = pool(MOST).await;
-    let mut links: Vec<_> = pool.idle.drain(..).map(|idle| idle.link).collect();
-    // One call of this lane waits, and one of another.
-    let Ok(Way::Wait(mut told)) = pool.queue.join() else { panic!("there is place in the queue") };
-    let dialler = pool.carrier.dialler.clone();
+    let mut links: Vec<_> = pool.idle.drain(..).map(|idle| idle.connection).collect();
+    // One call of this client waits, and one of another.
+    let Ok(ConnectionChoice::Wait(mut offer)) = pool.queue.join() else { panic!("there is place in the queue") };
+    let dialler = pool.exchange.dialler.clone();
     let other = tokio::spawn(async move { dialler.room().await });
-    while pool.carrier.dialler.waiting() == 0 {
+    while pool.exchange.dialler.waiting() == 0 {
         tokio::task::yield_now().await;
     }
     // All of them are busy.
     for _ in &links {
-        pool.carrying.spawn(pending());
+        pool.exchanges.spawn(pending());
     }
-    pool.free(links.pop().expect("a link"));
-    assert!(told.try_recv().is_err(), "its own call waits on");
+    pool.release(links.pop().expect("a connection"));
+    assert!(offer.try_recv().is_err(), "its own call waits on");
     let slot: Slot = timeout(LONG, other).await.expect("in time").expect("no panic").expect("room");
-    pool.free(links.pop().expect("a link"));
-    assert!(matches!(told.try_recv(), Ok(Way::Used(_))), "nobody else waits");
+    pool.release(links.pop().expect("a connection"));
+    assert!(matches!(offer.try_recv(), Ok(ConnectionChoice::Used(_))), "nobody else waits");
     drop(slot);
 }
 
 #[tokio::test]
 async fn idle_connections_give_way_to_a_call_that_waits() {
     let (mut pool, _hooks) = pool(2).await;
-    let (turns, now) = (pool.carrier.turns.clone(), Instant::now());
+    let (arbiter, now) = (pool.exchange.arbiter.clone(), Instant::now());
     pool.tidy(now + PATIENCE);
     assert_eq!(pool.idle.len(), 2);
-    let _waiting = turns.wait();
+    let _waiting = arbiter.want_eviction();
     assert!(pool.alarm().is_some_and(|alarm| alarm <= now + PATIENCE));
     pool.tidy(now + PATIENCE);
     assert!(pool.is_bare());
@@ -100,8 +100,8 @@ async fn idle_connections_give_way_to_a_call_that_waits() {
 async fn a_connection_that_ended_while_idle_is_let_go() {
     let (mut pool, hooks) = pool(2).await;
     drop(hooks);
-    while pool.idle.iter().any(|idle| idle.link.is_alive()) {
-        pool.carrier.gone.notified().await;
+    while pool.idle.iter().any(|idle| idle.connection.is_alive()) {
+        pool.exchange.gone.notified().await;
     }
     assert!(pool.take_idle().is_none());
     assert!(pool.is_bare());

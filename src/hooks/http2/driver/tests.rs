@@ -16,18 +16,19 @@ use tokio::{
 use super::{Ended, Http2Connection, Limits};
 use crate::{
     hooks::{
-        Arrival, Call, Inbox, Reply, Unanswered, answer_room::AnswerRoom, http2::scripted::Scripted, lane::Command,
+        Arrival, Call, Reply, Responses, Unanswered, answer_room::AnswerRoom, command::Command,
+        http2::scripted::Scripted,
     },
     memory::MemoryBudget,
     model::CallFailure,
 };
 
 /// A connection to a scripted hook, and what a test holds of both.
-struct Held {
+struct Scene {
     hook: Scripted<DuplexStream>,
     commands: UnboundedSender<Command>,
     budget: Arc<MemoryBudget>,
-    inbox: Arc<Inbox>,
+    responses: Arc<Responses>,
     ended: JoinHandle<Ended<DuplexStream>>,
 }
 
@@ -42,18 +43,18 @@ fn limits(budget: usize) -> (Arc<MemoryBudget>, Limits) {
 }
 
 /// Connects and shakes hands; the pipe between them holds so much each way.
-async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Held {
+async fn connected(pipe: usize, budget: usize, settings: &[(u16, u32)]) -> Scene {
     let (ours, theirs) = duplex(pipe);
     let (budget, limits) = limits(budget);
     let mut connection = Http2Connection::new(ours, limits, false, "hook:1");
     let (hook, greeted) = tokio::join!(Scripted::greet(theirs, settings), connection.handshake());
     greeted.expect("greeted");
-    let (commands, mut told) = unbounded_channel();
-    let ended = tokio::spawn(async move { connection.drive(&mut told, Vec::new()).await });
-    Held { hook, commands, budget, inbox: Arc::default(), ended }
+    let (commands, mut received) = unbounded_channel();
+    let ended = tokio::spawn(async move { connection.drive(&mut received, Vec::new()).await });
+    Scene { hook, commands, budget, responses: Arc::default(), ended }
 }
 
-impl Held {
+impl Scene {
     fn ask(&self, call: Call) {
         self.commands.send(Command::Ask(call)).expect("the connection is driven");
     }
@@ -65,7 +66,7 @@ impl Held {
     }
 
     async fn arrival(&self) -> Arrival {
-        let mut arrived = self.inbox.take().await;
+        let mut arrived = self.responses.take().await;
         assert_eq!(arrived.len(), 1, "{arrived:?}");
         arrived.remove(0)
     }

@@ -18,21 +18,21 @@ type Frame = (u8, u8, u32, Vec<u8>);
 type Blocks = Vec<(u8, Vec<u8>)>;
 
 /// Error code of the GOAWAY that the hook gets when it sends these frames while it has one call on stream 1.
-async fn told(frames: Vec<Frame>) -> Option<u32> {
+async fn goaway_code(frames: Vec<Frame>) -> Option<u32> {
     tokio::time::timeout(60 * SECOND, told_at_last(frames)).await.expect("an end")
 }
 
 async fn told_at_last(frames: Vec<Frame>) -> Option<u32> {
-    let mut held = connected(1 << 20, 1 << 20, &[]).await;
-    held.ask(call(&held.inbox, 0, body(10), SECOND));
-    held.hook.call().await;
+    let mut scene = connected(1 << 20, 1 << 20, &[]).await;
+    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    scene.hook.call().await;
     for (kind, flags, stream, payload) in frames {
-        if !held.hook.try_send(kind, flags, stream, &payload).await {
+        if !scene.hook.try_send(kind, flags, stream, &payload).await {
             break;
         }
     }
     let mut code = None;
-    while let Some((head, payload)) = held.hook.next().await {
+    while let Some((head, payload)) = scene.hook.next().await {
         if head.kind == kind::GOAWAY {
             code = payload.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         }
@@ -41,7 +41,7 @@ async fn told_at_last(frames: Vec<Frame>) -> Option<u32> {
             return None;
         }
     }
-    assert!(matches!(held.arrived().await.1, Err(CallFailure::Connection(_))), "its calls have failed");
+    assert!(matches!(scene.arrived().await.1, Err(CallFailure::Connection(_))), "its calls have failed");
     code
 }
 
@@ -92,11 +92,11 @@ async fn what_breaks_the_protocol_costs_the_connection() {
         ("a continuation of nothing", code::PROTOCOL_ERROR, (kind::CONTINUATION, flag::END_HEADERS, 1, vec![])),
     ];
     for (what, code, frame) in cases {
-        assert_eq!(told(vec![frame]).await, Some(code), "{what}");
+        assert_eq!(goaway_code(vec![frame]).await, Some(code), "{what}");
     }
     let broken_off = vec![(kind::HEADERS, 0, 1, vec![]), (kind::PING, 0, 0, vec![0; 8])];
-    assert_eq!(told(broken_off).await, Some(code::PROTOCOL_ERROR));
-    assert_eq!(told(vec![(0x77, 0, 0, vec![1]), (kind::PRIORITY, 0, 7, vec![0; 5])]).await, None, "passed by");
+    assert_eq!(goaway_code(broken_off).await, Some(code::PROTOCOL_ERROR));
+    assert_eq!(goaway_code(vec![(0x77, 0, 0, vec![1]), (kind::PRIORITY, 0, 7, vec![0; 5])]).await, None, "passed by");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,31 +111,31 @@ async fn frames_that_answer_nothing_are_counted_and_cut() {
         ("frames that nobody knows", (0x77, 0, 0, vec![])),
         ("interim headers", (kind::HEADERS, flag::END_HEADERS, 1, field(":status", "103"))),
     ] {
-        assert_eq!(told(many(frame)).await, Some(code::ENHANCE_YOUR_CALM), "{what}");
+        assert_eq!(goaway_code(many(frame)).await, Some(code::ENHANCE_YOUR_CALM), "{what}");
     }
     let started = vec![(kind::HEADERS, flag::END_HEADERS, 1, headers())];
     let empty = [started, many((kind::DATA, 0, 1, vec![]))].concat();
-    assert_eq!(told(empty).await, Some(code::ENHANCE_YOUR_CALM), "empty DATA");
+    assert_eq!(goaway_code(empty).await, Some(code::ENHANCE_YOUR_CALM), "empty DATA");
     let resets =
         [vec![(kind::RST_STREAM, 0, 1, vec![0, 0, 0, 8])], many((kind::RST_STREAM, 0, 1, vec![0, 0, 0, 8]))].concat();
-    assert_eq!(told(resets).await, Some(code::ENHANCE_YOUR_CALM), "resets of a stream that is gone");
+    assert_eq!(goaway_code(resets).await, Some(code::ENHANCE_YOUR_CALM), "resets of a stream that is gone");
     let block = [vec![(kind::HEADERS, 0, 1, vec![])], vec![(kind::CONTINUATION, 0, 1, vec![]); 40]].concat();
-    assert_eq!(told(block).await, Some(code::ENHANCE_YOUR_CALM), "empty CONTINUATION");
+    assert_eq!(goaway_code(block).await, Some(code::ENHANCE_YOUR_CALM), "empty CONTINUATION");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_works_may_say_much() {
-    let mut held = connected(1 << 20, 1 << 20, &[]).await;
+    let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for n in 0..500 {
-        held.ask(call(&held.inbox, n, body(10), SECOND));
-        let stream = held.hook.call().await;
+        scene.ask(call(&scene.responses, n, body(10), SECOND));
+        let stream = scene.hook.call().await;
         // As some servers do for every call: room on the stream and the connection, and a PING to measure it.
         for _ in 0..30 {
-            held.hook.send(kind::WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1]).await;
-            held.hook.send(kind::PING, 0, 0, &[0; 8]).await;
+            scene.hook.send(kind::WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1]).await;
+            scene.hook.send(kind::PING, 0, 0, &[0; 8]).await;
         }
-        held.hook.answer(stream, b"yes").await;
-        assert!(held.arrived().await.1.is_ok(), "{n}");
+        scene.hook.answer(stream, b"yes").await;
+        assert!(scene.arrived().await.1.is_ok(), "{n}");
     }
 }
 
@@ -156,26 +156,26 @@ async fn what_breaks_one_stream_s_rules_fails_one_call() {
         ("an end that announces more", vec![(ENDS, field(":status", "100"))]),
         ("another status", vec![(flag::END_HEADERS, field(":status", "404")), status("0")]),
     ];
-    let mut held = connected(1 << 20, 1 << 20, &[]).await;
+    let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     for (what, blocks) in cases {
-        held.ask(call(&held.inbox, 0, body(10), SECOND));
-        let stream = held.hook.call().await;
+        scene.ask(call(&scene.responses, 0, body(10), SECOND));
+        let stream = scene.hook.call().await;
         let last = blocks.len() - 1;
         for (n, (flags, block)) in blocks.into_iter().enumerate() {
-            held.hook.send(kind::HEADERS, flags, stream, &block).await;
+            scene.hook.send(kind::HEADERS, flags, stream, &block).await;
             if n < last {
-                held.hook.send(kind::DATA, 0, stream, &[0, 0, 0, 0, 1, 7]).await;
+                scene.hook.send(kind::DATA, 0, stream, &[0, 0, 0, 0, 1, 7]).await;
             }
         }
-        let result = held.arrived().await.1;
+        let result = scene.arrived().await.1;
         assert!(matches!(result, Err(CallFailure::NotGrpc(_))), "{what}: {result:?}");
     }
-    held.ask(call(&held.inbox, 0, body(10), SECOND));
-    let stream = held.hook.call().await;
-    held.hook.send(kind::WINDOW_UPDATE, 0, stream, &[0; 4]).await;
-    assert!(held.failure().await.contains("gave no room"));
-    held.ask(call(&held.inbox, 0, body(10), SECOND));
-    let stream = held.hook.call().await;
-    held.hook.answer(stream, b"yes").await;
-    assert!(held.arrived().await.1.is_ok(), "the connection is unharmed");
+    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    let stream = scene.hook.call().await;
+    scene.hook.send(kind::WINDOW_UPDATE, 0, stream, &[0; 4]).await;
+    assert!(scene.failure().await.contains("gave no room"));
+    scene.ask(call(&scene.responses, 0, body(10), SECOND));
+    let stream = scene.hook.call().await;
+    scene.hook.answer(stream, b"yes").await;
+    assert!(scene.arrived().await.1.is_ok(), "the connection is unharmed");
 }

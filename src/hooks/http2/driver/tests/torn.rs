@@ -60,9 +60,9 @@ async fn an_answer_that_came_before_a_write_failed_counts() {
     frame::put(&mut answer, kind::HEADERS, ends, 1, &field("grpc-status", "0"));
     let mut connection = Http2Connection::new(Torn { settings, answer, writes: 0 }, limits(1 << 20).1, false, "hook:1");
     connection.handshake().await.expect("established");
-    let inbox = Arc::new(Inbox::default());
-    let (_commands, mut told) = unbounded_channel();
-    let ended = connection.drive(&mut told, vec![call(&inbox, 0, body(10), Duration::from_secs(1))]).await;
-    assert_eq!(inbox.take_now().remove(0).1, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
+    let responses = Arc::new(Responses::default());
+    let (_commands, mut received) = unbounded_channel();
+    let ended = connection.drive(&mut received, vec![call(&responses, 0, body(10), Duration::from_secs(1))]).await;
+    assert_eq!(responses.take_now().remove(0).1, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
     assert!(ended.answered && ended.why.expect("lost").contains("broken pipe"));
 }

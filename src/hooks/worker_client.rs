@@ -1,12 +1,12 @@
-//! Lane: one worker's way to one endpoint, kept connected where that costs the hook nothing.
+//! WorkerClient: one worker's client of one endpoint, kept connected where that costs the hook nothing.
 //!
 //! ```text
-//!             dialled, greeted
+//!           dialled, handshake done
 //! Dialling ────────────────────> Connected ──lost, or no more calls taken──> Dialling
 //!    │  ^                            │
-//!    │  └── a call, or the pause ends│ nobody asks any more, last answer in
+//!    │  └── a call, or the pause ends│ no more calls, last answer in
 //!    └─failed──> Pausing <─unanswered┤
-//!                  └──nobody asks──> over
+//!                  └──no call──> over
 //! ```
 //!
 //! Connected is one HTTP/2 connection; or, where the hook speaks HTTP/1.1, a pool, which may be empty: a hook that
@@ -16,9 +16,9 @@
 //!
 //! While dialling, calls wait (each no longer than its own timeout). When dialling fails, all of them fail with the
 //! reason; the next call then dials anew, so that a hook that has come back is found at once, as kube-apiserver would.
-//! A hook that takes connections and answers nothing on them is dialled less and less often (`pace`).
+//! A hook that takes connections and answers nothing on them is dialled less and less often (`dial_pace`).
 //!
-//! A lane is never without a task: one that panics has failed its calls, and is started anew.
+//! A client is never without a task: one that panics has failed its calls, and is started anew.
 
 use std::{
     future::{Future, pending},
@@ -38,13 +38,14 @@ use tokio::{
 
 use super::{
     call::Call,
+    command::Command,
     dial::Socket,
+    dial_pace::{DialOutcome, DialPace},
     dialler::{Dialled, Dialler},
-    held::{Held, Probe},
-    http1::{Pool, Turns},
+    draining::DrainingConnections,
+    http1::{IdleArbiter, Pool},
     http2::Http2Connection,
-    leavers::Leavers,
-    pace::{Fruit, Pace},
+    pending_calls::{PendingCalls, Probe},
 };
 use crate::{
     clock::now,
@@ -57,35 +58,32 @@ const AFTER_PANIC: Duration = Duration::from_millis(50);
 /// Calls that wait for a connection are let go no later than so long after their time is over. None is sent after it.
 const LATE_BY: Duration = Duration::from_millis(50);
 
-/// Command to a worker's client.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// Ask this.
-    Ask(Call),
-    /// Some calls are abandoned; reset them.
-    Sweep,
-    /// Say whether the hook can be connected to, once that is known.
-    Probe(Probe),
-    /// Panic.
-    #[cfg(test)]
-    Panic,
-}
-
-/// The sending end of a lane. Dropping it lets the lane end once its last answer is in.
+/// The sending end of a client. Dropping it lets the client end once its last answer is in.
 #[derive(Clone, Debug)]
-pub(super) struct Lane {
+pub(super) struct WorkerClient {
     commands: UnboundedSender<Command>,
     /// Rings when calls were abandoned.
     swept: Arc<Notify>,
 }
 
-impl Lane {
-    /// A lane and the task that drives it; the caller spawns the task where it shall live.
-    pub(super) fn new(dialler: Arc<Dialler>, turns: Arc<Turns>) -> (Self, impl Future<Output = ()> + Send + 'static) {
+impl WorkerClient {
+    /// A client and the task that drives it; the caller spawns the task where it shall live.
+    pub(super) fn new(
+        dialler: Arc<Dialler>,
+        arbiter: Arc<IdleArbiter>,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (sender, commands) = unbounded_channel();
         let swept = Arc::new(Notify::new());
-        let leavers = Leavers::new(swept.clone());
-        let task = Task { dialler, turns, commands, held: Held::default(), open: true, leavers, pace: Pace::default() };
+        let draining = DrainingConnections::new(swept.clone());
+        let task = Task {
+            dialler,
+            arbiter,
+            commands,
+            pending: PendingCalls::default(),
+            open: true,
+            draining,
+            pace: DialPace::default(),
+        };
         (Self { commands: sender, swept }, task.run())
     }
 
@@ -94,18 +92,18 @@ impl Lane {
             && let Command::Ask(call) = refused.0
         {
             // Only when the worker's runtime is gone, at the end of the process.
-            call.inbox.deliver(call.tag, Err(CallFailure::Connection("gatepost is stopping".into()).into()));
+            call.responses.deliver(call.tag, Err(CallFailure::Connection("gatepost is stopping".into()).into()));
         }
     }
 
-    /// Calls whose inbox was closed are to be reset.
-    pub(super) fn sweep(&self) {
-        // A lane that is gone has nothing to reset.
-        let _ = self.commands.send(Command::Sweep);
+    /// Calls whose responses are closed are to be reset.
+    pub(super) fn cancel_abandoned(&self) {
+        // A client that is gone has nothing to reset.
+        let _ = self.commands.send(Command::CancelAbandoned);
         self.swept.notify_waiters();
     }
 
-    /// Tells the probe whether the hook can be connected to, once that is known. A lane that is gone drops it.
+    /// Tells the probe whether the hook can be connected to, once that is known. A client that is gone drops it.
     pub(super) fn probe(&self, probe: Probe) {
         let _ = self.commands.send(Command::Probe(probe));
     }
@@ -113,34 +111,34 @@ impl Lane {
 
 struct Task {
     dialler: Arc<Dialler>,
-    turns: Arc<Turns>,
+    arbiter: Arc<IdleArbiter>,
     commands: UnboundedReceiver<Command>,
-    held: Held,
+    pending: PendingCalls,
     /// Somebody may still ask.
     open: bool,
     /// Connections on which answers are due, and nothing is asked any more.
-    leavers: Leavers,
-    pace: Pace,
+    draining: DrainingConnections,
+    pace: DialPace,
 }
 
 impl Task {
-    /// Drives the lane for as long as somebody may ask, whatever happens to it.
+    /// Drives the client for as long as somebody may ask, whatever happens to it.
     async fn run(mut self) {
         while AssertUnwindSafe(self.drive()).catch_unwind().await.is_err() {
-            faults::lane_panicked();
-            tracing::error!(endpoint = %self.dialler.endpoint, "a hook's lane panicked and is started anew; this is a bug in gatepost");
-            self.held.give_up("gatepost gave the connection up");
+            faults::client_panicked();
+            tracing::error!(endpoint = %self.dialler.endpoint, "a hook's client panicked and is started anew; this is a bug in gatepost");
+            self.pending.give_up("gatepost gave the connection up");
             sleep(AFTER_PANIC).await;
         }
     }
 
     async fn drive(&mut self) {
-        while self.open || !self.held.is_empty() {
-            if self.dialler.speaks_http1() && self.held.probes.is_empty() && self.pool(None).await.is_none() {
+        while self.open || !self.pending.is_empty() {
+            if self.dialler.speaks_http1() && self.pending.probes.is_empty() && self.pool(None).await.is_none() {
                 return;
             }
             self.rest().await;
-            if !self.open && self.held.is_empty() {
+            if !self.open && self.pending.is_empty() {
                 return;
             }
             self.pace.dials(now());
@@ -148,50 +146,50 @@ impl Task {
                 Ok(dialled) => {
                     let ended = match dialled {
                         Dialled::Http2(connection) => self.carry_over(connection).await,
-                        Dialled::Http1(socket) => self.pool(Some(socket)).await.map(|why| (why, Fruit::Answers)),
+                        Dialled::Http1(socket) => self.pool(Some(socket)).await.map(|why| (why, DialOutcome::Answers)),
                     };
-                    let Some((why, fruit)) = ended else { return };
-                    self.pace.ended(now(), fruit);
-                    tracing::debug!(endpoint = %self.dialler.endpoint, why, ?fruit, "dialling a hook anew");
+                    let Some((why, outcome)) = ended else { return };
+                    self.pace.ended(now(), outcome);
+                    tracing::debug!(endpoint = %self.dialler.endpoint, why, ?outcome, "dialling a hook anew");
                 }
                 Err(why) => {
                     tracing::debug!(endpoint = %self.dialler.endpoint, step = %why.step, %why, "cannot connect to a hook");
-                    self.held.fail(&why);
+                    self.pending.fail(&why);
                     let refused = why.step == Step::Connect;
-                    self.pace.ended(now(), if refused { Fruit::Refusal } else { Fruit::Nothing });
+                    self.pace.ended(now(), if refused { DialOutcome::Refusal } else { DialOutcome::Nothing });
                 }
             }
         }
     }
 
     /// Carries calls over one HTTP/2 connection, and says why it takes no more; `None` when nobody will ask.
-    async fn carry_over(&mut self, connection: Http2Connection<Socket>) -> Option<(String, Fruit)> {
-        let first = self.held.connected();
+    async fn carry_over(&mut self, connection: Http2Connection<Socket>) -> Option<(String, DialOutcome)> {
+        let first = self.pending.connected();
         let ended = connection.drive(&mut self.commands, first).await;
-        self.held.calls = ended.unsent;
+        self.pending.calls = ended.unsent;
         if let Some(leaving) = ended.leaving {
             // The next calls do not wait for the answers still due here.
-            self.leavers.add(leaving);
+            self.draining.add(leaving);
         }
-        Some((ended.why?, if ended.answered { Fruit::Answers } else { Fruit::Nothing }))
+        Some((ended.why?, if ended.answered { DialOutcome::Answers } else { DialOutcome::Nothing }))
     }
 
-    /// Carries calls over HTTP/1.1 connections, and says why the lane is to dial; `None` when nobody will ask.
+    /// Carries calls over HTTP/1.1 connections, and says why the client is to dial; `None` when nobody will ask.
     async fn pool(&mut self, dialled: Option<Socket>) -> Option<String> {
-        let pool = Pool::new(self.dialler.clone(), self.turns.clone());
-        pool.drive(dialled, &mut self.commands, &mut self.held).await
+        let pool = Pool::new(self.dialler.clone(), self.arbiter.clone());
+        pool.drive(dialled, &mut self.commands, &mut self.pending).await
     }
 
     /// Dials and greets; calls that come meanwhile are held, and let go when nobody waits for them any more.
     async fn connect(&mut self) -> Result<Dialled, Unreachable> {
-        let Self { dialler, turns, commands, held, open, .. } = self;
-        let attempt = turns.patiently(dialler.dial());
+        let Self { dialler, arbiter, commands, pending, open, .. } = self;
+        let attempt = arbiter.run_or_evict_idle(dialler.dial());
         tokio::pin!(attempt);
         loop {
             tokio::select! {
                 result = &mut attempt => return result,
-                () = held.hear(commands, open, LATE_BY) => {
-                    if !*open && held.is_empty() {
+                () = pending.receive(commands, open, LATE_BY) => {
+                    if !*open && pending.is_empty() {
                         return Err(Unreachable::at(Step::Connect, "nobody asks any more"));
                     }
                 }
@@ -199,16 +197,16 @@ impl Task {
         }
     }
 
-    /// Waits until the lane may dial. Whether somebody asks makes a difference.
+    /// Waits until the client may dial. Whether somebody asks makes a difference.
     async fn rest(&mut self) {
-        let Self { commands, held, open, pace, .. } = self;
+        let Self { commands, pending, open, pace, .. } = self;
         loop {
-            let until = pace.next(!held.is_empty());
-            if until.is_none_or(|until| until <= now()) || (!*open && held.is_empty()) {
+            let until = pace.next(!pending.is_empty());
+            if until.is_none_or(|until| until <= now()) || (!*open && pending.is_empty()) {
                 return;
             }
             tokio::select! {
-                () = held.hear(commands, open, LATE_BY) => {}
+                () = pending.receive(commands, open, LATE_BY) => {}
                 () = at(until) => {}
             }
         }

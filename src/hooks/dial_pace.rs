@@ -1,4 +1,4 @@
-//! Pace: when a lane may dial, and when it may dial again.
+//! DialPace: the times at which a client may dial.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const JITTER: (f64, f64) = (0.75, 1.25);
 /// The longest while somebody asks: a hook that has come back is to be found soon.
 const LONGEST_ASKED: Duration = Duration::from_millis(250);
-/// A lane does not dial more often than this.
+/// A client does not dial more often than this.
 const BETWEEN_DIALS: Duration = Duration::from_millis(20);
 
 /// Outcome of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fruit {
+pub(super) enum DialOutcome {
     /// A connection on which a call was answered, or that has lasted.
     Answers,
     /// A connection without an answer, or one that broke while it was being made.
@@ -27,22 +27,22 @@ pub(super) enum Fruit {
 
 /// Times at which a worker's client may dial.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct DialPace {
     /// Time of the last dial, and its outcome, once it is known.
     dialled: Option<Instant>,
-    ended: Option<(Instant, Fruit)>,
+    ended: Option<(Instant, DialOutcome)>,
     backoff: Backoff,
     /// From 0 to 1: replicas and workers should not dial in step.
     chance: fn() -> f64,
 }
 
-impl Default for Pace {
+impl Default for DialPace {
     fn default() -> Self {
         Self { dialled: None, ended: None, backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), chance }
     }
 }
 
-impl Pace {
+impl DialPace {
     /// It dials.
     pub(super) fn dials(&mut self, now: Instant) {
         self.dialled = Some(now);
@@ -50,15 +50,15 @@ impl Pace {
     }
 
     /// Records the outcome of the last dial.
-    pub(super) fn ended(&mut self, now: Instant, fruit: Fruit) {
+    pub(super) fn ended(&mut self, now: Instant, outcome: DialOutcome) {
         let lasted = self.dialled.is_some_and(|dialled| now.duration_since(dialled) >= LONGEST_PAUSE);
-        if fruit == Fruit::Answers || fruit == Fruit::Nothing && lasted {
+        if outcome == DialOutcome::Answers || outcome == DialOutcome::Nothing && lasted {
             self.backoff.reset();
-            self.ended = Some((now, Fruit::Answers));
+            self.ended = Some((now, DialOutcome::Answers));
             return;
         }
         if self.ended.is_none() && self.dialled.is_some() {
-            self.ended = Some((now + jittered(self.backoff.pause(), JITTER, (self.chance)()), fruit));
+            self.ended = Some((now + jittered(self.backoff.pause(), JITTER, (self.chance)()), outcome));
         }
     }
 
@@ -67,8 +67,8 @@ impl Pace {
         let dialled = self.dialled?;
         let soon = dialled + BETWEEN_DIALS;
         Some(match self.ended {
-            None | Some((_, Fruit::Answers)) => soon,
-            Some((_, Fruit::Refusal)) if asked => soon,
+            None | Some((_, DialOutcome::Answers)) => soon,
+            Some((_, DialOutcome::Refusal)) if asked => soon,
             Some((then, _)) if asked => then.min(dialled + LONGEST_ASKED).max(soon),
             Some((then, _)) => then.max(soon),
         })
@@ -79,18 +79,18 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn pace() -> Pace {
-        Pace { chance: || 0.5, ..Pace::default() }
+    fn pace() -> DialPace {
+        DialPace { chance: || 0.5, ..DialPace::default() }
     }
 
     /// Dials in a minute, when every dial has this outcome at once.
-    fn dials_a_minute(fruit: Fruit, asked: bool) -> usize {
+    fn dials_a_minute(outcome: DialOutcome, asked: bool) -> usize {
         let (mut pace, began) = (pace(), Instant::now());
         let mut now = began;
         let mut dials = 0;
         while now < began + Duration::from_secs(60) {
             pace.dials(now);
-            pace.ended(now, fruit);
+            pace.ended(now, outcome);
             dials += 1;
             now = pace.next(asked).expect("it has dialled");
         }
@@ -100,10 +100,10 @@ mod tests {
     #[test]
     fn a_hook_that_greets_and_leaves_is_dialled_less_and_less() {
         // 50 ms, 100 ms, … 3.2 s, then every 5 s.
-        assert_eq!(dials_a_minute(Fruit::Nothing, false), 18);
+        assert_eq!(dials_a_minute(DialOutcome::Nothing, false), 18);
         // 50 ms, 100 ms, 200 ms, then every 250 ms.
-        assert_eq!(dials_a_minute(Fruit::Nothing, true), 242);
-        assert_eq!(dials_a_minute(Fruit::Refusal, false), 18);
+        assert_eq!(dials_a_minute(DialOutcome::Nothing, true), 242);
+        assert_eq!(dials_a_minute(DialOutcome::Refusal, false), 18);
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(pace.next(false), None, "the first dial waits for nothing");
         for _ in 0..20 {
             pace.dials(now);
-            pace.ended(now, Fruit::Refusal);
+            pace.ended(now, DialOutcome::Refusal);
         }
         assert_eq!(pace.next(true), Some(now + BETWEEN_DIALS));
         assert_eq!(pace.next(false), Some(now + LONGEST_PAUSE));
@@ -120,18 +120,18 @@ mod tests {
 
     #[test]
     fn answers_end_the_pauses_and_so_does_a_connection_that_has_lasted() {
-        for (fruit, after) in [(Fruit::Answers, Duration::ZERO), (Fruit::Nothing, LONGEST_PAUSE)] {
+        for (outcome, after) in [(DialOutcome::Answers, Duration::ZERO), (DialOutcome::Nothing, LONGEST_PAUSE)] {
             let (mut pace, now) = (pace(), Instant::now());
             for _ in 0..9 {
                 pace.dials(now);
-                pace.ended(now, Fruit::Nothing);
+                pace.ended(now, DialOutcome::Nothing);
             }
             pace.dials(now);
-            pace.ended(now + after, fruit);
-            assert_eq!(pace.next(false), Some(now + BETWEEN_DIALS), "{fruit:?}");
+            pace.ended(now + after, outcome);
+            assert_eq!(pace.next(false), Some(now + BETWEEN_DIALS), "{outcome:?}");
             pace.dials(now);
-            pace.ended(now, Fruit::Nothing);
-            assert_eq!(pace.next(false), Some(now + FIRST_PAUSE), "{fruit:?}");
+            pace.ended(now, DialOutcome::Nothing);
+            assert_eq!(pace.next(false), Some(now + FIRST_PAUSE), "{outcome:?}");
         }
     }
 
@@ -139,9 +139,9 @@ mod tests {
     fn pauses_differ_a_little() {
         let mut pauses: Vec<_> = (0..50)
             .map(|_| {
-                let (mut pace, now) = (Pace::default(), Instant::now());
+                let (mut pace, now) = (DialPace::default(), Instant::now());
                 pace.dials(now);
-                pace.ended(now, Fruit::Nothing);
+                pace.ended(now, DialOutcome::Nothing);
                 pace.next(false).expect("it has dialled").duration_since(now)
             })
             .collect();

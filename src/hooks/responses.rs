@@ -1,4 +1,4 @@
-//! Inbox: where the answers of one request's calls arrive.
+//! Responses: receiver of the answers to one request's calls.
 
 use std::{
     future::poll_fn,
@@ -16,7 +16,7 @@ pub type Arrival = (u32, Result<Reply, Unanswered>);
 /// Receiver of the answers to one request's calls, in the order they come. One allocation a request, however many hooks
 /// there are.
 #[derive(Debug, Default)]
-pub struct Inbox(Mutex<State>);
+pub struct Responses(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -25,7 +25,7 @@ struct State {
     closed: bool,
 }
 
-impl Inbox {
+impl Responses {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while the lock is held; and if it did, the list would still be whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

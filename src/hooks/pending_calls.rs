@@ -1,4 +1,4 @@
-//! Held: who waits for a connection.
+//! PendingCalls: calls and probes that wait for a connection.
 
 use std::{future::pending, time::Duration};
 
@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{call::Call, lane::Command};
+use super::{call::Call, command::Command};
 use crate::model::{CallFailure, Unreachable};
 
 /// Channel for the result of a probe: whether there is a connection.
@@ -15,23 +15,23 @@ pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
 
 /// Calls and probes that wait for a connection.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PendingCalls {
     pub(super) calls: Vec<Call>,
     pub(super) probes: Vec<Probe>,
 }
 
-impl Held {
+impl PendingCalls {
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.probes.is_empty()
     }
 
     /// Takes the commands there are, once there is one; `open` ends when there will be none. About every `pace`, calls
     /// that have waited too long are dropped.
-    pub(super) async fn hear(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
+    pub(super) async fn receive(&mut self, commands: &mut UnboundedReceiver<Command>, open: &mut bool, pace: Duration) {
         let waits = !self.calls.is_empty();
         tokio::select! {
             command = commands.recv(), if *open => self.take(command, commands, open),
-            () = sleep(pace), if waits => self.let_go(Instant::now()),
+            () = sleep(pace), if waits => self.drop_late(Instant::now()),
             else => pending().await,
         }
     }
@@ -43,7 +43,7 @@ impl Held {
             match command {
                 Command::Ask(call) => self.calls.push(call),
                 Command::Probe(probe) => self.probes.push(probe),
-                Command::Sweep => abandoned = true,
+                Command::CancelAbandoned => abandoned = true,
                 #[cfg(test)]
                 Command::Panic => panic!("a test said so"),
             }
@@ -51,24 +51,24 @@ impl Held {
         }
         // Once for all of them: to look through the calls for each would take the square of their number.
         if abandoned {
-            self.sweep();
+            self.drop_abandoned();
         }
     }
 
     /// Lets go of calls whose time is over.
-    fn let_go(&mut self, now: Instant) {
+    fn drop_late(&mut self, now: Instant) {
         self.calls.retain(|call| call.deadline > now.into_std());
     }
 
     /// Lets go of those nobody waits for any more.
-    pub(super) fn sweep(&mut self) {
+    pub(super) fn drop_abandoned(&mut self) {
         self.calls.retain(|call| !call.is_abandoned());
         self.probes.retain(|probe| !probe.is_closed());
     }
 
     /// There is a connection; the calls are for it to carry out.
     pub(super) fn connected(&mut self) -> Vec<Call> {
-        self.probes.drain(..).for_each(connected);
+        self.probes.drain(..).for_each(report_connected);
         std::mem::take(&mut self.calls)
     }
 
@@ -88,13 +88,13 @@ impl Held {
 
     fn settle(&mut self, failure: &CallFailure) {
         for call in self.calls.drain(..) {
-            call.inbox.deliver(call.tag, Err(failure.clone().into()));
+            call.responses.deliver(call.tag, Err(failure.clone().into()));
         }
     }
 }
 
 /// Tells a probe that there is a connection.
-pub(super) fn connected(probe: Probe) {
+pub(super) fn report_connected(probe: Probe) {
     // One that stopped waiting need not be told.
     let _ = probe.send(Ok(()));
 }

@@ -1,4 +1,4 @@
-//! Leavers: connections on which the hook takes no new calls, but still answers those it has.
+//! DrainingConnections: connections on which the hook takes no new calls, but still answers those it has.
 
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
@@ -12,19 +12,19 @@ const MOST: usize = 8;
 /// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call, which
 /// has a deadline.
 #[derive(Debug)]
-pub(super) struct Leavers {
+pub(super) struct DrainingConnections {
     /// The oldest first. Letting one go ends it.
     held: VecDeque<oneshot::Sender<()>>,
     /// Rings when calls were abandoned.
     swept: Arc<Notify>,
 }
 
-impl Leavers {
+impl DrainingConnections {
     pub(super) fn new(swept: Arc<Notify>) -> Self {
         Self { held: VecDeque::new(), swept }
     }
 
-    /// Waits for the answers still due on this connection, beside the lane.
+    /// Waits for the answers still due on this connection, beside the client.
     pub(super) fn add(&mut self, connection: Http2Connection<Socket>) {
         self.held.retain(|leaver| !leaver.is_closed());
         while self.held.len() >= MOST {

@@ -1,7 +1,7 @@
-//! Turns: how calls get through to a hook that serves one connection at a time.
+//! IdleArbiter: access to a hook that serves one connection at a time.
 //!
-//! Such a hook hears nobody else while one of our connections is open, idle or not; and which hooks are like that, only
-//! waiting tells. So idle connections give way, on all lanes, when somebody has waited on a new connection for a while,
+//! Such a hook serves no other connection while one of our connections is open, idle or not; and which hooks are like that, only
+//! waiting shows. So idle connections give way, on all clients, when somebody has waited on a new connection for a while,
 //! unless the hook was seen to serve several at once.
 
 use std::{
@@ -18,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::barren::Barren;
+use super::connect_breaker::ConnectBreaker;
 
 /// Wait for a new connection, TLS included, after which an idle one may be ended for it. One that has been idle for
 /// less stays: calls made at the same time are answered at about the same time.
@@ -26,81 +26,81 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// State that the clients of one endpoint share about their HTTP/1.1 connections.
 #[derive(Debug, Default)]
-pub(in super::super) struct Turns {
+pub(in super::super) struct IdleArbiter {
     /// Callers that have waited long enough for an idle connection to be ended.
     waiting: AtomicUsize,
     /// Idle connections.
     idle: AtomicUsize,
     /// The hook has answered on a new connection while another was idle.
     several: AtomicBool,
-    called: Notify,
+    changes: Notify,
     /// Connections that carried no answer.
-    pub(super) barren: Barren,
+    pub(super) breaker: ConnectBreaker,
 }
 
 /// Somebody who waits.
 #[derive(Debug)]
-pub(super) struct Waiting<'a>(&'a Turns);
+pub(super) struct EvictionWanted<'a>(&'a IdleArbiter);
 
 /// A connection that is idle.
 #[derive(Debug)]
-pub(super) struct Resting(Arc<Turns>);
+pub(super) struct IdleGuard(Arc<IdleArbiter>);
 
-impl Turns {
+impl IdleArbiter {
     /// Does what takes a new connection. It has so long until idle ones give way to it.
-    pub(in super::super) async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(in super::super) async fn run_or_evict_idle<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(done) = timeout(PATIENCE, &mut work).await {
             return done;
         }
-        let _waiting = self.wait();
+        let _waiting = self.want_eviction();
         work.await
     }
 
     /// Somebody's patience is over, who waits until this is dropped.
-    pub(super) fn wait(&self) -> Waiting<'_> {
+    pub(super) fn want_eviction(&self) -> EvictionWanted<'_> {
         self.waiting.fetch_add(1, SeqCst);
-        self.called.notify_waiters();
-        Waiting(self)
+        self.changes.notify_waiters();
+        EvictionWanted(self)
     }
 
     /// A connection is idle until this is dropped.
-    pub(super) fn rest(self: &Arc<Self>) -> Resting {
+    pub(super) fn idle_guard(self: &Arc<Self>) -> IdleGuard {
         self.idle.fetch_add(1, SeqCst);
-        Resting(self.clone())
+        IdleGuard(self.clone())
     }
 
-    /// A lane waits for room for a connection: the others look whether they have an idle one.
-    pub(super) fn seek_room(&self) {
-        self.called.notify_waiters();
+    /// A client waits for room for a connection: the others look whether they have an idle one.
+    pub(super) fn want_room(&self) {
+        self.changes.notify_waiters();
     }
 
     /// A call on a new connection was answered.
     pub(super) fn answered(&self) {
-        self.barren.answered();
+        self.breaker.answered();
         if self.idle.load(SeqCst) > 0 {
             self.several.store(true, SeqCst);
         }
     }
 
     /// Are idle connections to give way?
-    pub(super) fn are_called(&self) -> bool {
+    pub(super) fn eviction_wanted(&self) -> bool {
         self.waiting.load(SeqCst) > 0 && !self.several.load(SeqCst)
     }
 
-    /// Ready when somebody's patience is over, or a lane seeks room.
-    pub(super) fn call(&self) -> Notified<'_> {
-        self.called.notified()
+    /// Ready when somebody's patience is over, or a client seeks room.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changes.notified()
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for EvictionWanted<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, SeqCst);
     }
 }
 
-impl Drop for Resting {
+impl Drop for IdleGuard {
     fn drop(&mut self) {
         self.0.idle.fetch_sub(1, SeqCst);
     }
@@ -112,23 +112,23 @@ mod tests {
 
     #[test]
     fn idle_connections_are_called_while_somebody_waits() {
-        let turns = Arc::new(Turns::default());
-        assert!(!turns.are_called());
-        let waiting = turns.wait();
-        assert!(turns.are_called());
-        turns.answered();
-        assert!(turns.are_called(), "nothing was idle: the hook may serve one after the other");
+        let arbiter = Arc::new(IdleArbiter::default());
+        assert!(!arbiter.eviction_wanted());
+        let waiting = arbiter.want_eviction();
+        assert!(arbiter.eviction_wanted());
+        arbiter.answered();
+        assert!(arbiter.eviction_wanted(), "nothing was idle: the hook may serve one after the other");
         drop(waiting);
-        assert!(!turns.are_called());
+        assert!(!arbiter.eviction_wanted());
     }
 
     #[test]
     fn a_hook_that_serves_several_at_once_keeps_its_connections() {
-        let turns = Arc::new(Turns::default());
-        let resting = turns.rest();
-        turns.answered();
-        drop(resting);
-        let _waiting = turns.wait();
-        assert!(!turns.are_called());
+        let arbiter = Arc::new(IdleArbiter::default());
+        let guard = arbiter.idle_guard();
+        arbiter.answered();
+        drop(guard);
+        let _waiting = arbiter.want_eviction();
+        assert!(!arbiter.eviction_wanted());
     }
 }

@@ -13,7 +13,7 @@ use tokio::{
 use super::*;
 use crate::{
     hooks::{
-        Channel, Inbox, Method, Reply, Resources,
+        Channel, Method, Reply, Resources, Responses,
         http2::scripted::{Scripted, call},
     },
     model::{Endpoint, Transport, hook::Address},
@@ -32,11 +32,12 @@ fn endpoint(at: SocketAddr) -> Endpoint {
     Endpoint { address, tls: None, transport: Transport::Grpc }
 }
 
-fn lane_to(address: SocketAddr) -> Lane {
+fn client_to(address: SocketAddr) -> WorkerClient {
     let endpoint = endpoint(address);
-    let (lane, task) = Lane::new(Arc::new(Dialler::new(endpoint, None, &Resources::unlimited(), 1)), Arc::default());
+    let (client, task) =
+        WorkerClient::new(Arc::new(Dialler::new(endpoint, None, &Resources::unlimited(), 1)), Arc::default());
     tokio::spawn(task);
-    lane
+    client
 }
 
 async fn accepted(listener: &TcpListener) -> Scripted<TcpStream> {
@@ -44,27 +45,27 @@ async fn accepted(listener: &TcpListener) -> Scripted<TcpStream> {
     Scripted::greet(socket, &[]).await
 }
 
-async fn result(inbox: &Inbox) -> Result<Reply, CallFailure> {
-    timeout(LONG, inbox.take()).await.expect("settled in time").remove(0).1.map_err(|lost| lost.failure)
+async fn result(responses: &Responses) -> Result<Reply, CallFailure> {
+    timeout(LONG, responses.take()).await.expect("settled in time").remove(0).1.map_err(|lost| lost.failure)
 }
 
 #[tokio::test]
 async fn a_lane_that_panics_fails_its_calls_and_is_started_anew() {
     let (listener, address) = listening().await;
-    let lane = lane_to(address);
-    let inbox = Arc::new(Inbox::default());
-    let before = faults::lane_panics();
-    lane.ask(call(&inbox, 0, Bytes::from_static(b"one"), LONG));
+    let client = client_to(address);
+    let responses = Arc::new(Responses::default());
+    let before = faults::client_panics();
+    client.ask(call(&responses, 0, Bytes::from_static(b"one"), LONG));
     let mut hook = accepted(&listener).await;
     hook.call().await;
-    lane.commands.send(Command::Panic).expect("the lane is driven");
-    assert!(matches!(result(&inbox).await, Err(CallFailure::Connection(_))));
-    lane.ask(call(&inbox, 1, Bytes::from_static(b"two"), LONG));
+    client.commands.send(Command::Panic).expect("the client is driven");
+    assert!(matches!(result(&responses).await, Err(CallFailure::Connection(_))));
+    client.ask(call(&responses, 1, Bytes::from_static(b"two"), LONG));
     let mut hook = accepted(&listener).await;
     let stream = hook.call().await;
     hook.answer(stream, b"yes").await;
-    assert_eq!(result(&inbox).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
-    assert!(faults::lane_panics() > before, "it is counted");
+    assert_eq!(result(&responses).await, Ok(Reply::Grpc(Bytes::from_static(b"yes"))));
+    assert!(faults::client_panics() > before, "it is counted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,15 +79,15 @@ async fn a_hook_that_greets_and_leaves_is_dialled_seldom() {
             drop(Scripted::greet(socket, &[]).await);
         }
     });
-    let lane = lane_to(address);
+    let client = client_to(address);
     sleep(Duration::from_secs(60)).await;
     let dialled = dials.swap(0, SeqCst);
     // 50 ms, 100 ms and so on to 5 s; up to a quarter more or less.
     assert!((2..=24).contains(&dialled), "{dialled} dials in a minute");
     // Calls that come all the time find it soon, and do not make us dial for each.
-    let inbox = Arc::new(Inbox::default());
+    let responses = Arc::new(Responses::default());
     for tag in 0..1000 {
-        lane.ask(call(&inbox, tag, Bytes::from_static(b"x"), Duration::from_millis(5)));
+        client.ask(call(&responses, tag, Bytes::from_static(b"x"), Duration::from_millis(5)));
         sleep(Duration::from_millis(10)).await;
     }
     let dialled = dials.load(SeqCst);
@@ -118,13 +119,13 @@ async fn a_probe_that_every_goaway_leaves_out_is_sent_three_times() {
 #[tokio::test]
 async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
     let (listener, address) = listening().await;
-    let lane = lane_to(address);
-    let (first, later) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+    let client = client_to(address);
+    let (first, later) = (Arc::new(Responses::default()), Arc::new(Responses::default()));
     // Each call is on a connection of its own that takes no others.
     let mut hooks = Vec::new();
     for tag in 0..10 {
-        let inbox = if tag < 2 { &first } else { &later };
-        lane.ask(call(inbox, tag, Bytes::from_static(b"x"), LONG));
+        let responses = if tag < 2 { &first } else { &later };
+        client.ask(call(responses, tag, Bytes::from_static(b"x"), LONG));
         let mut hook = accepted(&listener).await;
         assert_eq!(hook.call().await, 1);
         hook.goaway(1, 0).await;
@@ -141,7 +142,7 @@ async fn connections_that_leave_are_swept_and_no_more_than_a_few() {
         assert!(failure.contains("too many connections"), "{failure}");
     }
     later.close();
-    lane.sweep();
+    client.cancel_abandoned();
     // Swept, each has no call any more, and ends.
     for hook in &mut hooks[2..] {
         timeout(LONG, hook.hear_out()).await.expect("it ends");

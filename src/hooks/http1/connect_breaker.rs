@@ -1,4 +1,4 @@
-//! Barren connections: those that were made and carried no answer.
+//! ConnectBreaker: pauses after connections that were made and carried no answer.
 //!
 //! A hook that accepts, and hangs up, costs both sides a handshake for each call. After some in a row calls fail at once
 //! with what the last one came to, and one in a while tries again.
@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connections to one hook that carried no answer.
 #[derive(Debug, Default)]
-pub(super) struct Barren(Mutex<Row>);
+pub(super) struct ConnectBreaker(Mutex<Row>);
 
 #[derive(Debug)]
 struct Row {
@@ -41,20 +41,20 @@ impl Default for Row {
 
 /// A connection that is being made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
+pub(super) struct Trial {
     pauses: u64,
 }
 
-impl Barren {
+impl ConnectBreaker {
     fn row(&self) -> MutexGuard<'_, Row> {
         // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A connection may be made, or this is what the last one came to.
-    pub(super) fn attempt(&self, now: Instant) -> Result<Attempt, CallFailure> {
+    pub(super) fn try_one(&self, now: Instant) -> Result<Trial, CallFailure> {
         let mut row = self.row();
-        let attempt = Attempt { pauses: row.pauses };
+        let attempt = Trial { pauses: row.pauses };
         match (row.next, &row.last) {
             (Some(next), Some(last)) if now < next => Err(last.clone()),
             (Some(_), _) => {
@@ -66,7 +66,7 @@ impl Barren {
     }
 
     /// This one carried no answer.
-    pub(super) fn failed(&self, attempt: Attempt, now: Instant, failure: &CallFailure) {
+    pub(super) fn failed(&self, attempt: Trial, now: Instant, failure: &CallFailure) {
         let mut row = self.row();
         row.length = row.length.saturating_add(1);
         row.last = Some(failure.clone());
@@ -95,11 +95,11 @@ mod tests {
     }
 
     /// Connections to a hook in that time, were one wanted every millisecond; none carries an answer.
-    fn made(barren: &Barren, from: Instant, millis: u64) -> usize {
+    fn made(breaker: &ConnectBreaker, from: Instant, millis: u64) -> usize {
         let times = (0..millis).map(|after| from + Duration::from_millis(after));
-        let made = times.filter(|now| match barren.attempt(*now) {
+        let made = times.filter(|now| match breaker.try_one(*now) {
             Ok(attempt) => {
-                barren.failed(attempt, *now, &lost());
+                breaker.failed(attempt, *now, &lost());
                 true
             }
             Err(failure) => failure != lost(),
@@ -109,27 +109,27 @@ mod tests {
 
     #[test]
     fn a_hook_that_hangs_up_on_everybody_is_tried_once_a_second() {
-        let (barren, began) = (Barren::default(), Instant::now());
+        let (breaker, began) = (ConnectBreaker::default(), Instant::now());
         // 16 at once, then after 50, 100, 200, 400, 800 ms, and every second.
-        assert_eq!(made(&barren, began, 2000), 16 + 5);
-        assert_eq!(made(&barren, began + Duration::from_secs(2), 10_000), 10);
+        assert_eq!(made(&breaker, began, 2000), 16 + 5);
+        assert_eq!(made(&breaker, began + Duration::from_secs(2), 10_000), 10);
     }
 
     #[test]
     fn an_answer_ends_the_pauses() {
-        let (barren, now) = (Barren::default(), Instant::now());
-        assert_eq!(made(&barren, now, 100), 16 + 1);
-        barren.answered();
-        assert_eq!(made(&barren, now, 16), 16);
+        let (breaker, now) = (ConnectBreaker::default(), Instant::now());
+        assert_eq!(made(&breaker, now, 100), 16 + 1);
+        breaker.answered();
+        assert_eq!(made(&breaker, now, 16), 16);
     }
 
     #[test]
     fn connections_that_break_together_cost_one_pause() {
-        let (barren, now) = (Barren::default(), Instant::now());
-        let attempts: Vec<_> = (0..64).map(|_| barren.attempt(now).expect("may be made")).collect();
-        attempts.into_iter().for_each(|attempt| barren.failed(attempt, now, &lost()));
-        assert!(barren.attempt(now).is_err());
-        assert!(barren.attempt(now + FIRST_PAUSE).is_ok());
-        assert!(barren.attempt(now + FIRST_PAUSE).is_err(), "one is enough to find out");
+        let (breaker, now) = (ConnectBreaker::default(), Instant::now());
+        let attempts: Vec<_> = (0..64).map(|_| breaker.try_one(now).expect("may be made")).collect();
+        attempts.into_iter().for_each(|attempt| breaker.failed(attempt, now, &lost()));
+        assert!(breaker.try_one(now).is_err());
+        assert!(breaker.try_one(now + FIRST_PAUSE).is_ok());
+        assert!(breaker.try_one(now + FIRST_PAUSE).is_err(), "one is enough to find out");
     }
 }

@@ -1,4 +1,4 @@
-//! Wire: a socket that counts what the hook says, and hears no more than it may say.
+//! LimitedSocket: a socket that counts what the hook says, and hears no more than it may say.
 
 use std::{
     io::{self, IoSlice},
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that a hook has sent since a call began, and the most it may send.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heard(Arc<Counts>);
+pub(super) struct ReadLimit(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -23,7 +23,7 @@ struct Counts {
     most: AtomicUsize,
 }
 
-impl Heard {
+impl ReadLimit {
     /// A call begins: the head of its answer is within so many bytes.
     pub(super) fn expect_head(&self, most: usize) {
         self.0.bytes.store(0, Relaxed);
@@ -35,7 +35,7 @@ impl Heard {
         self.0.most.store(most, Relaxed);
     }
 
-    pub(super) fn anything(&self) -> bool {
+    pub(super) fn has_read(&self) -> bool {
         self.0.bytes.load(Relaxed) > 0
     }
 
@@ -51,30 +51,30 @@ impl Heard {
 
 /// A socket that counts what the hook says.
 #[derive(Debug)]
-pub(super) struct Wire<S> {
+pub(super) struct LimitedSocket<S> {
     socket: S,
-    heard: Heard,
+    read_limit: ReadLimit,
 }
 
-impl<S> Wire<S> {
-    pub(super) fn new(socket: S, heard: Heard) -> Self {
-        Self { socket, heard }
+impl<S> LimitedSocket<S> {
+    pub(super) fn new(socket: S, read_limit: ReadLimit) -> Self {
+        Self { socket, read_limit }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedSocket<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.socket).poll_read(cx, buf);
         let read = buf.filled().len() - before;
         if read > 0 {
-            self.heard.add(read)?;
+            self.read_limit.add(read)?;
         }
         result
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedSocket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(cx, buf)
     }

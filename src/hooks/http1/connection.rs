@@ -1,4 +1,4 @@
-//! Link: one HTTP/1.1 connection to a hook. A POST out, its reply in.
+//! Http1Connection: one HTTP/1.1 connection to a hook. A POST out, its reply in.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,8 +20,8 @@ use super::{
         reply::HttpReply,
     },
     body::RopeBody,
-    reader::{Lost, error_chain, exchange, handshake},
-    wire::Heard,
+    limited_socket::ReadLimit,
+    reader::{Lost, error_chain, handshake, round_trip},
 };
 use crate::model::{CallFailure, Hops, HttpForm, Step, Unreachable};
 
@@ -30,14 +30,14 @@ const HEARS_OUT_WITHIN: Duration = Duration::from_millis(50);
 
 /// One connection, with nothing under way on it. Dropping it closes it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Http1Connection {
     sender: SendRequest<RopeBody>,
-    heard: Heard,
+    read_limit: ReadLimit,
     driver: AbortHandle,
     beyond_guarantee: bool,
 }
 
-impl Drop for Link {
+impl Drop for Http1Connection {
     /// An idle connection is shut down in order. Otherwise it is cut: bytes still queued for a hook that does not read
     /// must not keep the socket open.
     fn drop(&mut self) {
@@ -47,11 +47,11 @@ impl Drop for Link {
     }
 }
 
-impl Link {
+impl Http1Connection {
     /// Over this socket; `gone` rings when it ends.
     pub(super) async fn over(socket: Socket, gone: Arc<Notify>) -> Result<Self, CallFailure> {
-        let (heard, beyond_guarantee) = (Heard::default(), socket.is_beyond_guarantee());
-        let connected = handshake(socket, heard.clone()).await;
+        let (read_limit, beyond_guarantee) = (ReadLimit::default(), socket.is_beyond_guarantee());
+        let connected = handshake(socket, read_limit.clone()).await;
         let (sender, connection) =
             connected.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Greet, error_chain(&error))))?;
         let driver = tokio::spawn(async move {
@@ -61,7 +61,7 @@ impl Link {
             }
             gone.notify_one();
         });
-        Ok(Self { sender, heard, driver: driver.abort_handle(), beyond_guarantee })
+        Ok(Self { sender, read_limit, driver: driver.abort_handle(), beyond_guarantee })
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -73,14 +73,14 @@ impl Link {
         self.beyond_guarantee
     }
 
-    /// Posts, and collects the whole reply. The link comes back where it can carry another call.
+    /// Posts, and collects the whole reply. The connection comes back where it can carry another call.
     pub(super) async fn post(
         mut self,
         request: Request<RopeBody>,
         limit: usize,
         room: &Arc<AnswerRoom>,
     ) -> Result<(HttpReply, Option<Self>), Lost> {
-        let reply = exchange(&mut self.sender, &self.heard, request, limit, room).await?;
+        let reply = round_trip(&mut self.sender, &self.read_limit, request, limit, room).await?;
         let fit = self.sender.is_ready() || matches!(timeout(HEARS_OUT_WITHIN, self.sender.ready()).await, Ok(Ok(())));
         Ok((reply, fit.then_some(self)))
     }
