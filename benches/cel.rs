@@ -1,4 +1,4 @@
-//! Match conditions: what one of them costs a request, and what compiling them costs a change.
+//! Match conditions: the cost of one to a request, and of compiling them to a change.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark stops where its own setup is wrong")]
 
 use std::{cell::Cell, hint::black_box};

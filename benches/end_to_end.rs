@@ -55,14 +55,14 @@ where
     T: Send + 'static,
     F: Future<Output = T>,
 {
-    let (tell, told) = mpsc::channel();
+    let (tell, text) = mpsc::channel();
     thread::spawn(move || {
         runtime().block_on(async {
             tell.send(start().await).expect("somebody waits");
             std::future::pending::<()>().await;
         });
     });
-    told.recv().expect("it has started")
+    text.recv().expect("it has started")
 }
 
 /// Hooks that say yes.

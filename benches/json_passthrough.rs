@@ -33,7 +33,7 @@ use gatepost::{
     hooks::{Call, Channel, HttpReply, HttpRequest, Reply, Request, Responses, Reuse},
     model::{HookType, HttpForm, ReviewVersion, Rope},
     wire::{
-        encodings::{Encodings, Form},
+        encodings::{Encodings, HookEncoding},
         http_answer, json_view,
     },
 };
@@ -114,7 +114,7 @@ fn ours(caller: &Caller, body: &Bytes, hooks: usize) {
     let encodings = Encodings::of(&review);
     let responses = Arc::new(Responses::default());
     for tag in 0..hooks {
-        caller.ask(&responses, tag, &review.uid, encodings.get(Form::from(JSON)).expect("encoded"));
+        caller.ask(&responses, tag, &review.uid, encodings.get(HookEncoding::from(JSON)).expect("encoded"));
     }
     caller.answers(&responses, hooks, |_, reply| {
         http_answer::decode(HookType::Validating, JSON, &review.uid, reply.status, reply.body().expect("a body"))
@@ -140,7 +140,7 @@ fn ours_no_sockets(_: &Caller, body: &Bytes, hooks: usize) {
     let review = json_view::view(body.clone()).expect("a review");
     let encodings = Encodings::of(&review);
     for _ in 0..hooks {
-        black_box(encodings.get(Form::from(JSON)).expect("encoded"));
+        black_box(encodings.get(HookEncoding::from(JSON)).expect("encoded"));
     }
 }
 

@@ -5,8 +5,8 @@
 //! label, an annotation, a container's image.
 //!
 //! Hypothesis: ours ÷ reference is at most 0.3 for 2 KiB and 0.1 for 256 KiB and 3 MiB, for a Deployment of many small
-//! fields and for a ConfigMap that is one text. Unit: time per object, from its bytes to the patched ones. The last lines
-//! of a run print the ratios.
+//! fields and for a ConfigMap that is one text. Unit: time per object, from its bytes to the patched ones. The last
+//! lines of a run print the ratios.
 #![allow(clippy::expect_used, clippy::print_stderr, reason = "a bench stops where its own setup is wrong")]
 
 #[path = "common/json_review.rs"]

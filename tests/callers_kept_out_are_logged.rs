@@ -1,4 +1,4 @@
-//! A caller whose TLS handshake fails is logged: whose fault it is, and what to do.
+//! A caller whose TLS handshake fails is logged, with the side at fault and advice.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 #[path = "support/front.rs"]

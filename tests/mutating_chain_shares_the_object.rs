@@ -1,5 +1,5 @@
-//! A chain of gRPC hooks of which one changes the object: nobody copies the object, which is sent on as it arrived around the
-//! few new bytes.
+//! A chain of gRPC hooks of which one changes the object: the object is never copied, and is sent on as it arrived
+//! around the few new bytes.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 #[path = "support/mod.rs"]

@@ -83,16 +83,16 @@ fn memory_has_a_bound_whatever_changes_and_whatever_is_asked() {
     // Everybody asks about a namespace of their own, and nobody answers: so many wait, the others are told at once.
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting = Vec::new();
-    let mut told = 0;
+    let mut events = 0;
     for number in 0..20_000 {
         let namespaces = Arc::clone(&namespaces);
         let mut asking = Box::pin(async move { namespaces.ask(&format!("unknown-{number}")).await });
         match asking.as_mut().poll(&mut context) {
             Poll::Pending => waiting.push(asking),
-            Poll::Ready(answer) => told += usize::from(answer.is_err()),
+            Poll::Ready(answer) => events += usize::from(answer.is_err()),
         }
     }
-    assert_eq!((waiting.len(), told), (1024, 20_000 - 1024));
+    assert_eq!((waiting.len(), events), (1024, 20_000 - 1024));
     assert_eq!(namespaces.len(), NAMESPACES / 2, "what is asked about is not kept");
     let flooded = LIVE.load(Ordering::Relaxed);
     assert!(flooded - halved < 4 << 20, "{halved} bytes have become {flooded}");

@@ -111,8 +111,8 @@ fn status_waits_until_all_three_have_the_revision(program: &Path) {
     let first = cluster.put(KEY, &configuration(1));
     let _two = ["a", "b"].map(|name| Replica::start(&cluster, name));
     wait("two replicas", || (names(&cluster) == ["a", "b"]).then_some(()));
-    // These have told of themselves in the same store and so moved its number on: the third one reads what was put at the
-    // first number at a later one, and calls it by that.
+    // These have told of themselves in the same store and so moved its number on: the third one reads what was put at
+    // the first number at a later one, and calls it by that.
     let c = Replica::start(&cluster, "c");
     let waited = |revision: &str, within: &str| {
         gatepost(&cluster, &["status", "--wait", revision, "--timeout", within, "--expect", "3"])

@@ -31,7 +31,7 @@ const LARGEST: u32 = 1 << 20;
 pub(crate) fn start(hooks: usize) -> (Vec<Endpoint>, Arc<ClientConfig>) {
     let (ca, config) = localhost(&[b"h2"]);
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let (tell, told) = mpsc::channel();
+    let (tell, message) = mpsc::channel();
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -56,7 +56,7 @@ pub(crate) fn start(hooks: usize) -> (Vec<Endpoint>, Arc<ClientConfig>) {
         tls: Some(tls.clone()),
         transport: Transport::Http,
     };
-    (told.iter().map(endpoint).collect(), config)
+    (message.iter().map(endpoint).collect(), config)
 }
 
 async fn connection(socket: TcpStream, acceptor: TlsAcceptor) {

@@ -1,7 +1,7 @@
 //! Worst cases: inputs that make each parser of callers' and hooks' bytes work hardest, at any size.
 //!
-//! `benches/worst_cases.rs` measures them, `tests/linear_time/parsers_take_linear_time.rs` shows that their time is linear. Whether
-//! an input is taken or refused does not matter: it is looked through all the same.
+//! `benches/worst_cases.rs` measures them, `tests/linear_time/parsers_take_linear_time.rs` shows that their time is
+//! linear. Whether an input is taken or refused does not matter: it is looked through all the same.
 
 use std::{hint::black_box, time::Duration};
 
@@ -11,7 +11,7 @@ use gatepost::{
     model::{FailurePolicy, HookType, HttpForm, ReviewVersion, Rope},
     wire::{
         answer,
-        encodings::{Encodings, Form},
+        encodings::{Encodings, HookEncoding},
         envelope, groups, http_answer, inbound, json_view, labels, namespace,
         pb::k8s::io::{
             api::admission::v1::{AdmissionResponse, AdmissionReview},
@@ -72,8 +72,8 @@ cases! {
     "JSON, an escaped name": |size| json_viewed("", &within("\"name\":\"", "\\n", "\",", size));
     "JSON, extra of the user": |size| json_viewed("", &numbered("\"userInfo\":{\"extra\":{", |n| format!("\"{n}\":[],"), "\"k\":[]}},", size));
     "JSON, groups of the user": |size| json_viewed("", &within("\"userInfo\":{\"groups\":[", "\"g\",", "\"g\"]},", size));
-    "JSON, from protobuf": |size| written(Form::Json(ReviewVersion::V1), size);
-    "legacy JSON, from protobuf": |size| written(Form::Legacy, size);
+    "JSON, from protobuf": |size| written(HookEncoding::Json(ReviewVersion::V1), size);
+    "legacy JSON, from protobuf": |size| written(HookEncoding::Legacy, size);
     "labels, many": |size| labelled(&numbered("{\"metadata\":{\"labels\":{", |n| format!("\"{n}\":\"\","), "\"k\":\"\"}}}", size));
     "labels, given again and again": |size| labelled(&within("{\"metadata\":{", "\"labels\":{\"a\":\"b\"},", "\"k\":0}}", size));
     "metadata, given again and again": |size| labelled(&within("{", "\"metadata\":{\"labels\":{\"a\":\"b\"}},", "\"k\":0}", size));
@@ -214,7 +214,7 @@ fn json_viewed(beside: &str, within: &[u8]) -> Box<dyn Fn()> {
 }
 
 /// A protobuf review in pieces, written in the other encoding.
-fn written(form: Form, size: usize) -> Box<dyn Fn()> {
+fn written(form: HookEncoding, size: usize) -> Box<dyn Fn()> {
     let object = within("{\"k\":[", "\"\\n\",", "{}]}", size / 2);
     let fields = [field(9, &field(1, &object)), field(8, &repeated(&field(3, b"g"), size.min(1 << 20) / 2))].concat();
     let review = inbound::view(in_pieces(64, message(b"", &fields))).expect("a review");

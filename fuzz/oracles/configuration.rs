@@ -35,11 +35,11 @@ fn loaded(name: &str, input: &[u8]) -> Result<Snapshot, Vec<Problem>> {
 }
 
 fn is_told(name: &str, problem: &Problem) {
-    let told = problem.to_string();
-    assert_eq!(problem.file, name, "{told:?} is about another file");
-    assert!(!problem.what.is_empty() && !problem.fix.is_empty(), "{told:?} says too little");
-    assert!(!told.contains(char::is_control), "{told:?} is not one line");
-    assert!(problem.what.len() < 2000 && problem.fix.len() < 2000, "{} bytes of a problem", told.len());
+    let message = problem.to_string();
+    assert_eq!(problem.file, name, "{message:?} is about another file");
+    assert!(!problem.what.is_empty() && !problem.fix.is_empty(), "{message:?} says too little");
+    assert!(!message.contains(char::is_control), "{message:?} is not one line");
+    assert!(problem.what.len() < 2000 && problem.fix.len() < 2000, "{} bytes of a problem", message.len());
 }
 
 fn json(input: &[u8]) -> Result<Vec<Value>, String> {

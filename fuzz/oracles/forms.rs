@@ -4,7 +4,7 @@ use bytes::Bytes;
 use gatepost::{
     model::{CallFailure, Encoding, Review, ReviewVersion, Rope},
     wire::{
-        encodings::{Encodings, Form},
+        encodings::{Encodings, HookEncoding},
         envelope, inbound, json_view,
     },
 };
@@ -17,13 +17,13 @@ use super::{
     unknown,
 };
 
-const FORMS: [Form; 6] = [
-    Form::Grpc,
-    Form::Protobuf(ReviewVersion::V1),
-    Form::Protobuf(ReviewVersion::V1beta1),
-    Form::Json(ReviewVersion::V1),
-    Form::Json(ReviewVersion::V1beta1),
-    Form::Legacy,
+const FORMS: [HookEncoding; 6] = [
+    HookEncoding::Grpc,
+    HookEncoding::Protobuf(ReviewVersion::V1),
+    HookEncoding::Protobuf(ReviewVersion::V1beta1),
+    HookEncoding::Json(ReviewVersion::V1),
+    HookEncoding::Json(ReviewVersion::V1beta1),
+    HookEncoding::Legacy,
 ];
 
 /// Checks all forms of a review that says this.
@@ -33,7 +33,7 @@ pub(crate) fn check(review: &Review, said: &Said) {
     let fit_for_json =
         arrived_in_json || said.user.is_some() && said.objects.iter().flatten().all(|object| json::is_object(object));
     for form in FORMS {
-        let in_json = matches!(form, Form::Json(_) | Form::Legacy);
+        let in_json = matches!(form, HookEncoding::Json(_) | HookEncoding::Legacy);
         match encodings.get(form) {
             Ok(rope) => {
                 assert!(fit_for_json || !in_json, "{form:?} holds what is no JSON object, or a broken userInfo");
@@ -49,20 +49,20 @@ pub(crate) fn check(review: &Review, said: &Said) {
 }
 
 /// Reads a form with our own view and with another's decoder.
-fn says(form: Form, rope: &Rope, review: &Review, said: &Said) {
+fn says(form: HookEncoding, rope: &Rope, review: &Review, said: &Said) {
     let whole = Bytes::from(rope.chunks().concat());
     let again = || Rope::new([whole.clone()]);
     let (ours, message) = match form {
-        Form::Grpc => (inbound::view(again()), whole.slice(inbound::FRAME_HEAD..)),
-        Form::Protobuf(_) => {
+        HookEncoding::Grpc => (inbound::view(again()), whole.slice(inbound::FRAME_HEAD..)),
+        HookEncoding::Protobuf(_) => {
             (envelope::view(again()), unknown::open(&whole).expect("what we write is an envelope").message)
         }
-        Form::Json(_) => {
+        HookEncoding::Json(_) => {
             assert_eq!(json::read(&whole).as_ref(), Ok(said), "{form:?}, as others read it");
             let ours = json_view::view(whole).expect("what we write is a review");
             return assert_eq!(Said::by(&ours), *said, "{form:?}, as we read it again");
         }
-        Form::Legacy => return legacy(&whole, said),
+        HookEncoding::Legacy => return legacy(&whole, said),
     };
     let ours = ours.expect("what we write is a review");
     assert_eq!(Said::by(&ours), *said, "{form:?}, as we read it again");

@@ -36,9 +36,9 @@ pub(crate) fn check(body: &[u8]) {
         for status in [200, 204, 400, 500] {
             let ours = decode(HookType::Validating, form, UID, status, Bytes::copy_from_slice(body));
             if let Err(failure) = &ours {
-                let told = failure.to_string();
-                assert!(told.len() < 1000, "{} bytes are told of a failure", told.len());
-                assert!(!told.contains(char::is_control), "{told:?} is not one line");
+                let shown = failure.to_string();
+                assert!(shown.len() < 1000, "{} bytes are told of a failure", shown.len());
+                assert!(!shown.contains(char::is_control), "{shown:?} is not one line");
             }
             match (ours, wanted(form, status, body)) {
                 (Ok(ours), Ok(wanted)) => assert_eq!(ours, wanted, "{form:?} with status {status}"),

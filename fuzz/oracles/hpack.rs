@@ -1,7 +1,7 @@
 //! HPACK beside the crate `loona-hpack`, which has a dynamic table and decodes every string.
 //!
-//! (h2's decoder, the best known, cannot be called from outside. This one descends from the crate `hpack`, is kept by an
-//! HTTP implementation of its own, and passes the interop cases of http2jp.)
+//! (h2's decoder, the best known, cannot be called from outside. This one descends from the crate `hpack`, is kept by
+//! an HTTP implementation of its own, and passes the interop cases of http2jp.)
 
 use gatepost::hpack::{Decoder, DecoderError, Encoder, FieldName, literal};
 use loona_hpack::decoder::DecoderError as Theirs;
@@ -61,35 +61,35 @@ fn write(mut script: &[u8]) {
         script = rest;
         Some(byte)
     };
-    let (mut out, mut told, mut before) = (Vec::new(), Fields::new(), 0);
+    let (mut out, mut message, mut before) = (Vec::new(), Fields::new(), 0);
     while let Some(byte) = next() {
         // A block begins with its first field: one without fields is never sent, and a new size of the table with it.
-        if byte <= 6 && told.is_empty() {
+        if byte <= 6 && message.is_empty() {
             encoder.begin(&mut out);
         }
         match byte {
             0..=4 => {
                 let (name, spelled, value) = KNOWN[usize::from(byte)];
                 encoder.field(byte, || (name, value), &mut out);
-                told.push((spelled.to_vec(), value.to_vec()));
+                message.push((spelled.to_vec(), value.to_vec()));
             }
             5 => {
                 let (name, spelled, _) = KNOWN[5];
                 let value = format!("{}u", u32::from(next().unwrap_or_default()) * 390_000);
                 encoder.varying(5, name, format_args!("{value}"), &mut out);
-                told.push((spelled.to_vec(), value.into_bytes()));
+                message.push((spelled.to_vec(), value.into_bytes()));
             }
             6 => {
                 let value = vec![b'v'; 3 * usize::from(next().unwrap_or_default())];
                 literal(FieldName::Text(b"x-foreign-bin"), &value, &mut out);
-                told.push((b"x-foreign-bin".to_vec(), value));
+                message.push((b"x-foreign-bin".to_vec(), value));
             }
             7 | 8 => {
                 // Settings are between blocks; those that come together are one change.
-                if !told.is_empty() {
-                    decode(&mut decoder, &out, &told);
+                if !message.is_empty() {
+                    decode(&mut decoder, &out, &message);
                     before += usize::from(encoder.is_relied_on());
-                    (out, told) = (Vec::new(), Fields::new());
+                    (out, message) = (Vec::new(), Fields::new());
                 }
                 if byte == 7 {
                     let size = u32::from(next().unwrap_or_default()) * 64;
@@ -100,15 +100,15 @@ fn write(mut script: &[u8]) {
             _ => return,
         }
     }
-    if !told.is_empty() {
-        decode(&mut decoder, &out, &told);
+    if !message.is_empty() {
+        decode(&mut decoder, &out, &message);
     }
     assert!(before <= 1 + 4096, "{before}");
 }
 
-fn decode(decoder: &mut loona_hpack::Decoder<'_>, block: &[u8], told: &Fields) {
+fn decode(decoder: &mut loona_hpack::Decoder<'_>, block: &[u8], message: &Fields) {
     match decoder.decode(block) {
-        Ok(read) => assert_eq!(read, *told),
+        Ok(read) => assert_eq!(read, *message),
         Err(error) => panic!("they cannot read it: {error}: {block:x?}"),
     }
 }

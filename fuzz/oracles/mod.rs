@@ -1,7 +1,7 @@
-//! Oracles: what each fuzz target checks, a panic where the product disagrees with a plain decoder.
+//! Oracles: the check of each fuzz target, a panic where the product disagrees with a plain decoder.
 //!
-//! The targets of `fuzz/` and the test `tests/documents/fuzz_corpus.rs` both use this module, so every input that fuzzing found is
-//! a test on the stable toolchain as well.
+//! The targets of `fuzz/` and the test `tests/documents/fuzz_corpus.rs` both use this module, so every input that
+//! fuzzing found is a test on the stable toolchain as well.
 
 mod configuration;
 mod fields;

@@ -1,4 +1,4 @@
-//! Viewed: what a view says of a review, and what it says once it was written as JSON.
+//! Viewed: fields of a review by its view, and by the view of the same review written as JSON.
 
 use gatepost::{
     model::{Encoding, Gvk, Gvr, Review},

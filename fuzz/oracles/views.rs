@@ -99,9 +99,9 @@ fn in_any_pieces(whole: &[u8], view: impl Fn(Rope) -> Result<Review, ViewError>)
         cuts.push(whole.chunks(PIECE).map(|piece| whole.slice_ref(piece)).collect());
     }
     for pieces in cuts {
-        let told = |view: &Result<Review, ViewError>| view.as_ref().map(Said::by).map_err(Clone::clone);
+        let text = |view: &Result<Review, ViewError>| view.as_ref().map(Said::by).map_err(Clone::clone);
         let cut = view(Rope::new(pieces));
-        assert_eq!(told(&cut), told(&ours), "cut in pieces it is another review");
+        assert_eq!(text(&cut), text(&ours), "cut in pieces it is another review");
         if let (Ok(cut), Ok(ours)) = (&cut, &ours) {
             assert_eq!(cut.user, ours.user, "cut in pieces the user lies elsewhere");
         }
@@ -110,8 +110,8 @@ fn in_any_pieces(whole: &[u8], view: impl Fn(Rope) -> Result<Review, ViewError>)
 }
 
 fn is_one_line(error: &ViewError) {
-    let told = error.to_string();
-    assert!(told.len() < 200 && !told.contains(char::is_control), "{told:?} is no short line");
+    let text = error.to_string();
+    assert!(text.len() < 200 && !text.contains(char::is_control), "{text:?} is no short line");
 }
 
 /// AdmissionReview as far as the view looks into it, every field as often as it is there.

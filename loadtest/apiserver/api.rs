@@ -1,4 +1,4 @@
-//! Api: what is said to the apiserver: how webhooks are registered, and the writes.
+//! Api: requests to the apiserver: registrations of webhooks, and the writes.
 
 use std::time::{Duration, Instant};
 

@@ -47,7 +47,8 @@ impl Cell {
     }
 }
 
-/// Warms up, measures, and checks that every hook was asked as often as it should be. Nothing is under way at either end.
+/// Warms up, measures, and checks that every hook was asked as often as it should be. Nothing is under way at either
+/// end.
 async fn measure(
     api: &mut Api<'_>,
     rig: &Rig,

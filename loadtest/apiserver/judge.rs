@@ -1,4 +1,4 @@
-//! Judge: what was to be reached, and whether it was.
+//! Judge: targets, and whether they were reached.
 
 use super::{
     cell::Cell,

@@ -1,7 +1,7 @@
-//! `apiserver`: what hooks cost a real kube-apiserver, asked by its own dispatcher and asked through Gatepost.
+//! `apiserver`: cost of hooks to a real kube-apiserver, asked by its own dispatcher and asked through Gatepost.
 //!
-//! One apiserver for the whole run. For each number of hooks a rig: the same hooks once for each way to reach them, and a
-//! sidecar for each way that has one. In each cell the ways take turns, so that the machine's noise hits all alike.
+//! One apiserver for the whole run. For each number of hooks a rig: the same hooks once for each way to reach them, and
+//! a sidecar for each way that has one. In each cell the ways take turns, so that the machine's noise hits all alike.
 
 mod api;
 mod cell;

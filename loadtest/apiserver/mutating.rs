@@ -1,7 +1,7 @@
 //! `--mutating`: eight hooks that may change the object; none of them does, or the fourth.
 //!
-//! The apiserver asks mutating hooks one after another. With eight writers on few cores that shows as CPU; with one writer
-//! and hooks that wait, as they do for a database or a registry, it shows as latency.
+//! The apiserver asks mutating hooks one after another. With eight writers on few cores that shows as CPU; with one
+//! writer and hooks that wait, as they do for a database or a registry, it shows as latency.
 
 use std::{fmt::Write, time::Duration};
 

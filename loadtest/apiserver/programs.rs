@@ -1,4 +1,4 @@
-//! Programs: what is started beside the apiserver.
+//! Programs: processes beside the apiserver.
 
 use std::{env, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Machine: where a run happened, told without naming anybody's host.
+//! Machine: description of the machine of a run, without its host name.
 
 use std::{fs, path::Path, process::Command, thread, time::SystemTime};
 

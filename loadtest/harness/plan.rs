@@ -1,4 +1,4 @@
-//! Plan: what is to be measured, how often and how long.
+//! Plan: measurements to make, their number and length.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Size: how large an object is, written as people write it.
+//! Size: size of an object, written as people write it.
 
 use std::{fmt, str::FromStr};
 

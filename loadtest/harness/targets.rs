@@ -1,4 +1,4 @@
-//! Targets: what each figure is to reach, from the table of the issue that asked for it.
+//! Targets: aim of each figure, from the table of the issue that asked for it.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! `memory`: the most memory that the product takes, beside its budget.
 //!
-//! Each attack of `tests/hostile/greedy.rs` meets a `gatepost serve` of its own, so that the most resident memory that it
-//! ever had is that attack's. Resident memory is read twenty times a second besides.
+//! Each attack of `tests/hostile/greedy.rs` meets a `gatepost serve` of its own, so that the most resident memory that
+//! it ever had is that attack's. Resident memory is read twenty times a second besides.
 #![allow(
     dead_code,
     unreachable_pub,

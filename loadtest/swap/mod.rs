@@ -1,9 +1,9 @@
-//! `swap`: what a swap of the configuration does to the requests under way.
+//! `swap`: effect of a swap of the configuration on the requests under way.
 //!
 //! One `gatepost serve` with many hooks, of which each review concerns one. The generator sends at a fixed rate (open
-//! loop); in every second phase one hook gets another time-out and one more resource once a second, so that all is read,
-//! compiled and put in force anew. Quiet phases take turns with them, in which as much is written elsewhere, and the same
-//! files are read once a second and found unchanged; the order alternates.
+//! loop); in every second phase one hook gets another time-out and one more resource once a second, so that all is
+//! read, compiled and put in force anew. Quiet phases take turns with them, in which as much is written elsewhere, and
+//! the same files are read once a second and found unchanged; the order alternates.
 
 mod configuration;
 mod served;

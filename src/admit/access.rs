@@ -1,4 +1,4 @@
-//! Access: what the cluster's authorizer decides on the access checks of one request's conditions, each asked for once.
+//! Access: decisions of the cluster's authorizer on the access checks of one request's conditions, each asked for once.
 
 use std::{
     ops::Range,

@@ -1,8 +1,8 @@
 //! Ahead: which mutating hooks are asked before it is their turn.
 //!
-//! A call ahead of its turn is in vain where a hook before it changes the object. So none is made where that is likely, by
-//! what is known of the hooks before ([`PatchRates`](crate::hooks::PatchRates)), and in one request no more are in vain
-//! than it has hooks.
+//! A call ahead of its turn is in vain where a hook before it changes the object. So none is made where that is likely,
+//! by what is known of the hooks before ([`PatchRates`](crate::hooks::PatchRates)), and in one request no more are in
+//! vain than it has hooks.
 
 use crate::{
     hooks::RequestKind,
@@ -56,7 +56,8 @@ impl Ahead {
         Row { quiet: 1.0, ahead: 0 }
     }
 
-    /// May it share a batch with others? Only where a call changes nothing in the world, and nobody wants it asked alone.
+    /// May it share a batch with others? Only where a call changes nothing in the world, and nobody wants it asked
+    /// alone.
     pub(super) fn shares(&self, live: &LiveHook) -> bool {
         live.hook.dispatch.unwrap_or(self.speculation.dispatch) == Dispatch::Speculative
             && live.target.side_effects().none_for(self.dry_run)

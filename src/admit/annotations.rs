@@ -1,4 +1,5 @@
-//! Merging the hooks' audit annotations. Source: `docs/reference/webhook-semantics.md` §10.3 (upstream `pkg/admission/attributes.go`).
+//! Merging the hooks' audit annotations. Source: `docs/reference/webhook-semantics.md` §10.3 (upstream
+//! `pkg/admission/attributes.go`).
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -18,8 +19,8 @@ pub(super) struct Annotations {
 impl Annotations {
     /// Adds the annotations of one hook's answer as `<hook>/<key>`, and reports how many are left out and why.
     ///
-    /// `chained`: the hook may itself be a sidecar: its keys then name its own hooks (`<inner hook>/<key>`) and are kept
-    /// as `<hook>/<inner hook>.<key>` where that fits.
+    /// `chained`: the hook may itself be a sidecar: its keys then name its own hooks (`<inner hook>/<key>`) and are
+    /// kept as `<hook>/<inner hook>.<key>` where that fits.
     pub(super) fn add_all(
         &mut self,
         hook: &str,

@@ -1,7 +1,7 @@
 //! Attempt: one hook's call in a round, from the first question to the outcome.
 //!
-//! The only owner of asking again: the transport sends every call once and reports what came of it. [`Asks::next`] decides
-//! in this order:
+//! The only owner of asking again: the transport sends every call once and reports what came of it. [`Asks::next`]
+//! decides in this order:
 //!
 //! 1. A call that the hook has not processed is sent again, at most twice.
 //! 2. A hook that asks for time (`Retry-After`) is asked again after it, at most ten times.
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::{outcome::Outcome, trace};
+use super::{Caller, outcome::Outcome, trace};
 use crate::{
-    hooks::{AnswerHold, Processed, Reply, Reuse},
+    hooks::{AnswerHold, GrpcRequest, HttpRequest, Method, Processed, Reply, Request, Reuse},
     live::LiveHook,
-    model::{CallFailure, FailurePolicy, Review},
+    model::{CallFailure, FailurePolicy, HookType, Protocol, Review},
 };
 
 /// Most pauses that a hook may ask for by Retry-After. As upstream (`client-go/rest/with_retry.go`).
@@ -105,8 +105,8 @@ pub(super) struct Asks {
 impl Asks {
     /// The step after what came of the last call.
     ///
-    /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline, we say
-    /// at once that there will be no answer.
+    /// Source of the pauses: `docs/reference/webhook-semantics.md` §9. Where upstream would sleep until its deadline,
+    /// we say at once that there will be no answer.
     fn next(&self, terms: Terms, came: &Came<'_>, now: Instant) -> Next {
         let left = terms.deadline.saturating_duration_since(now);
         match came {
@@ -179,7 +179,8 @@ impl<'a> Attempt<'a> {
         over
     }
 
-    /// Decides the step after what came, and counts it. One that rests wakes by itself; the caller takes the other steps.
+    /// Decides the step after what came, and counts it. One that rests wakes by itself; the caller takes the other
+    /// steps.
     pub(super) fn next(&mut self, came: &Came<'_>, now: Instant) -> Next {
         let terms = Terms {
             retry: self.live.hook.failure_policy == FailurePolicy::Retry,
@@ -195,6 +196,22 @@ impl<'a> Attempt<'a> {
             self.read_by = None;
         }
         next
+    }
+
+    /// Request to the hook, the same each time, as upstream.
+    pub(super) fn request(&self, caller: &Caller, began: Instant) -> Request {
+        match self.live.target.protocol() {
+            Protocol::Grpc => {
+                let method = match self.live.hook.hook_type {
+                    HookType::Validating => Method::Validate,
+                    HookType::Mutating => Method::Mutate,
+                };
+                Request::Grpc(GrpcRequest { method, namespace_labels: caller.namespace_labels_text.clone() })
+            }
+            Protocol::Http { path, form } => {
+                Request::Http(HttpRequest { path: path.clone(), form: *form, timeout: self.allowed(began) })
+            }
+        }
     }
 
     /// The time the hook had, in whole milliseconds as messages have it.

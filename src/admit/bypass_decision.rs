@@ -1,4 +1,5 @@
-//! BypassDecision: what lets one request past hooks, decided before anything is said about how fresh the configuration is.
+//! BypassDecision: bypass rules and break-glass that let one request past hooks, decided before the configuration's
+//! freshness.
 //!
 //! The rules are those of the snapshot in force, however old it is: a configuration that cannot be read must not close
 //! what its administrator has opened. Break-glass needs no snapshot at all.

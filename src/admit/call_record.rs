@@ -1,4 +1,4 @@
-//! Call record: what metrics and the log say of one call of a hook, once it is known that it counts.
+//! Call record: metrics and log line of one call of a hook, once it is known that it counts.
 
 use super::{
     Caller,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{live::LiveHook, model::Review};
 
-/// Counts a call, and tells of it where it has failed.
+/// Counts a call, and logs it where it has failed.
 pub(super) fn record(live: &LiveHook, caller: &Caller, review: &Review, outcome: &Outcome<'_>) {
     live.metrics.record(caller.worker, outcome.label(), outcome.took);
     log(live, &review.uid, &outcome.ending);

@@ -1,4 +1,4 @@
-//! Caller: what the front knows of one call besides the review.
+//! Caller: facts of one call that the front knows besides the review.
 
 use bytes::Bytes;
 

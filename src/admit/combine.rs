@@ -53,8 +53,8 @@ pub struct Dropped {
 }
 
 /// Combines the calls of both phases into the verdict: `turns` of the mutating hooks that counted, in order, and the
-/// `outcomes` of the validating ones, in configuration order. `probing` are deciders that would have been asked were they in
-/// rotation, mutating and validating ones. `patches`: the patches are put into annotations.
+/// `outcomes` of the validating ones, in configuration order. `probing` are deciders that would have been asked were
+/// they in rotation, mutating and validating ones. `patches`: the patches are put into annotations.
 ///
 /// Any rejection rejects. Where there are several, every reason is given, ordered by name, with the code of the first;
 /// upstream would give whichever came first.

@@ -1,4 +1,4 @@
-//! Conditions: what hooks' `matchConditions` say of one request, each hook decided at most once.
+//! Conditions: results of hooks' `matchConditions` for one request, each hook decided at most once.
 
 use std::{
     borrow::Cow,
@@ -30,7 +30,7 @@ const LOOKED_AT_A_STEP: usize = 256;
 
 /// Decision of a hook's conditions.
 #[derive(Clone, Debug)]
-pub(super) enum Said {
+pub(super) enum ConditionsResult {
     /// It is asked.
     Asked,
     /// It is not asked.
@@ -49,7 +49,7 @@ pub(super) enum Pending {
     Access(AccessCheck),
 }
 
-impl TryFrom<Decision<'_>> for Said {
+impl TryFrom<Decision<'_>> for ConditionsResult {
     type Error = Pending;
 
     fn try_from(decision: Decision<'_>) -> Result<Self, Pending> {
@@ -73,7 +73,7 @@ pub(super) struct Conditions<'a> {
     slow: RefCell<Vec<(u32, Arc<[Condition]>)>>,
     /// Access checks that are to be decided, each with the hook whose conditions make it.
     undecided: RefCell<Vec<(u32, AccessCheck)>>,
-    said: FxHashMap<u32, Said>,
+    said: FxHashMap<u32, ConditionsResult>,
 }
 
 impl<'a> Conditions<'a> {
@@ -87,9 +87,9 @@ impl<'a> Conditions<'a> {
         !self.slow.borrow().is_empty() || !self.undecided.borrow().is_empty()
     }
 
-    /// Evaluates beside the worker what takes longer, and has access checks decided; within the request's time. Conditions
-    /// that wait for a decision are evaluated anew by whoever looks next. That ends: each round decides a check, of which
-    /// two fit into what an expression may cost.
+    /// Evaluates beside the worker what takes longer, and has access checks decided; within the request's time.
+    /// Conditions that wait for a decision are evaluated anew by whoever looks next. That ends: each round decides a
+    /// check, of which two fit into what an expression may cost.
     pub(super) async fn evaluate(&mut self) {
         let until = self.caller.deadline.instant();
         let slow = self.slow.take();
@@ -100,7 +100,7 @@ impl<'a> Conditions<'a> {
         if !checks.is_empty()
             && let Err(refusal) = self.access.decide(self.review, checks, until).await
         {
-            self.said.extend(hooks.into_iter().map(|hook| (hook, Said::Refused(refusal.clone()))));
+            self.said.extend(hooks.into_iter().map(|hook| (hook, ConditionsResult::Refused(refusal.clone()))));
         }
     }
 
@@ -112,12 +112,12 @@ impl<'a> Conditions<'a> {
             let steps = Cell::new(u64::MAX);
             let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
             let say = |(hook, conditions): &(u32, Arc<[Condition]>)| {
-                (*hook, Said::try_from(cel::decide(conditions, &input, &allowance)))
+                (*hook, ConditionsResult::try_from(cel::decide(conditions, &input, &allowance)))
             };
             slow.iter().map(say).collect::<Vec<_>>()
         });
         let Ok(said) = tokio::time::timeout_at(until.into(), evaluating).await else {
-            let refused = |hook| (hook, Said::Refused(Box::new(status::out_of_time())));
+            let refused = |hook| (hook, ConditionsResult::Refused(Box::new(status::out_of_time())));
             return self.said.extend(hooks.into_iter().map(refused));
         };
         for (hook, said) in said {
@@ -125,7 +125,7 @@ impl<'a> Conditions<'a> {
                 Ok(said) => drop(self.said.insert(hook, said)),
                 Err(Pending::Access(check)) => self.undecided.get_mut().push((hook, check)),
                 Err(Pending::Slow) => {
-                    self.said.insert(hook, Said::Failed("the conditions take too long".to_owned()));
+                    self.said.insert(hook, ConditionsResult::Failed("the conditions take too long".to_owned()));
                 }
             }
         }
@@ -146,14 +146,14 @@ impl<'a> Judge<'a> {
     }
 
     /// Decision about hook number `hook`; `None` where [`Conditions::evaluate`] is to make it.
-    pub(super) fn say(&self, hook: u32, conditions: &Arc<[Condition]>) -> Option<Said> {
+    pub(super) fn say(&self, hook: u32, conditions: &Arc<[Condition]>) -> Option<ConditionsResult> {
         if conditions.is_empty() {
-            return Some(Said::Asked);
+            return Some(ConditionsResult::Asked);
         }
         if let Some(said) = self.conditions.said.get(&hook) {
             return Some(said.clone());
         }
-        match self.at_once(conditions).map_or(Err(Pending::Slow), Said::try_from) {
+        match self.at_once(conditions).map_or(Err(Pending::Slow), ConditionsResult::try_from) {
             Ok(said) => return Some(said),
             Err(Pending::Slow) => {
                 let mut slow = self.conditions.slow.borrow_mut();

@@ -1,4 +1,4 @@
-//! Decode: what a hook sent back, to what it says and the change that it asks for.
+//! Decode: reply of a hook, decoded into its answer and the change that it asks for.
 
 use crate::{
     hooks::Reply,

@@ -3,7 +3,7 @@
 //! It stands between the mutating and the validating hooks, so that these see what is stored. The pending list of the new
 //! object is worked off in order ([`Initialization`] says whose turn it is); each initializer sees what those before it
 //! have made of the object. Nothing exists before the last of them is done: an object that one of them refuses, or that
-//! one that must act does not act on in time, is not created, and the caller is told so.
+//! one that must act does not act on in time, is not created, and the caller gets an error.
 //!
 //! For a caller that stores unfinished objects (`stored`), the list goes into the object where it comes to a name whose
 //! owner updates the stored object, and goes on with the update that removes that name.
@@ -22,7 +22,7 @@ use tokio::time::timeout_at;
 
 use super::{
     Case,
-    lookup::{Held, Lookup},
+    lookup::{Lookup, LookupError},
     now,
     patched::Patched,
     status,
@@ -37,8 +37,8 @@ use crate::{
     wire::{annotations, groups},
 };
 
-/// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or "" for
-/// none. An apiserver drops `metadata.initializers`, which had this purpose.
+/// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or ""
+/// for none. An apiserver drops `metadata.initializers`, which had this purpose.
 pub const OWN_LIST: &str = "gatepost.dev/initializers";
 /// Prefix of the audit annotations that name the initializers which acted.
 const INITIALIZED: &str = "initialize.gatepost.dev";
@@ -371,16 +371,21 @@ pub(super) fn report(runs: &[Run], verdict: &mut Verdict) {
 }
 
 /// Result of `look`, after the labels of the namespace or object that it needs have been looked up.
-async fn known<'l, T>(lookup: &mut Lookup<'l>, look: impl Fn(&Lookup<'l>) -> Result<T, Held>) -> Result<T, Refusal> {
+async fn known<'l, T>(
+    lookup: &mut Lookup<'l>,
+    look: impl Fn(&Lookup<'l>) -> Result<T, LookupError>,
+) -> Result<T, Refusal> {
     let mut found = false;
     loop {
         match look(lookup) {
             Ok(known) => return Ok(known),
-            Err(Held::Refused(refusal)) => return Err(refusal),
-            Err(Held::Large) => lookup.read().await,
-            Err(Held::Slow) => lookup.conditions.evaluate().await,
-            Err(Held::Unknown(namespace)) if found => return Err(Box::new(status::namespace_not_found(&namespace))),
-            Err(Held::Unknown(namespace)) => {
+            Err(LookupError::Refused(refusal)) => return Err(refusal),
+            Err(LookupError::Large) => lookup.read().await,
+            Err(LookupError::Slow) => lookup.conditions.evaluate().await,
+            Err(LookupError::Unknown(namespace)) if found => {
+                return Err(Box::new(status::namespace_not_found(&namespace)));
+            }
+            Err(LookupError::Unknown(namespace)) => {
                 found = true;
                 lookup.find(&namespace).await;
             }

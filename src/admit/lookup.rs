@@ -18,7 +18,7 @@ use crate::{
 
 /// Reasons why it is not known whether a hook is asked.
 #[derive(Clone, Debug)]
-pub(super) enum Held {
+pub(super) enum LookupError {
     /// The request is rejected with this.
     Refused(Refusal),
     /// The cluster's namespaces are followed, and this one is not among them yet: the apiserver is to be asked.
@@ -29,7 +29,7 @@ pub(super) enum Held {
     Slow,
 }
 
-impl From<Refusal> for Held {
+impl From<Refusal> for LookupError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
@@ -127,12 +127,12 @@ impl<'a> Lookup<'a> {
 
     /// Do both selectors of this hook match? A clean "no" of either wins over an error of the other, and an error of
     /// the namespace selector over one of the object selector, as upstream.
-    pub(super) fn selects(&self, live: &LiveHook) -> Result<bool, Held> {
+    pub(super) fn selects(&self, live: &LiveHook) -> Result<bool, LookupError> {
         self.selected_by(&live.hook.namespace_selector, &live.hook.object_selector)
     }
 
     /// The same of any two selectors.
-    pub(super) fn selected_by(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, Held> {
+    pub(super) fn selected_by(&self, of_namespace: &Selector, of_object: &Selector) -> Result<bool, LookupError> {
         let namespace = self.namespace_matches(of_namespace);
         if matches!(namespace, Ok(false)) {
             return Ok(false);
@@ -142,14 +142,14 @@ impl<'a> Lookup<'a> {
             return Ok(false);
         }
         // Either unknown may turn out to be that "no".
-        if matches!(namespace, Err(Held::Large)) || matches!(object, Err(Held::Large)) {
-            return Err(Held::Large);
+        if matches!(namespace, Err(LookupError::Large)) || matches!(object, Err(LookupError::Large)) {
+            return Err(LookupError::Large);
         }
         Ok(namespace? && object?)
     }
 
     /// Source: §4.3, upstream `W/predicates/namespace/matcher.go`.
-    fn namespace_matches(&self, selector: &Selector) -> Result<bool, Held> {
+    fn namespace_matches(&self, selector: &Selector) -> Result<bool, LookupError> {
         let review = self.review;
         let made = Target::as_made(review);
         let is_namespace = made.resource.resource == "namespaces";
@@ -173,31 +173,31 @@ impl<'a> Lookup<'a> {
     }
 
     /// The caller knows best, then the cluster, then (where no cluster is followed) the configuration's documents.
-    fn matches_namespace(&self, selector: &Selector, namespace: &ByteString) -> Result<bool, Held> {
+    fn matches_namespace(&self, selector: &Selector, namespace: &ByteString) -> Result<bool, LookupError> {
         if let Some(sent) = &self.caller.namespace_labels {
             return Ok(selector.matches(sent));
         }
         let Some(namespaces) = self.namespaces else {
             let written = self.generation.snapshot.selects_namespace(selector, namespace);
-            return written.ok_or_else(|| Held::Refused(Box::new(status::namespace_not_found(namespace))));
+            return written.ok_or_else(|| LookupError::Refused(Box::new(status::namespace_not_found(namespace))));
         };
         if let Some(found) = &self.found {
             return Ok(selector.matches(found.as_ref().map_err(Clone::clone)?));
         }
         match namespaces.age(self.now) {
-            Some(age) if age >= TOO_OLD_AFTER => Err(Held::Refused(Box::new(status::namespaces_too_old(age)))),
+            Some(age) if age >= TOO_OLD_AFTER => Err(LookupError::Refused(Box::new(status::namespaces_too_old(age)))),
             // Before the first list, every one is unknown.
             _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
                 Some(labels) => Ok(selector.matches(labels)),
-                None => Err(Held::Unknown(namespace.clone())),
+                None => Err(LookupError::Unknown(namespace.clone())),
             },
         }
     }
 
     /// Labels of the request's namespace; none where it is in none.
-    pub(super) fn namespace_labels(&self) -> Result<Labels, Held> {
+    pub(super) fn namespace_labels(&self) -> Result<Labels, LookupError> {
         let namespace = &self.review.namespace;
-        let not_found = || Held::Refused(Box::new(status::namespace_not_found(namespace)));
+        let not_found = || LookupError::Refused(Box::new(status::namespace_not_found(namespace)));
         if namespace.is_empty() {
             return Ok(Labels::default());
         }
@@ -211,16 +211,16 @@ impl<'a> Lookup<'a> {
             return Ok(Labels::clone(found.as_ref().map_err(Clone::clone)?));
         }
         match namespaces.age(self.now) {
-            Some(age) if age >= TOO_OLD_AFTER => Err(Held::Refused(Box::new(status::namespaces_too_old(age)))),
+            Some(age) if age >= TOO_OLD_AFTER => Err(LookupError::Refused(Box::new(status::namespaces_too_old(age)))),
             _ => match self.followed.get_or_init(|| namespaces.seen(namespace)).labels(namespace) {
                 Some(labels) => Ok(labels.clone()),
-                None => Err(Held::Unknown(namespace.clone())),
+                None => Err(LookupError::Unknown(namespace.clone())),
             },
         }
     }
 
     /// Source: §4.4, upstream `W/predicates/object/matcher.go`: the new object or the old one.
-    fn object_matches(&self, selector: &Selector) -> Result<bool, Held> {
+    fn object_matches(&self, selector: &Selector) -> Result<bool, LookupError> {
         if selector.is_empty() {
             return Ok(true);
         }
@@ -228,7 +228,7 @@ impl<'a> Lookup<'a> {
         if matches(self.own_labels()?) || matches(self.old_labels()?) {
             return Ok(true);
         }
-        let missing = |field| Held::Refused(Box::new(status::no_object(field, "objectSelector")));
+        let missing = |field| LookupError::Refused(Box::new(status::no_object(field, "objectSelector")));
         self.missing_object().map_or(Ok(false), |field| Err(missing(field)))
     }
 
@@ -245,11 +245,11 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    fn own_labels(&self) -> Result<Option<&Labels>, Held> {
+    fn own_labels(&self) -> Result<Option<&Labels>, LookupError> {
         self.labels(&self.own_object, &self.review.object)
     }
 
-    fn old_labels(&self) -> Result<Option<&Labels>, Held> {
+    fn old_labels(&self) -> Result<Option<&Labels>, LookupError> {
         self.labels(&self.old_object, &self.review.old_object)
     }
 
@@ -257,14 +257,14 @@ impl<'a> Lookup<'a> {
         &'s self,
         cell: &'s OnceCell<Result<Option<Labels>, Refusal>>,
         place: &Option<Range<usize>>,
-    ) -> Result<Option<&'s Labels>, Held> {
+    ) -> Result<Option<&'s Labels>, LookupError> {
         let Some(place) = place else { return Ok(None) };
         if place.len() >= LARGE && cell.get().is_none() {
-            return Err(Held::Large);
+            return Err(LookupError::Large);
         }
         let read = cell.get_or_init(|| {
             labels::of_object(&self.review.bytes, place.clone()).map_err(|error| Box::new(status::internal(&error)))
         });
-        read.as_ref().map(Option::as_ref).map_err(|refusal| Held::Refused(refusal.clone()))
+        read.as_ref().map(Option::as_ref).map_err(|refusal| LookupError::Refused(refusal.clone()))
     }
 }

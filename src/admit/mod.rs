@@ -12,6 +12,7 @@ pub mod combine;
 mod conditions;
 pub mod decider;
 mod decode;
+mod encoded;
 mod freshness;
 pub mod initialize;
 mod lookup;
@@ -49,7 +50,7 @@ use combine::{Combined, Dropped};
 use conditions::Judge;
 use decider::Decider;
 use initialize::Initialized;
-use lookup::{Found, Held, Lookup};
+use lookup::{Found, Lookup, LookupError};
 use mutate::{Mutation, Turn};
 use outcome::Outcome;
 use round::Until;
@@ -136,8 +137,8 @@ async fn validate<'a>(case: Case<'a>, review: &Review) -> Validation<'a> {
     Validation { selected, outcomes, refusal: None }
 }
 
-/// tokio's clock, which tests can pause. It decides the age of the configuration and the time left; the calls of a round
-/// (`round`) are timed by the system's monotonic clock.
+/// tokio's clock, which tests can pause. It decides the age of the configuration and the time left; the calls of a
+/// round (`round`) are timed by the system's monotonic clock.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -193,7 +194,8 @@ impl<'a> Case<'a> {
         self.answer(mutation, initialized, validation)
     }
 
-    /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found before.
+    /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found
+    /// before.
     fn lookup<'r>(&self, review: &'r Review, found: Option<Found>) -> Lookup<'r>
     where
         'a: 'r,
@@ -220,7 +222,8 @@ impl<'a> Case<'a> {
     }
 
     /// The place of one hook in this request. Waits as [`Case::selected`] does, and has found out together what those
-    /// `behind` it will need as well; `behind`: `None` where nothing is to be waited for, and then the place may be `None`.
+    /// `behind` it will need as well; `behind`: `None` where nothing is to be waited for, and then the place may be
+    /// `None`.
     async fn role(
         self,
         review: &Review,
@@ -251,14 +254,16 @@ impl<'a> Case<'a> {
             }
             match role {
                 Ok(role) => return Ok(Some(role)),
-                Err(Held::Refused(refusal)) => return Err(refusal),
-                Err(Held::Unknown(_) | Held::Large | Held::Slow) if behind.is_none() => return Ok(None),
-                Err(Held::Large) => lookup.read().await,
-                Err(Held::Slow) => lookup.conditions.evaluate().await,
-                Err(Held::Unknown(namespace)) if found => {
+                Err(LookupError::Refused(refusal)) => return Err(refusal),
+                Err(LookupError::Unknown(_) | LookupError::Large | LookupError::Slow) if behind.is_none() => {
+                    return Ok(None);
+                }
+                Err(LookupError::Large) => lookup.read().await,
+                Err(LookupError::Slow) => lookup.conditions.evaluate().await,
+                Err(LookupError::Unknown(namespace)) if found => {
                     return Err(Box::new(status::namespace_not_found(&namespace)));
                 }
-                Err(Held::Unknown(namespace)) => {
+                Err(LookupError::Unknown(namespace)) => {
                     found = true;
                     lookup.find(&namespace).await;
                 }
@@ -282,19 +287,19 @@ impl<'a> Case<'a> {
             match select(&lookup) {
                 Ok(selected) if selected.undiscovered && !discovered => self.discovered().await,
                 Ok(selected) => return Ok(selected),
-                Err(Held::Refused(refusal)) => return Err(refusal),
-                Err(Held::Large) => {
+                Err(LookupError::Refused(refusal)) => return Err(refusal),
+                Err(LookupError::Large) => {
                     lookup.read().await;
                     continue;
                 }
-                Err(Held::Slow) => {
+                Err(LookupError::Slow) => {
                     lookup.conditions.evaluate().await;
                     continue;
                 }
-                Err(Held::Unknown(namespace)) if found => {
+                Err(LookupError::Unknown(namespace)) if found => {
                     return Err(Box::new(status::namespace_not_found(&namespace)));
                 }
-                Err(Held::Unknown(namespace)) => {
+                Err(LookupError::Unknown(namespace)) => {
                     found = true;
                     lookup.find(&namespace).await;
                     continue;

@@ -1,10 +1,10 @@
 //! Mutation: the phase of the hooks that may change the object.
 //!
 //! Each counts in configuration order, about what those before it have made of the object
-//! (`docs/reference/webhook-semantics.md` §12). Most of them change nothing, and then it makes no difference whether they
-//! are asked one by one. So those without side effects are asked together, in a round. Answers are taken in order; the
-//! first that changes the object ends the round, and the hooks behind it are asked about the new object. N hooks of which
-//! P change something take about 1 + P rounds.
+//! (`docs/reference/webhook-semantics.md` §12). Most of them change nothing, and then it makes no difference whether
+//! they are asked one by one. So those without side effects are asked together, in a round. Answers are taken in order;
+//! the first that changes the object ends the round, and the hooks behind it are asked about the new object. N hooks of
+//! which P change something take about 1 + P rounds.
 //!
 //! ```text
 //!            ┌──────── the object changed: what follows is about the new one ────────┐
@@ -14,7 +14,8 @@
 //!            └──────── all taken, more hooks ────────────────────────────────────────┘
 //! ```
 //!
-//! Behind the last hook those with `reinvocationPolicy: IfNeeded` that were asked before a change are asked once more (§12.1).
+//! Behind the last hook those with `reinvocationPolicy: IfNeeded` that were asked before a change are asked once more
+//! (§12.1).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -165,8 +166,8 @@ struct Phase<'a> {
 }
 
 impl<'a> Phase<'a> {
-    /// Asks the next hooks about this object, round by round, until all have been asked, the request is rejected, or one
-    /// changes the object: then the review about the new one.
+    /// Asks the next hooks about this object, round by round, until all have been asked, the request is rejected, or
+    /// one changes the object: then the review about the new one.
     async fn about(
         &mut self,
         review: &Review,
@@ -191,8 +192,8 @@ impl<'a> Phase<'a> {
         }
     }
 
-    /// The hooks that are asked together next; `None` where no hook is left, or one cannot be decided, which rejects the
-    /// request when it is that hook's turn.
+    /// The hooks that are asked together next; `None` where no hook is left, or one cannot be decided, which rejects
+    /// the request when it is that hook's turn.
     async fn batch(&mut self, review: &Review, lookup: &mut Lookup<'_>) -> Option<Batch<'a>> {
         let (mut batch, mut row) = (Batch::default(), self.ahead.row());
         let mut at = self.next;
@@ -337,8 +338,9 @@ impl<'a> Phase<'a> {
         again
     }
 
-    /// The request's time is over. Upstream then ends the request, whatever the failure policies are; each hook whose turn
-    /// does not come any more counts as one that has run out of time. Where a bypass opens every hook, only a "no" rejects.
+    /// The request's time is over. Upstream then ends the request, whatever the failure policies are; each hook whose
+    /// turn does not come any more counts as one that has run out of time. Where a bypass opens every hook, only a "no"
+    /// rejects.
     async fn out_of_time(&mut self, first: Batch<'a>, review: &Review, lookup: &mut Lookup<'_>) {
         self.late = true;
         let mut batch = Some(first);

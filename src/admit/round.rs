@@ -1,17 +1,13 @@
 //! Round: several hooks that are asked at once, from the same bytes.
 
 use std::{
-    collections::HashSet,
     panic::resume_unwind,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use tokio::{
-    task::JoinSet,
-    time::{sleep_until, timeout_at},
-};
+use tokio::{task::JoinSet, time::sleep_until};
 
 use super::{
     Caller, Reasons,
@@ -19,16 +15,17 @@ use super::{
     call_record::record,
     decider::Decider,
     decode::{Decoded, decode},
+    encoded::encodings,
     outcome::{Ending, Outcome},
     select::Asked,
 };
 use crate::{
     clock::now,
-    hooks::{Call, GrpcRequest, HttpReply, HttpRequest, Method, Processed, Reply, Request, Responses, Unanswered},
-    model::{CallFailure, HookType, Protocol, Review, SideEffects},
+    hooks::{Call, HttpReply, Processed, Reply, Responses, Unanswered},
+    model::{CallFailure, Protocol, Review, SideEffects},
     offload::{self, LARGE},
     telemetry::{HookOutcome, Repeat},
-    wire::encodings::{Encodings, Form},
+    wire::encodings::Encodings,
 };
 
 /// A hook that ends the call itself so shortly before our deadline has run out of time.
@@ -46,7 +43,7 @@ pub(super) enum Until {
 /// Asks every hook at once and waits for the answers: until all have answered or run out of time, or as `until` says.
 /// Returns one outcome for each hook, in the order given.
 ///
-/// One timer serves all hooks; one responses receives all answers. Leaving early, in whatever way, cancels the calls still
+/// One timer serves all hooks; all answers arrive in one place. Leaving early, in whatever way, cancels the calls still
 /// running.
 pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Caller, until: Until) -> Vec<Outcome<'a>> {
     let encodings = encodings(asked, review, caller).await;
@@ -75,38 +72,14 @@ pub(super) async fn ask<'a>(asked: &[Asked<'a>], review: &Review, caller: &Calle
                 }
             }
         }
-        // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that rings
-        // earlier than needed is left as it is: that saves setting it anew for every answer.
+        // A hook that rests may want to be woken, and a rejection to be given, before the alarm would ring. One that
+        // rings earlier than needed is left as it is: that saves setting it anew for every answer.
         if let Some(next) = round.sooner.take().filter(|next| *next < set_for) {
             set_for = next;
             alarm.as_mut().reset(next.into());
         }
     }
     round.end()
-}
-
-/// The review's forms. Where it is large, those that must be written are written beside the worker; what cannot be
-/// written in time fails the calls that want it.
-async fn encodings<'r>(asked: &[Asked<'_>], review: &'r Review, caller: &Caller) -> Encodings<'r> {
-    if review.bytes.len() < LARGE {
-        return Encodings::of(review);
-    }
-    let forms = asked.iter().map(|asked| Form::from(asked.live.target.protocol()));
-    let forms: HashSet<_> = forms.filter(|form| Encodings::must_write(review, *form)).collect();
-    if forms.is_empty() {
-        return Encodings::of(review);
-    }
-    let began = now();
-    let (copy, wanted) = (review.clone(), forms.clone());
-    let writing = offload::run(review.bytes.len(), move || {
-        let encodings = Encodings::of(&copy);
-        wanted.into_iter().map(|form| (form, encodings.get(form))).collect()
-    });
-    let written = timeout_at(caller.deadline.instant().into(), writing).await.unwrap_or_else(|_| {
-        let late = CallFailure::Timeout(Duration::from_millis((now() - began).as_millis() as u64));
-        forms.into_iter().map(|form| (form, Err(late.clone()))).collect()
-    });
-    Encodings::with(review, written)
 }
 
 struct Round<'a, 'r> {
@@ -199,28 +172,14 @@ impl<'a, 'r> Round<'a, 'r> {
     fn ask(&mut self, tag: usize) {
         let Some(attempt) = self.attempts.get_mut(tag) else { return };
         let target = &attempt.live.target;
-        let protocol = target.protocol();
-        let body = match self.encodings.get(protocol.into()) {
+        let body = match self.encodings.get(target.protocol().into()) {
             Ok(body) => body,
             Err(failure) => return self.settle(tag, Err(failure), now() - self.began),
-        };
-        let request = match protocol {
-            Protocol::Grpc => {
-                let method = match attempt.live.hook.hook_type {
-                    HookType::Validating => Method::Validate,
-                    HookType::Mutating => Method::Mutate,
-                };
-                Request::Grpc(GrpcRequest { method, namespace_labels: self.caller.namespace_labels_text.clone() })
-            }
-            // Also where it is asked again, as upstream.
-            Protocol::Http { path, form } => {
-                Request::Http(HttpRequest { path: path.clone(), form: *form, timeout: attempt.allowed(self.began) })
-            }
         };
         attempt.open = true;
         let asks = attempt.asks();
         let call = Call {
-            request,
+            request: attempt.request(self.caller, self.began),
             body,
             deadline: attempt.deadline,
             responses: self.responses.clone(),
@@ -295,7 +254,7 @@ impl<'a, 'r> Round<'a, 'r> {
         }
         let Some(attempt) = self.attempts.get(tag) else { return };
         let failure = match failure {
-            // The hook was told our deadline, and its clock may ring a moment before ours.
+            // The hook got our deadline, and its clock may ring a moment before ours.
             CallFailure::Grpc { code: "DEADLINE_EXCEEDED" | "CANCELLED", .. }
                 if now + RINGS_EARLY >= attempt.deadline =>
             {

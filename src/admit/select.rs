@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use super::{
     Caller, OtherVersions,
     bypass_decision::BypassDecision,
-    conditions::{Judge, Said},
-    lookup::{Held, Lookup},
+    conditions::{ConditionsResult, Judge},
+    lookup::{Lookup, LookupError},
     status,
 };
 use crate::{
@@ -78,11 +78,16 @@ impl<'a> Selection<'a, '_> {
     /// The place of one hook whose rules mean this request.
     ///
     /// # Errors
-    /// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request, whatever
-    /// the hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
-    /// One whose conditions are still to be evaluated ([`Conditions::has_slow`](super::conditions::Conditions::has_slow))
-    /// has no place yet.
-    pub(super) fn role(&self, lookup: &Lookup<'_>, judge: &Judge<'_>, matched: Matched) -> Result<Role<'a>, Held> {
+    /// An error in deciding it (a namespace that does not exist, an object that is not JSON) rejects the request,
+    /// whatever the hook's failure policy, unless a bypass opens the hook. A hook that a bypass skips is not looked at.
+    /// One whose conditions are still to be evaluated
+    /// ([`Conditions::has_slow`](super::conditions::Conditions::has_slow)) has no place yet.
+    pub(super) fn role(
+        &self,
+        lookup: &Lookup<'_>,
+        judge: &Judge<'_>,
+        matched: Matched,
+    ) -> Result<Role<'a>, LookupError> {
         let Self { generation, bypass, review, caller, served } = *self;
         let Some(live) = generation.hooks.get(matched.hook as usize) else { return Ok(Role::None) };
         let apart = caller.other_versions == OtherVersions::AskedApart;
@@ -109,15 +114,15 @@ impl<'a> Selection<'a, '_> {
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } => match lookup.selects(live) {
                 Ok(true) if may_be_asked(generation, judge, matched.hook) => Ok(Role::Probing(live)),
-                Err(Held::Large) => Err(Held::Large),
+                Err(LookupError::Large) => Err(LookupError::Large),
                 _ => Ok(Role::None),
             },
             _ => Ok(Role::None),
         }
     }
 
-    /// Has conditions of a hook that comes later evaluated with those that are waited for now, where they would be waited for
-    /// as well.
+    /// Has conditions of a hook that comes later evaluated with those that are waited for now, where they would be
+    /// waited for as well.
     pub(super) fn prepare(&self, lookup: &Lookup<'_>, judge: &Judge<'_>, matched: Matched) {
         let Self { generation, bypass, .. } = *self;
         let Some(live) = generation.hooks.get(matched.hook as usize) else { return };
@@ -132,7 +137,7 @@ impl<'a> Selection<'a, '_> {
     ///
     /// # Errors
     /// As [`Selection::role`].
-    pub(super) fn validating(&self, lookup: &Lookup<'_>) -> Result<Selected<'a>, Held> {
+    pub(super) fn validating(&self, lookup: &Lookup<'_>) -> Result<Selected<'a>, LookupError> {
         let judge = Judge::new(&lookup.conditions);
         let mut selected = Selected::default();
         let mut decided = Ok(());
@@ -147,7 +152,7 @@ impl<'a> Selection<'a, '_> {
         }
         match decided {
             // A hook before may have its say first.
-            Ok(()) | Err(Held::Refused(_)) if lookup.conditions.has_slow() => Err(Held::Slow),
+            Ok(()) | Err(LookupError::Refused(_)) if lookup.conditions.has_slow() => Err(LookupError::Slow),
             decided => decided.map(|()| selected),
         }
     }
@@ -166,8 +171,8 @@ impl<'a> Selected<'a> {
         }
     }
 }
-/// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as its
-/// client made it and this review is converted, the one that is not.
+/// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as
+/// its client made it and this review is converted, the one that is not.
 fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
     match how {
         How::AsMade => false,
@@ -177,15 +182,15 @@ fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
 }
 
 /// Do the hook's selectors match? Where that cannot be said of one that is opened, it is passed over.
-fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, Held> {
+fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, LookupError> {
     match lookup.selects(live) {
-        Err(Held::Refused(_)) if opened => Ok(false),
+        Err(LookupError::Refused(_)) if opened => Ok(false),
         said => said,
     }
 }
 
-/// Do the hook's conditions let it be asked? One whose conditions are still to be evaluated is not asked yet. Where they
-/// have no value its failure policy decides; the request is rejected, or the hook is passed over.
+/// Do the hook's conditions let it be asked? One whose conditions are still to be evaluated is not asked yet. Where
+/// they have no value its failure policy decides; the request is rejected, or the hook is passed over.
 fn meets_conditions(
     generation: &Generation,
     judge: &Judge<'_>,
@@ -193,15 +198,17 @@ fn meets_conditions(
     hook: u32,
     live: &LiveHook,
     opened: bool,
-) -> Result<bool, Held> {
+) -> Result<bool, LookupError> {
     let Some(origin) = generation.snapshot.origin(hook) else { return Ok(true) };
     match judge.say(hook, &origin.conditions) {
-        None | Some(Said::Excluded) => Ok(false),
-        Some(Said::Asked) => Ok(true),
-        Some(Said::Failed(_) | Said::Refused(_)) if opened => Ok(false),
-        Some(Said::Failed(_)) if live.hook.failure_policy == FailurePolicy::Ignore => Ok(false),
-        Some(Said::Failed(why)) => Err(Held::Refused(Box::new(status::conditions_failed(review, &why)))),
-        Some(Said::Refused(refusal)) => Err(Held::Refused(refusal)),
+        None | Some(ConditionsResult::Excluded) => Ok(false),
+        Some(ConditionsResult::Asked) => Ok(true),
+        Some(ConditionsResult::Failed(_) | ConditionsResult::Refused(_)) if opened => Ok(false),
+        Some(ConditionsResult::Failed(_)) if live.hook.failure_policy == FailurePolicy::Ignore => Ok(false),
+        Some(ConditionsResult::Failed(why)) => {
+            Err(LookupError::Refused(Box::new(status::conditions_failed(review, &why))))
+        }
+        Some(ConditionsResult::Refused(refusal)) => Err(LookupError::Refused(refusal)),
     }
 }
 
@@ -211,7 +218,7 @@ fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32) -> bool {
     conditions.is_none_or(|conditions| {
         // No access check is made to find this out: a hook with one counts as one that may be asked.
         let asks = conditions.iter().any(Condition::asks_authorizer);
-        asks || matches!(judge.say(hook, conditions), None | Some(Said::Asked))
+        asks || matches!(judge.say(hook, conditions), None | Some(ConditionsResult::Asked))
     })
 }
 

@@ -265,17 +265,17 @@ mod tests {
             what: what.into(),
             fix: "write it".into(),
         };
-        let told = |problems| {
+        let text = |problems| {
             let rejected =
                 Rejection { problems, revision: Revision::Store(1), since: SystemTime::UNIX_EPOCH, held: Vec::new() };
             stale(None, Some(&rejected)).message
         };
         assert_eq!(
-            told(vec![problem(r#""https://me:se\"cret@h" is not a URL"#)]),
+            text(vec![problem(r#""https://me:se\"cret@h" is not a URL"#)]),
             "gatepost's configuration was rejected: a.yaml: externalAdmissionHooks[0].clientConfig.url: … is not a URL; \
              every request is refused until a valid one can be read"
         );
-        let long = told(vec![problem(&"x".repeat(9999)), problem("y")]);
+        let long = text(vec![problem(&"x".repeat(9999)), problem("y")]);
         assert!(long.contains("x… (2 problems in all)") && long.chars().count() < 400, "{long}");
         assert!(stale(None, None).message.contains("has not been read yet"));
         assert!(stale(Some(Duration::from_secs(9)), None).message.contains("last read 9 s ago"));

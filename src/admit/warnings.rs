@@ -1,4 +1,5 @@
-//! Merging the hooks' warnings. Source: `docs/reference/webhook-semantics.md` §10.2 (upstream `pkg/endpoints/filters/warning.go`).
+//! Merging the hooks' warnings. Source: `docs/reference/webhook-semantics.md` §10.2 (upstream
+//! `pkg/endpoints/filters/warning.go`).
 
 use std::{borrow::Cow, collections::HashSet};
 

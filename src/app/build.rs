@@ -24,7 +24,7 @@ use crate::{
     clock::{Moment, slept},
     files::BlockingReads,
     kube::{Client, KubeError},
-    live::{Current, break_glass::Place},
+    live::{Current, break_glass::GlassOrigin},
     replicas::Replica,
     snapshot::{self, Problem},
     source::{Contents, LastGood, LastGoodError, LastGoodFile, ReadError},
@@ -118,8 +118,8 @@ impl Sidecar {
         let found = last_good.as_ref().and_then(|file| finish(&runtime, found(file, &current)));
         let First { candidate, kept, as_of } = First::find(&settings, &current, (&read, read_at), found);
         let candidate = match candidate {
-            // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has opened
-            // it does not want a sidecar that was restarted to stay away.
+            // Reviews are refused until it can be read; but for those that break-glass lets past, and whoever has
+            // opened it does not want a sidecar that was restarted to stay away.
             Err(error) if settings.source.may_come_later() || emergency => {
                 tracing::error!(%error, "no configuration yet; trying again every second");
                 None
@@ -191,7 +191,7 @@ async fn found(file: &LastGoodFile, current: &Current) -> Option<LastGood> {
 fn is_open(current: &Current, contents: Option<&Contents>, file: Option<&Path>) -> bool {
     let glasses = current.break_glass();
     if let Some(contents) = contents {
-        glasses.take(Place::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
+        glasses.take(GlassOrigin::Source, snapshot::break_glass(&contents.files), Instant::now(), SystemTime::now());
     }
     file.into_iter().for_each(|file| look(glasses, file));
     !glasses.open(Instant::now()).is_empty()

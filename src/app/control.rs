@@ -1,4 +1,4 @@
-//! Control: what runs beside the workers. It accepts connections and hands them out, reads the configuration, rotates it,
+//! Control: work beside the workers. It accepts connections and hands them out, reads the configuration, rotates it,
 //! and serves the admin pages.
 
 use std::{
@@ -42,7 +42,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Until told to stop and drained. The configuration is followed, and the admin pages are served, to the last.
+    /// Until stopped and drained. The configuration is followed, and the admin pages are served, to the last.
     pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<Drained>) -> Drained {
         let (mut told, mut publishing, mut adoption) = (self.told, self.publishing, self.adoption);
         let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };

@@ -1,4 +1,4 @@
-//! Descriptors: how the files that this process may open are divided between callers, hooks and itself.
+//! Descriptors: division of the files that this process may open between callers, hooks and itself.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -36,7 +36,7 @@ impl Descriptors {
         Self { limit, reserved, callers, hooks: left.saturating_sub(callers).max(1) }
     }
 
-    /// Raises the limit as far as may be, divides what there is, and tells.
+    /// Raises the limit as far as may be, divides it, and logs the result.
     pub(super) fn of_this_process(callers: usize, workers: usize) -> Self {
         let descriptors = Self::divide(raise(), callers, workers);
         let Self { limit, reserved, hooks, .. } = descriptors;
@@ -119,7 +119,7 @@ mod tests {
         assert!(Descriptors::divide(ours(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
     }
 
-    /// As is told where hooks have too few (`rotate::rotator::telling`).
+    /// As logged where hooks have too few (`rotate::rotator::reporting`).
     #[test]
     fn of_four_files_more_hooks_get_one_at_least() {
         for (limit, more) in

@@ -1,4 +1,4 @@
-//! First: what a start puts in force, of what the source holds and of what was in force before.
+//! First: generation that a start puts in force, of the source's documents and of those in force before.
 
 use std::time::{Duration, SystemTime};
 

@@ -92,7 +92,7 @@ impl Port {
     /// The address it is bound to.
     ///
     /// # Errors
-    /// The operating system cannot tell.
+    /// The operating system does not know it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Own(listener) => listener.local_addr(),
@@ -154,8 +154,8 @@ pub struct Beside {
 }
 
 impl UnixPort {
-    /// Binds. A socket nobody listens on any more is replaced; where `shared`, so will be that of another instance, which
-    /// goes on with the callers that have found it.
+    /// Binds. A socket nobody listens on any more is replaced; where `shared`, so will be that of another instance,
+    /// which goes on with the callers that have found it.
     ///
     /// # Errors
     /// `Refused`, `NotASocket`, `InUse`.
@@ -177,8 +177,8 @@ impl UnixPort {
         open(path).map(|listener| Self::Own(listener, path.to_owned())).map_err(refused)
     }
 
-    /// For callers, and the file that is to be removed at the end; a shared one `at_once`, or when there is something to
-    /// decide by. To be called on a runtime.
+    /// For callers, and the file that is to be removed at the end; a shared one `at_once`, or when there is something
+    /// to decide by. To be called on a runtime.
     ///
     /// # Errors
     /// The operating system refuses.

@@ -1,5 +1,5 @@
-//! Process: what this process uses, under the names that Prometheus' client libraries have for it. Linux only; elsewhere
-//! the metrics are absent.
+//! Process: resources of this process, under the names that Prometheus' client libraries have for them. Linux only;
+//! elsewhere the metrics are absent.
 
 use std::{fs, sync::OnceLock};
 

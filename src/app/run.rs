@@ -1,6 +1,7 @@
-//! Threads: what a sidecar's are, and how they begin.
+//! Threads: the threads of a sidecar, and their start.
 //!
-//! N worker threads serve reviews, each on a runtime of its own. One more thread is the [control plane](super::control).
+//! N worker threads serve reviews, each on a runtime of its own. One more thread is the [control
+//! plane](super::control).
 
 use std::{
     io,
@@ -221,7 +222,7 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
     thread::Builder::new().name(name).spawn(run)
 }
 
-/// Runs what is spawned on the runtime until told that it is over, or nobody is left to tell.
+/// Runs the tasks of the runtime until the signal that it is over, or until no sender of it is left.
 fn until_true(runtime: UnwaitedRuntime, mut over: watch::Receiver<bool>) {
     let _ = runtime.block_on(over.wait_for(|over| *over));
 }

@@ -14,7 +14,7 @@ pub(super) struct Saving {
 }
 
 impl Saving {
-    /// Until nobody tells any more what is in force.
+    /// Until there is no sender of the configuration in force any more.
     pub(super) async fn run(mut self) {
         let mut saved = None::<String>;
         while self.news.changed().await.is_ok() {
@@ -22,7 +22,7 @@ impl Saving {
             let (file, is_saved) = (self.file.clone(), saved.as_ref() == Some(&wanted.digest));
             let digest = wanted.digest.clone();
             let writing = spawn_blocking(move || {
-                // Where the machine does not tell its starts apart, no age is ever told.
+                // Where the machine has no identity of its starts, no age is known.
                 let read = BootMoment::of(wanted.read).unwrap_or_else(BootMoment::unknown);
                 match is_saved {
                     true => file.confirm(read),

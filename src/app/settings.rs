@@ -1,4 +1,4 @@
-//! Settings: everything a sidecar is told at its start.
+//! Settings: all settings of a sidecar at its start.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -29,7 +29,7 @@ pub enum AuditLog {
     File(PathBuf),
 }
 
-/// Everything a sidecar is told at its start.
+/// All settings of a sidecar at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Source of configuration.
@@ -59,7 +59,8 @@ pub struct Settings {
     pub max_deadline: Duration,
     /// The cluster whose namespaces are followed, for their labels.
     pub namespaces_from: Option<Access>,
-    /// The registration by which the followed cluster, or the source's, asks this sidecar: what it does not send is told.
+    /// The registration by which the followed cluster, or the source's, asks this sidecar: requests that it does not
+    /// send are reported.
     pub registration: Option<String>,
     /// Name of this replica.
     pub replica: String,

@@ -1,4 +1,4 @@
-//! Signals: what tells a process to end, or to open its audit log anew.
+//! Signals: signals on which a process ends, or opens its audit log anew.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -10,8 +10,8 @@ use tokio::{
 use super::{Drained, Running, UnwaitedRuntime};
 use crate::{files::BlockingReads, telemetry::Audit};
 
-/// A signal so soon after the first is the same wish: a supervisor tells the process and its group, or sends SIGINT and
-/// SIGTERM, within milliseconds.
+/// A signal so soon after the first is the same wish: a supervisor signals the process and its group, or sends SIGINT
+/// and SIGTERM, within milliseconds.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// Stop signals that a sidecar received before it had ended.
@@ -53,7 +53,7 @@ impl Signals {
     /// Signals cannot be listened to, or the control plane ended by itself.
     pub fn until_told(self, mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
         let Self { runtime, hangup } = self;
-        let told = runtime.block_on(async {
+        let stopped = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             let reopening = tokio::spawn(reopen(hangup, Arc::clone(&running.audit)));
@@ -65,7 +65,7 @@ impl Signals {
             }
             tracing::info!("shutting down: draining; another signal, a second later or more, stops at once");
             running.begin_to_stop();
-            let told = tokio::select! {
+            let stopped = tokio::select! {
                 biased;
                 drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
                 () = once_more(async || tokio::select! {
@@ -78,14 +78,15 @@ impl Signals {
                 }
             };
             reopening.abort();
-            told
+            stopped
         });
-        if told.as_ref().is_ok_and(|told| *told == Told::Twice) {
+        if stopped.as_ref().is_ok_and(|stopped| *stopped == Told::Twice) {
             tracing::warn!("second signal: stopping at once, reviews in flight are cut");
         }
-        // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing to do.
+        // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing
+        // to do.
         std::mem::forget(running);
-        told
+        stopped
     }
 }
 
@@ -103,7 +104,7 @@ async fn once_more(mut signal: impl AsyncFnMut()) {
 
 /// Opens the audit log anew at each hangup.
 async fn reopen(mut hangup: Signal, audit: Arc<Audit>) {
-    /// A file that is opened later is used all the same; only nobody is told.
+    /// A file that is opened later is used all the same, without a log line.
     const WITHIN: Duration = Duration::from_secs(5);
     let reads = BlockingReads::default();
     while hangup.recv().await.is_some() {

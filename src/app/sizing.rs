@@ -1,8 +1,8 @@
 //! Sizing: the memory budget beside what memory this process may have at all.
 //!
-//! A process that a cgroup allows too little is killed, one that RLIMIT_AS allows too little aborts at an allocation: both
-//! with every review in flight. So the budget is made to fit before the first review. It is made smaller and not refused: a
-//! sidecar that does not start lets no write pass.
+//! A process that a cgroup allows too little is killed, one that RLIMIT_AS allows too little aborts at an allocation:
+//! both with every review in flight. So the budget is made to fit before the first review. It is made smaller and not
+//! refused: a sidecar that does not start lets no write pass.
 
 use std::{
     fmt, fs,
@@ -107,7 +107,8 @@ fn bounds(listed: &Path, mounted: &Path) -> Option<Bound> {
     limits.min().map(Bound::Cgroup)
 }
 
-/// The folder of a cgroup and those around it, up to the root; where the path is not what we see, the root alone counts.
+/// The folder of a cgroup and those around it, up to the root; where the path is not what we see, the root alone
+/// counts.
 fn around(root: &Path, path: &Path) -> impl Iterator<Item = PathBuf> {
     let inside: PathBuf = path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
     let root = root.to_owned();

@@ -4,8 +4,8 @@ use std::{io, ops::Deref};
 
 use tokio::runtime::{Builder, Runtime};
 
-/// A runtime whose end waits for nothing that blocks. An ordinary one waits, when it is dropped, until every read of a file
-/// and every look-up of a name has ended, and some of them never do.
+/// A runtime whose end waits for nothing that blocks. An ordinary one waits, when it is dropped, until every read of a
+/// file and every look-up of a name has ended, and some of them never do.
 #[derive(Debug)]
 pub(crate) struct UnwaitedRuntime(Option<Runtime>);
 

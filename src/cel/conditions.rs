@@ -1,4 +1,4 @@
-//! Conditions: whether a hook is asked about a request, by its `matchConditions`.
+//! Conditions: decision on whether a hook is asked about a request, by its `matchConditions`.
 
 use smallvec::SmallVec;
 

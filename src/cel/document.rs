@@ -310,8 +310,8 @@ fn is_key(text: &str, at: usize, key: &str) -> bool {
     if rest.starts_with(key.as_bytes()) && rest.get(key.len()) == Some(&b'"') && !key.contains('\\') {
         return true;
     }
-    // Escaped, or another one. No byte of a key takes more than six where it is escaped: what is longer is another one, and
-    // is not read to its end.
+    // Escaped, or another one. No byte of a key takes more than six where it is escaped: what is longer is another one,
+    // and is not read to its end.
     let longest = key.len().saturating_mul(6) + 1;
     let raw = &rest[..rest.len().min(longest)];
     raw.iter().take_while(|byte| **byte != b'"').any(|byte| *byte == b'\\')

@@ -1,4 +1,4 @@
-//! Fault: why an expression has no value.
+//! Fault: reason why an expression has no value.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Folds: what the variables of a loop are.
+//! Folds: variables of a loop.
 
 use super::types::{Type, Unknowns};
 

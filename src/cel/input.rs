@@ -1,4 +1,4 @@
-//! Input: what an expression may look at.
+//! Input: variables of an expression.
 
 use std::{cell::OnceCell, fmt};
 

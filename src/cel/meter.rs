@@ -1,4 +1,4 @@
-//! Meter: what an evaluation costs, and when it is to end.
+//! Meter: cost of an evaluation, and its limits.
 
 use std::cell::Cell;
 

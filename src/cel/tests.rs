@@ -321,7 +321,7 @@ fn what_is_wrong_is_said() {
         ("{[1]: 2}.size() == 1", "a map has no keys of type 'list(int)' here"),
         ("request.name.matches('[')", "invalid matches argument"),
     ] {
-        let told = Condition::compile("c", expression).unwrap_err();
-        assert!(told.starts_with(why), "{expression}: {told}");
+        let message = Condition::compile("c", expression).unwrap_err();
+        assert!(message.starts_with(why), "{expression}: {message}");
     }
 }

@@ -1,4 +1,4 @@
-//! Type: what is known of a value before there is one, and when one fits where another is wanted.
+//! Type: type of a value as far as it is known before there is one, and the rules by which types fit.
 
 use std::{fmt, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Value: what an expression evaluates to, and what of it stays where it arrived.
+//! Value: result of an expression, in part still where it arrived.
 
 use std::{borrow::Cow, cmp::Ordering, net::IpAddr, rc::Rc};
 

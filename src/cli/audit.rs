@@ -51,8 +51,8 @@ const HELD: usize = 256 << 20;
 
 /// Find reviews in the audit log: why was this denied an hour ago?
 ///
-/// Shows one paragraph for each review that matches all filters, oldest first: when, what, by whom, the message that the
-/// caller got, and each hook that denied it or failed.
+/// Shows one paragraph for each review that matches all filters, oldest first: when, what, by whom, the message that
+/// the caller got, and each hook that denied it or failed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct AuditCommand {

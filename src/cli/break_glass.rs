@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use self::{
-    place::{Place, PlaceArgs, PlaceError},
+    place::{Destination, PlaceArgs, WriteError},
     roster::Missing,
 };
 use super::{Ending, complain, misused};
@@ -111,7 +111,7 @@ impl BreakGlassCommand {
     pub fn run(self) -> Ending {
         let place = match self.place.clone().open(&self.name) {
             Ok(place) => place,
-            Err(error @ PlaceError::NoFolder(_)) => return complain(&error),
+            Err(error @ WriteError::NoFolder(_)) => return complain(&error),
             Err(error) => return misused("break-glass", &error),
         };
         let runtime = match UnwaitedRuntime::new() {
@@ -133,7 +133,7 @@ impl BreakGlassCommand {
         };
         let missing = match runtime.block_on(self.missing()) {
             Some(Missing::Unknown(why)) => return misused("break-glass", &why),
-            // An emergency does not wait for what cannot be told.
+            // An emergency does not wait for an unknown.
             Some(Missing::Doubtful(why)) => {
                 complain(&format_args!("warning: {why}"));
                 true
@@ -181,7 +181,7 @@ impl BreakGlassCommand {
         document
     }
 
-    fn describe(&self, glass: &BreakGlass, place: &Place, doubtful: bool) -> String {
+    fn describe(&self, glass: &BreakGlass, place: &Destination, doubtful: bool) -> String {
         let what = match &*glass.hooks {
             [] => "EVERYTHING is open: no hook or initializer is called".to_owned(),
             hooks => {
@@ -205,8 +205,8 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
     let no_file = |_: &str| Err(io::ErrorKind::NotFound.into());
     if let Err(problems) = snapshot::load(&files, &no_file) {
         // It is no file yet, and nobody knows it by that name.
-        let told = |problem: Problem| Problem { file: "what was asked for".to_owned(), ..problem }.to_string();
-        return Err(problems.into_iter().map(told).collect::<Vec<_>>().join("\n"));
+        let output = |problem: Problem| Problem { file: "what was asked for".to_owned(), ..problem }.to_string();
+        return Err(problems.into_iter().map(output).collect::<Vec<_>>().join("\n"));
     }
     snapshot::break_glass(&files)
         .pop()
@@ -214,7 +214,7 @@ fn checked(document: &Value) -> Result<BreakGlass, String> {
 }
 
 fn say(text: &str) -> Ending {
-    // Where stdout is closed there is nobody to tell, and it is done.
+    // Where stdout is closed there is no reader, and it is done.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     Ending::Good
 }

@@ -66,12 +66,13 @@ pub struct Check {
     #[arg(long)]
     connect: bool,
 
-    /// Compare with a registration, as `gatepost register` prints it: print what hooks want and it does not send; repeat for
-    /// that of mutating hooks
+    /// Compare with a registration, as `gatepost register` prints it: print what hooks want and it does not send;
+    /// repeat for that of mutating hooks
     #[arg(long, value_name = "FILE")]
     against: Vec<PathBuf>,
 
-    /// Take conditions that ask `authorizer`: serve will have a cluster to ask, by --namespaces-from or --source kubernetes
+    /// Take conditions that ask `authorizer`: serve will have a cluster to ask, by --namespaces-from or --source
+    /// kubernetes
     #[arg(long)]
     authorizer: bool,
 
@@ -81,7 +82,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Checks and tells.
+    /// Checks and prints the result.
     pub fn run(&self) -> Ending {
         match self.report() {
             Ok((told, ending)) => {
@@ -127,7 +128,7 @@ pub(super) struct Examined {
 /// When it cannot be read.
 pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCache) -> Result<Examined, ReadError> {
     let contents = FileSource::new(path).read(PATIENCE)?;
-    // Hazards that are denied are told like those that are not, for their patches; only the end differs.
+    // Hazards that are denied are printed like those that are not, for their patches; only the end differs.
     let looked = if on_hazard == OnHazard::Deny { OnHazard::Warn } else { on_hazard };
     Ok(match known.candidate(&contents, looked, None) {
         Ok(candidate) => {

@@ -1,4 +1,4 @@
-//! `crd`: what a cluster has to know so that it can store our configuration.
+//! `crd`: definitions that a cluster needs to store our configuration.
 
 use std::io::{self, Write as _};
 
@@ -17,8 +17,8 @@ Exit codes:
 
 /// Print the CustomResourceDefinitions of Gatepost's own kinds
 ///
-/// Prints AdmissionControlConfiguration and BreakGlass of gatepost.dev/v1alpha1 as YAML, with schemas and rules by which
-/// an apiserver refuses most of what `gatepost check` would. Touches no cluster.
+/// Prints AdmissionControlConfiguration and BreakGlass of gatepost.dev/v1alpha1 as YAML, with schemas and rules by
+/// which an apiserver refuses most of what `gatepost check` would. Touches no cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Crd {}

@@ -1,6 +1,6 @@
 //! `demo`: a sidecar and hooks in this process, real reviews, a swap, a death, and an ending.
 //!
-//! It asserts its own story: whatever does not go as told ends it with a failure, so that it is a test as well.
+//! It asserts its own story: any other course ends it with a failure, so that it is a test as well.
 
 mod cast;
 mod certificates;
@@ -121,12 +121,12 @@ async fn ask(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
         (&reviews.custom, true),
         (&reviews.big_config_map, true),
     ] {
-        let told = stage.show(review).await?;
-        ensure(told.response.allowed() == allowed, || format!("the wrong verdict: {}", told.message()))?;
+        let reviewed = stage.show(review).await?;
+        ensure(reviewed.response.allowed() == allowed, || format!("the wrong verdict: {}", reviewed.message()))?;
     }
-    let told = stage.show(&reviews.service).await?;
-    let open = told.response.allowed() && told.annotated(FAILED_OPEN, &SLOW);
-    ensure(open, || format!("the slow hook should have been ignored: {}", told.message()))
+    let reviewed = stage.show(&reviews.service).await?;
+    let open = reviewed.response.allowed() && reviewed.annotated(FAILED_OPEN, &SLOW);
+    ensure(open, || format!("the slow hook should have been ignored: {}", reviewed.message()))
 }
 
 /// One hook goes and another comes, while a crowd asks.
@@ -145,12 +145,12 @@ async fn swap(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     stage.screen.field("written", &format!("hooks.yaml without {}, with {}", SLOW.name, NO_BALANCER.name));
     let swapped = format!("generation {first} -> {second}: {} is gone, {} is Probing", SLOW.name, NO_BALANCER.name);
     stage.screen.field("swapped", &swapped);
-    // The path of a socket in a temporary folder tells nobody anything.
+    // The path of a socket in a temporary folder is of no use to a reader.
     let why = why.replace(&stage.cast.folder().display().to_string(), "");
     stage.screen.field("waits", &format!("{} does not run yet: {}", NO_BALANCER.name, why.replace(" /", " ")));
-    let told = stage.show(&reviews.service).await?;
-    let passed_over = told.response.allowed() && told.annotated(PROBING, &NO_BALANCER);
-    ensure(passed_over, || format!("a hook that is being probed had a say: {}", told.message()))?;
+    let reviewed = stage.show(&reviews.service).await?;
+    let passed_over = reviewed.response.allowed() && reviewed.annotated(PROBING, &NO_BALANCER);
+    ensure(passed_over, || format!("a hook that is being probed had a say: {}", reviewed.message()))?;
 
     stage.cast.enter(&NO_BALANCER)?;
     stage.active(&NO_BALANCER).await?;
@@ -159,8 +159,8 @@ async fn swap(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     stage.screen.line("");
     stage.screen.field("started", &format!("{} runs, and has passed its probe", NO_BALANCER.name));
     stage.screen.field("swapped", &active);
-    let told = stage.show(&reviews.service).await?;
-    ensure(told.code() == 403, || "the new hook should have said no".to_owned())?;
+    let reviewed = stage.show(&reviews.service).await?;
+    ensure(reviewed.code() == 403, || "the new hook should have said no".to_owned())?;
 
     crowd.answers(ENOUGH / 4).await?;
     let took = crowd.end().await?;
@@ -187,15 +187,15 @@ async fn kill(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     stage.cast.kill(&WARN_NO_LIMITS);
     stage.screen.line("");
     stage.screen.field("killed", &format!("{} (failurePolicy {})", WARN_NO_LIMITS.name, WARN_NO_LIMITS.failure_policy));
-    let told = stage.show(&reviews.pod).await?;
-    let open = told.response.allowed() && told.annotated(FAILED_OPEN, &WARN_NO_LIMITS);
-    ensure(open, || format!("the dead hook should have been ignored: {}", told.message()))?;
+    let reviewed = stage.show(&reviews.pod).await?;
+    let open = reviewed.response.allowed() && reviewed.annotated(FAILED_OPEN, &WARN_NO_LIMITS);
+    ensure(open, || format!("the dead hook should have been ignored: {}", reviewed.message()))?;
 
     stage.cast.kill(&NO_PRIVILEGED);
     stage.screen.line("");
     stage.screen.field("killed", &format!("{} (failurePolicy {})", NO_PRIVILEGED.name, NO_PRIVILEGED.failure_policy));
-    let told = stage.show(&reviews.pod).await?;
-    let closed = told.code() == 500 && told.message().contains("failed calling webhook");
+    let reviewed = stage.show(&reviews.pod).await?;
+    let closed = reviewed.code() == 500 && reviewed.message().contains("failed calling webhook");
     ensure(closed, || "the dead hook should have rejected the Pod".to_owned())?;
 
     crowd.answers(ENOUGH).await?;
@@ -211,13 +211,14 @@ async fn kill(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     stage.cast.enter(&NO_PRIVILEGED)?;
     let back = Instant::now();
     loop {
-        let (told, _) = stage.ask(&reviews.pod).await?;
-        if [NO_LATEST, NO_PRIVILEGED, WARN_NO_LIMITS, AUDIT_ALL].iter().all(|part| told.outcome(part) == "allowed") {
+        let (reviewed, _) = stage.ask(&reviews.pod).await?;
+        if [NO_LATEST, NO_PRIVILEGED, WARN_NO_LIMITS, AUDIT_ALL].iter().all(|part| reviewed.outcome(part) == "allowed")
+        {
             break;
         }
         ensure(back.elapsed() < wait::LONG, || "the hooks did not recover".to_owned())?;
     }
-    stage.screen.field("back", "both run again, and were asked again at once; nobody had to be told");
+    stage.screen.field("back", "both run again, and were asked again at once; without any command");
     Ok(())
 }
 
@@ -242,8 +243,8 @@ async fn spoil(stage: &mut Stage, reviews: &Reviews) -> Result<(), String> {
     ensure(problems.len() == 3, || format!("{} problems were found instead of 3", problems.len()))?;
     ensure(stage.generation() == in_force, || "an invalid configuration was put in force".to_owned())?;
     stage.screen.field("in force", &format!("generation {in_force} as before; what it forbids stays forbidden:"));
-    let told = stage.show(&reviews.pod_latest).await?;
-    ensure(told.code() == 403 && told.record.generation == in_force, || {
+    let reviewed = stage.show(&reviews.pod_latest).await?;
+    ensure(reviewed.code() == 403 && reviewed.record.generation == in_force, || {
         "the last good one is not in force".to_owned()
     })?;
 

@@ -49,7 +49,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Asks until it is so, and tells.
+    /// Asks until it is so, and prints the result.
     pub fn run(self) -> Ending {
         if let Some(why) = self.replicas.misuse() {
             return misused("drain", &why);

@@ -1,4 +1,4 @@
-//! Hazards, as people read them: what was found, and what to write into which entry.
+//! Hazards, as people read them: the findings, and the changes to make in each entry.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -37,35 +37,35 @@ impl From<HazardsArg> for OnHazard {
 
 /// Every finding, and then for each hook the one patch that mends all of its own; nothing where nothing was found.
 pub(super) fn report(findings: &[Finding]) -> String {
-    let mut told = String::new();
+    let mut output = String::new();
     if findings.is_empty() {
-        return told;
+        return output;
     }
     let numbers = [(Severity::Deadlock, "deadlock"), (Severity::Danger, "danger"), (Severity::Gap, "gap")]
         .map(|(severity, noun)| (findings.iter().filter(|finding| finding.severity == severity).count(), noun));
     let numbers: Vec<_> = numbers.into_iter().filter(|(n, _)| *n > 0).map(|(n, noun)| counted(n, noun)).collect();
-    let _ = writeln!(told, "\nhazards: {}", numbers.join(", "));
+    let _ = writeln!(output, "\nhazards: {}", numbers.join(", "));
     let mut patched: BTreeMap<(&str, &str), &Concerned> = BTreeMap::new();
     for finding in findings {
-        let _ = writeln!(told, "\n{} {}", finding.severity.as_str(), finding.rule);
+        let _ = writeln!(output, "\n{} {}", finding.severity.as_str(), finding.rule);
         for concerned in &finding.hooks {
-            let _ = writeln!(told, "  {}: {}", concerned.file, concerned.path);
+            let _ = writeln!(output, "  {}: {}", concerned.file, concerned.path);
             patched.entry((&concerned.file, &concerned.path)).or_insert(concerned);
         }
-        let _ = writeln!(told, "  {}", finding.what);
+        let _ = writeln!(output, "  {}", finding.what);
         if !finding.outages.is_empty() {
-            let _ = writeln!(told, "  as in {}", finding.outages.join(", "));
+            let _ = writeln!(output, "  as in {}", finding.outages.join(", "));
         }
     }
     for (_, concerned) in patched.into_iter().filter(|(_, concerned)| !concerned.patch.is_null()) {
         let Concerned { hook, file, path, patch, drops_cluster_scoped, .. } = concerned;
-        let _ = writeln!(told, "\nto repair hook {hook:?}, merge this into its entry ({file}: {path}):");
+        let _ = writeln!(output, "\nto repair hook {hook:?}, merge this into its entry ({file}: {path}):");
         if *drops_cluster_scoped {
-            let _ = writeln!(told, "  {DROPS}");
+            let _ = writeln!(output, "  {DROPS}");
         }
         for line in yaml(patch).unwrap_or_else(|_| patch.to_string()).lines() {
-            let _ = writeln!(told, "  {line}");
+            let _ = writeln!(output, "  {line}");
         }
     }
-    told
+    output
 }

@@ -50,7 +50,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Asks and tells.
+    /// Asks and prints the answer.
     pub fn run(&self) -> Ending {
         let tls = match self.ca.as_ref().map(|ca| self.tls(ca)).transpose() {
             Ok(tls) => tls,

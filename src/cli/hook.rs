@@ -14,7 +14,7 @@ use self::{
     deny_if::DenyIf,
     service::{Behaviour, Service},
 };
-use super::{Ending, acceptor::Acceptor, complain, duration};
+use super::{Ending, complain, duration, hook_listener::HookListener};
 use crate::{tls::server_config, wire::pb::gatepost::v1::admission_server::AdmissionServer};
 
 const EXAMPLES: &str = "\
@@ -91,12 +91,12 @@ impl Hook {
         let behaviour =
             Behaviour { deny_if: self.deny_if, delay: self.delay, fail_rate: self.fail_rate, warnings: self.warn };
         Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let acceptor = match self.uds {
-                Some(path) => Acceptor::unix(&path)?,
-                None => Acceptor::tcp(self.listen, tls)?,
+            let listener = match self.uds {
+                Some(path) => HookListener::unix(&path)?,
+                None => HookListener::tcp(self.listen, tls)?,
             };
             // Where stdout is closed nobody wants to know.
-            let _ = writeln!(std::io::stdout(), "listening {}", acceptor.url());
+            let _ = writeln!(std::io::stdout(), "listening {}", listener.url());
             let stop = async {
                 // Without a signal handler the hook runs until it is killed.
                 let _ = tokio::signal::ctrl_c().await;
@@ -114,7 +114,7 @@ impl Hook {
                     }
                 }
             };
-            acceptor.serve(answer, stop).await;
+            listener.serve(answer, stop).await;
             Ok(())
         })
     }

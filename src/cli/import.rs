@@ -45,9 +45,9 @@ Exit codes:
 
 /// Copy the webhooks of a cluster into a folder, as a configuration
 ///
-/// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each (what cannot
-/// be served into a folder of its own), checks the folder as `gatepost check` does, and says what to do next. The user
-/// needs the verb list on them.
+/// Reads the ValidatingWebhookConfigurations of a cluster, as the store has them now, writes a file for each (what
+/// cannot be served into a folder of its own), checks the folder as `gatepost check` does, and says what to do next.
+/// The user needs the verb list on them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Import {
@@ -89,7 +89,7 @@ impl KindArg {
 }
 
 impl Import {
-    /// Copies, checks and tells.
+    /// Copies, checks and prints the result.
     pub fn run(self) -> Ending {
         match self.import() {
             Ok((told, ending)) => {

@@ -1,6 +1,5 @@
-//! Commands: one file each. They parse, call, and tell; what they do is elsewhere.
+//! Commands: one file each. They parse, call, and print; the work is done elsewhere.
 
-mod acceptor;
 pub mod adopt;
 pub mod ask;
 pub mod audit;
@@ -14,6 +13,7 @@ pub mod exec_plugin;
 pub mod hazards;
 pub mod health;
 pub mod hook;
+mod hook_listener;
 pub mod import;
 pub mod logging;
 mod plural;
@@ -98,9 +98,9 @@ Exit codes:
 
 /// An admission sidecar for Kubernetes apiservers: one review in, the same bytes out to every hook, one verdict back.
 ///
-/// The apiserver calls Gatepost once for each write. Gatepost calls every hook that matches, all at the same time, from one
-/// shared copy of the bytes, and returns one verdict. The configuration is read every second and swapped atomically. If it
-/// cannot be read for five seconds, every request is refused rather than decided by outdated rules.
+/// The apiserver calls Gatepost once for each write. Gatepost calls every hook that matches, all at the same time, from
+/// one shared copy of the bytes, and returns one verdict. The configuration is read every second and swapped
+/// atomically. If it cannot be read for five seconds, every request is refused rather than decided by outdated rules.
 #[derive(Debug, Parser)]
 #[command(name = "gatepost", version, after_long_help = MANUAL, max_term_width = 100)]
 struct CommandLine {
@@ -160,7 +160,7 @@ pub fn main() -> ExitCode {
     ending.into()
 }
 
-/// A panic is a bug of ours, and where it happened is all that may be told: what it says may quote an object.
+/// A panic is a bug of ours, and only its place may be printed: its message may quote an object.
 fn tell_place_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     // A panic that can be brought about again and again must not fill the log.

@@ -1,4 +1,4 @@
-//! Replicas: how `status` and `drain` reach them.
+//! Replicas: access of `status` and `drain` to the replicas.
 
 use std::{
     io::Write as _,
@@ -37,8 +37,8 @@ pub(super) struct ReplicaArgs {
     /// A replica's admin address: host:port, http://host:port or https://host:port; repeat for more [default:
     /// 127.0.0.1:9441]
     ///
-    /// Each must answer with /configz: an address that does not may be a replica that still decides. Or use --source etcd
-    /// or kubernetes, with the flags of that source, to read the reports that replicas publish there.
+    /// Each must answer with /configz: an address that does not may be a replica that still decides. Or use --source
+    /// etcd or kubernetes, with the flags of that source, to read the reports that replicas publish there.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     admin: Vec<AdminUrl>,
 

@@ -85,7 +85,7 @@ impl From<PhaseArgument> for Method {
 }
 
 impl Review {
-    /// Asks and tells.
+    /// Asks and prints the verdict.
     pub fn run(self) -> Ending {
         match self.ask() {
             Ok((text, allowed)) => {

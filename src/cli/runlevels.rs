@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use self::plan::{Known, Plan, plan};
+use self::plan::{ClusterFacts, Plan, plan};
 use super::{Ending, complain};
 use crate::{
     app::UnwaitedRuntime,
@@ -98,25 +98,26 @@ fn namespace(text: &str) -> Result<String, &'static str> {
 impl Runlevels {
     /// Prints or labels.
     pub fn run(self) -> Ending {
-        let (told, ended) = self.run_and_report();
+        let (report, ended) = self.run_and_report();
         // Whoever closed our output (`| head`) has seen enough.
-        let _ = io::stdout().write_all(told.as_bytes());
+        let _ = io::stdout().write_all(report.as_bytes());
         ended.map_or_else(|error| complain(&error), |()| Ending::Good)
     }
 
     /// Labels written, also where it ended in an error.
     fn run_and_report(self) -> (String, Result<(), String>) {
-        let mut told = String::new();
-        let ended = self.go(&mut told);
-        (told, ended)
+        let mut report = String::new();
+        let ended = self.go(&mut report);
+        (report, ended)
     }
 
-    fn go(self, told: &mut String) -> Result<(), String> {
+    fn go(self, report: &mut String) -> Result<(), String> {
         let hooks = self.config.as_deref().map_or_else(|| Ok(Snapshot::empty()), hooks)?;
-        let mut known = Known { cluster: None, add_ons: self.add_on.iter().cloned().collect(), force: self.force };
+        let mut known =
+            ClusterFacts { cluster: None, add_ons: self.add_on.iter().cloned().collect(), force: self.force };
         let named = self.kubeconfig.is_some() || self.context.is_some();
         if self.print && self.config.is_some() && !named {
-            told.push_str(&text::manifest(&plan(hooks, &known)?)?);
+            report.push_str(&text::manifest(&plan(hooks, &known)?)?);
             return Ok(());
         }
         let access = match self.kubeconfig {
@@ -129,26 +130,26 @@ impl Runlevels {
             known.cluster = Some(cluster::read(&client).await.map_err(with_fix)?);
             let plan = plan(hooks, &known)?;
             if self.print {
-                told.push_str(&text::manifest(&plan)?);
+                report.push_str(&text::manifest(&plan)?);
                 return Ok(());
             }
-            apply(&client, &plan, self.dry_run, told).await?;
-            told.push_str(&text::advice(&plan.hooks)?);
+            apply(&client, &plan, self.dry_run, report).await?;
+            report.push_str(&text::advice(&plan.hooks)?);
             Ok(())
         })
     }
 }
 
 /// Labels one namespace after the other; stops at the first that cannot be.
-async fn apply(client: &Client, plan: &Plan, dry: bool, told: &mut String) -> Result<(), String> {
+async fn apply(client: &Client, plan: &Plan, dry: bool, report: &mut String) -> Result<(), String> {
     if dry {
-        told.push_str("nothing is written; this would be done:\n");
+        report.push_str("nothing is written; this would be done:\n");
     }
     for planned in &plan.namespaces {
         if planned.changes() {
             cluster::label(client, planned, dry).await.map_err(with_fix)?;
         }
-        told.push_str(&text::done(planned));
+        report.push_str(&text::done(planned));
     }
     Ok(())
 }

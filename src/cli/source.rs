@@ -1,4 +1,4 @@
-//! Source: where the configuration is read from, as flags.
+//! Source: source of the configuration, as flags.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `status`: what the replicas have in force.
+//! `status`: the configuration that each replica has in force.
 
 use std::{io::Write as _, time::Duration};
 
@@ -71,7 +71,7 @@ fn revision(text: &str) -> Result<Revision, &'static str> {
 }
 
 impl Status {
-    /// Asks and tells.
+    /// Asks and prints the table.
     pub fn run(self) -> Ending {
         if let Some(why) = self.replicas.misuse() {
             return misused("status", &why);

@@ -1,4 +1,4 @@
-//! Age: how old something is that is renewed now and then, asked by many threads without a lock.
+//! Age: age of something that is renewed now and then, read by many threads without a lock.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -17,7 +17,7 @@ pub struct Age {
 }
 
 impl Age {
-    /// Of what was never renewed so far; `slept` tells how long the machine has slept.
+    /// Of what was never renewed so far; `slept` gives the time that the machine has slept.
     pub fn new(now: Instant, slept: Slept) -> Self {
         Self { epoch: Moment::awake_since(now, slept), slept, renewed: AtomicU64::new(0) }
     }

@@ -1,4 +1,4 @@
-//! BootMoment: a point in time that another process of this machine can tell the age of.
+//! BootMoment: a point in time whose age another process of this machine can compute.
 
 use std::{fs, time::Duration};
 
@@ -22,7 +22,7 @@ impl BootMoment {
         Some(Self { boot: boot()?, nanos })
     }
 
-    /// A moment of which no age is ever told.
+    /// A moment whose age is never known.
     pub fn unknown() -> Self {
         Self { boot: String::new(), nanos: 0 }
     }

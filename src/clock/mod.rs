@@ -1,8 +1,9 @@
-//! Clock: how long the machine has slept. The monotonic clock stands still meanwhile; the world does not.
+//! Clock: time, and the time that the machine has slept. The monotonic clock stands still meanwhile; the world does
+//! not.
 //!
 //! An [`Instant`] is CLOCK_MONOTONIC. Whoever asks after a suspension of an hour how old something is would be told the
-//! seconds before and after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is moved
-//! by setting the wall clock.
+//! seconds before and after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is
+//! moved by setting the wall clock.
 
 mod age;
 mod backoff;
@@ -26,7 +27,7 @@ pub fn now() -> Instant {
 /// A function and not a trait, so that a test can put its own in place of [`slept`].
 pub type Slept = fn() -> Duration;
 
-/// A point in time from which an age can be told even if the machine slept in between.
+/// A point in time whose age is right even if the machine slept in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// On the monotonic clock.

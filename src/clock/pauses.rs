@@ -8,9 +8,10 @@ use std::{
 
 /// Pauses that together take some time at most.
 ///
-/// A thread keeps its slice of some milliseconds however nice it is, unless it offers it. Where nobody waits, that costs
-/// nothing. Where a core is never free, each time costs a slice; and a configuration has to be read and in force within
-/// seconds. So what counts is the time that others took, not the time that the work takes: long work goes on pausing.
+/// A thread keeps its slice of some milliseconds however nice it is, unless it offers it. Where nobody waits, that
+/// costs nothing. Where a core is never free, each time costs a slice; and a configuration has to be read and in force
+/// within seconds. So what counts is the time that others took, not the time that the work takes: long work goes on
+/// pausing.
 #[derive(Debug)]
 pub struct Pauses {
     left: Cell<Duration>,

@@ -37,13 +37,13 @@ pub struct TlsFiles {
 pub struct Login {
     /// Its name.
     pub user: String,
-    /// The file that holds its password; a line break at its end does not count. Read whenever etcd is to be told.
+    /// The file that holds its password; a line break at its end does not count. Read at each login.
     pub password_file: PathBuf,
 }
 
 /// One endpoint, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct EtcdEndpoint {
     /// As it was written.
     pub(super) written: String,
     pub(super) host: String,
@@ -60,14 +60,14 @@ impl Access {
         self.places().map(drop)
     }
 
-    pub(super) fn places(&self) -> Result<Vec<Place>, EtcdError> {
+    pub(super) fn places(&self) -> Result<Vec<EtcdEndpoint>, EtcdError> {
         if self.endpoints.is_empty() {
             return Err(EtcdError::access("the endpoints", "there are none; name one like https://etcd.example:2379"));
         }
         self.endpoints.iter().map(|written| self.place(written)).collect()
     }
 
-    fn place(&self, written: &str) -> Result<Place, EtcdError> {
+    fn place(&self, written: &str) -> Result<EtcdEndpoint, EtcdError> {
         let wrong = |cause: &str| EtcdError::access(&format!("the endpoint {:?}", without_user(written)), cause);
         let uri: Uri = written.parse().map_err(|_| wrong("is not a URL; write one like https://etcd.example:2379"))?;
         let tls = match uri.scheme_str() {
@@ -92,11 +92,11 @@ impl Access {
                  use https://, or --etcd-plaintext",
             ));
         }
-        Ok(Place { written: written.to_owned(), host, port: uri.port_u16().unwrap_or(PORT), tls })
+        Ok(EtcdEndpoint { written: written.to_owned(), host, port: uri.port_u16().unwrap_or(PORT), tls })
     }
 }
 
-impl Place {
+impl EtcdEndpoint {
     /// Authority in the sense of HTTP/2.
     pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
@@ -122,7 +122,7 @@ fn without_user(written: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(written: &str, plaintext: bool) -> Result<Place, String> {
+    fn place(written: &str, plaintext: bool) -> Result<EtcdEndpoint, String> {
         let access = Access { endpoints: vec![written.to_owned()], plaintext, ..Access::default() };
         access.places().map(|mut places| places.remove(0)).map_err(|error| error.to_string())
     }
@@ -152,8 +152,8 @@ mod tests {
             ("http://192.0.2.1", "is plaintext"),
             ("https://a b", "is not a URL"),
         ] {
-            let told = place(written, false).unwrap_err();
-            assert!(told.contains(words) && !told.contains("hunter2"), "{written}: {told}");
+            let message = place(written, false).unwrap_err();
+            assert!(message.contains(words) && !message.contains("hunter2"), "{written}: {message}");
         }
         assert!(place("http://etcd.example", true).is_ok());
         assert!(Access::default().check().is_err());

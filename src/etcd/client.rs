@@ -136,7 +136,7 @@ impl Client {
     /// Lets the lease begin anew; returns how long it lasts from now.
     ///
     /// # Errors
-    /// [`EtcdError::NoLease`] where it is over, or why etcd cannot be told.
+    /// [`EtcdError::NoLease`] where it is over, or the reason why the write failed.
     pub async fn keep_alive(&self, id: i64) -> Result<Duration, EtcdError> {
         // Asked twice, a lease is no longer alive than asked once.
         let asked = self.members.ask(Kind::Read, self.patience, |asked, endpoint| async move {

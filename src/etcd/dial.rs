@@ -18,14 +18,14 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::access::Place;
+use super::access::EtcdEndpoint;
 use crate::tls::error_text::reason;
 
 /// Name, connection and TLS together. Longer than a read has: what is begun in one may end in the next.
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 
 /// In TLS 1.3 a client is let in or not after its handshake has ended, and hears of it with the first byte. Etcd speaks
-/// first, so we wait for that: later nobody could tell why the connection was closed. A server that does not speak is
+/// first, so we wait for that: later the reason for the close would be unknown. A server that does not speak is
 /// taken as is.
 const SPEAKS_WITHIN: Duration = Duration::from_millis(250);
 
@@ -37,7 +37,7 @@ pub(super) struct NotDialled(pub(super) String);
 /// Connects to one endpoint, for a channel that wants to be connected.
 #[derive(Clone, Debug)]
 pub(super) struct Dialler {
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<EtcdEndpoint>,
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -75,7 +75,7 @@ impl Dialler {
 
     /// Tries each address of the host in turn; the last failure speaks for all.
     async fn connect_any(&self) -> Result<TcpStream, NotDialled> {
-        let Place { host, port, .. } = &*self.place;
+        let EtcdEndpoint { host, port, .. } = &*self.place;
         let addresses = lookup_host((&**host, *port)).await;
         let addresses =
             addresses.map_err(|error| NotDialled(format!("the name {host} cannot be resolved: {error}")))?;

@@ -1,4 +1,4 @@
-//! EtcdError: why nothing could be had from etcd, or be told to it.
+//! EtcdError: failure to read from etcd or to write to it.
 
 use std::{error::Error as _, path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 use super::dial::NotDialled;
 use crate::tls::TlsError;
 
-/// The most of etcd's message that is told.
+/// Longest part of etcd's message that is repeated.
 const LONGEST_MESSAGE: usize = 300;
 
 /// Failure to read from etcd or to write to it. Never holds a password, a token, a key's name or a value.
@@ -158,7 +158,7 @@ impl EtcdError {
     }
 }
 
-/// Fit to be told: what was left of a longer time has nanoseconds.
+/// Rounded for people: the rest of a longer time has nanoseconds.
 fn rounded(patience: Duration) -> humantime::FormattedDuration {
     let tenths = patience.as_millis().div_ceil(100).max(1);
     humantime::format_duration(Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX)))
@@ -232,16 +232,16 @@ impl Failure {
 fn never_answered(status: &Status) -> Option<(bool, String)> {
     let mut next = status.source();
     next?;
-    let (mut dialled, mut told) = (true, status.message().to_owned());
+    let (mut dialled, mut text) = (true, status.message().to_owned());
     while let Some(cause) = next {
         if let Some(not) = cause.downcast_ref::<NotDialled>() {
             return Some((false, not.0.clone()));
         }
         dialled &= !cause.is::<tonic::ConnectError>();
-        told = cause.to_string();
+        text = cause.to_string();
         next = cause.source();
     }
-    Some((dialled, told))
+    Some((dialled, text))
 }
 
 fn shortened(message: &str) -> String {

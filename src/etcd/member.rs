@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{EtcdError, access::Place, dial::Dialler, trust::Version};
+use super::{EtcdError, access::EtcdEndpoint, dial::Dialler, trust::Version};
 
 /// Calls in a row without an answer after which the connection is replaced: its other end may be gone without a word.
 /// One is not enough, as a busy server would then get a new handshake each time.
@@ -14,18 +14,18 @@ const SILENT: u32 = 2;
 /// One endpoint and the connection to it, made when it is first needed and again when it has broken.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) place: Arc<Place>,
-    connection: Mutex<Connection>,
+    pub(super) place: Arc<EtcdEndpoint>,
+    connection: Mutex<MemberConnection>,
 }
 
 #[derive(Debug, Default)]
-struct Connection {
+struct MemberConnection {
     channel: Option<(u64, Channel)>,
     unanswered: u32,
 }
 
 impl Member {
-    pub(super) fn new(place: Arc<Place>) -> Self {
+    pub(super) fn new(place: Arc<EtcdEndpoint>) -> Self {
         Self { place, connection: Mutex::default() }
     }
 
@@ -40,7 +40,7 @@ impl Member {
         }
         let tls = version.configs.get(index).cloned().flatten();
         let channel = self.open(Dialler { place: Arc::clone(&self.place), tls })?;
-        *connection = Connection { channel: Some((version.number, channel.clone())), unanswered: 0 };
+        *connection = MemberConnection { channel: Some((version.number, channel.clone())), unanswered: 0 };
         Ok(channel)
     }
 

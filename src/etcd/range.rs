@@ -1,4 +1,4 @@
-//! Range: what a prefix holds, or a glance at it.
+//! Range: content of a prefix, or a glance at it.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Trust: what TLS is done with, as its files hold it now.
+//! Trust: TLS configuration of etcd's clients, as its files are now.
 
 use std::{
     path::Path,
@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 
 use super::{
     EtcdError,
-    access::{Place, TlsFiles},
+    access::{EtcdEndpoint, TlsFiles},
 };
 use crate::{
     files::{BlockingReads, Unread},
@@ -38,7 +38,7 @@ pub(super) struct Version {
 #[derive(Debug)]
 pub(super) struct Trust {
     files: TlsFiles,
-    places: Vec<Arc<Place>>,
+    places: Vec<Arc<EtcdEndpoint>>,
     /// Looks at the files, and those that hang.
     reads: BlockingReads,
     state: Mutex<State>,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Material {
 
 impl Trust {
     /// Reads the files, where an endpoint needs them.
-    pub(super) fn load(files: TlsFiles, places: Vec<Arc<Place>>) -> Result<Self, EtcdError> {
+    pub(super) fn load(files: TlsFiles, places: Vec<Arc<EtcdEndpoint>>) -> Result<Self, EtcdError> {
         let material = Material::read(&files).map_err(EtcdError::Tls)?;
         let configs = material.configs(&places).map_err(EtcdError::Tls)?;
         let version = Version { number: 0, configs };
@@ -138,9 +138,9 @@ impl Material {
         Ok(Self { ca: files.ca.as_deref().map(read).transpose()?, pair: files.pair.as_ref().map(pair).transpose()? })
     }
 
-    fn configs(&self, places: &[Arc<Place>]) -> Result<Configs, TlsError> {
+    fn configs(&self, places: &[Arc<EtcdEndpoint>]) -> Result<Configs, TlsError> {
         let system = SystemRoots::default();
-        let config = |place: &Arc<Place>| {
+        let config = |place: &Arc<EtcdEndpoint>| {
             let tls = EndpointTls {
                 server_name: place.host.as_str().into(),
                 ca_pem: self.ca.clone(),

@@ -21,9 +21,9 @@ pub enum Unread {
     Panicked,
 }
 
-/// Reads of one thing, under a deadline. One that hangs is left behind, and the next one is begun beside it: what hangs may
-/// hang for ever, and the next may be of a file that somebody has mended. The late result of one left behind is thrown
-/// away, as it would have to be dated back to its own start.
+/// Reads of one thing, under a deadline. One that hangs is left behind, and the next one is begun beside it: what hangs
+/// may hang for ever, and the next may be of a file that somebody has mended. The late result of one left behind is
+/// thrown away, as it would have to be dated back to its own start.
 #[derive(Clone, Debug)]
 pub struct BlockingReads {
     threads: Arc<Semaphore>,

@@ -1,5 +1,5 @@
-//! Files: how files of this machine are read while reviews are served. Nothing waits for one without end, and none fills
-//! the memory.
+//! Files: reads of this machine's files while reviews are served. Nothing waits for one without end, and none fills the
+//! memory.
 
 mod blocking_reads;
 pub mod regular;

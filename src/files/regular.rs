@@ -9,7 +9,8 @@ use std::{
 
 use rustix::fs::OFlags;
 
-/// A pipe is opened although nobody writes to it, and gives nothing instead of keeping its reader; no terminal becomes ours.
+/// A pipe is opened although nobody writes to it, and gives nothing instead of keeping its reader; no terminal becomes
+/// ours.
 const NO_WAIT: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 /// Room that is made for what a file is said to hold before any of it has come.
 const AHEAD: u64 = 1 << 20;
@@ -36,8 +37,8 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_opened(file, opened.len(), limit)
 }
 
-/// Contents of an open file of that length, at most `limit` bytes of it. It may have grown, and files of the system itself
-/// hold more than they say.
+/// Contents of an open file of that length, at most `limit` bytes of it. It may have grown, and files of the system
+/// itself hold more than they say.
 ///
 /// # Errors
 /// As [`read`].
@@ -90,13 +91,13 @@ mod tests {
 
     #[test]
     fn a_file_that_says_it_is_empty_is_read_to_the_limit_and_no_further() {
-        let told = read(Path::new("/proc/self/status"), 1 << 20).unwrap();
-        assert!(told.starts_with(b"Name:"), "its length is said to be 0");
+        let content = read(Path::new("/proc/self/status"), 1 << 20).unwrap();
+        assert!(content.starts_with(b"Name:"), "its length is said to be 0");
         assert_eq!(read(Path::new("/proc/self/status"), 16).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 
-    /// The check by name sees the file, the opening meets the pipe: without the check by descriptor and the flag, sooner
-    /// or later one read waits for a writer who never comes.
+    /// The check by name sees the file, the opening meets the pipe: without the check by descriptor and the flag,
+    /// sooner or later one read waits for a writer who never comes.
     #[test]
     fn a_pipe_that_is_swapped_in_between_keeps_nobody_waiting() {
         let folder = tempfile::tempdir().unwrap();

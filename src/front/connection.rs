@@ -1,4 +1,4 @@
-//! Front: what all callers' connections share, and how one begins.
+//! Front: state that all callers' connections share, and the beginning of a connection.
 
 use std::{sync::Arc, time::Instant};
 
@@ -134,8 +134,8 @@ impl Front {
     }
 
     /// Serves one connection on the runtime this is polled on, until the caller closes it or `life` ends it: from
-    /// [`Life::Draining`] on, calls under way are finished, and new ones taken only in a short [`grace`]. The version of
-    /// HTTP is told by the first bytes.
+    /// [`Life::Draining`] on, calls under way are finished, and new ones taken only in a short [`grace`]. The version
+    /// of The first bytes give the version of HTTP.
     pub(super) async fn serve<Io>(
         self: Arc<Self>,
         worker: usize,

@@ -1,4 +1,4 @@
-//! Limits: how much callers may ask of us at once.
+//! Limits: limits on callers.
 
 use std::time::Duration;
 
@@ -53,9 +53,9 @@ pub struct Limits {
     /// Largest review in bytes.
     ///
     /// The default is for a review with two objects of 3 MiB. Clients may send an apiserver no more than 3 MiB, in
-    /// protobuf or CBOR too, and that grows when it is written as JSON: base64 alone by a third, field names and escapes
-    /// by more. Taken as doubled, `object` and `oldObject` make 12 MiB; the 4 MiB left are for `userInfo`, `options` and
-    /// objects that grow more than that.
+    /// protobuf or CBOR too, and that grows when it is written as JSON: base64 alone by a third, field names and
+    /// escapes by more. Taken as doubled, `object` and `oldObject` make 12 MiB; the 4 MiB left are for `userInfo`,
+    /// `options` and objects that grow more than that.
     pub message_bytes: usize,
     /// The longest a call may take, and what it gets when it names no `grpc-timeout`.
     pub timeout: Duration,

@@ -1,8 +1,8 @@
 //! Sockets in: gRPC and reviews over plain HTTP for callers, HTTP for operators.
 //!
 //! The front is a raw h2 server, and hyper's for HTTP/1.1. Of tonic's server it keeps the cold services (health,
-//! reflection) and the codes; the `Admission` service takes DATA frames as they arrive, because tonic's decoder joins them
-//! into one new buffer and its encoder cannot send anything but one (`docs/reference/perf-spike.md` §3).
+//! reflection) and the codes; the `Admission` service takes DATA frames as they arrive, because tonic's decoder joins
+//! them into one new buffer and its encoder cannot send anything but one (`docs/reference/perf-spike.md` §3).
 
 pub mod accept;
 pub mod admin;

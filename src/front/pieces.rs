@@ -1,4 +1,4 @@
-//! Pieces: a body collected as it arrives without copying it.
+//! BodyPieces: a body collected as it arrives without copying it.
 //!
 //! Each payload is kept as the buffer it was read into. A retained payload keeps its whole read buffer alive, of which
 //! others may have had the rest: in h2 and hyper 8 KiB, or as much as the frame needs. So payloads below half of that
@@ -18,7 +18,7 @@ const SMALL: usize = READ_BUFFER / 2;
 
 /// A body in the making.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct BodyPieces {
     /// The payloads so far, but for `joined`.
     chunks: SmallVec<[Bytes; 4]>,
     /// Small payloads that follow `chunks`.
@@ -27,7 +27,7 @@ pub(super) struct Pieces {
     pinned: usize,
 }
 
-impl Pieces {
+impl BodyPieces {
     /// True before the first byte.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.joined.is_empty()
@@ -103,7 +103,7 @@ mod tests {
     fn a_body_holds_at_most_twice_its_bytes_however_it_is_cut() {
         let metrics = Metrics::new(1);
         for len in [1, 100, 1024, SMALL - 1, SMALL, SMALL + 1, READ_BUFFER] {
-            let mut pieces = Pieces::default();
+            let mut pieces = BodyPieces::default();
             (0..256).for_each(|_| pieces.push(among_others(len), false, &metrics));
             let held = pieces.held();
             assert!((len * 256..=len * 512 + READ_BUFFER).contains(&held), "{held} for 256 times {len}");

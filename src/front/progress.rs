@@ -1,9 +1,9 @@
-//! Progress: how fast a review has to arrive.
+//! Progress: pace at which a review has to arrive.
 //!
-//! A caller that announces much and sends little holds its place in the memory budget at the cost of the others. So after
-//! [`GRACE`] a review that is not whole must have come with [`RATE`] on average. That is far below what any network
-//! brings on which an apiserver waits for its webhooks, and the grace is longer than what a busy machine keeps a
-//! caller from writing.
+//! A caller that announces much and sends little holds its place in the memory budget at the cost of the others. So
+//! after [`GRACE`] a review that is not whole must have come with [`RATE`] on average. That is far below what any
+//! network brings on which an apiserver waits for its webhooks, and the grace is longer than what a busy machine keeps
+//! a caller from writing.
 
 use std::{
     future::poll_fn,

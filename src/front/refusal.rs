@@ -1,4 +1,4 @@
-//! Refusal: why a call ends without a verdict, as the caller is told.
+//! Refusal: reason why a call ends without a verdict, and the answer to the caller.
 //!
 //! | what came | gRPC | `/validate`, `/mutate` |
 //! | --- | --- | --- |
@@ -38,10 +38,11 @@
 //! `retry-after` for overload, because kube-apiserver then asks again, within the hook's timeout.
 //!
 //! The line between INTERNAL and INVALID_ARGUMENT is gRPC's own: a broken frame is the fault of the caller's gRPC
-//! library and says nothing about the review in it (grpc-go and grpc-java answer INTERNAL as well); a whole message that
-//! is no review is the fault of whoever wrote it.
+//! library and says nothing about the review in it (grpc-go and grpc-java answer INTERNAL as well); a whole message
+//! that is no review is the fault of whoever wrote it.
 //!
-//! `te: trailers` is not insisted on: HTTP/2 itself forbids any other value, and a caller without it still reads trailers.
+//! `te: trailers` is not insisted on: HTTP/2 itself forbids any other value, and a caller without it still reads
+//! trailers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Route: where a call leads, by its path, method and content type.
+//! Route: destination of a call, by its path, method and content type.
 
 use http::{HeaderValue, Method, header, request::Parts};
 
@@ -77,7 +77,7 @@ pub(super) fn route(parts: &Parts) -> Result<Route, Refusal> {
     }
     let method = path.strip_prefix(ADMISSION);
     if !parts.headers.get(header::CONTENT_TYPE).is_some_and(is_grpc) {
-        // Whoever knows our service's name is told what is wrong with the call, anybody else what is to be found here.
+        // A caller that names our service gets the fault of its call, any other the list of paths.
         return Err(match method {
             Some(_) if parts.method != Method::POST => Refusal::Method,
             Some(_) => Refusal::NotGrpc,

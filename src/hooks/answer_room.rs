@@ -1,4 +1,4 @@
-//! Answer room: what one hook's answers hold of the memory that all hooks' answers share.
+//! Answer room: one hook's share of the memory for all hooks' answers.
 
 use std::sync::{
     Arc,
@@ -9,8 +9,8 @@ use crate::memory::{MemoryBudget, Purpose, Reservation};
 
 /// The room of one hook's answers, over all its connections.
 ///
-/// A hook may hold as much as it leaves free: half of the room when it is alone, a third each when two fill it, a ninth when
-/// eight do. So there is always some left for a hook that holds nothing, and nothing has to be divided ahead.
+/// A hook may hold as much as it leaves free: half of the room when it is alone, a third each when two fill it, a ninth
+/// when eight do. So there is always some left for a hook that holds nothing, and nothing has to be divided ahead.
 #[derive(Debug)]
 pub(super) struct AnswerRoom {
     budget: Arc<MemoryBudget>,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 
 use super::{
-    Resources, call::Call, dialler::Dialler, http1::IdleArbiter, patch_rates::PatchRates, pending_calls::Probe,
+    Resources, call::Call, command::Probe, dialler::Dialler, http1::IdleArbiter, patch_rates::PatchRates,
     worker_client::WorkerClient,
 };
 use crate::model::Endpoint;
@@ -32,8 +32,8 @@ impl Channel {
         Self::open_within(&Resources::unlimited(), endpoint, tls, workers)
     }
 
-    /// Opens one client on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in the
-    /// background. It shares `resources` with the channels to all other hooks.
+    /// Opens one client on each worker's runtime (at least one). Returns at once; what is dialled ahead is dialled in
+    /// the background. It shares `resources` with the channels to all other hooks.
     pub fn open_within(
         resources: &Resources,
         endpoint: Endpoint,

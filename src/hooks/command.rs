@@ -1,6 +1,12 @@
-//! Command: what a worker's client is asked to do.
+//! Command: request to a worker's client.
 
-use super::{call::Call, pending_calls::Probe};
+use tokio::sync::oneshot;
+
+use super::call::Call;
+use crate::model::Unreachable;
+
+/// Channel for the result of a probe: whether there is a connection.
+pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
 
 /// Command to a worker's client.
 #[derive(Debug)]

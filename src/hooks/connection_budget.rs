@@ -1,7 +1,7 @@
-//! Connection budget: how many connections hooks may have, all together and each.
+//! Connection budget: limits on connections to hooks, all together and each.
 //!
-//! A descriptor that one hook takes is missing to all others, and to whoever reads the configuration. So there is a limit
-//! for all; each hook is guaranteed a few connections of it, takes more from what nobody is guaranteed, and has a
+//! A descriptor that one hook takes is missing to all others, and to whoever reads the configuration. So there is a
+//! limit for all; each hook is guaranteed a few connections of it, takes more from what nobody is guaranteed, and has a
 //! limit of its own. A connection counts from before it is dialled until its socket is closed.
 
 use std::{
@@ -84,8 +84,8 @@ impl ConnectionBudget {
         &self.further_attempts
     }
 
-    /// One more hook. It may have a connection for every client whatever the others do, as long as all that is guaranteed is
-    /// not more than the limit; and one more, for the successor of a connection that takes no more calls.
+    /// One more hook. It may have a connection for every client whatever the others do, as long as all that is
+    /// guaranteed is not more than the limit; and one more, for the successor of a connection that takes no more calls.
     pub(super) fn share(self: &Arc<Self>, clients: usize) -> Arc<Share> {
         let own = clients + 1;
         self.guaranteed.fetch_add(own, SeqCst);

@@ -176,9 +176,9 @@ mod tests {
     fn what_became_of_each_address_is_told_in_one_order_and_bounded() {
         let at = |last| SocketAddr::from(([10, 0, 0, last], 443));
         let refused = || Some(io::Error::other("refused"));
-        let told = named(vec![(at(2), None), (at(1), refused())]);
-        assert_eq!(told, "10.0.0.1:443: refused; 10.0.0.2:443: no answer");
-        assert_eq!(told, named(vec![(at(1), refused()), (at(2), None)]));
+        let message = named(vec![(at(2), None), (at(1), refused())]);
+        assert_eq!(message, "10.0.0.1:443: refused; 10.0.0.2:443: no answer");
+        assert_eq!(message, named(vec![(at(1), refused()), (at(2), None)]));
         let many = named((0..8).map(|last| (at(last), None)).collect());
         assert!(many.ends_with("10.0.0.3:443: no answer; and 4 more"), "{many}");
     }

@@ -23,13 +23,13 @@ use super::{
 };
 use crate::model::{Endpoint, Step, Transport, Unreachable, hook::Address};
 
-/// Resolve, connect, TLS and greeting together.
+/// Resolve, connect, TLS and HTTP handshake together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A connection, by what is spoken on it.
 #[derive(Debug)]
 pub(super) enum Dialled {
-    /// Many calls at once; the hook has greeted us.
+    /// Many calls at once; the HTTP/2 handshake is done.
     Http2(Http2Connection<Socket>),
     /// One call at a time.
     Http1(Socket),
@@ -63,7 +63,7 @@ impl Dialler {
         Self { endpoint, target, resources: resources.clone(), answers, share, turn: AtomicUsize::new(turn) }
     }
 
-    /// Dials, and greets where the protocol begins with that. An error says what was tried.
+    /// Dials, and does the HTTP/2 handshake where there is one. An error says what was tried.
     pub(super) async fn dial(&self) -> Result<Dialled, Unreachable> {
         let until = Instant::now() + CONNECT_WITHIN;
         let room = timeout_at(until, self.room()).await;
@@ -96,9 +96,9 @@ impl Dialler {
             budget: Arc::clone(&self.resources.memory),
         };
         let mut connection = Http2Connection::new(socket, limits, self.endpoint.tls.is_some(), &self.authority());
-        let greeted = timeout_at(until, connection.handshake()).await;
-        let greeted = greeted.unwrap_or_else(|_| Err(format!("no HTTP/2 greeting within {CONNECT_WITHIN:?}")));
-        greeted.map_err(|why| Unreachable::at(Step::Greet, why))?;
+        let ready = timeout_at(until, connection.handshake()).await;
+        let ready = ready.unwrap_or_else(|_| Err(format!("no HTTP/2 handshake within {CONNECT_WITHIN:?}")));
+        ready.map_err(|why| Unreachable::at(Step::Handshake, why))?;
         Ok(Dialled::Http2(connection))
     }
 

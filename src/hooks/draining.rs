@@ -9,8 +9,8 @@ use super::{dial::Socket, http2::Http2Connection};
 /// More are not waited for at a time: a hook that sends every call away must not pile up what it was sent.
 const MOST: usize = 8;
 
-/// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call, which
-/// has a deadline.
+/// Connections on which the hook takes no new calls, but still answers those it has. Each ends with its last call,
+/// which has a deadline.
 #[derive(Debug)]
 pub(super) struct DrainingConnections {
     /// The oldest first. Letting one go ends it.

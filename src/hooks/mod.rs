@@ -3,10 +3,10 @@
 //!
 //! [`Channel::ask`] puts a [`Call`] on the worker's client; its answer arrives in the request's [`Responses`].
 //!
-//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and reports
-//! what came of it: of a call without an answer also whether the hook may have processed it ([`Unanswered`]). Answers
-//! that break the protocol are failures. `admit` owns the rest: the hook's deadline, whether it is asked again, the
-//! failure policy, and what an answer means for the request.
+//! The transport limits its own steps (lookups, dials, handshakes, idle connections), sends every call once, and
+//! reports what came of it: of a call without an answer also whether the hook may have processed it ([`Unanswered`]).
+//! Answers that break the protocol are failures. `admit` owns the rest: the hook's deadline, whether it is asked again,
+//! the failure policy, and what an answer means for the request.
 
 mod answer_room;
 pub mod call;

@@ -1,11 +1,11 @@
-//! PatchRates: how often a hook's answers carry a patch, by resource and operation.
+//! PatchRates: shares of a hook's answers that carry a patch, by resource and operation.
 //!
 //! Hooks that are asked together with one in front of them that patches are asked in vain, so it is worth knowing which
 //! hooks do. The rates are kept with the channel to the hook: they outlive a generation, and are forgotten when the
 //! hook moves.
 //!
-//! A table of fixed size, a word an entry, without locks. Two threads that write one entry at once may lose one of the two
-//! observations; that makes an estimate a little worse, and no verdict depends on it.
+//! A table of fixed size, a word an entry, without locks. Two threads that write one entry at once may lose one of the
+//! two observations; that makes an estimate a little worse, and no verdict depends on it.
 
 use std::{
     hash::{Hash, Hasher},

@@ -3,15 +3,15 @@
 use std::{future::pending, time::Duration};
 
 use tokio::{
-    sync::{mpsc::UnboundedReceiver, oneshot},
+    sync::mpsc::UnboundedReceiver,
     time::{Instant, sleep},
 };
 
-use super::{call::Call, command::Command};
+use super::{
+    call::Call,
+    command::{Command, Probe},
+};
 use crate::model::{CallFailure, Unreachable};
-
-/// Channel for the result of a probe: whether there is a connection.
-pub(super) type Probe = oneshot::Sender<Result<(), Unreachable>>;
 
 /// Calls and probes that wait for a connection.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl PendingCalls {
     pub(super) fn fail(&mut self, why: &Unreachable) {
         self.settle(&CallFailure::Connect(why.clone()));
         for probe in self.probes.drain(..) {
-            // One that stopped waiting need not be told.
+            // One that stopped waiting needs no result.
             let _ = probe.send(Err(why.clone()));
         }
     }
@@ -95,6 +95,6 @@ impl PendingCalls {
 
 /// Tells a probe that there is a connection.
 pub(super) fn report_connected(probe: Probe) {
-    // One that stopped waiting need not be told.
+    // One that stopped waiting needs no result.
     let _ = probe.send(Ok(()));
 }

@@ -1,5 +1,5 @@
-//! Post: what an HTTP request says around the review, in HTTP/2 as in HTTP/1.1.
-//! Source: `docs/reference/webhook-semantics.md` §9.
+//! Post: head and query of an HTTP request with a review, in HTTP/2 as in HTTP/1.1. Source:
+//! `docs/reference/webhook-semantics.md` §9.
 
 use std::{io::Write, time::Duration};
 

@@ -145,9 +145,9 @@ impl Channel {
 
     /// Waits until the first worker is connected.
     async fn connected(&self, timeout: Duration) -> Result<(), Unreachable> {
-        let (probe, told) = oneshot::channel();
+        let (probe, text) = oneshot::channel();
         self.reach(probe);
-        match tokio::time::timeout(timeout, told).await {
+        match tokio::time::timeout(timeout, text).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unreachable::at(Step::Connect, "gatepost is stopping")),
             Err(_) => {
@@ -266,7 +266,7 @@ mod tests {
     fn a_status_that_is_nobodys_is_no_reply() {
         for status in [301, 302, 303, 307, 308, 404, 405, 502, 503, 504] {
             let failure = answered(status).expect_err("nobody is there");
-            assert!(matches!(&failure, CallFailure::Http { status: told, .. } if *told == status), "{failure:?}");
+            assert!(matches!(&failure, CallFailure::Http { status: text, .. } if *text == status), "{failure:?}");
         }
         // Statuses that a hook may send for a kind that it does not know, or while it has too much to do.
         for status in [200, 204, 300, 304, 400, 401, 403, 406, 415, 422, 429, 500, 501, 505] {

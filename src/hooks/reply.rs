@@ -1,4 +1,4 @@
-//! Reply: what a hook sent back, whole.
+//! Reply: whole reply of a hook.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -25,13 +25,14 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Bytes that have to be gone through to understand it, or as many as they may be; of YAML, as many bytes of JSON as
-    /// take that long.
+    /// Bytes that have to be gone through to understand it, or as many as they may be; of YAML, as many bytes of JSON
+    /// as take that long.
     pub fn cost(&self) -> usize {
         match self {
             Self::Grpc(message) => message.len(),
             Self::Http(reply) if reply.gzipped.is_some() => gzip::cost(reply.body.len()),
-            // JSON, or the envelope. Of what looks like neither, one that is JSON behind blanks costs too much; no harm.
+            // JSON, or the envelope. Of what looks like neither, one that is JSON behind blanks costs too much; no
+            // harm.
             Self::Http(reply) if matches!(reply.body.first(), None | Some(b'{' | b'k')) => reply.body.len(),
             Self::Http(reply) => reply.body.len().saturating_mul(YAML),
         }

@@ -100,7 +100,8 @@ impl Resolver {
         let Some(thread) = thread.or_else(|| self.threads.clone().try_acquire_owned().ok()) else { return Ok(None) };
         let (result, lookup) = watch::channel(None);
         let (look_up, name) = (self.look_up.clone(), host.to_owned());
-        // Not on a runtime's thread for blocking work: a runtime waits for those when it ends, and has other uses for them.
+        // Not on a runtime's thread for blocking work: a runtime waits for those when it ends, and has other uses for
+        // them.
         let spawned = thread::Builder::new().name("gatepost-resolve".to_owned()).spawn(move || {
             let found = look_up(&name);
             let found = found.map(Arc::from).map_err(|error| Arc::from(error.to_string()));

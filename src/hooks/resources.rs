@@ -1,4 +1,4 @@
-//! Resources: what the connections to all hooks share.
+//! Resources: resources that the connections to all hooks share.
 
 use std::sync::Arc;
 

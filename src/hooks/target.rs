@@ -1,4 +1,4 @@
-//! Target: what is connected to, and how it is protected.
+//! Target: host to connect to, and its TLS.
 
 use std::sync::Arc;
 

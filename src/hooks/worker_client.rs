@@ -38,14 +38,14 @@ use tokio::{
 
 use super::{
     call::Call,
-    command::Command,
+    command::{Command, Probe},
     dial::Socket,
     dial_pace::{DialOutcome, DialPace},
     dialler::{Dialled, Dialler},
     draining::DrainingConnections,
     http1::{IdleArbiter, Pool},
     http2::Http2Connection,
-    pending_calls::{PendingCalls, Probe},
+    pending_calls::PendingCalls,
 };
 use crate::{
     clock::now,
@@ -180,7 +180,7 @@ impl Task {
         pool.drive(dialled, &mut self.commands, &mut self.pending).await
     }
 
-    /// Dials and greets; calls that come meanwhile are held, and let go when nobody waits for them any more.
+    /// Dials, with the handshake; calls that come meanwhile are held, and let go when nobody waits for them any more.
     async fn connect(&mut self) -> Result<Dialled, Unreachable> {
         let Self { dialler, arbiter, commands, pending, open, .. } = self;
         let attempt = arbiter.run_or_evict_idle(dialler.dial());

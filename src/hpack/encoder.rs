@@ -40,8 +40,8 @@ pub enum FieldName {
 }
 
 impl<F: Copy + PartialEq> Encoder<F> {
-    /// For a connection that begins: RFC 7541's first table size, 4,096, holds until the peer says otherwise. Together the
-    /// fields that are put into the table take at most `needed` of it (an entry is its text and 32 bytes).
+    /// For a connection that begins: RFC 7541's first table size, 4,096, holds until the peer says otherwise. Together
+    /// the fields that are put into the table take at most `needed` of it (an entry is its text and 32 bytes).
     pub fn new(needed: u32) -> Self {
         let table = SmallVec::new();
         Self { table, needed, indexed: true, size: TABLE_SIZE, resized: None, relied_on: false }
@@ -63,7 +63,7 @@ impl<F: Copy + PartialEq> Encoder<F> {
         self.relied_on = false;
         if let Some((smallest, size)) = self.resized.take() {
             self.relied_on = true;
-            // RFC 7541 §4.2: the smallest size in between is told as well, since it is what has emptied the table.
+            // RFC 7541 §4.2: the smallest size in between is sent as well, since it is what has emptied the table.
             if smallest < size {
                 integer::write(0x20, 5, smallest as usize, out);
             }
@@ -213,14 +213,18 @@ mod tests {
         let (known, _) = block(&mut encoder, 1);
         // 2,048 is 31 and 2,017; and 2,017 is 0x61 and 15 times 128.
         encoder.table_size(2048);
-        let told = [&[0x3f, 0xe1, 0x0f][..], &known].concat();
-        assert_eq!(block(&mut encoder, 1), (told, true), "our fields fit, and stay");
+        let expected = [&[0x3f, 0xe1, 0x0f][..], &known].concat();
+        assert_eq!(block(&mut encoder, 1), (expected, true), "our fields fit, and stay");
         assert_eq!(block(&mut encoder, 1), (known, false), "it is told once");
         for size in [0, 1535, 1_000_000, 4096] {
             encoder.table_size(size);
         }
-        let told = [&[0x20, 0x3f, 0xe1, 0x1f][..], &first].concat();
-        assert_eq!(block(&mut encoder, 1).0, told, "the smallest in between, then the newest, and the table is empty");
+        let expected = [&[0x20, 0x3f, 0xe1, 0x1f][..], &first].concat();
+        assert_eq!(
+            block(&mut encoder, 1).0,
+            expected,
+            "the smallest in between, then the newest, and the table is empty"
+        );
         encoder.table_size(1535);
         assert_eq!(block(&mut encoder, 1).0[..2], [0x20, 0x0f], "too small for our fields: given up");
     }

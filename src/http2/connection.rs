@@ -9,7 +9,8 @@
 //! Streams that have something to send and a window to send it in stand in the ready queue; each turn gives one frame
 //! to the stream in front, so a small request does not wait behind a whole large one. Everything that is ready, up to
 //! [`Config::batch`], then leaves in one system call. While the socket takes nothing, nothing more should be queued
-//! ([`Connection::queue_frames`]), and then no exchange begins: what a server does not read waits, and ends at its deadline.
+//! ([`Connection::queue_frames`]), and then no exchange begins: what a server does not read waits, and ends at its
+//! deadline.
 
 mod receive;
 mod send;
@@ -18,7 +19,7 @@ mod settle;
 use std::{collections::VecDeque, io::IoSlice, time::Instant};
 
 use super::{
-    deadlines::{Deadlines, Place},
+    deadlines::{Deadlines, ExchangeKey},
     exchange::Exchange,
     exchanges::Exchanges,
     fault::Fault,
@@ -132,8 +133,8 @@ impl<E: Exchange> Connection<E> {
         }
     }
 
-    /// Lets an exchange begin as soon as the server allows. One that runs out of time is not settled but dropped: whoever
-    /// asked has a clock too.
+    /// Lets an exchange begin as soon as the server allows. One that runs out of time is not settled but dropped:
+    /// whoever asked has a clock too.
     pub fn submit(&mut self, exchange: E) {
         self.exchanges.waiting.push(exchange);
     }
@@ -152,15 +153,15 @@ impl<E: Exchange> Connection<E> {
         self.frames()
     }
 
-    /// Lets exchanges begin that wait, and queues what may be sent, until a batch is full. Not to be called while the socket
-    /// takes nothing.
+    /// Lets exchanges begin that wait, and queues what may be sent, until a batch is full. Not to be called while the
+    /// socket takes nothing.
     pub fn queue_frames(&mut self) {
         self.begin_waiting();
         self.fill();
     }
 
-    /// Offers what is queued, as much as goes into one system call, to `write`, which says besides its result how many bytes
-    /// were taken. `None` where nothing is queued.
+    /// Offers what is queued, as much as goes into one system call, to `write`, which says besides its result how many
+    /// bytes were taken. `None` where nothing is queued.
     pub fn offer<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> (T, usize)) -> Option<T> {
         self.outgoing.offer(write)
     }
@@ -186,7 +187,7 @@ impl<E: Exchange> Connection<E> {
     /// Tracks the deadlines of exchanges that have not begun. Most do at once, and need not be.
     pub fn track_waiting(&mut self) {
         while let Some((ticket, deadline)) = self.exchanges.waiting.next_untracked() {
-            self.deadlines.push(deadline, Place::Waiting(ticket));
+            self.deadlines.push(deadline, ExchangeKey::Waiting(ticket));
         }
     }
 

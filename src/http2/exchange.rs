@@ -53,8 +53,8 @@ pub enum Failure<'a, R> {
     Lost(&'a str),
     /// The server reset the stream, with the code of this name.
     Reset(&'static str),
-    /// The server broke a rule of the protocol that concerns this stream alone: its deed, as the rest of a sentence that
-    /// begins with "it".
+    /// The server broke a rule of the protocol that concerns this stream alone: its deed, as the rest of a sentence
+    /// that begins with "it".
     Malformed(&'static str),
     /// Rejected by its own [`Exchange::head`] or [`Exchange::data`].
     Refused(R),
@@ -62,7 +62,8 @@ pub enum Failure<'a, R> {
 
 /// Fields of one header block that matter to an exchange.
 pub trait Fields: Default {
-    /// Takes in a field that is no pseudo-header; `false` where it means nothing. `scratch` is for what has to be decoded.
+    /// Takes in a field that is no pseudo-header; `false` where it means nothing. `scratch` is for what has to be
+    /// decoded.
     ///
     /// # Errors
     /// The block cannot be read, or contradicts itself.
@@ -89,7 +90,7 @@ pub trait RequestHead<E> {
     /// The server's SETTINGS_HEADER_TABLE_SIZE.
     fn table_size(&mut self, size: u32);
 
-    /// Appends the header block of a request with so much time left. True where later blocks rely on it: then the server
-    /// must be sent it.
+    /// Appends the header block of a request with so much time left. True where later blocks rely on it: then the
+    /// server must be sent it.
     fn write(&mut self, exchange: &E, left: Duration, out: &mut Vec<u8>) -> bool;
 }

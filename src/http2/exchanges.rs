@@ -1,9 +1,9 @@
-//! Exchanges: those that a connection has not settled yet.
+//! Exchanges: exchanges that a connection has not settled yet.
 
 use rustc_hash::FxHashMap;
 
 use super::{
-    deadlines::Place,
+    deadlines::ExchangeKey,
     exchange::{Exchange, Failure},
     stream::Stream,
     waiting::Waiting,
@@ -31,10 +31,10 @@ impl<E: Exchange> Exchanges<E> {
     }
 
     /// Is there still an exchange at this place?
-    pub(super) fn holds(&self, place: Place) -> bool {
+    pub(super) fn holds(&self, place: ExchangeKey) -> bool {
         match place {
-            Place::Waiting(ticket) => self.waiting.waits(ticket),
-            Place::Stream(id) => self.streams.contains_key(&id),
+            ExchangeKey::Waiting(ticket) => self.waiting.waits(ticket),
+            ExchangeKey::Stream(id) => self.streams.contains_key(&id),
         }
     }
 

@@ -7,7 +7,7 @@ use super::frame::code;
 pub struct Fault {
     /// Deed of the peer, as the rest of a sentence about it.
     pub what: &'static str,
-    /// Code that the peer is told in GOAWAY.
+    /// Error code of the GOAWAY to the peer.
     pub code: u32,
 }
 

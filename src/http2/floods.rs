@@ -1,4 +1,4 @@
-//! Floods: how much a server may say that answers nothing.
+//! Floods: credit for frames of a server that answer nothing.
 //!
 //! Every frame costs something to take: a PING, an empty DATA, a reset of a stream that is gone. Requests earn credit,
 //! far more than any sound server spends on them, so a server that has spent it all keeps us busy and serves no

@@ -1,4 +1,4 @@
-//! GoAway: what a server's GOAWAY says.
+//! GoAway: content of a server's GOAWAY.
 
 use std::fmt;
 

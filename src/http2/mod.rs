@@ -6,8 +6,8 @@
 //! takes a quarter to a half off the sidecar's CPU (`docs/decisions.md`). It has only the features that a client of
 //! unary calls and POSTs needs: no push, no priorities, no dynamic table on the receiving side.
 //!
-//! Whoever has the socket drives a [`Connection`]: puts what was read into [`Connection::room`], offers what is queued to
-//! the socket, and keeps the time. A fault ends it: [`Connection::lose`].
+//! Whoever has the socket drives a [`Connection`]: puts what was read into [`Connection::room`], offers what is queued
+//! to the socket, and keeps the time. A fault ends it: [`Connection::lose`].
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -45,8 +45,8 @@ pub use exchange::{Exchange, Failure, FieldError, Fields, RequestHead};
 pub use fault::Fault;
 pub use goaway::GoAway;
 
-/// Cuts a request's body into the frames it is sent in, and says how many bytes that makes. The bytes go nowhere: this is
-/// what `benches/fanout.rs` measures.
+/// Cuts a request's body into the frames it is sent in, and says how many bytes that makes. The bytes go nowhere: this
+/// is what `benches/fanout.rs` measures.
 #[doc(hidden)]
 pub fn frames_of<E: Exchange>(exchange: E) -> usize {
     let mut outgoing = outgoing::Outgoing::new();

@@ -97,8 +97,8 @@ impl Outgoing {
         }
     }
 
-    /// Queues the header block of a stream, frame heads and all, which `write` appends. It says whether the block may be
-    /// taken back.
+    /// Queues the header block of a stream, frame heads and all, which `write` appends. It says whether the block may
+    /// be taken back.
     pub(super) fn block(&mut self, stream: u32, write: impl FnOnce(&mut Vec<u8>) -> bool) {
         let (revocable, len) = self.heads(write);
         self.frames.push_back(Frame { stream, len, what: What::Block { revocable }, begun: false });
@@ -131,8 +131,8 @@ impl Outgoing {
         (result, added)
     }
 
-    /// Offers what is queued, as much as goes into one system call, to `write`, which says how much of it was taken where
-    /// that is known. `None` where nothing is queued.
+    /// Offers what is queued, as much as goes into one system call, to `write`, which says how much of it was taken
+    /// where that is known. `None` where nothing is queued.
     pub(super) fn offer<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> (T, usize)) -> Option<T> {
         let (result, written) = match self.pieces.len() {
             0 => return None,

@@ -91,13 +91,13 @@ impl Exchange for Made {
     }
 
     fn fail(self, failure: Failure<'_, &'static str>) {
-        let told = match failure {
+        let message = match failure {
             Failure::Lost(why) => format!("lost: {why}"),
             Failure::Reset(code) => format!("reset: {code}"),
             Failure::Malformed(what) => format!("malformed: {what}"),
             Failure::Refused(why) => format!("refused: {why}"),
         };
-        self.ends.borrow_mut().push((self.tag, Err(told)));
+        self.ends.borrow_mut().push((self.tag, Err(message)));
     }
 }
 

@@ -4,7 +4,8 @@ use std::{collections::VecDeque, time::Instant};
 
 use super::exchange::Exchange;
 
-/// Exchanges for which there is no stream yet, first come, first served. Each has a ticket, by which it can be taken out.
+/// Exchanges for which there is no stream yet, first come, first served. Each has a ticket, by which it can be taken
+/// out.
 #[derive(Debug)]
 pub(super) struct Waiting<E> {
     /// Entries taken out leave their place free until they would have been in front.

@@ -60,8 +60,8 @@ pub fn patch(additions: &BuiltIn, object: &[u8], facts: Facts<'_>) -> Result<Opt
     Ok(patch.finish())
 }
 
-/// Work of writing the patch, in bytes of an object that could be gone through meanwhile; a bound, by the containers that
-/// the object may have at most.
+/// Work of writing the patch, in bytes of an object that could be gone through meanwhile; a bound, by the containers
+/// that the object may have at most.
 pub fn work<'a>(additions: &BuiltIn, object: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(pods) = &additions.pods else { return 0 };
     let containers: usize = object.map(|part| part.iter().filter(|byte| **byte == b'{').count()).sum();

@@ -2,14 +2,14 @@
 
 use super::{Initializers, Refused, VERB};
 
-/// Must the user hold the verb `initialize` for the object to be created with this list? Only where the client wrote one,
-/// the empty one too, which passes every initializer by.
+/// Must the user hold the verb `initialize` for the object to be created with this list? Only where the client wrote
+/// one, the empty one too, which passes every initializer by.
 pub fn needs_permission(written: Option<&Initializers>) -> bool {
     written.is_some()
 }
 
-/// The list of a new object: the client's own, where it wrote one and is `permitted` to; else the `configured` names, in
-/// order. `None` where nothing has to act: the object is initialized.
+/// The list of a new object: the client's own, where it wrote one and is `permitted` to; else the `configured` names,
+/// in order. `None` where nothing has to act: the object is initialized.
 ///
 /// # Errors
 /// The client's list is wrong, or it may not write one.

@@ -1,4 +1,4 @@
-//! Initializers: what an object says of its own initialization, in upstream's JSON.
+//! Initializers: list of an object's pending initializers, in upstream's JSON.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Initialization: what must act on a new object before anyone else sees it. Pure.
+//! Initialization: initializers that act on a new object before anyone else sees it. Pure.
 //!
 //! | noun | file |
 //! | --- | --- |

@@ -113,8 +113,8 @@ fn keeps_order(rest: &[Box<str>], kept: &[Box<str>]) -> bool {
     rest.iter().all(|name| kept.any(|other| other == name))
 }
 
-/// The list after the head has run out of time and is removed by its failure policy. `None` where another name is at the
-/// head by now, or the object has failed: then nothing is removed.
+/// The list after the head has run out of time and is removed by its failure policy. `None` where another name is at
+/// the head by now, or the object has failed: then nothing is removed.
 #[allow(clippy::option_option, reason = "whether it is removed, and what is left then")]
 pub fn without_late_head(list: &Initializers, head: &str) -> Option<Option<Initializers>> {
     if list.result.is_some() || list.head() != Some(head) {

@@ -111,8 +111,8 @@ fn authority<'a>(kubeconfig: &'a Kubeconfig, context: Option<&str>) -> Option<&'
     cluster.certificate_authority.as_deref()
 }
 
-/// Puts what the package would read again and again, on the thread that asks, into the settings themselves: the token and
-/// the authority. [`Connection`](super::Connection) sees their files change, and makes a new client then.
+/// Puts what the package would read again and again, on the thread that asks, into the settings themselves: the token
+/// and the authority. [`Connection`](super::Connection) sees their files change, and makes a new client then.
 pub(super) fn inline(config: &mut Config) -> Result<(), KubeError> {
     if config.root_cert.is_some() {
         config.root_cert_file = None;

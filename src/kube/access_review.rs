@@ -1,4 +1,4 @@
-//! Access review: what an apiserver's authorizer decides on one access check. Source: `k8s.io/api/authorization/v1`
+//! Access review: decision of an apiserver's authorizer on one access check. Source: `k8s.io/api/authorization/v1`
 //! SubjectAccessReview.
 
 use serde_json::{Map, Value, json};

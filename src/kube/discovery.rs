@@ -1,6 +1,6 @@
-//! Discovery: what an apiserver says that it serves, read whole, and cheaply where it has not changed.
+//! Discovery: resources that an apiserver serves, read whole, and cheaply where they have not changed.
 //!
-//! Apiservers since 1.27 tell all in two documents, and by their tags whether these are still the same. Older ones are
+//! Apiservers since 1.27 list all in two documents, and by their tags whether these are still the same. Older ones are
 //! asked about each version of each group. Source: `k8s.io/api/apidiscovery/v2`,
 //! `k8s.io/apimachinery/pkg/apis/meta/v1` APIGroupList and APIResourceList.
 
@@ -72,7 +72,7 @@ fn aggregated(document: &Value) -> Served {
         let name = group["metadata"]["name"].as_str().unwrap_or_default();
         for version in list(group, "versions") {
             let Some(of) = version["version"].as_str() else { continue };
-            // An aggregated apiserver that does not answer: what is told of it may be old, or nothing.
+            // An aggregated apiserver that does not answer: its resources may be old ones, or none.
             if version["freshness"] == "Stale" {
                 served.doubt(name);
             }

@@ -1,4 +1,4 @@
-//! KubeError: why nothing could be had from an apiserver.
+//! KubeError: failure of a call to an apiserver.
 //!
 //! The package's own messages may quote a kubeconfig, an exec plugin's command line or its output: they are told by
 //! kind here, never word for word.
@@ -187,12 +187,12 @@ fn auth_cause(error: &AuthError) -> String {
 /// The outer layers say "error trying to connect" and the like; the inner one what happened.
 fn innermost(error: &Error) -> String {
     let mut cause = error.source();
-    let mut told = error.to_string();
+    let mut text = error.to_string();
     while let Some(inner) = cause {
-        told = inner.to_string();
+        text = inner.to_string();
         cause = inner.source();
     }
-    tls::error_text::normalize_error(&told).to_owned()
+    tls::error_text::normalize_error(&text).to_owned()
 }
 
 #[cfg(test)]
@@ -245,8 +245,8 @@ mod tests {
             ),
             (with_user("{tokenFile: /nowhere/token}"), None, "/nowhere/token"),
         ] {
-            let told = refused(&kubeconfig, context).await;
-            assert!(told.contains(words) && !told.contains("hunter2"), "{kubeconfig}: {told}");
+            let text = refused(&kubeconfig, context).await;
+            assert!(text.contains(words) && !text.contains("hunter2"), "{kubeconfig}: {text}");
         }
     }
 

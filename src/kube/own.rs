@@ -1,11 +1,11 @@
-//! Own: how our registration with an apiserver is told from the hooks of others.
+//! Own: our own entries among the hooks of a registration.
 
 use serde_json::Value;
 
 use crate::model::registration::is_our_webhook;
 pub use crate::model::registration::{MANAGED_BY, our_webhooks};
 
-/// Is this webhook configuration how an apiserver was told of a Gatepost? Whoever asked it would ask himself.
+/// Is this webhook configuration a registration of Gatepost? A sidecar that called it would call itself.
 ///
 /// By its label; or, as a package manager may have put its own there, by the names of all its webhooks.
 pub fn is_our_own(object: &Value) -> bool {

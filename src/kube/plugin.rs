@@ -1,7 +1,7 @@
 //! Plugin: the program that a kubeconfig names for credentials, kept within bounds.
 //!
-//! The package waits for such a program without end, and takes whatever it prints into memory. So the program is started
-//! by a process of ours in between, which ends it when its time is up or when it prints too much.
+//! The package waits for such a program without end, and takes whatever it prints into memory. So the program is
+//! started by a process of ours in between, which ends it when its time is up or when it prints too much.
 
 use std::{
     ffi::OsString,
@@ -109,12 +109,12 @@ pub fn run(plugin: OsString, arguments: Vec<OsString>, patience: Duration) -> Re
 /// Output of the plugin. Read beside us: a child of its own that lives on may keep its stdout open.
 fn printed(child: &mut Child, by: Instant) -> Result<Vec<u8>, Broken> {
     let stdout = child.stdout.take().ok_or(Broken::Unstarted)?;
-    let (told, printed) = mpsc::channel();
+    let (sender, printed) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let read: io::Result<usize> = stdout.take(LARGEST as u64 + 1).read_to_end(&mut bytes);
         // The receiver is gone where time was up.
-        let _ = told.send(read.map(|_| bytes));
+        let _ = sender.send(read.map(|_| bytes));
     });
     match printed.recv_timeout(by.saturating_duration_since(Instant::now())) {
         Ok(Ok(bytes)) if bytes.len() > LARGEST => Err(Broken::TooMuch),

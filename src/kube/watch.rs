@@ -1,4 +1,4 @@
-//! Watch: changes as the apiserver tells them, one JSON line each.
+//! Watch: changes as the apiserver sends them, one JSON line each.
 
 use bytes::{Buf, BytesMut};
 use http_body_util::BodyExt;
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_line_is_a_change() {
-        let told = events(concat!(
+        let outcome = events(concat!(
             "{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n\n",
             "{\"type\":\"DELETED\",\"object\":{\"a\":2}}\n",
             "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\"}}}\n",
@@ -120,14 +120,14 @@ mod tests {
             Event::Bookmark("7".into()),
             Event::Expired,
         ];
-        assert_eq!(told.await, wanted.map(Ok));
+        assert_eq!(outcome.await, wanted.map(Ok));
     }
 
     #[tokio::test]
     async fn nonsense_ends_the_watch_without_repeating_it() {
         for text in ["{\"type\":\"NEWS\"}\n", "secret\n", "{\"type\":\"BOOKMARK\",\"object\":{}}\n"] {
-            let told = events(text).await;
-            assert!(matches!(&told[..], [Err(error)] if !error.contains("secret")), "{told:?}");
+            let outcome = events(text).await;
+            assert!(matches!(&outcome[..], [Err(error)] if !error.contains("secret")), "{outcome:?}");
         }
         assert_eq!(events("{\"type\":\"ADDED\"").await, [], "a line that is cut off is no change");
     }

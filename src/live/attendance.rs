@@ -1,4 +1,4 @@
-//! Attendance: who is there for each initializer that a process acts for, and what waits.
+//! Attendance: instances of each initializer that a process acts for, and the objects that wait.
 
 use std::{
     collections::{BTreeMap, HashMap},

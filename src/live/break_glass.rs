@@ -1,4 +1,4 @@
-//! BreakGlasses: what is opened in an emergency at this moment, and when it closes.
+//! BreakGlasses: break-glass documents that are open at this moment, and the time at which each closes.
 //!
 //! A document says by the wall clock until when it is open. Each replica turns that into an instant of its monotonic
 //! clock when it first sees the document: the earlier of *until* and *for* from then. From there on the instant only
@@ -30,7 +30,7 @@ const REMEMBERED: usize = 1024;
 
 /// Origin of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum GlassOrigin {
     /// Among the configuration.
     Source,
     /// In the file of `--break-glass-file`.
@@ -70,7 +70,7 @@ pub struct BreakGlasses {
 struct Book {
     source: Vec<Arc<BreakGlass>>,
     file: Vec<Arc<BreakGlass>>,
-    known: HashMap<Key, Known>,
+    known: HashMap<Key, Opening>,
     told: Option<Instant>,
     file_problem: Option<String>,
 }
@@ -79,7 +79,7 @@ struct Book {
 type Key = (Arc<str>, SystemTime);
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct Opening {
     /// Time at which it was first seen.
     began: Instant,
     lasts: Duration,
@@ -96,12 +96,12 @@ impl BreakGlasses {
     }
 
     /// These documents, and no others, are in that place. Takes effect at once.
-    pub fn take(&self, place: Place, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
+    pub fn take(&self, place: GlassOrigin, documents: Vec<BreakGlass>, now: Instant, wall: SystemTime) {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let documents = documents.into_iter().map(Arc::new).collect();
         match place {
-            Place::Source => book.source = documents,
-            Place::File => book.file = documents,
+            GlassOrigin::Source => book.source = documents,
+            GlassOrigin::File => book.file = documents,
         }
         self.settle(&mut book, now, wall);
     }
@@ -170,7 +170,7 @@ impl Book {
         if !self.known.contains_key(&key(document)) && is_to_come(document, wall) {
             return None;
         }
-        let fresh = Known { began: now, lasts: document.lasts, deadline: now + left };
+        let fresh = Opening { began: now, lasts: document.lasts, deadline: now + left };
         let known = self.known.entry(key(document)).or_insert(fresh);
         // Whoever may write it may change how long it lasts; what it has lasted already is not given back.
         if known.lasts != document.lasts {

@@ -1,4 +1,4 @@
-//! Discovery: what the followed cluster serves, in which versions; read by requests without a lock.
+//! Discovery: resources that the followed cluster serves, in which versions; read by requests without a lock.
 
 use std::{
     sync::Arc,
@@ -21,7 +21,7 @@ const TOO_OLD_AFTER: Duration = Duration::from_secs(120);
 /// Resources served by the followed cluster.
 #[derive(Debug)]
 pub struct Discovery {
-    known: ArcSwapOption<Known>,
+    known: ArcSwapOption<CachedDiscovery>,
     slept: Slept,
     /// Somebody has met a resource that is not known.
     wanted: Notify,
@@ -30,7 +30,7 @@ pub struct Discovery {
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedDiscovery {
     served: Arc<Served>,
     /// Time at which the reading began.
     at: Moment,
@@ -38,7 +38,7 @@ struct Known {
 
 /// One look at what is served. To be held for a moment only: it is lent, not counted.
 pub struct Looked {
-    known: Guard<Option<Arc<Known>>>,
+    known: Guard<Option<Arc<CachedDiscovery>>>,
     age: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Default for Discovery {
 }
 
 impl Discovery {
-    /// Nothing is known yet; another clock tells how long the machine has slept.
+    /// Nothing is known yet; another clock gives the time that the machine has slept.
     pub fn by(slept: Slept) -> Self {
         Self { known: ArcSwapOption::empty(), slept, wanted: Notify::new(), readings: watch::Sender::new(0) }
     }
@@ -70,13 +70,13 @@ impl Discovery {
 
     /// This is what is served since a reading that began then.
     pub fn set(&self, served: Served, at: Moment) {
-        self.known.store(Some(Arc::new(Known { served: Arc::new(served), at })));
+        self.known.store(Some(Arc::new(CachedDiscovery { served: Arc::new(served), at })));
     }
 
     /// Confirms the known resources: they were still so when a reading began.
     pub fn stamp(&self, at: Moment) {
         if let Some(known) = &*self.known.load() {
-            self.known.store(Some(Arc::new(Known { served: Arc::clone(&known.served), at })));
+            self.known.store(Some(Arc::new(CachedDiscovery { served: Arc::clone(&known.served), at })));
         }
     }
 

@@ -1,4 +1,4 @@
-//! HookState: where a hook stands, in one word, as metrics count it.
+//! HookState: state of a hook in one word, as metrics count it.
 
 use super::{LiveHook, Rotation};
 

@@ -1,4 +1,4 @@
-//! LastGoodState: what is known of the last good configuration on disk, and whether it is in use.
+//! LastGoodState: state of the last good configuration on disk, and whether it is in use.
 
 use std::time::SystemTime;
 

@@ -64,7 +64,7 @@ impl Namespaces {
         Self::by(slept, now)
     }
 
-    /// The same, told by another clock how long the machine has slept.
+    /// The same, with another clock for the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> (Arc<Self>, mpsc::Receiver<Question>) {
         let (questions, asked) = mpsc::channel(QUESTIONS);
         let shards = (0..SHARDS).map(|_| ArcSwap::default()).collect();

@@ -7,8 +7,8 @@ use crate::{
     snapshot::{Problem, Relaxation},
 };
 
-/// A configuration that was read and is not in force as it was written. Either nothing of it is, and an older one stays; or
-/// everything but the documents that are held back.
+/// A configuration that was read and is not in force as it was written. Either nothing of it is, and an older one
+/// stays; or everything but the documents that are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Everything that is wrong with it.

@@ -1,4 +1,4 @@
-//! Rotation: where a hook stands, from its first probe until the last request that asked it.
+//! Rotation: states of a hook, from its first probe until the last request that asked it.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,4 @@
-//! Target: where and how a hook is called, all of it from one configuration.
+//! Target: terms of calling a hook, all from one configuration.
 
 use std::{sync::Arc, time::Duration};
 

@@ -35,9 +35,10 @@ impl Purpose {
 
 /// The memory budget of the whole process, in bytes as they are held (capacity, not length).
 ///
-/// It has two parts that overlap. Reviews are let in while callers (reviews, verdicts) hold less than three quarters: were
-/// they to fill all of it, no hook's answer could be read any more, and every one of them would fail. Hooks (answers,
-/// queues) may hold half: whatever they send, the other half is there for reviews that have nothing to do with them.
+/// It has two parts that overlap. Reviews are let in while callers (reviews, verdicts) hold less than three quarters:
+/// were they to fill all of it, no hook's answer could be read any more, and every one of them would fail. Hooks
+/// (answers, queues) may hold half: whatever they send, the other half is there for reviews that have nothing to do
+/// with them.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -108,8 +109,8 @@ impl MemoryBudget {
     }
 
     fn try_take(&self, purpose: Purpose, bytes: usize, ceiling: usize) -> bool {
-        // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it. (Two of one part
-        // and of different purposes may both be let in at the part's ceiling; never beyond the limit.)
+        // Optimistic: two that overlap at the very limit may both be refused, none is let in beyond it. (Two of one
+        // part and of different purposes may both be let in at the part's ceiling; never beyond the limit.)
         let before = self.held.fetch_add(bytes, Relaxed);
         let of_purpose = self.by_purpose[purpose as usize].fetch_add(bytes, Relaxed);
         let of_part = of_purpose.saturating_add(self.held_beside(purpose));

@@ -1,4 +1,4 @@
-//! Answer and CallFailure: what one hook said, or why it said nothing usable.
+//! Answer and CallFailure: answer of one hook, or the reason why it is unusable.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{FailureClass, FailureKind, StatusInfo, Unreachable};
 
-/// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it is
-/// rare and large, and every hook's outcome of every request has room for one.
+/// A hook's definite no, as the hook worded it (before upstream's rules turn it into the client's status). Boxed, as it
+/// is rare and large, and every hook's outcome of every request has room for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denial(pub Box<StatusInfo>);
 
@@ -126,7 +126,8 @@ pub enum CallFailure {
 }
 
 impl CallFailure {
-    /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10); "" where upstream names none.
+    /// The step that failed, in upstream's words (`docs/reference/webhook-semantics.md` §10); "" where upstream names
+    /// none.
     pub fn step(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::NoResponse | Self::WrongUid { .. } | Self::PatchFromValidating(_) => {

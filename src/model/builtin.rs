@@ -1,5 +1,5 @@
-//! Built-in resources: what Kubernetes itself has served since 1.16, in which versions, and which of it is one thing
-//! under two groups.
+//! Built-in resources: resources that Kubernetes itself has served since 1.16, in which versions, and those that are
+//! one thing under two groups.
 //!
 //! The table errs by listing too much: a version that some apiserver of the reader's has not, or no longer, costs a
 //! refusal where rules are odd; one that is missing would let a request pass unseen. An apiserver's own discovery goes

@@ -1,4 +1,4 @@
-//! FailureClass: what of a call failure may be logged.
+//! FailureClass: loggable part of a call failure.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Hook: who is asked, and how.
+//! Hook: endpoint, protocol, rules and policies of one hook.
 
 use std::{sync::Arc, time::Duration};
 

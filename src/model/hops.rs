@@ -1,4 +1,4 @@
-//! Hops: how many Gateposts a review has passed through.
+//! Hops: number of Gateposts that a review has passed through.
 //!
 //! A hook that is a Gatepost is sent this number, and refuses a review that has come too far: a configuration that
 //! points back at itself would otherwise ask itself, and every hook beside, again and again until time is up.

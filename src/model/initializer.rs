@@ -52,7 +52,7 @@ impl Claimants {
             || token.is_some_and(|digest| self.holds(&digest))
     }
 
-    /// Is it one of the digests? Takes as long for every answer: how long it takes tells nothing of a digest.
+    /// Is it one of the digests? Takes as long for every answer: the time reveals nothing of a digest.
     fn holds(&self, digest: &[u8; 32]) -> bool {
         let differs = |known: &[u8; 32]| known.iter().zip(digest).fold(0, |bits, (one, other)| bits | (one ^ other));
         let equal = self.token_digests.iter().map(|known| u8::from(black_box(differs(known)) == 0));

@@ -1,4 +1,4 @@
-//! The domain's nouns: what is asked, what is answered, who is asked. No codecs, no clock, no I/O.
+//! The domain's nouns: reviews, answers, hooks. No codecs, no clock, no I/O.
 
 pub mod answer;
 pub mod break_glass;

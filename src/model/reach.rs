@@ -12,7 +12,7 @@ pub enum Step {
     /// TLS, and with it who the peer is.
     Tls,
     /// HTTP/2's first words.
-    Greet,
+    Handshake,
     /// The standard health service.
     Health,
     /// The canned dry-run review.
@@ -26,7 +26,7 @@ impl Step {
             Self::Resolve => "resolve",
             Self::Connect => "connect",
             Self::Tls => "TLS",
-            Self::Greet => "greeting",
+            Self::Handshake => "HTTP handshake",
             Self::Health => "health",
             Self::Review => "review",
         }

@@ -1,4 +1,4 @@
-//! Registration: how our own with an apiserver is told from the hooks of others, and what its paths ask for.
+//! Registration: our own entries with an apiserver, and the requests that their paths ask for.
 
 use std::fmt;
 
@@ -43,8 +43,8 @@ impl Segment {
         (1..=of).contains(&number).then_some((rest, Self { number, of }))
     }
 
-    /// Is a hook asked by this segment, that is in segment `number` of `of` now? Where the configuration has other segments than
-    /// the registration, the first is asked for all, so that each hook is asked once and in order.
+    /// Is a hook asked by this segment, that is in segment `number` of `of` now? Where the configuration has other
+    /// segments than the registration, the first is asked for all, so that each hook is asked once and in order.
     pub fn asks(self, number: u32, of: u32) -> bool {
         self.number == if self.of == of { number } else { 1 }
     }

@@ -191,7 +191,8 @@ pub struct Review {
 }
 
 impl Review {
-    /// A review about that and nothing more, without user, object and bytes: what tests and benches of rules begin with.
+    /// A review about that and nothing more, without user, object and bytes: what tests and benches of rules begin
+    /// with.
     #[doc(hidden)]
     pub fn bare(operation: Operation, kind: Gvk, resource: Gvr) -> Self {
         let none = ByteString::new;

@@ -1,4 +1,4 @@
-//! Rollout: how long a hook may go unproven, and what follows then.
+//! Rollout: bound on the time that a hook may go unproven, and the effect of passing it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl OnProbeFailure {
 /// Bound on the time that a hook may go unproven, and the effect of passing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollout {
-    /// Longer than this, it is told as overdue.
+    /// Time after which it is reported as overdue.
     pub probe_within: Duration,
     /// Effect on a hook that is not called.
     pub on_probe_failure: OnProbeFailure,

@@ -81,8 +81,8 @@ impl Rope {
         &self.chunks
     }
 
-    /// The piece that holds the byte at `at`, by its index, and where that piece begins. Behind the last byte: any piece
-    /// from which on there is none.
+    /// The piece that holds the byte at `at`, by its index, and where that piece begins. Behind the last byte: any
+    /// piece from which on there is none.
     pub fn piece_at(&self, at: usize) -> (usize, usize) {
         if let Some(starts) = &self.starts {
             // Of several that begin there, all but the last are empty.

@@ -1,4 +1,4 @@
-//! Rule: what a hook cares about; and Target: what a request is about, as rules see it.
+//! Rule: requests that a hook wants; and Target: resource and operation of a request, as rules see them.
 
 use super::{Gvr, Operation, Review, Served, builtin, served};
 

@@ -15,7 +15,7 @@ pub enum Versions<'a> {
     /// Versions of Kubernetes' own resources.
     BuiltIn(&'a [&'a str]),
     /// Versions that an apiserver serves, by its discovery.
-    Told(&'a [Box<str>]),
+    Listed(&'a [Box<str>]),
 }
 
 impl<'a> Versions<'a> {
@@ -24,16 +24,16 @@ impl<'a> Versions<'a> {
         match self {
             Self::Unknown => true,
             Self::BuiltIn(all) => all.iter().any(|version| is(version)),
-            Self::Told(all) => all.iter().any(|version| is(version)),
+            Self::Listed(all) => all.iter().any(|version| is(version)),
         }
     }
 
-    /// May it be served in this version, which is not among those that are known? Where an apiserver has told of them, it
-    /// is not; our table may be older than the apiserver.
+    /// May it be served in this version, which is not among those that are known? Where an apiserver has listed them,
+    /// it is not; our table may be older than the apiserver.
     pub fn may_get(self, version: &str) -> bool {
         match self {
             Self::Unknown => true,
-            Self::Told(_) => false,
+            Self::Listed(_) => false,
             Self::BuiltIn(known) => {
                 let newest = known.iter().filter_map(|known| Age::of(known)).max();
                 Age::of(version).is_some_and(|age| Some(age) > newest)
@@ -46,7 +46,7 @@ impl<'a> Versions<'a> {
         match self {
             Self::Unknown => None,
             Self::BuiltIn(all) => all.iter().copied().find(|version| is(version)),
-            Self::Told(all) => all.iter().map(AsRef::as_ref).find(|version| is(version)),
+            Self::Listed(all) => all.iter().map(AsRef::as_ref).find(|version| is(version)),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Served {
 pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
     let group_served = served.and_then(|served| served.groups.get(group)).filter(|found| !found.doubtful);
     match group_served.and_then(|found| found.resources.get(resource)) {
-        Some(told) => Versions::Told(told),
+        Some(listed) => Versions::Listed(listed),
         None => built_in(group, resource),
     }
 }
@@ -137,7 +137,7 @@ pub(super) fn versions_if_any<'a>(served: Option<&'a Served>, group: &str, resou
     match served {
         Some(served) if !served.groups.get(group).is_some_and(|found| found.doubtful) => {
             let found = served.groups.get(group).and_then(|found| found.resources.get(resource));
-            Versions::Told(found.map_or(&[], Vec::as_slice))
+            Versions::Listed(found.map_or(&[], Vec::as_slice))
         }
         _ => built_in(group, resource),
     }
@@ -156,9 +156,9 @@ pub(super) fn in_version(resource: &Gvr, group: &str, version: &str) -> Gvr {
 mod tests {
     use super::*;
 
-    fn told<'a>(served: &'a Served, group: &str, resource: &str) -> Vec<&'a str> {
+    fn known_versions<'a>(served: &'a Served, group: &str, resource: &str) -> Vec<&'a str> {
         match versions(Some(served), group, resource) {
-            Versions::Told(all) => all.iter().map(AsRef::as_ref).collect(),
+            Versions::Listed(all) => all.iter().map(AsRef::as_ref).collect(),
             Versions::BuiltIn(all) => all.to_vec(),
             Versions::Unknown => vec!["?"],
         }
@@ -201,7 +201,7 @@ mod tests {
         {
             assert!(!versions.may_get(version), "{version}");
         }
-        assert!(Versions::Unknown.may_get("v1beta9") && !Versions::Told(&["v1".into()]).may_get("v2"));
+        assert!(Versions::Unknown.may_get("v1beta9") && !Versions::Listed(&["v1".into()]).may_get("v2"));
     }
 
     #[test]

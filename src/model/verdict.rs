@@ -65,8 +65,8 @@ pub struct StatusInfo {
 pub struct Verdict {
     /// Reason of a rejection; `None` means allowed.
     pub refusal: Option<StatusInfo>,
-    /// The change of the object that mutating hooks ask for, all of it in one JSON Patch; `None` where they change nothing.
-    /// Only of an allowed request.
+    /// The change of the object that mutating hooks ask for, all of it in one JSON Patch; `None` where they change
+    /// nothing. Only of an allowed request.
     pub patch: Option<Bytes>,
     /// For the client's eyes, in order, within upstream's limits.
     pub warnings: Vec<String>,

@@ -1,8 +1,8 @@
 //! Offload: work that would keep a worker's thread from its other reviews for too long.
 //!
 //! Every parser of what callers and hooks send takes time that grows with its bytes, whatever they are, and some tens
-//! of nanoseconds a byte at worst. So what is larger than [`LARGE`] is parsed on a thread beside the workers, a few at a
-//! time for the whole process; the rest of the request waits, and its worker does not.
+//! of nanoseconds a byte at worst. So what is larger than [`LARGE`] is parsed on a thread beside the workers, a few at
+//! a time for the whole process; the rest of the request waits, and its worker does not.
 
 use std::{
     panic::resume_unwind,
@@ -18,8 +18,8 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-/// From so many bytes on work is offloaded: less takes a worker 6 ms at worst (`benches/worst_cases.rs`), and handing it
-/// over costs some tens of microseconds.
+/// From so many bytes on work is offloaded: less takes a worker 6 ms at worst (`benches/worst_cases.rs`), and handing
+/// it over costs some tens of microseconds.
 pub const LARGE: usize = 256 << 10;
 
 /// As many at once as there are cores. The others queue, each within its own deadline.

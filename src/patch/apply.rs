@@ -7,7 +7,7 @@
 use super::{
     Fault, Kind, Patch,
     node::{Child, Children, Piece},
-    operation::{Given, Operation, Place},
+    operation::{Given, Operation, TextRange},
     pointer::{self, Pointer},
     text::{Span, Text},
     tree::{NodeId, Null, Tree, Value},
@@ -75,7 +75,7 @@ impl<'a> Application<'a> {
         match given {
             Given::Nothing => Value::Null(Null::Absent),
             Given::Null => Value::Null(Null::Given),
-            Given::Written(Place { start, end }) => Value::Raw(Span { text: self.text, start, end }),
+            Given::Written(TextRange { start, end }) => Value::Raw(Span { text: self.text, start, end }),
         }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Application<'a> {
         }
     }
 
-    fn set_member(&mut self, id: NodeId, key: &str, name: Place, value: Value) -> Result<(), Fault> {
+    fn set_member(&mut self, id: NodeId, key: &str, name: TextRange, value: Value) -> Result<(), Fault> {
         match self.tree.member(id, key)? {
             Some(piece) => *self.slot_value(Slot::Member(id, piece))? = Some(value),
             None => {

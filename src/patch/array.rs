@@ -1,8 +1,8 @@
 //! Array: the items of an opened array.
 //!
 //! The pieces lie in parts of bounded length, so that inserting at the front moves few of them, and an item is found by
-//! passing over parts, then over pieces, then over what is left of one run. Every run that was scanned falls into smaller
-//! ones, so that nothing is scanned often.
+//! passing over parts, then over pieces, then over what is left of one run. Every run that was scanned falls into
+//! smaller ones, so that nothing is scanned often.
 
 use super::{
     Fault,

@@ -1,4 +1,4 @@
-//! Copies: what the value of a `copy` counts for, and what becomes of it.
+//! Copies: the bytes that the value of a `copy` counts for, and its place in the tree.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -54,8 +54,9 @@ impl Measure {
 }
 
 impl Tree {
-    /// A copy of a value, and of how many bytes it counts for, at most `left`. Where it had white space, the value itself
-    /// is to become what comes second: then it has none, and can be copied often in a time that its size pays for.
+    /// A copy of a value, and of how many bytes it counts for, at most `left`. Where it had white space, the value
+    /// itself is to become what comes second: then it has none, and can be copied often in a time that its size pays
+    /// for.
     pub(super) fn copied(&mut self, value: Value, left: usize) -> Result<(Value, Value, usize), Fault> {
         let measure = match value {
             Value::Null(Null::Absent) => return Ok((value, value, 0)),

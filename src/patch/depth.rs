@@ -1,4 +1,4 @@
-//! Depth: whether what patches put into a document could nest deeper than JSON may.
+//! Depth: check that patches cannot make a document nest deeper than JSON may.
 
 use super::{
     node::{Child, Piece},

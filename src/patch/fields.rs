@@ -18,8 +18,8 @@ const STEP: char = '\0';
 pub struct Fields(BTreeSet<String>);
 
 impl Patch {
-    /// The places that it touches. Where that is not plain, such as by an item that is inserted into a list or counted from
-    /// its end, the whole list, or the whole object.
+    /// The places that it touches. Where that is not plain, such as by an item that is inserted into a list or counted
+    /// from its end, the whole list, or the whole object.
     pub fn fields(&self) -> Fields {
         let mut fields = BTreeSet::new();
         for operation in &self.operations {

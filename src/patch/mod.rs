@@ -1,9 +1,10 @@
 //! JSON Patch (RFC 6902) on the bytes of an object, with the meaning of the library that kube-apiserver uses
 //! (`gopkg.in/evanphx/json-patch.v4`). Pure.
 //!
-//! A [`Document`] is an object as it arrived and what patches made of it. Paths are located by scanning; only containers
-//! on a path are opened, and of an opened one only the children that were asked for stand alone. Everything else stays a
-//! slice of what arrived, and the result is a rope of such slices and the few new pieces. Nothing here recurses.
+//! A [`Document`] is an object as it arrived and what patches made of it. Paths are located by scanning; only
+//! containers on a path are opened, and of an opened one only the children that were asked for stand alone. Everything
+//! else stays a slice of what arrived, and the result is a rope of such slices and the few new pieces. Nothing here
+//! recurses.
 //!
 //! ```
 //! use gatepost::{model::Rope, patch::{Document, Limits, Patch}};

@@ -45,9 +45,9 @@ impl Kind {
     }
 }
 
-/// A place in one of a patch's two texts.
+/// Range of one of a patch's two texts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TextRange {
     pub(super) start: u32,
     pub(super) end: u32,
 }
@@ -60,7 +60,7 @@ pub(super) enum Given {
     /// It is `null`.
     Null,
     /// Anything else, in the patch's text.
-    Written(Place),
+    Written(TextRange),
 }
 
 /// One operation, its fields there and of the right type.
@@ -72,7 +72,7 @@ pub(super) struct Operation {
     pub(super) from: ByteString,
     pub(super) value: Given,
     /// The last step of the path as a JSON string, in the patch's names.
-    pub(super) name: Place,
+    pub(super) name: TextRange,
 }
 
 impl Operation {
@@ -91,8 +91,8 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Reads a patch. No bytes, `null` and `[]` are a patch without operations. Of a key that an operation has twice the
-    /// last counts, and unknown ones do not, as in Go.
+    /// Reads a patch. No bytes, `null` and `[]` are a patch without operations. Of a key that an operation has twice
+    /// the last counts, and unknown ones do not, as in Go.
     ///
     /// # Errors
     /// [`PatchError`]: not a list of objects, too many operations, or an operation that lacks something.
@@ -122,15 +122,16 @@ impl Patch {
         self.operations.iter().any(|operation| operation.kind == Kind::Copy)
     }
 
-    /// The most bytes of memory that its tests take for a while, of an object of so many bytes. Every item that is compared
-    /// stands alone then, on both sides; and every member of the object's own containers, however few the test has.
+    /// The most bytes of memory that its tests take for a while, of an object of so many bytes. Every item that is
+    /// compared stands alone then, on both sides; and every member of the object's own containers, however few the test
+    /// has.
     pub fn compared(&self, object: usize) -> usize {
         /// For an item, which has two bytes at least, on both sides.
         const OF_ITEMS: usize = 2 * (size_of::<Piece>() + size_of::<(Value, Value)>());
         /// For a member, which has six, and its place in an index.
         const OF_MEMBERS: usize = (size_of::<Piece>() + 32) / 6 + 1;
         let containers = self.operations.iter().filter_map(|operation| match (operation.kind, operation.value) {
-            (Kind::Test, Given::Written(Place { start, end })) => {
+            (Kind::Test, Given::Written(TextRange { start, end })) => {
                 let value = &self.text[start as usize..end as usize];
                 value.starts_with(['{', '[']).then_some(value.len())
             }
@@ -249,7 +250,7 @@ impl Reader<'_> {
     }
 
     /// Notes the last step of a path as a JSON string.
-    fn name(&mut self, path: &str) -> Place {
+    fn name(&mut self, path: &str) -> TextRange {
         let start = self.names.len();
         if let Some(pointer) = Pointer::new(path) {
             let last = pointer.last();
@@ -259,7 +260,7 @@ impl Reader<'_> {
                 self.names.extend(["\"", &*last, "\""]);
             }
         }
-        Place { start: start as u32, end: self.names.len() as u32 }
+        TextRange { start: start as u32, end: self.names.len() as u32 }
     }
 
     fn field(&mut self) -> Result<Field, PatchError> {
@@ -277,7 +278,7 @@ impl Reader<'_> {
         if &self.text[place.clone()] == "null" {
             return Ok(Given::Null);
         }
-        Ok(Given::Written(Place { start: place.start as u32, end: place.end as u32 }))
+        Ok(Given::Written(TextRange { start: place.start as u32, end: place.end as u32 }))
     }
 
     fn read<T>(&self, read: Result<T, ReadError>) -> Result<T, PatchError> {

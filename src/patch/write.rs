@@ -100,8 +100,8 @@ impl<'a> Writer<'a> {
         self.joined(Span { start: span.end - 1, ..span }, "");
     }
 
-    /// Writes a separator and a slice. Where the slice stands behind what was written last, and between them stands that
-    /// separator and white space, all is one slice.
+    /// Writes a separator and a slice. Where the slice stands behind what was written last, and between them stands
+    /// that separator and white space, all is one slice.
     fn joined(&mut self, span: Span, separator: &str) {
         if let Some(pending) = &mut self.pending
             && pending.text == span.text

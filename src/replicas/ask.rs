@@ -148,7 +148,7 @@ impl AdminUrl {
             let body = Limited::new(answer.into_body(), LARGEST_PAGE).collect().await;
             Ok(body.map_err(|error| error.to_string())?.to_bytes())
         };
-        // The connection is driven until the exchange has ended; what breaks it, the exchange tells.
+        // The connection is driven until the exchange has ended; the exchange reports a fault of it.
         let (page, _) = tokio::join!(exchange, connection);
         serde_json::from_slice(&page?)
             .map_err(|error| format!("its /configz cannot be understood: {error}; is it another version?"))

@@ -31,7 +31,7 @@ pub(super) struct Shares<'a> {
     held: HashMap<&'a str, &'a HeldReport>,
 }
 
-/// Begins what is told of an object that nothing is wrong with, while nothing of the newest configuration is in force.
+/// Beginning of the entry for an object without a fault, while nothing of the newest configuration is in force.
 const BLOCKED: &str = "not in force, because of another: ";
 
 /// Facts of the object that an entry is for.
@@ -186,7 +186,7 @@ pub(super) fn hooks(object: &Value) -> usize {
     object.get("externalAdmissionHooks").and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The live replicas that these objects tell of at this time.
+/// The live replicas with entries in these objects at this time.
 ///
 /// A replica renews its entries one after the other. Its own state is taken from the oldest of those that are not too
 /// old, so that it is reported only once it stands in every object; the hooks of all are put together. An object with

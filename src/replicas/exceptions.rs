@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::report::{short, time};
+use super::text::{short, time};
 use crate::{
     live::BreakGlasses,
     model::Bypass,
@@ -10,15 +10,15 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Bypass rules told in one report; `/configz` has all of them.
+/// Most bypass rules in one report; `/configz` has all of them.
 const MOST_BYPASSES: usize = 20;
-/// Names of hooks told of one document or rule.
+/// Most names of hooks for one document or rule.
 const MOST_NAMES: usize = 50;
 
 /// Break-glass documents that are open at this time.
 pub(super) fn open(glasses: &BreakGlasses, (now, clock): (Instant, SystemTime)) -> Vec<OpenGlass> {
     let open = glasses.open(now);
-    let told = open.iter().map(|open| {
+    let entries = open.iter().map(|open| {
         let (document, closes) = (&open.document, clock + open.deadline.saturating_duration_since(now));
         // By our own clock it may close sooner than it says. Both are the same but for what it took to read them.
         let until = document.until();
@@ -31,20 +31,20 @@ pub(super) fn open(glasses: &BreakGlasses, (now, clock): (Instant, SystemTime)) 
             by: (!document.by.is_empty()).then(|| short(&document.by)),
         }
     });
-    told.collect()
+    entries.collect()
 }
 
 /// The first bypass rules, and how many more there are.
 pub(super) fn bypasses(snapshot: &Snapshot) -> (Vec<BypassInForce>, usize) {
     let all = snapshot.bypasses();
-    let told = all.iter().take(MOST_BYPASSES).map(|bypass| BypassInForce {
+    let entries = all.iter().take(MOST_BYPASSES).map(|bypass| BypassInForce {
         name: bypass.name.to_string(),
         effect: bypass.effect.as_str().to_owned(),
         hooks: (!bypass.is_about_all()).then(|| names(&bypass.hooks)),
         scope: short(&scope(bypass)),
         reason: short(&bypass.reason),
     });
-    (told.collect(), all.len().saturating_sub(MOST_BYPASSES))
+    (entries.collect(), all.len().saturating_sub(MOST_BYPASSES))
 }
 
 fn names(names: &[Box<str>]) -> Vec<String> {
@@ -74,7 +74,7 @@ fn scope(bypass: &Bypass) -> String {
 mod tests {
     use super::*;
     use crate::{
-        live::break_glass::Place,
+        live::break_glass::GlassOrigin,
         model::BreakGlass,
         snapshot::{SourceFile, load},
     };
@@ -91,8 +91,8 @@ mod tests {
             hooks: hooks.iter().map(|hook| (*hook).into()).collect(),
             by: "".into(),
         };
-        glasses.take(Place::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
-        let told = open(&glasses, (now, wall + Duration::from_millis(5)));
+        glasses.take(GlassOrigin::Source, vec![document("all", &[]), document("one", &["a.x"])], now, wall);
+        let entries = open(&glasses, (now, wall + Duration::from_millis(5)));
         let all = OpenGlass {
             name: "all".to_owned(),
             hooks: None,
@@ -101,11 +101,11 @@ mod tests {
             by: None,
         };
         let one = OpenGlass { name: "one".to_owned(), hooks: Some(vec!["a.x".to_owned()]), ..all.clone() };
-        assert_eq!(told, [all.clone(), one]);
+        assert_eq!(entries, [all.clone(), one]);
         // The wall clock was set forward, and back again: it closes when it would have closed then.
         glasses.tick(now, wall + Duration::from_secs(600));
-        let told = open(&glasses, (now, wall));
-        assert_eq!(told[0].until, "2026-01-31T22:05:00Z");
+        let entries = open(&glasses, (now, wall));
+        assert_eq!(entries[0].until, "2026-01-31T22:05:00Z");
         assert_eq!(open(&glasses, (now + Duration::from_secs(900), wall)), []);
     }
 
@@ -120,9 +120,9 @@ mod tests {
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into()))
             .unwrap_or_else(|problems| panic!("{problems:#?}"));
-        let (told, left_out) = bypasses(&snapshot);
-        assert_eq!((told.len(), left_out), (MOST_BYPASSES, 3));
-        let first = told.iter().find(|rule| rule.name == "ci").unwrap();
+        let (entries, left_out) = bypasses(&snapshot);
+        assert_eq!((entries.len(), left_out), (MOST_BYPASSES, 3));
+        let first = entries.iter().find(|rule| rule.name == "ci").unwrap();
         assert_eq!((&*first.effect, &*first.scope), ("FailOpen", "namespaces ci, cd; users bot or groups bots"));
         assert_eq!(first.hooks.as_deref(), Some(&["h.x".to_owned()][..]));
     }

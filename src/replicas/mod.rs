@@ -1,4 +1,4 @@
-//! Replicas: what each sidecar tells of itself, who asks them, and what follows from their answers.
+//! Replicas: reports of the sidecars, their readers, and conclusions from them.
 //!
 //! ```text
 //! Current ──> Report ──> /configz                          asked by `status` and `drain` --admin
@@ -17,6 +17,7 @@ pub mod publishing;
 pub mod read;
 pub mod replica;
 pub mod report;
+mod text;
 pub mod wait;
 
 pub use ask::AdminUrl;

@@ -1,4 +1,4 @@
-//! Objects: the status of configuration objects, where a replica tells of itself, and the finalizer that keeps an object
+//! Objects: the status of configuration objects, where a replica reports, and the finalizer that keeps an object
 //! until its hooks have drained.
 
 pub(crate) mod liveness;
@@ -29,7 +29,7 @@ use crate::{
 
 /// While something is under way, looked at again so soon.
 const SOON: Duration = Duration::from_secs(1);
-/// All that is told at a time has to be told within this.
+/// Timeout of one turn, all writes together.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The status of configuration objects: an entry of ours in each.
@@ -39,7 +39,7 @@ pub struct Objects {
     replica: String,
     finalizer: bool,
     /// Objects by uid.
-    known: HashMap<String, Known>,
+    known: HashMap<String, ObjectState>,
     heard: Liveness,
     /// Something is under way.
     busy: bool,
@@ -47,7 +47,7 @@ pub struct Objects {
 
 /// State of one object between turns.
 #[derive(Debug)]
-struct Known {
+struct ObjectState {
     name: String,
     /// Its newest generation, and the revision of the store at which that was first seen: whoever has read the store as
     /// of then has read this generation.
@@ -58,7 +58,7 @@ struct Known {
 }
 
 impl Objects {
-    /// Nothing is told yet.
+    /// Nothing is published yet.
     pub fn new(connection: Connection, replica: &str, finalizer: bool) -> Self {
         let (known, heard) = (HashMap::new(), Liveness::default());
         Self { connection, replica: replica.to_owned(), finalizer, known, heard, busy: false }
@@ -68,7 +68,8 @@ impl Objects {
         if self.busy { SOON } else { HEARTBEAT }
     }
 
-    /// Tells that in every object, and does what has become possible: sets finalizers, takes them away, forgets the dead.
+    /// Tells that in every object, and does what has become possible: sets finalizers, takes them away, forgets the
+    /// dead.
     ///
     /// # Errors
     /// First failure, and advice. The rest was done.
@@ -139,7 +140,7 @@ impl Objects {
     /// Entry for this object.
     fn entry(&mut self, head: &Head<'_>, shares: &Shares<'_>, report: &Report) -> Replica {
         let revision = head.revision.parse().unwrap_or(u64::MAX);
-        let fresh = || Known {
+        let fresh = || ObjectState {
             name: head.name.to_owned(),
             generation: (head.generation, revision),
             adopted: None,

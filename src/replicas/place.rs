@@ -1,4 +1,4 @@
-//! StatusPlace: where replicas tell of themselves, as told at the start.
+//! StatusPlace: place of replicas' reports, as the flags give it.
 
 use super::{Objects, Publisher, Replica, publisher::LeaseKey};
 use crate::{

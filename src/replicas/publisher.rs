@@ -1,4 +1,4 @@
-//! Publisher: where a replica tells of itself, for those who do not ask at its admin address.
+//! Publisher: publisher of a replica's reports, for readers that do not ask its admin address.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::etcd::{Client, EtcdError};
 pub const TTL: Duration = Duration::from_secs(15);
 /// Told at least so often.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Hooks told of in one report. An etcd takes values of 1.5 MiB.
+/// Most hooks in one report. An etcd takes values of 1.5 MiB.
 const MOST_HOOKS: usize = 1500;
 /// Timeout of one call to etcd.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl Publisher {
         }
     }
 
-    /// Says that the replica still lives, where nothing new is to be told.
+    /// Renews the sign of life, where there is nothing new to report.
     ///
     /// # Errors
     /// As [`Publisher::publish`].
@@ -138,7 +138,7 @@ impl LeaseKey {
         Ok(self.ours && found.instance != own.instance)
     }
 
-    /// Puts it first and lives on then: a replica that cannot tell must not seem to stand where it last stood.
+    /// Puts it first and lives on then: a replica that cannot report must not seem to be in its last reported state.
     async fn put(&mut self, value: Vec<u8>) -> Result<(), EtcdError> {
         if let Some(lease) = self.lease {
             match self.client.put(&self.key, value.clone(), Some(lease)).await {

@@ -1,4 +1,4 @@
-//! Publishing: tells of this replica whenever something has changed, and now and then in any case.
+//! Publishing: reports of this replica whenever something has changed, and now and then in any case.
 
 use std::{
     sync::Arc,

@@ -1,4 +1,4 @@
-//! Reading what replicas tell of themselves in etcd, and in the objects of a cluster.
+//! Read: reports of replicas from etcd, and from the objects of a cluster.
 
 use std::time::SystemTime;
 
@@ -28,7 +28,7 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
     Ok(seen)
 }
 
-/// Every replica that configuration objects tell of, and that has renewed that lately.
+/// Every replica with entries in configuration objects that it has renewed lately.
 ///
 /// # Errors
 /// Why that cannot be known, and what to do.

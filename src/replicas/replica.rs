@@ -1,4 +1,4 @@
-//! Replica: this sidecar's name among its like, and how telling others of it goes.
+//! Replica: this sidecar's name, and the progress of its reports.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -12,7 +12,7 @@ use crate::live::Current;
 /// Most causes that are logged until publishing succeeds again.
 const MOST_CAUSES: usize = 16;
 
-/// This sidecar's name among its like, and how telling others of it goes.
+/// This sidecar's name, and the progress of its reports.
 #[derive(Debug)]
 pub struct Replica {
     name: String,
@@ -34,7 +34,7 @@ pub struct Telling {
 }
 
 impl Replica {
-    /// One of this name, that tells nobody yet.
+    /// One of this name, that publishes nothing yet.
     pub fn new(name: impl Into<String>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
         Self { name: name.into(), instance, telling: Mutex::default() }
@@ -65,12 +65,12 @@ impl Replica {
         self.lock().clone()
     }
 
-    /// Others are told there from now on.
+    /// Reports are published there from now on.
     pub(super) fn tells(&self, place: &str) {
         self.lock().place = Some(place.to_owned());
     }
 
-    /// They were told, or could not be; true where that is news.
+    /// Records the result of publishing; true where that is news.
     pub(super) fn record(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
         let mut telling = self.lock();
         if outcome.is_ok() {

@@ -1,10 +1,15 @@
-//! Report: what one replica tells of itself. JSON, both ways.
+//! Report: report of one replica. JSON, both ways.
 
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Replica, exceptions};
+#[cfg(test)]
+use super::text::LONGEST_TEXT;
+use super::{
+    Replica, exceptions,
+    text::{short, time},
+};
 use crate::{
     live::{Current, Generation, LiveHook, Rejection, RetiredHook, Rotation, attendance},
     model::{FailurePolicy, Revision},
@@ -12,12 +17,10 @@ use crate::{
     telemetry::{Attendance, RecentFailures, RecentInVain},
 };
 
-/// Problems told of a rejected configuration; `/configz` has all of them.
+/// Most problems of a rejected configuration; `/configz` has all of them.
 const MOST_PROBLEMS: usize = 8;
-/// Initializers told of.
+/// Most initializers.
 const MOST_INITIALIZERS: usize = 64;
-/// Characters of one text.
-const LONGEST_TEXT: usize = 400;
 
 /// Report of one replica. Times are RFC 3339, in its own clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,12 +45,12 @@ pub struct Report {
     /// The store's revision at the last good read, where the source has such a thing.
     #[serde(default)]
     pub observed: Option<u64>,
-    /// Seconds since the start of the last good read, when this was told.
+    /// Seconds since the start of the last good read, at the time of this report.
     #[serde(default)]
     pub age_seconds: Option<f64>,
     /// Too old to decide on: it refuses every review.
     pub stale: bool,
-    /// It has been told to stop.
+    /// It is stopping.
     #[serde(default)]
     pub stopping: bool,
     /// Break-glass documents that are open.
@@ -213,7 +216,7 @@ pub struct HookReport {
 impl Report {
     /// Report at this time, of at most so many hooks.
     pub fn of(current: &Current, replica: &Replica, (now, clock): (Instant, SystemTime), most_hooks: usize) -> Self {
-        // In this order: what is loaded later is as new as what was told before it, and a hook that has left the
+        // In this order: a state loaded later is as new as those reported before it, and a hook that has left the
         // generation is among the retired already.
         let (observed, age, stale) = (current.observed(), current.age(now), !current.is_fresh(now));
         let rejection = current.rejected();
@@ -356,18 +359,6 @@ fn rejected(rejection: &Rejection, most: usize) -> Rejected {
         since: time(rejection.since),
         problems: rejection.problems.iter().take(MOST_PROBLEMS).map(|problem| short(&problem.to_string())).collect(),
         count: rejection.problems.len(),
-    }
-}
-
-pub(super) fn time(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
-}
-
-/// The beginning of a text that others wrote.
-pub(super) fn short(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_TEXT) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
     }
 }
 

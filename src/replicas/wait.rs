@@ -1,4 +1,4 @@
-//! Wait: what follows from the reports of all replicas. Pure.
+//! Wait: conclusions from the reports of all replicas. Pure.
 
 use super::{HookReport, Report, Standing};
 use crate::model::Revision;

@@ -99,8 +99,8 @@ impl Drain {
         }
     }
 
-    /// The endpoints that proven hooks have left so lately that they are proven still, each with the connections to it if
-    /// some request holds them.
+    /// The endpoints that proven hooks have left so lately that they are proven still, each with the connections to it
+    /// if some request holds them.
     pub(super) fn left(&mut self) -> Vec<(Endpoint, Option<Arc<Channel>>)> {
         let now = Instant::now();
         self.left.retain(|_, left| left.until > now);
@@ -125,7 +125,7 @@ impl Drain {
         self.gone.push_back((retired, Instant::now() + REMEMBERED));
     }
 
-    /// Sees what has drained meanwhile, and tells the log. Gives every hook that is Draining or Gone where that has
+    /// Sees what has drained meanwhile, and logs it. Gives every hook that is Draining or Gone where that has
     /// changed since the last time.
     pub(super) fn sweep(&mut self) -> Option<Vec<RetiredHook>> {
         let ended = self.former.extract_if(.., |former| former.generation.strong_count() == 0).collect::<Vec<_>>();

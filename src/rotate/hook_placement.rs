@@ -33,8 +33,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// The seat it has while the process is starting: the file that was read first may have been half written, and what
-    /// the rest of it says is as much what a restart must enforce.
+    /// The placement it has while the process is starting: the file that was read first may have been half written, and
+    /// what the rest of it says is as much what a restart must enforce.
     pub fn begin(&mut self) {
         if let Self::ProbeFirst | Self::Migrate(_) = self {
             *self = Self::Bootstrap;
@@ -42,8 +42,8 @@ impl Placement {
     }
 }
 
-/// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before. `left`:
-/// the endpoints that proven hooks have left lately.
+/// Seats each hook (id and endpoint) of a new snapshot; `None` in force means that there was no snapshot before.
+/// `left`: the endpoints that proven hooks have left lately.
 pub fn place_hooks<'a>(
     in_force: Option<&[HookInForce<'_>]>,
     left: &[&Endpoint],
@@ -84,13 +84,13 @@ mod tests {
         Endpoint { address: Address::Tcp { host: "::1".into(), port }, tls: None, transport: Transport::Grpc }
     }
 
-    fn seats(in_force: Option<&[(&str, u16, bool)]>, new: &[(&str, u16)]) -> Vec<Placement> {
+    fn placements(in_force: Option<&[(&str, u16, bool)]>, new: &[(&str, u16)]) -> Vec<Placement> {
         seats_after(in_force, &[], new)
     }
 
     fn seats_after(in_force: Option<&[(&str, u16, bool)]>, left: &[u16], new: &[(&str, u16)]) -> Vec<Placement> {
         let endpoints: Vec<_> = in_force.unwrap_or_default().iter().map(|(_, port, _)| at(*port)).collect();
-        let seated: Vec<_> = in_force
+        let former: Vec<_> = in_force
             .unwrap_or_default()
             .iter()
             .zip(&endpoints)
@@ -99,7 +99,7 @@ mod tests {
         let new: Vec<_> = new.iter().map(|(id, port)| (*id, at(*port))).collect();
         let left: Vec<_> = left.iter().map(|port| at(*port)).collect();
         place_hooks(
-            in_force.map(|_| &*seated),
+            in_force.map(|_| &*former),
             &left.iter().collect::<Vec<_>>(),
             new.iter().map(|(id, endpoint)| (*id, endpoint)),
         )
@@ -107,9 +107,12 @@ mod tests {
 
     #[test]
     fn the_first_snapshot_is_asked_at_once_a_later_addition_is_not() {
-        assert_eq!(seats(None, &[("a", 1), ("b", 2)]), [Placement::Bootstrap, Placement::Bootstrap]);
-        assert_eq!(seats(Some(&[]), &[("a", 1)]), [Placement::ProbeFirst]);
-        assert_eq!(seats(Some(&[("a", 1, true)]), &[("b", 2), ("a", 1)]), [Placement::ProbeFirst, Placement::Reuse(0)]);
+        assert_eq!(placements(None, &[("a", 1), ("b", 2)]), [Placement::Bootstrap, Placement::Bootstrap]);
+        assert_eq!(placements(Some(&[]), &[("a", 1)]), [Placement::ProbeFirst]);
+        assert_eq!(
+            placements(Some(&[("a", 1, true)]), &[("b", 2), ("a", 1)]),
+            [Placement::ProbeFirst, Placement::Reuse(0)]
+        );
     }
 
     #[test]
@@ -121,9 +124,9 @@ mod tests {
             Placement::ProbeFirst,
             Placement::Migrate(3),
         ];
-        let began = all.map(|mut seat| {
-            seat.begin();
-            seat
+        let began = all.map(|mut placement| {
+            placement.begin();
+            placement
         });
         assert_eq!(
             began,
@@ -139,16 +142,16 @@ mod tests {
 
     #[test]
     fn a_proven_endpoint_serves_any_hook() {
-        assert_eq!(seats(Some(&[("a", 1, true)]), &[("renamed", 1)]), [Placement::Reuse(0)]);
+        assert_eq!(placements(Some(&[("a", 1, true)]), &[("renamed", 1)]), [Placement::Reuse(0)]);
         let twins = [("a", 1, true), ("b", 1, true)];
-        assert_eq!(seats(Some(&twins), &[("b", 1), ("c", 1)]), [Placement::Reuse(1), Placement::Reuse(0)]);
+        assert_eq!(placements(Some(&twins), &[("b", 1), ("c", 1)]), [Placement::Reuse(1), Placement::Reuse(0)]);
     }
 
     #[test]
     fn a_hook_that_moves_is_asked_at_its_old_place_until_the_new_one_is_proven() {
-        assert_eq!(seats(Some(&[("a", 1, true)]), &[("a", 2)]), [Placement::Migrate(0)]);
+        assert_eq!(placements(Some(&[("a", 1, true)]), &[("a", 2)]), [Placement::Migrate(0)]);
         let both = [("a", 1, true), ("b", 2, true)];
-        assert_eq!(seats(Some(&both), &[("a", 2)]), [Placement::Reuse(1)], "the new place is proven already");
+        assert_eq!(placements(Some(&both), &[("a", 2)]), [Placement::Reuse(1)], "the new place is proven already");
     }
 
     #[test]
@@ -165,8 +168,8 @@ mod tests {
 
     #[test]
     fn what_never_answered_proves_nothing() {
-        assert_eq!(seats(Some(&[("a", 1, false)]), &[("a", 1)]), [Placement::ProbeFirst]);
-        assert_eq!(seats(Some(&[("a", 1, false)]), &[("a", 2)]), [Placement::ProbeFirst]);
-        assert_eq!(seats(Some(&[("a", 1, false)]), &[("b", 1)]), [Placement::ProbeFirst]);
+        assert_eq!(placements(Some(&[("a", 1, false)]), &[("a", 1)]), [Placement::ProbeFirst]);
+        assert_eq!(placements(Some(&[("a", 1, false)]), &[("a", 2)]), [Placement::ProbeFirst]);
+        assert_eq!(placements(Some(&[("a", 1, false)]), &[("b", 1)]), [Placement::ProbeFirst]);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Reading --same digest--> freshness stamped, done
 //!         --changed--> candidate --problems--> the documents at fault are held back, or all is rejected
-//!                                --good--> seated: what is proven is asked at once, what is new is probed
+//!                                --good--> placed: proven hooks are asked at once, new ones are probed
 //!                                          --> published --> hooks that are gone drain
 //! ```
 

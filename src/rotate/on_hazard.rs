@@ -1,4 +1,4 @@
-//! OnHazard: what becomes of a configuration that is sound and can still take the cluster down.
+//! OnHazard: treatment of a configuration that is sound and can still take the cluster down.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::snapshot::{
 /// Treatment of hazards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnHazard {
-    /// They are told.
+    /// They are logged.
     #[default]
     Warn,
-    /// Deadlocks and dangers are problems; gaps are told.
+    /// Deadlocks and dangers are problems; gaps are logged.
     Deny,
     /// They are not looked for.
     Off,
@@ -69,7 +69,7 @@ pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
     }
 }
 
-/// Places and patches change with the file around them: what is said is what tells two findings apart.
+/// Places and patches change with the file around them: two findings are compared by their texts.
 fn news<'a>(findings: &'a [Finding], before: &[Finding]) -> Vec<&'a Finding> {
     let told: HashSet<_> = before.iter().map(|told| (told.rule, told.severity, &*told.what)).collect();
     findings.iter().filter(|it| !told.contains(&(it.rule, it.severity, &*it.what))).collect()

@@ -1,4 +1,4 @@
-//! OnInvalid: what a start makes of documents that cannot be served, while nothing is in force yet.
+//! OnInvalid: treatment of documents that cannot be served, at a start, while nothing is in force yet.
 
 /// Treatment of documents that cannot be served, at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Own addresses: where this sidecar listens, and the hooks of a configuration that lead there.
+//! Own addresses: addresses that this sidecar listens on, and the hooks of a configuration that lead there.
 //!
-//! Such a hook makes of each review another one. `gatepost-hops` ends that after a few rounds; here it is told before the
-//! first. A Service's name or a proxy may lead here as well, which nobody can tell from a configuration.
+//! Such a hook makes of each review another one. `gatepost-hops` ends that after a few rounds; here it is found before
+//! the first. A Service's name or a proxy may lead here as well, which no configuration shows.
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -50,7 +50,7 @@ pub(super) struct Probing {
 }
 
 impl Probing {
-    /// Begins to probe in the background; each probe's end is told to `news`.
+    /// Begins to probe in the background; each probe's result goes to `news`.
     pub(super) fn begin(channel: Arc<Channel>, post: Option<ProbePost>, news: mpsc::Sender<ProbeNews>) -> Self {
         let (post, posted) = watch::channel(post);
         let probes = tokio::spawn(probe_until_passed(Arc::clone(&channel), posted, news)).abort_handle();
@@ -104,10 +104,10 @@ impl Drop for Probing {
 
 /// Review to post to each endpoint that has to pass a probe: that of the first of its hooks in the configuration that
 /// may be sent a canned review.
-pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], seats: &[Placement]) -> HashMap<&'a Endpoint, ProbePost> {
+pub(super) fn posts<'a>(hooks: &'a [Arc<Hook>], placements: &[Placement]) -> HashMap<&'a Endpoint, ProbePost> {
     let mut posts = HashMap::new();
-    for (hook, seat) in hooks.iter().zip(seats) {
-        if let Placement::ProbeFirst | Placement::Migrate(_) = seat
+    for (hook, placement) in hooks.iter().zip(placements) {
+        if let Placement::ProbeFirst | Placement::Migrate(_) = placement
             && let Some(post) = ProbePost::to(hook)
         {
             posts.entry(&hook.endpoint).or_insert(post);

@@ -29,11 +29,11 @@ use crate::{
     hooks::Resources,
     live::{
         Current, Generation, LiveHook, Unconfirmed,
-        break_glass::{Place, reread::Reread},
+        break_glass::{GlassOrigin, reread::Reread},
     },
     model::{BreakGlass, Endpoint, Revision},
     snapshot::{Kept, Problem, Relaxation, Snapshot},
-    source::{Contents, ReadError, Reading},
+    source::{Contents, ReadError, TimedRead},
     telemetry::{Metrics, ReadOutcome},
 };
 
@@ -85,7 +85,7 @@ pub struct Rotator {
     /// Failures of reads since the last good one, as logged.
     failed_reads: Vec<ReadError>,
     told_stale: bool,
-    /// Connections that hooks are guaranteed and cannot have, as told last.
+    /// Connections that hooks are guaranteed and cannot have, as last logged.
     told_missing: usize,
 }
 
@@ -154,7 +154,7 @@ impl Rotator {
     }
 
     /// Takes readings until no more can come.
-    pub async fn run(mut self, mut readings: mpsc::Receiver<Reading>) {
+    pub async fn run(mut self, mut readings: mpsc::Receiver<TimedRead>) {
         loop {
             let overdue = self.waiting.alarm();
             tokio::select! {
@@ -169,7 +169,7 @@ impl Rotator {
     }
 
     /// Takes one reading: judges what has changed, and stamps freshness.
-    pub async fn take(&mut self, reading: Reading) {
+    pub async fn take(&mut self, reading: TimedRead) {
         let outcome = match reading.outcome {
             Ok(contents) => {
                 let as_of = contents.as_of;
@@ -270,9 +270,9 @@ impl Rotator {
         ReadOutcome::Rejected
     }
 
-    /// It enforces less than what is in force, and may have been read half: a second read that lets the same go puts it in
-    /// force. Whatever else it says waits with it, as a configuration is in force as a whole; but for what is opened in an
-    /// emergency.
+    /// It enforces less than what is in force, and may have been read half: a second read that lets the same go puts it
+    /// in force. Whatever else it says waits with it, as a configuration is in force as a whole; but for what is opened
+    /// in an emergency.
     fn hold(&mut self, candidate: Candidate, relaxations: Vec<Relaxation>) {
         let (first, count) = (relaxations.first().map(ToString::to_string), relaxations.len());
         tracing::info!(
@@ -308,11 +308,11 @@ impl Rotator {
 
     fn heed(&self, documents: Vec<BreakGlass>) {
         let now = Instant::now().into_std();
-        self.current.break_glass().take(Place::Source, documents, now, SystemTime::now());
+        self.current.break_glass().take(GlassOrigin::Source, documents, now, SystemTime::now());
     }
 
-    /// Puts a candidate in force. Everything in the first one is asked at once, and what is added until it was read whole;
-    /// what a later one adds is probed first.
+    /// Puts a candidate in force. Everything in the first one is asked at once, and what is added until it was read
+    /// whole; what a later one adds is probed first.
     pub fn put_in_force(&mut self, candidate: Candidate) -> ReadOutcome {
         self.judged.clone_from(&candidate.read.0);
         if !candidate.restored {
@@ -336,7 +336,7 @@ impl Rotator {
             return outcome;
         }
         on_hazard::log_findings(candidate.snapshot.findings(), in_force.snapshot.findings());
-        let hooks = self.seated(&in_force, &candidate);
+        let hooks = self.placed(&in_force, &candidate);
         let wait: HashSet<_> =
             hooks.iter().filter(|live| !live.is_in_place()).map(|live| &live.hook.endpoint).collect();
         self.probing.retain(|endpoint, _| wait.contains(endpoint));
@@ -344,7 +344,7 @@ impl Rotator {
         outcome
     }
 
-    /// Hooks that have waited too long are told as overdue, and enforced where they are to be.
+    /// Hooks that have waited too long are reported as overdue, and enforced where they are to be.
     fn look_at_the_time(&mut self) {
         let in_force = self.current.load();
         let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());

@@ -1,7 +1,7 @@
 //! Trial: each hook of a candidate is dialled and probed once, as one that is added to a running sidecar is.
 //!
-//! The same channels, TLS and probes as [`probing`](super::probing), without the rotation behind them: for whoever wants
-//! to know beforehand.
+//! The same channels, TLS and probes as [`probing`](super::probing), without the rotation behind them: for whoever
+//! wants to know beforehand.
 
 use std::{
     collections::HashMap,

@@ -17,8 +17,8 @@ use crate::{
 /// Hooks out of the configuration that are remembered; beyond that, they are forgotten at once.
 const MOST_GONE: usize = 4096;
 
-/// Since when each hook has waited, by its id: another endpoint or an update of the entry does not begin it anew, nor does
-/// an entry that is gone for a moment.
+/// Since when each hook has waited, by its id: another endpoint or an update of the entry does not begin it anew, nor
+/// does an entry that is gone for a moment.
 #[derive(Debug)]
 pub(super) struct Waiting {
     since: HashMap<Arc<str>, Since>,
@@ -32,7 +32,7 @@ pub(super) struct Waiting {
 struct Since {
     instant: Instant,
     clock: SystemTime,
-    /// It was told that this takes too long.
+    /// It was logged that this takes too long.
     told: bool,
     /// Since when it is out of the configuration.
     gone: Option<Instant>,
@@ -49,8 +49,8 @@ impl Waiting {
         self.alarm
     }
 
-    /// Says of each of these hooks, about to be published, whether it is overdue; one that then is to be enforced enters
-    /// rotation unproven, and one that is not leaves it again.
+    /// Says of each of these hooks, about to be published, whether it is overdue; one that then is to be enforced
+    /// enters rotation unproven, and one that is not leaves it again.
     pub(super) fn settle(&mut self, snapshot: &Snapshot, hooks: &mut [LiveHook]) {
         let (now, clock) = (Instant::now(), SystemTime::now());
         self.alarm = None;

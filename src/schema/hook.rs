@@ -113,8 +113,8 @@ pub struct Hook {
     pub reinvocation_policy: Option<ReinvocationPolicy>,
     /// Calling mode of a mutating hook. By default that of `serve --dispatch`.
     pub dispatch: Option<Dispatch>,
-    /// Is a mutating hook registered with the apiserver apart from the others, so that the apiserver sets defaults before
-    /// and behind it? `false` by default.
+    /// Is a mutating hook registered with the apiserver apart from the others, so that the apiserver sets defaults
+    /// before and behind it? `false` by default.
     pub isolate: Option<bool>,
     /// Namespaces whose objects the hook sees, by their labels. All by default.
     pub namespace_selector: Option<LabelSelector>,

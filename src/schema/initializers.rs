@@ -1,5 +1,5 @@
-//! One entry of `resourceInitializers`, as written. A name alone, which files may hold in an initializer's place, has no
-//! place in a schema: a list in a cluster holds texts or maps, and not both.
+//! One entry of `resourceInitializers`, as written. A name alone, which files may hold in an initializer's place, has
+//! no place in a schema: a list in a cluster holds texts or maps, and not both.
 
 use schemars::JsonSchema;
 

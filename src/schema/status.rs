@@ -1,5 +1,5 @@
-//! The status of an `AdmissionControlConfiguration`: how far each replica has followed. Replicas write their own entry
-//! by server-side apply, each as a field manager of its own, so every list that two may write is merged by its key.
+//! The status of an `AdmissionControlConfiguration`: progress of each replica. Replicas write their own entry by
+//! server-side apply, each as a field manager of its own, so every list that two may write is merged by its key.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub struct Replica {
     /// True while that is too old, and every review is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stale: Option<bool>,
-    /// True once it has been told to stop.
+    /// True once it is stopping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopping: Option<bool>,
     /// Problems that keep the newest configuration out of force: the first ones of this object. Problems of no object

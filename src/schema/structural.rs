@@ -66,17 +66,17 @@ fn without_null(map: &mut Map<String, Value>) {
 /// Words that each have a description become one `enum`, and the descriptions a part of its own.
 fn join_words(map: &mut Map<String, Value>) {
     let Some(Value::Array(choices)) = map.remove("oneOf") else { return };
-    let (mut words, mut told) = (Vec::new(), Vec::new());
+    let (mut words, mut message) = (Vec::new(), Vec::new());
     for choice in &choices {
         if let Some(word) = choice.get("const") {
             let said = choice.get("description").and_then(Value::as_str).unwrap_or_default();
-            told.push(format!("{}: {}", word.as_str().unwrap_or_default(), lower_first(&unwrapped(said))));
+            message.push(format!("{}: {}", word.as_str().unwrap_or_default(), lower_first(&unwrapped(said))));
             words.push(word.clone());
         }
         words.extend(choice.get("enum").and_then(Value::as_array).into_iter().flatten().cloned());
     }
     let said = map.get("description").and_then(Value::as_str).unwrap_or_default();
-    let description = format!("{said}\n\n{}", told.join(" "));
+    let description = format!("{said}\n\n{}", message.join(" "));
     map.insert("description".into(), description.into());
     map.insert("type".into(), json!("string"));
     map.insert("enum".into(), words.into());

@@ -121,8 +121,8 @@ impl Checked {
     }
 }
 
-/// A bypass, or a break-glass, may name a hook or initializer that is not there, or not yet: it then does nothing for it, which may be
-/// a slip.
+/// A bypass, or a break-glass, may name a hook or initializer that is not there, or not yet: it then does nothing for
+/// it, which may be a slip.
 fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     let configurations = &checked.configurations;
     let bypasses = configurations.iter().flat_map(|configuration| &configuration.bypasses);

@@ -44,8 +44,8 @@ struct Unreadable {
 }
 
 impl Documents {
-    /// Reads a file, with pauses. Documents before one that cannot be read are kept, so that their problems are reported
-    /// too.
+    /// Reads a file, with pauses. Documents before one that cannot be read are kept, so that their problems are
+    /// reported too.
     pub(super) fn read(source: &SourceFile, pause: Pause<'_>) -> Self {
         let mut documents = Self { values: Vec::new(), unreadable: Vec::new(), doubled: false };
         match std::str::from_utf8(&source.bytes) {

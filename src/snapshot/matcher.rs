@@ -35,8 +35,8 @@ impl Matcher {
         }
     }
 
-    /// Puts the hooks that mean this request into `out`, ascending, each once; `served` is what is known of where else its
-    /// objects are served. Allocates nothing while `out` has room.
+    /// Puts the hooks that mean this request into `out`, ascending, each once; `served` is what is known of where else
+    /// its objects are served. Allocates nothing while `out` has room.
     pub(super) fn matching(&self, hooks: &[Arc<Hook>], review: &Review, served: Option<&Served>, out: &mut HookSet) {
         out.clear();
         if exempt::is_virtual(review) || exempt::is_ours(review) {

@@ -1,4 +1,5 @@
-//! Snapshot: what people write, checked whole and compiled into something a request can use without a lock.
+//! Snapshot: documents as people write them, checked whole and compiled into something a request can use without a
+//! lock.
 //!
 //! The source's files go in as bytes ([`SourceFile`]); either a [`Snapshot`] comes out, or every [`Problem`] at once,
 //! each with its file, its path in the document and how to fix it. Nothing here opens a file (the caller lends
@@ -9,7 +10,8 @@
 //! all that could is a problem that the check reports.
 //!
 //! Hooks are numbered as upstream orders them (`docs/reference/webhook-semantics.md` §3): those of static
-//! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys people may write are in `docs/configuration.md`.
+//! configurations first, then by the name of their configuration, byte by byte, and then by their order in it. The keys
+//! people may write are in `docs/configuration.md`.
 
 pub(crate) mod check;
 pub mod coverage;
@@ -131,7 +133,8 @@ pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Pr
     LoadCache::default().load(files, read, NO_PAUSE)
 }
 
-/// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems call it.
+/// Checks and compiles one `LabelSelector` as kube-apiserver does; `null` matches everything. `name` is what problems
+/// call it.
 ///
 /// # Errors
 /// Every problem that there is.
@@ -241,8 +244,8 @@ impl Snapshot {
         }
     }
 
-    /// Number of the segment of the mutating hook number `index`, from 1, and of all segments: one of each isolated hook,
-    /// and one of the hooks between two of these.
+    /// Number of the segment of the mutating hook number `index`, from 1, and of all segments: one of each isolated
+    /// hook, and one of the hooks between two of these.
     pub fn segment(&self, index: u32) -> Option<Segment> {
         let place = self.mutating.binary_search_by_key(&index, |(mutating, _)| *mutating).ok()?;
         let ((_, number), (_, of)) = (self.mutating.get(place)?, self.mutating.last()?);

@@ -1,4 +1,4 @@
-//! Contents: what one consistent read has found.
+//! Contents: result of one consistent read.
 
 use std::{
     collections::BTreeMap,
@@ -223,8 +223,8 @@ impl Contents {
         self
     }
 
-    /// Does the source read states that somebody has stored as a whole? Then what it does not hold was removed on purpose;
-    /// a file may just be half written.
+    /// Does the source read states that somebody has stored as a whole? Then what it does not hold was removed on
+    /// purpose; a file may just be half written.
     pub fn is_transactional(&self) -> bool {
         self.as_of.is_some()
     }

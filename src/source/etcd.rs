@@ -31,7 +31,7 @@ impl fmt::Display for EtcdPlace {
 /// The keys below a prefix. A key's name without the prefix is its document's name.
 ///
 /// One read is one state of the store. First a glance: one linearizable question for the newest key below the prefix,
-/// answered in some hundred bytes. Only where that tells of a change, everything is read, at one revision. Every read
+/// answered in some hundred bytes. Only where that shows a change, everything is read, at one revision. Every read
 /// asks the cluster, and a cluster that cannot be asked is a failed read: what is remembered saves bytes, never
 /// questions.
 #[derive(Debug)]

@@ -73,7 +73,8 @@ impl FileSource {
     /// `deadline` is used up.
     ///
     /// # Errors
-    /// [`ReadError`], naming the path. An absent source is a failed read; an empty folder can be read, and is a problem to whoever checks it.
+    /// [`ReadError`], naming the path. An absent source is a failed read; an empty folder can be read, and is a problem
+    /// to whoever checks it.
     pub fn read(&self, deadline: Duration) -> Result<Contents, ReadError> {
         let began = Instant::now();
         loop {

@@ -1,7 +1,7 @@
 //! The objects of a Kubernetes cluster, read from its apiserver.
 //!
-//! Reads are not admitted: an apiserver that waits for our verdict answers them all the same, and one that is not up yet
-//! needs none. So the apiserver that asks us may be the one that we read from.
+//! Reads are not admitted: an apiserver that waits for our verdict answers them all the same, and one that is not up
+//! yet needs none. So the apiserver that asks us may be the one that we read from.
 
 pub mod adopting;
 mod objects;
@@ -84,8 +84,8 @@ impl fmt::Display for KubernetesPlace {
 /// 2. The answer says which revision that is. The other kinds are listed at exactly that revision, and so are further
 ///    pages. (Kinds that an apiserver keeps in another store, `--etcd-servers-overrides`, have no such revision: the
 ///    read fails.)
-/// 3. The cluster's identity is asked for last, on the same connection, with every read: it is answered from memory, and
-///    nothing of another cluster is ever applied.
+/// 3. The cluster's identity is asked for last, on the same connection, with every read: it is answered from memory,
+///    and nothing of another cluster is ever applied.
 ///
 /// All of it has [`READ_DEADLINE`] together.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! LastGood: the configuration in force on this machine's disk, for a start that finds a worse one or none.
 //!
-//! It holds what is needed to check and compile it again: the documents, and what the files hold that they refer to. Private
-//! keys are among these, so that only its owner may read it.
+//! It holds what is needed to check and compile it again: the documents, and what the files hold that they refer to.
+//! Private keys are among these, so that only its owner may read it.
 //!
 //! ```text
 //! gatepost last good configuration 1              what it is, and the version of this form

@@ -16,7 +16,7 @@ pub use etcd::{EtcdPlace, EtcdSource};
 pub use file::FileSource;
 pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesPlace, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
-pub use poll::{Reading, poll};
+pub use poll::{TimedRead, poll};
 
 use crate::files::BlockingReads;
 

@@ -16,7 +16,7 @@ pub const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// One read and when it began. Freshness counts from the beginning: what changed while we read may not be in it.
 #[derive(Debug)]
-pub struct Reading {
+pub struct TimedRead {
     /// Time at which the read began.
     pub started: Moment,
     /// Duration of the read.
@@ -27,7 +27,7 @@ pub struct Reading {
 
 /// Reads `source` every `every` until nobody takes the readings any more. The first read is one period away: whoever
 /// starts this has just made one.
-pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<Reading>) {
+pub async fn poll(mut source: Source, every: Duration, readings: mpsc::Sender<TimedRead>) {
     let mut ticks = Ticks::new(every, slept);
     while readings.send(ticks.read(source.read()).await).await.is_ok() {}
 }
@@ -40,7 +40,7 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// Every so often, the first time after one period; told by that clock how long the machine has slept.
+    /// Every so often, the first time after one period; with that clock for the time that the machine has slept.
     pub fn new(every: Duration, slept: Slept) -> Self {
         let mut ticks = time::interval_at(time::Instant::now() + every, every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -48,12 +48,12 @@ impl Ticks {
     }
 
     /// Makes this read at the next tick.
-    pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> Reading {
+    pub async fn read(&mut self, read: impl Future<Output = Result<Contents, ReadError>>) -> TimedRead {
         self.ticks.tick().await;
         let started = Moment::now(self.slept);
         let outcome = read.await;
         let took = time::Instant::now().into_std().saturating_duration_since(started.instant);
-        Reading { started, took, outcome }
+        TimedRead { started, took, outcome }
     }
 }
 

@@ -135,18 +135,22 @@ mod tests {
         fs::write(outer.path().join("outer.crt"), "secret").unwrap();
         fs::write(folder.join("ca.crt"), "ca").unwrap();
         let absolute = folder.join("ca.crt").display().to_string();
-        let told = |path: &str, folder| match follow(naming(path), folder).references.remove(path) {
+        let message = |path: &str, folder| match follow(naming(path), folder).references.remove(path) {
             Some(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Some(Err((_, cause))) => cause,
             None => "no such reference".to_owned(),
         };
-        assert_eq!(told("ca.crt", Some(&folder)), "ca");
-        assert_eq!(told("./ca.crt", Some(&folder)), "ca");
+        assert_eq!(message("ca.crt", Some(&folder)), "ca");
+        assert_eq!(message("./ca.crt", Some(&folder)), "ca");
         for path in ["../outer.crt", "x/../../outer.crt", &absolute, "/etc/passwd"] {
-            assert!(told(path, Some(&folder)).contains("relative paths"), "{path}: {}", told(path, Some(&folder)));
+            assert!(
+                message(path, Some(&folder)).contains("relative paths"),
+                "{path}: {}",
+                message(path, Some(&folder))
+            );
         }
-        assert!(told("ca.crt", None).contains("--files FOLDER"));
-        assert!(told("absent.crt", Some(&folder)).contains("No such file"));
+        assert!(message("ca.crt", None).contains("--files FOLDER"));
+        assert!(message("absent.crt", Some(&folder)).contains("No such file"));
     }
 
     #[test]

@@ -47,8 +47,8 @@ impl AuditFile {
 }
 
 impl Reopen {
-    /// Opens the file by its name, now: whoever has moved the former away finds a new one in its place. Of a pipe that nobody
-    /// reads the former end is kept.
+    /// Opens the file by its name, now: whoever has moved the former away finds a new one in its place. Of a pipe that
+    /// nobody reads the former end is kept.
     ///
     /// # Errors
     /// It cannot be opened; the former is kept.
@@ -82,8 +82,8 @@ impl Write for AuditFile {
     }
 }
 
-/// Without waiting for a pipe's reader. From then on the thread that writes may wait: a reader that is slow for a moment
-/// shall miss nothing.
+/// Without waiting for a pipe's reader. From then on the thread that writes may wait: a reader that is slow for a
+/// moment shall miss nothing.
 fn opened_at_once(path: &Path) -> io::Result<File> {
     let file = opened(path, OFlags::NONBLOCK)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;

@@ -1,8 +1,8 @@
 //! Cells: counters that cost two uncontended additions.
 //!
-//! Every worker has its own row on its own cache lines, so an addition never waits for another core. A row is one counter
-//! per outcome and duration bucket: the number of calls by outcome, their count and the histogram are sums over it, so
-//! that one record is one bucket and one sum, and nothing is counted twice.
+//! Every worker has its own row on its own cache lines, so an addition never waits for another core. A row is one
+//! counter per outcome and duration bucket: the number of calls by outcome, their count and the histogram are sums over
+//! it, so that one record is one bucket and one sum, and nothing is counted twice.
 
 use std::{
     array,

@@ -1,4 +1,4 @@
-//! Faults: what should never happen, counted for the whole process.
+//! Faults: events that should never happen, counted for the whole process.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

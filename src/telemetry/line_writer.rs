@@ -1,7 +1,7 @@
 //! LineWriter: a bounded queue of lines and the one thread that writes them.
 //!
-//! Whoever pushes never waits: beyond its bounds the queue loses lines and counts them. Only the thread waits for the sink,
-//! be it a full disk, a mount that hangs or a pipe that nobody reads.
+//! Whoever pushes never waits: beyond its bounds the queue loses lines and counts them. Only the thread waits for the
+//! sink, be it a full disk, a mount that hangs or a pipe that nobody reads.
 
 use std::{
     io::{self, Write},
@@ -189,7 +189,7 @@ impl<W: Write> Sink<W> {
         Written { lines: written.iter().filter(|byte| **byte == b'\n').count() as u64, ended }
     }
 
-    /// As `write_all`, but tells how far it came. Half a line from before is ended first, so that it spoils no other.
+    /// As `write_all`, but returns how far it came. Half a line from before is ended first, so that it spoils no other.
     fn write_out(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         if self.torn {
             if let Err(error) = self.sink.write_all(b"\n") {

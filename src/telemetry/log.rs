@@ -21,8 +21,8 @@ const BOUNDS: Bounds = Bounds { lines: 4096, bytes: 4 << 20, wakes: true };
 const LONGEST: usize = 64 << 10;
 
 static LOG: OnceLock<LineWriter> = OnceLock::new();
-/// Lines whose loss the log itself has told of.
-static TOLD: AtomicU64 = AtomicU64::new(0);
+/// Lines whose loss the log itself has reported.
+static REPORTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// On the thread that writes: what it says itself, while it does.
@@ -49,7 +49,7 @@ pub fn start(begin: fn()) -> io::Result<()> {
 pub fn line(line: &str) {
     match LOG.get() {
         Some(log) => drop(log.push(cut(line.as_bytes()))),
-        // Where stderr is closed there is nobody to tell.
+        // Where stderr is closed there is no reader.
         None => drop(writeln!(io::stderr(), "{line}")),
     }
 }
@@ -69,12 +69,12 @@ pub fn close(within: Duration) {
 /// Once stderr takes lines again, the line that says how many are missing. Not by way of the queue: it may be full.
 fn missing() -> Option<Vec<u8>> {
     let lost = lost();
-    let told = TOLD.swap(lost, Relaxed);
-    if lost == told {
+    let reported = REPORTED.swap(lost, Relaxed);
+    if lost == reported {
         return None;
     }
     OWN.set(Some(Vec::new()));
-    let more = lost - told;
+    let more = lost - reported;
     tracing::warn!(lost = more, "log lines were lost, since stderr was not read; counted as gatepost_log_lost_total");
     OWN.take().filter(|line| !line.is_empty())
 }

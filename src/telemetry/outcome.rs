@@ -1,4 +1,4 @@
-//! Outcome: how something ended, each the label of one counter.
+//! Outcome: ends of requests, reads and reloads, each the label of one counter.
 
 /// End of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

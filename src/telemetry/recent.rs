@@ -1,4 +1,4 @@
-//! Recent: how a hook's calls went over the last minutes.
+//! Recent: results of a hook's calls over the last minutes.
 //!
 //! Counters only grow; whoever wants to know what fails now needs to know what they were a while ago. They are sampled
 //! beside the calls, so that a call pays for none of it.

@@ -8,9 +8,9 @@ use std::{
     time::Instant,
 };
 
-/// Lets one line a second through and counts the rest. Each cause that callers or hooks can bring about has one: a place in
-/// the code as a `static`, a hook in its metrics. Otherwise a dead hook under load would write thousands of lines a second,
-/// and what matters would be lost among them.
+/// Lets one line a second through and counts the rest. Each cause that callers or hooks can bring about has one: a
+/// place in the code as a `static`, a hook in its metrics. Otherwise a dead hook under load would write thousands of
+/// lines a second, and what matters would be lost among them.
 #[derive(Debug, Default)]
 pub struct Throttle {
     epoch: OnceLock<Instant>,

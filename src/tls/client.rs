@@ -1,4 +1,4 @@
-//! The client side of TLS: how Gatepost recognises a hook, and shows itself to it.
+//! The client side of TLS: verification of hooks, and our own certificates for them.
 
 use std::{cell::OnceCell, sync::Arc};
 
@@ -115,18 +115,18 @@ mod tests {
         let torn = &ca[..ca.len() / 2];
         let refused =
             |endpoint: &EndpointTls| client_config(endpoint, Transport::Grpc, &SystemRoots::default()).unwrap_err();
-        let told = |ca: &str, client| refused(&endpoint(ca, client)).to_string();
+        let message = |ca: &str, client| refused(&endpoint(ca, client)).to_string();
 
         let cases = [
-            (told("", None), "certificate authority has no \"-----BEGIN CERTIFICATE-----\""),
-            (told(torn, None), "certificate authority is not PEM: a section has no END line"),
-            (told(&key, None), "certificate authority has no"),
-            (told(&ca, Some((&key, &key))), "client certificate has no"),
-            (told(&ca, Some((&chain, &chain))), "client key has no \"-----BEGIN PRIVATE KEY-----\""),
-            (told(&ca, Some((&chain, &foreign))), "client certificate and its private key do not belong together"),
+            (message("", None), "certificate authority has no \"-----BEGIN CERTIFICATE-----\""),
+            (message(torn, None), "certificate authority is not PEM: a section has no END line"),
+            (message(&key, None), "certificate authority has no"),
+            (message(&ca, Some((&key, &key))), "client certificate has no"),
+            (message(&ca, Some((&chain, &chain))), "client key has no \"-----BEGIN PRIVATE KEY-----\""),
+            (message(&ca, Some((&chain, &foreign))), "client certificate and its private key do not belong together"),
         ];
-        for (told, wanted) in cases {
-            assert!(told.contains(wanted), "{told:?} should say {wanted:?}");
+        for (message, wanted) in cases {
+            assert!(message.contains(wanted), "{message:?} should say {wanted:?}");
         }
         let nameless = EndpointTls { server_name: "not a name".into(), ..endpoint(&ca, None) };
         assert_eq!(refused(&nameless), TlsError::BadServerName("not a name".to_owned()));

@@ -1,4 +1,4 @@
-//! Clients: whose certificate gets a caller in.
+//! Clients: verification of callers' certificates.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl ClientCertVerifier for Clients {
         if self.names.is_empty() || x509::is_named(end_entity, &self.names) {
             return Ok(ClientCertVerified::assertion());
         }
-        // The peer is told by the alert access_denied, RFC 8446's own word for "a valid certificate, but not let in".
+        // The peer gets the alert access_denied, RFC 8446's own word for "a valid certificate, but not let in".
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 

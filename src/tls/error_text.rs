@@ -16,7 +16,7 @@ pub fn reason(error: &io::Error) -> String {
 }
 
 /// The words of an error of TLS, without the time at which a certificate was looked at: the same cause is the same text
-/// a second later, and told once.
+/// a second later, and logged once.
 pub fn normalize_error(error: &str) -> &str {
     error.split_once(": verification time").map_or(error, |(cause, _)| cause)
 }
@@ -34,10 +34,10 @@ mod tests {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let ended = |now| CertificateError::ExpiredContext { time: at(now), not_after: at(100) };
         let early = |now| CertificateError::NotValidYetContext { time: at(now), not_before: at(9000) };
-        let told = |error| normalize_error(&Error::InvalidCertificate(error).to_string()).to_owned();
-        assert_eq!(told(ended(200)), told(ended(201)));
-        assert_eq!(told(early(200)), told(early(201)));
-        assert_eq!(told(ended(200)), "invalid peer certificate: certificate expired");
+        let message = |error| normalize_error(&Error::InvalidCertificate(error).to_string()).to_owned();
+        assert_eq!(message(ended(200)), message(ended(201)));
+        assert_eq!(message(early(200)), message(early(201)));
+        assert_eq!(message(ended(200)), "invalid peer certificate: certificate expired");
         assert_eq!(normalize_error("tls handshake eof"), "tls handshake eof");
     }
 }

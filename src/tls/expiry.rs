@@ -1,4 +1,4 @@
-//! Expiry: when a certificate ends, and whom to tell before it does.
+//! Expiry: ends of certificates, and warnings before them.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Files: where the front's key pair and its clients' authority are read from.
+//! Files: files of the front's key pair and its clients' authority.
 
 use std::{
     fmt,

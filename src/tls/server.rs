@@ -25,8 +25,8 @@ pub(super) struct Clients<'a> {
     pub(super) names: &'a [String],
 }
 
-/// The server side of TLS of a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients whose
-/// certificate one of these authorities has signed get in.
+/// The server side of TLS of a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients
+/// whose certificate one of these authorities has signed get in.
 ///
 /// # Errors
 /// Whatever of the material is unusable, see [`TlsError`].

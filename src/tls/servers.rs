@@ -16,7 +16,8 @@ use super::{
     x509::Purpose,
 };
 
-/// Believes a server whose certificate one of these authorities vouches for, and that is for the name it was dialled by.
+/// Believes a server whose certificate one of these authorities vouches for, and that is for the name it was dialled
+/// by.
 #[derive(Debug)]
 pub(super) struct Servers(Trust);
 

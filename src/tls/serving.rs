@@ -1,8 +1,8 @@
 //! Serving: the server side of TLS that is in force, and its replacement when the files change.
 //!
-//! The files are compared by what they hold: a mounted Secret is swapped by moving a symlink, which no watch on the files
-//! themselves reports. They are not written at one moment, so a certificate may be read with the key of another; such a
-//! pair is rejected as any broken one is, the good one stays, and the next look finds both.
+//! The files are compared by what they hold: a mounted Secret is swapped by moving a symlink, which no watch on the
+//! files themselves reports. They are not written at one moment, so a certificate may be read with the key of another;
+//! such a pair is rejected as any broken one is, the good one stays, and the next look finds both.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

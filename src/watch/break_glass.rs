@@ -12,7 +12,7 @@ use crate::{
     files::BlockingReads,
     live::{
         Current,
-        break_glass::{BreakGlasses, Place, reread::Reread},
+        break_glass::{BreakGlasses, GlassOrigin, reread::Reread},
     },
     model::BreakGlass,
     snapshot::{self, SourceFile},
@@ -48,7 +48,7 @@ pub fn look(glasses: &BreakGlasses, file: &Path) {
 
 fn take(glasses: &BreakGlasses, (documents, problem): Found) {
     glasses.set_file_problem(problem);
-    glasses.take(Place::File, documents, time::Instant::now().into_std(), SystemTime::now());
+    glasses.take(GlassOrigin::File, documents, time::Instant::now().into_std(), SystemTime::now());
 }
 
 /// A file that another user may have written opens nothing.

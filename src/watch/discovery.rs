@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Follows what a cluster serves until dropped.
 pub(super) async fn follow(discovery: Arc<Discovery>, client: Client) {
-    let (mut discoverer, mut told) = (Discoverer::default(), None::<KubeError>);
+    let (mut discoverer, mut message) = (Discoverer::default(), None::<KubeError>);
     loop {
         let at = Moment::now(slept);
         match timeout(PATIENCE, discoverer.read(&client)).await {
@@ -28,18 +28,18 @@ pub(super) async fn follow(discovery: Arc<Discovery>, client: Client) {
                     Some(served) => discovery.set(served, at),
                     None => discovery.stamp(at),
                 }
-                if told.take().is_some() {
+                if message.take().is_some() {
                     tracing::info!("the versions that the cluster serves can be read again");
                 }
             }
-            Ok(Err(failure)) if told.as_ref() != Some(&failure) => {
+            Ok(Err(failure)) if message.as_ref() != Some(&failure) => {
                 tracing::warn!(
                     %failure,
                     fix = failure.fix(),
                     "cannot read which versions the cluster serves; rules for other versions of a resource count \
                      as matching"
                 );
-                told = Some(failure);
+                message = Some(failure);
             }
             Ok(Err(_)) | Err(_) => {}
         }

@@ -208,7 +208,8 @@ fn uncovered(found: Vec<Found>, snapshot: &Snapshot) -> Result<BTreeSet<String>,
     for (hook_type, object) in found {
         let there = object.is_some();
         let object = object.map(|mut object| {
-            // An apiserver leaves the kind out where it was asked for by its path; and what it adds is not of the check.
+            // An apiserver leaves the kind out where it was asked for by its path; and what it adds is not of the
+            // check.
             object["kind"] = registrations(hook_type).1.into();
             object["apiVersion"] = "admissionregistration.k8s.io/v1".into();
             object

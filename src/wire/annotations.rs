@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::json::{Cursor, ReadError};
 use crate::model::Rope;
 
-/// Values of these annotations of the object that lies in `range`, in the order of `wanted`; `None` where it does not have
-/// one. Of equal keys the last one counts, as in Go's decoder.
+/// Values of these annotations of the object that lies in `range`, in the order of `wanted`; `None` where it does not
+/// have one. Of equal keys the last one counts, as in Go's decoder.
 ///
 /// # Errors
 /// The object is not JSON; the text says where, and repeats nothing of it.

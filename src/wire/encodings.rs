@@ -17,7 +17,7 @@ use crate::{
 
 /// Encoding in which a hook is sent a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum HookEncoding {
     /// One gRPC message, frame head included.
     Grpc,
     /// Protobuf in Kubernetes' envelope.
@@ -28,7 +28,7 @@ pub enum Form {
     Legacy,
 }
 
-impl From<&Protocol> for Form {
+impl From<&Protocol> for HookEncoding {
     fn from(protocol: &Protocol) -> Self {
         match protocol {
             Protocol::Grpc => Self::Grpc,
@@ -37,7 +37,7 @@ impl From<&Protocol> for Form {
     }
 }
 
-impl From<HttpForm> for Form {
+impl From<HttpForm> for HookEncoding {
     fn from(form: HttpForm) -> Self {
         match form {
             HttpForm::Json(version) => Self::Json(version),
@@ -80,7 +80,7 @@ impl<'a> Encodings<'a> {
     }
 
     /// The same, of which these forms are written already.
-    pub fn with(review: &'a Review, written: Vec<(Form, Result<Rope, CallFailure>)>) -> Self {
+    pub fn with(review: &'a Review, written: Vec<(HookEncoding, Result<Rope, CallFailure>)>) -> Self {
         let encodings = Self::of(review);
         for (form, written) in written {
             let _ = encodings.cell(form).set(written);
@@ -89,22 +89,21 @@ impl<'a> Encodings<'a> {
     }
 
     /// Must this form be written, as the review arrived in another?
-    pub fn must_write(review: &Review, form: Form) -> bool {
+    pub fn must_write(review: &Review, form: HookEncoding) -> bool {
         match (form, review.encoding) {
-            (Form::Grpc, Encoding::Grpc) => false,
-            (Form::Protobuf(wanted), Encoding::Envelope(arrived)) | (Form::Json(wanted), Encoding::Json(arrived)) => {
-                wanted != arrived
-            }
+            (HookEncoding::Grpc, Encoding::Grpc) => false,
+            (HookEncoding::Protobuf(wanted), Encoding::Envelope(arrived))
+            | (HookEncoding::Json(wanted), Encoding::Json(arrived)) => wanted != arrived,
             _ => true,
         }
     }
 
-    fn cell(&self, form: Form) -> &Written {
+    fn cell(&self, form: HookEncoding) -> &Written {
         match form {
-            Form::Grpc => &self.grpc,
-            Form::Protobuf(version) => &self.protobuf[version.index()],
-            Form::Json(version) => &self.json[version.index()],
-            Form::Legacy => &self.legacy,
+            HookEncoding::Grpc => &self.grpc,
+            HookEncoding::Protobuf(version) => &self.protobuf[version.index()],
+            HookEncoding::Json(version) => &self.json[version.index()],
+            HookEncoding::Legacy => &self.legacy,
         }
     }
 
@@ -112,19 +111,21 @@ impl<'a> Encodings<'a> {
     ///
     /// # Errors
     /// `Unwritable`: an object that arrived in protobuf is not JSON inside.
-    pub fn get(&self, form: Form) -> Result<Rope, CallFailure> {
+    pub fn get(&self, form: HookEncoding) -> Result<Rope, CallFailure> {
         let review = self.review;
         if !Self::must_write(review, form) {
             return Ok(review.bytes.clone());
         }
         let written = self.cell(form).get_or_init(|| match form {
-            Form::Grpc => self.message().map(|(rope, range)| framed(&rope, range)),
-            Form::Protobuf(version) => self.message().map(|(rope, range)| envelope::wrap(version, &rope, range)),
-            Form::Json(version) => match review.encoding {
+            HookEncoding::Grpc => self.message().map(|(rope, range)| framed(&rope, range)),
+            HookEncoding::Protobuf(version) => {
+                self.message().map(|(rope, range)| envelope::wrap(version, &rope, range))
+            }
+            HookEncoding::Json(version) => match review.encoding {
                 Encoding::Json(_) => json::respelled(review, version),
                 _ => self.objects_are_json().and_then(|()| json::written(review, version)).map(|review| review.bytes),
             },
-            Form::Legacy => self.objects_are_json().and_then(|()| legacy::written(review)),
+            HookEncoding::Legacy => self.objects_are_json().and_then(|()| legacy::written(review)),
         });
         written.clone()
     }

@@ -13,12 +13,12 @@ use crate::model::verdict::OWN;
 const LONGEST: usize = 63;
 /// Shortest rest of the key behind the hook's name, where something must be cut.
 const KEPT_OF_KEY: usize = 32;
-/// Length of the hash that tells apart what looks alike once cut.
+/// Length of the hash that keeps cut keys different.
 const HASH: usize = 8;
 
-/// The key as one name part: `<hook>_<key>` where that is valid and fits, otherwise as much of both as fits around a hash
-/// of the whole. A hook's name has no underscore, so the first one ends it. Our own keys are bare: the apiserver puts our
-/// name before them.
+/// The key as one name part: `<hook>_<key>` where that is valid and fits, otherwise as much of both as fits around a
+/// hash of the whole. A hook's name has no underscore, so the first one ends it. Our own keys are bare: the apiserver
+/// puts our name before them.
 pub fn of(key: &str) -> String {
     let (hook, name) = match key.split_once('/') {
         None | Some((OWN, _)) => ("", key.rsplit('/').next().unwrap_or(key)),

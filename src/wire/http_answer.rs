@@ -6,12 +6,13 @@ mod reader;
 mod shape;
 mod slice;
 mod status_reader;
+mod string;
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use self::reader::{Reading, TypeMeta};
+use self::reader::{AnswerFields, TypeMeta};
 use super::{
     answer::{self, shortened, shortened_to},
     envelope::{MAGIC, Unknown},
@@ -25,8 +26,8 @@ const SHOWN: usize = 200;
 /// Reads and checks the answer of a hook of that type to the review of that uid.
 ///
 /// # Errors
-/// `Http`: the status is no answer. `Undecodable`, `Invalid`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the body is
-/// no valid one.
+/// `Http`: the status is no answer. `Undecodable`, `Invalid`, `NoResponse`, `WrongUid`, `PatchFromValidating`: the body
+/// is no valid one.
 pub fn decode(hook_type: HookType, form: HttpForm, uid: &str, status: u16, body: Bytes) -> Result<Answer, CallFailure> {
     match (form, status) {
         (HttpForm::Legacy, 200 | 204) => Ok(Answer::default()),
@@ -79,7 +80,7 @@ fn other_type(version: ReviewVersion, said: &TypeMeta) -> CallFailure {
     ))
 }
 
-fn enveloped(body: Bytes) -> Result<Reading, CallFailure> {
+fn enveloped(body: Bytes) -> Result<AnswerFields, CallFailure> {
     let rope = Rope::new([body]);
     let unknown = Unknown::read(&rope).map_err(|error| CallFailure::Undecodable(error.to_string()))?;
     if !unknown.encoding.is_empty() {
@@ -87,11 +88,11 @@ fn enveloped(body: Bytes) -> Result<Reading, CallFailure> {
     }
     let stated = TypeMeta { api_version: unknown.api_version, kind: unknown.kind };
     let response = answer::response(rope.copy_of(unknown.raw))?;
-    Ok(Reading { declared: stated.clone(), stated, response, status: Ok(None), request: Ok(()) })
+    Ok(AnswerFields { declared: stated.clone(), stated, response, status: Ok(None), request: Ok(()) })
 }
 
-/// JSON where the first sign is a brace, else YAML: so upstream tells them apart.
-fn text(body: &[u8]) -> Result<Reading, CallFailure> {
+/// JSON where the first sign is a brace, else YAML: so upstream does.
+fn text(body: &[u8]) -> Result<AnswerFields, CallFailure> {
     // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
     let text = String::from_utf8_lossy(body);
     if text.trim_ascii().is_empty() {
@@ -132,8 +133,8 @@ fn denied(body: &[u8]) -> Result<Answer, CallFailure> {
     }
 }
 
-/// A status that is no answer, with what the hook said: the message of a `metav1.Status`, or the text. A redirect's text
-/// is that of some server; that it is not followed is more to the point (`docs/decisions.md`).
+/// A status that is no answer, with what the hook said: the message of a `metav1.Status`, or the text. A redirect's
+/// text is that of some server; that it is not followed is more to the point (`docs/decisions.md`).
 fn no_answer(status: u16, body: &[u8]) -> CallFailure {
     if matches!(status, 301..=303 | 307 | 308) {
         let message = "a redirect, and redirects are not followed: write where it leads into the hook's clientConfig";

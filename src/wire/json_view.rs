@@ -1,9 +1,9 @@
 //! An AdmissionReview in JSON to a [`Review`]: viewed, not rebuilt.
 //!
 //! Short fields are read and share the body's buffer; the object, the old object and the options are checked to be JSON
-//! objects on the way past them, and only their place is noted. As in Go's decoder keys are case-sensitive, unknown ones
-//! are passed by, and `null` is as good as nothing. Unlike there a field given twice is refused: what is passed on must
-//! mean the same to every reader.
+//! objects on the way past them, and only their place is noted. As in Go's decoder keys are case-sensitive, unknown
+//! ones are passed by, and `null` is as good as nothing. Unlike there a field given twice is refused: what is passed on
+//! must mean the same to every reader.
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-type Place = Option<std::ops::Range<usize>>;
+type NullableRange = Option<std::ops::Range<usize>>;
 type Three = Option<[ByteString; 3]>;
 
 /// The fields of `request`, each `None` until it was there, also as `null`.
@@ -192,11 +192,11 @@ struct Fields {
     name: Option<ByteString>,
     namespace: Option<ByteString>,
     operation: Option<ByteString>,
-    user: Option<(Place, ByteString)>,
-    object: Option<Place>,
-    old_object: Option<Place>,
+    user: Option<(NullableRange, ByteString)>,
+    object: Option<NullableRange>,
+    old_object: Option<NullableRange>,
     dry_run: Option<Option<bool>>,
-    options: Option<Place>,
+    options: Option<NullableRange>,
 }
 
 impl Fields {

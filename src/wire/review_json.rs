@@ -297,9 +297,9 @@ mod tests {
         assert_eq!(object(&request.object), br#"{"at":"2026-01-01T00:00:00Z","spec":{"n":3,"on":"yes"}}"#);
         assert_eq!(from_yaml(REVIEW).unwrap().request.unwrap().uid(), "u-1", "JSON is YAML");
 
-        let told = |yaml: &str| from_yaml(yaml).unwrap_err().to_string();
-        assert!(error_of("a: [\n").starts_with("line "), "{}", error_of("a: [\n"));
-        assert!(error_of(&yaml.replace("uid:", "uuid:")).starts_with("unknown field `uuid`"));
+        let shown = |yaml: &str| from_yaml(yaml).unwrap_err().to_string();
+        assert!(shown("a: [\n").starts_with("line "), "{}", shown("a: [\n"));
+        assert!(shown(&yaml.replace("uid:", "uuid:")).starts_with("unknown field `uuid`"));
     }
 
     #[test]
@@ -317,8 +317,8 @@ mod tests {
             (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#.into(), "request: is missing"),
         ];
         for (text, wanted) in cases {
-            let told = error_of(text);
-            assert!(told.contains(wanted), "{told:?} should say {wanted:?}");
+            let shown = error_of(text);
+            assert!(shown.contains(wanted), "{shown:?} should say {wanted:?}");
         }
     }
 }

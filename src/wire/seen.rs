@@ -174,8 +174,9 @@ impl Seen {
 pub(super) struct Once(u16);
 
 impl Once {
-    /// Notes the field of this number, where it is one of those in `names`, which begin with number 1. Protobuf takes the
-    /// last of two, or merges them; who reads another encoding of the same, or stops early, would see something else.
+    /// Notes the field of this number, where it is one of those in `names`, which begin with number 1. Protobuf takes
+    /// the last of two, or merges them; who reads another encoding of the same, or stops early, would see something
+    /// else.
     pub(super) fn meet(&mut self, number: u32, names: &[&'static str]) -> Result<(), ViewError> {
         let Some(name) = (number as usize).checked_sub(1).and_then(|number| names.get(number)) else { return Ok(()) };
         let bit = 1 << (number - 1);

@@ -1,5 +1,5 @@
-//! The objects of a cluster are read as one state of its store, or not at all: what is wrong is named, and nothing of it
-//! is remembered.
+//! The objects of a cluster are read as one state of its store, or not at all: what is wrong is named, and nothing of
+//! it is remembered.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::path::Path;

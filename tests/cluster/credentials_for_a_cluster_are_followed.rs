@@ -1,5 +1,5 @@
-//! Credentials for an apiserver that change while a source reads there: the new ones are used by themselves, what cannot
-//! be used never takes the place of what can.
+//! Credentials for an apiserver that change while a source reads there: the new ones are used by themselves, what
+//! cannot be used never takes the place of what can.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{

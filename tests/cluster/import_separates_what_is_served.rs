@@ -1,4 +1,4 @@
-//! `gatepost import`: what cannot be served lies apart, its original is not to be deleted, and it stops no other.
+//! `gatepost import`: unservable objects lie apart, their originals are not to be deleted, and they stop no others.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{fs, path::Path};
@@ -50,15 +50,18 @@ async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
     let kubeconfig = cluster.kubeconfig(folder.path(), json!({}), None);
     let out = folder.path().join("hooks");
 
-    let (code, told, stderr) = import(&kubeconfig, &out, &["--kind", "all"]).await;
-    assert_eq!(code, Some(0), "{told}{stderr}");
+    let (code, message, stderr) = import(&kubeconfig, &out, &["--kind", "all"]).await;
+    assert_eq!(code, Some(0), "{message}{stderr}");
     assert_eq!(named(&out), ["mutating-mutating.yaml", "validating-good.yaml"]);
     assert_eq!(named(&out.join("not-served")), ["validating-conditional.yaml"]);
-    assert!(told.contains("not served: ValidatingWebhookConfiguration conditional; leave it"), "{told}");
-    assert!(told.contains("webhooks[0].matchConditions[0].expression: cannot be evaluated: messages"), "{told}");
-    assert!(told.contains("no problem in 2 files") && told.contains("in force would be: 2 hooks"), "{told}");
-    assert!(told.contains("kubectl delete validatingwebhookconfigurations good\n"), "{told}");
-    assert!(told.contains("1. see that every hook answers") && told.contains("gatepost check --connect"), "{told}");
+    assert!(message.contains("not served: ValidatingWebhookConfiguration conditional; leave it"), "{message}");
+    assert!(message.contains("webhooks[0].matchConditions[0].expression: cannot be evaluated: messages"), "{message}");
+    assert!(message.contains("no problem in 2 files") && message.contains("in force would be: 2 hooks"), "{message}");
+    assert!(message.contains("kubectl delete validatingwebhookconfigurations good\n"), "{message}");
+    assert!(
+        message.contains("1. see that every hook answers") && message.contains("gatepost check --connect"),
+        "{message}"
+    );
 
     // It can be served now, and the other no longer.
     cluster.has(VALIDATING, webhooks("conditional", &json!({})));
@@ -69,10 +72,10 @@ async fn one_object_that_cannot_be_served_stops_no_other_and_is_not_deleted() {
         stderr.contains("nothing was written") && named(&out) == ["mutating-mutating.yaml", "validating-good.yaml"],
         "{stderr}"
     );
-    let (code, told, _) = import(&kubeconfig, &out, &["--force"]).await;
-    assert_eq!(code, Some(0), "{told}");
-    assert!(named(&out).contains(&"validating-conditional.yaml".to_owned()), "{told}");
-    assert!(told.contains("kubectl delete validatingwebhookconfigurations conditional\n"), "{told}");
+    let (code, message, _) = import(&kubeconfig, &out, &["--force"]).await;
+    assert_eq!(code, Some(0), "{message}");
+    assert!(named(&out).contains(&"validating-conditional.yaml".to_owned()), "{message}");
+    assert!(message.contains("kubectl delete validatingwebhookconfigurations conditional\n"), "{message}");
 }
 
 #[tokio::test]
@@ -81,7 +84,7 @@ async fn where_nothing_can_be_served_nothing_is_to_be_deleted() {
     cluster.has(VALIDATING, webhooks("c", &json!({"matchConditions": [{"name": "c", "expression": NOT_SUPPORTED}]})));
     let folder = tempfile::tempdir().expect("folder");
     let kubeconfig = cluster.kubeconfig(folder.path(), json!({}), None);
-    let (code, told, stderr) = import(&kubeconfig, &folder.path().join("hooks"), &[]).await;
-    assert_eq!(code, Some(0), "{told}{stderr}");
-    assert!(told.contains("Delete nothing from the cluster") && !told.contains("kubectl delete"), "{told}");
+    let (code, message, stderr) = import(&kubeconfig, &folder.path().join("hooks"), &[]).await;
+    assert_eq!(code, Some(0), "{message}{stderr}");
+    assert!(message.contains("Delete nothing from the cluster") && !message.contains("kubectl delete"), "{message}");
 }

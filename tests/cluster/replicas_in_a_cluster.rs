@@ -1,5 +1,5 @@
-//! Replicas tell of themselves in the status of configuration objects, and hold an object that is deleted until its hooks
-//! have drained on all of them. Tried with a scripted apiserver; with a real one in `tests/e2e/replicas.sh`.
+//! Replicas tell of themselves in the status of configuration objects, and hold an object that is deleted until its
+//! hooks have drained on all of them. Tried with a scripted apiserver; with a real one in `tests/e2e/replicas.sh`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{
@@ -337,8 +337,8 @@ async fn without_the_finalizer_and_without_rights_there_is_a_reason_and_no_harm(
 
     trial.cluster.says(&format!("{CONFIGURATIONS}/main/status"), Say::Status(403));
     one.stands(Standing::Draining);
-    let told = one.tells().await.unwrap_err();
-    assert!(told.contains("answers 403 to PATCH") && told.contains("grant"), "{told}");
+    let text = one.tells().await.unwrap_err();
+    assert!(text.contains("answers 403 to PATCH") && text.contains("grant"), "{text}");
     trial.cluster.tells_the_truth();
     one.tells().await.unwrap();
     assert_eq!(trial.entries()[0]["draining"], true);

@@ -1,4 +1,4 @@
-//! `gatepost runlevels`: what is printed can be applied, what is applied is one label a namespace, and only once.
+//! `gatepost runlevels`: the printed labels can be applied, one label a namespace, and only once.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{fs, path::Path, process::Stdio};
@@ -71,29 +71,33 @@ const ALL: [&str; 7] = ["kube-system", "kube-public", "kube-node-lease", "kube-d
 #[tokio::test]
 async fn every_namespace_that_others_rest_on_is_labelled_once() {
     let stage = Stage::with(&ALL).await;
-    let (code, told, complaint) = stage.runlevels(&["--apply", "--add-on", "kube-dns"]).await;
-    assert_eq!((code, &*complaint), (Some(0), ""), "{told}");
+    let (code, message, complaint) = stage.runlevels(&["--apply", "--add-on", "kube-dns"]).await;
+    assert_eq!((code, &*complaint), (Some(0), ""), "{message}");
     let levels = ALL.map(|name| stage.level(name));
-    assert_eq!(levels, [json!("0"), json!("0"), json!("0"), json!("1"), json!("2"), json!("3"), Value::Null], "{told}");
-    assert!(told.starts_with("labelled    kube-dns 1\n"), "{told}");
+    assert_eq!(
+        levels,
+        [json!("0"), json!("0"), json!("0"), json!("1"), json!("2"), json!("3"), Value::Null],
+        "{message}"
+    );
+    assert!(message.starts_with("labelled    kube-dns 1\n"), "{message}");
     assert!(
-        told.contains("\nhook \"limits.example.com\" in namespace limits has runlevel 3; in its entry ("),
-        "{told}"
+        message.contains("\nhook \"limits.example.com\" in namespace limits has runlevel 3; in its entry ("),
+        "{message}"
     );
     assert_eq!(stage.apiserver.times(Asked::Patch), 6);
     assert!(stage.apiserver.last(Asked::Patch).ends_with("?fieldManager=gatepost-runlevels"));
 
-    let (code, told, _) = stage.runlevels(&["--apply", "--add-on", "kube-dns"]).await;
-    assert_eq!((code, told.matches("unchanged   ").count()), (Some(0), 6), "{told}");
+    let (code, message, _) = stage.runlevels(&["--apply", "--add-on", "kube-dns"]).await;
+    assert_eq!((code, message.matches("unchanged   ").count()), (Some(0), 6), "{message}");
     assert_eq!(stage.apiserver.times(Asked::Patch), 6, "nothing is written twice");
 }
 
 #[tokio::test]
 async fn a_dry_run_writes_nothing() {
     let stage = Stage::with(&ALL).await;
-    let (code, told, _) = stage.runlevels(&["--apply", "--dry-run"]).await;
-    assert_eq!((code, stage.level("kube-system")), (Some(0), Value::Null), "{told}");
-    assert!(told.starts_with("nothing is written; this would be done:\n"), "{told}");
+    let (code, message, _) = stage.runlevels(&["--apply", "--dry-run"]).await;
+    assert_eq!((code, stage.level("kube-system")), (Some(0), Value::Null), "{message}");
+    assert!(message.starts_with("nothing is written; this would be done:\n"), "{message}");
     assert_eq!(stage.apiserver.times(Asked::Patch), 5, "the apiserver is asked all the same");
     assert!(stage.apiserver.last(Asked::Patch).ends_with("&dryRun=All"));
 }
@@ -102,8 +106,8 @@ async fn a_dry_run_writes_nothing() {
 async fn a_refusal_names_the_missing_right_and_what_was_done_before() {
     let stage = Stage::with(&ALL).await;
     stage.apiserver.refuses(Asked::Patch, 403);
-    let (code, told, complaint) = stage.runlevels(&["--apply"]).await;
-    assert_eq!((code, &*told), (Some(1), ""), "the first was refused");
+    let (code, message, complaint) = stage.runlevels(&["--apply"]).await;
+    assert_eq!((code, &*message), (Some(1), ""), "the first was refused");
     assert!(
         complaint.contains(
             "answers 403 to PATCH /api/v1/namespaces/kube-node-lease: not for you; let an administrator grant"
@@ -118,8 +122,8 @@ async fn a_refusal_names_the_missing_right_and_what_was_done_before() {
 #[tokio::test]
 async fn an_add_on_that_is_not_there_is_a_slip() {
     let stage = Stage::with(&ALL).await;
-    let (code, told, complaint) = stage.runlevels(&["--apply", "--add-on", "dns"]).await;
-    assert_eq!((code, &*told, stage.apiserver.times(Asked::Patch)), (Some(1), "", 0));
+    let (code, message, complaint) = stage.runlevels(&["--apply", "--add-on", "dns"]).await;
+    assert_eq!((code, &*message, stage.apiserver.times(Asked::Patch)), (Some(1), "", 0));
     assert!(complaint.contains("the cluster has no namespace dns, which --add-on names"), "{complaint}");
 }
 
@@ -154,8 +158,8 @@ async fn what_is_printed_leaves_nothing_for_check_to_find() {
     fs::write(both.path().join("namespaces.yaml"), &printed).expect("written");
     let check =
         Command::new(env!("CARGO_BIN_EXE_gatepost")).arg("check").arg(both.path()).output().await.expect("runs");
-    let told = String::from_utf8(check.stdout).expect("UTF-8");
-    assert!(check.status.success() && !told.contains("deadlock ") && !told.contains("danger "), "{told}");
+    let message = String::from_utf8(check.stdout).expect("UTF-8");
+    assert!(check.status.success() && !message.contains("deadlock ") && !message.contains("danger "), "{message}");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! `gatepost check --connect`: each hook is asked once as `serve` would ask it, and the step that fails is told with what
-//! to do.
+//! `gatepost check --connect`: each hook is asked once as `serve` would ask it, and the step that fails is told with
+//! what to do.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use crate::support::{
@@ -20,9 +20,9 @@ async fn check(hooks: &[String]) -> (Option<i32>, String) {
 }
 
 /// The line of a hook, and the one below it.
-fn of(told: &str, name: &str) -> String {
-    let mut lines = told.lines().skip_while(|line| !line.starts_with("  ok") && !line.starts_with("  FAILED"));
-    let line = lines.by_ref().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}: {told}"));
+fn of(message: &str, name: &str) -> String {
+    let mut lines = message.lines().skip_while(|line| !line.starts_with("  ok") && !line.starts_with("  FAILED"));
+    let line = lines.by_ref().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}: {message}"));
     format!("{line}\n{}", lines.next().unwrap_or_default())
 }
 
@@ -31,18 +31,18 @@ async fn hooks_that_would_enter_rotation_are_told() {
     let grpc = ScriptedHook::start(Script::Allow).await;
     let tls = HttpHook::tls(HttpScript::Allow, &[H2, HTTP1]).await;
     let plain = HttpHook::plain(HttpScript::Allow).await;
-    let (code, told) = check(&[
+    let (code, message) = check(&[
         hook("grpc.example.com", &grpc.url(), ""),
         hook("plain.example.com", &plain.url(), "sideEffects: None"),
         hook("undeclared.example.com", &plain.url(), ""),
         with_authority("tls.example.com", &tls),
     ])
     .await;
-    assert_eq!(code, Some(0), "{told}");
-    assert!(of(&told, "grpc.example.com").contains("answered"), "{told}");
-    assert!(of(&told, "plain.example.com").contains("answered POST /"), "{told}");
-    assert!(of(&told, "undeclared.example.com").contains("connected, and sent nothing"), "{told}");
-    assert!(told.contains("4 of 4 hooks would enter rotation"), "{told}");
+    assert_eq!(code, Some(0), "{message}");
+    assert!(of(&message, "grpc.example.com").contains("answered"), "{message}");
+    assert!(of(&message, "plain.example.com").contains("answered POST /"), "{message}");
+    assert!(of(&message, "undeclared.example.com").contains("connected, and sent nothing"), "{message}");
+    assert!(message.contains("4 of 4 hooks would enter rotation"), "{message}");
     // One review for the one that declares that it does no harm.
     assert_eq!((plain.seen().len(), tls.seen().len()), (1, 1));
 }
@@ -68,7 +68,7 @@ async fn the_step_that_failed_is_told_with_what_to_do() {
     let other = HttpHook::tls(HttpScript::Allow, &[H2]).await;
     let mistrusted = with_authority("mistrusted.example.com", &other)
         .replace(&STANDARD.encode(authority(&other)), &STANDARD.encode(authority(&tls)));
-    let (code, told) = check(&[
+    let (code, message) = check(&[
         with_authority("good.example.com", &tls),
         mistrusted,
         hook("absent.example.com", &absent.url(), "sideEffects: None"),
@@ -77,7 +77,7 @@ async fn the_step_that_failed_is_told_with_what_to_do() {
         "- name: service.example.com\n  clientConfig: {service: {namespace: n, name: s}}\n  rules: []\n".to_owned(),
     ])
     .await;
-    assert_eq!(code, Some(1), "{told}");
+    assert_eq!(code, Some(1), "{message}");
     for (name, step, fix) in [
         ("mistrusted.example.com", "(step: TLS)", "caBundle or caFile holds the authority"),
         ("absent.example.com", "(step: review)", "dry-run review gatepost-probe"),
@@ -85,8 +85,8 @@ async fn the_step_that_failed_is_told_with_what_to_do() {
         ("unknown.example.com", "(step: resolve)", "correct the host in clientConfig"),
         ("service.example.com", "(step: resolve)", "Service's cluster IP"),
     ] {
-        let line = of(&told, name);
-        assert!(line.starts_with("  FAILED") && line.contains(step) && line.contains(fix), "{name}: {line}\n{told}");
+        let line = of(&message, name);
+        assert!(line.starts_with("  FAILED") && line.contains(step) && line.contains(fix), "{name}: {line}\n{message}");
     }
-    assert!(told.contains("1 of 6 hooks would enter rotation"), "{told}");
+    assert!(message.contains("1 of 6 hooks would enter rotation"), "{message}");
 }

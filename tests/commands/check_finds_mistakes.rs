@@ -1,5 +1,5 @@
-//! `gatepost check` on the mistakes in `tests/mistakes/table.yaml`: each is found, with its place, what is wrong and why
-//! that matters, and what to do.
+//! `gatepost check` on the mistakes in `tests/mistakes/table.yaml`: each is found, with its place, what is wrong and
+//! why that matters, and what to do.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{
@@ -99,17 +99,17 @@ fn each_mistake_is_found_with_its_place_and_what_to_do() {
         let folder = tempfile::tempdir().expect("folder");
         let written = document(row).replace("{ENDED}", &ended).replace("{ENDING}", &ending);
         fs::write(folder.path().join("a.yaml"), written).expect("written");
-        let (told, code) = check(folder.path());
+        let (message, code) = check(folder.path());
         // A problem is one line; a finding is a paragraph, and its patch stands below.
         let problem = row["problem"] == true;
-        let parts: Vec<&str> = if problem { told.lines().collect() } else { told.split("\n\n").collect() };
+        let parts: Vec<&str> = if problem { message.lines().collect() } else { message.split("\n\n").collect() };
         let whole = |part: &&&str| {
-            let fix = if problem { **part } else { &told };
+            let fix = if problem { **part } else { &message };
             part.contains(text("where")) && part.contains(text("what")) && fix.contains(text("fix"))
         };
-        let alone = !problem || told.ends_with("\n1 problem\n");
+        let alone = !problem || message.ends_with("\n1 problem\n");
         if parts.iter().filter(whole).count() != 1 || code != Some(i32::from(problem)) || !alone {
-            wrong.push(format!("{row}\n-> {code:?}\n{told}"));
+            wrong.push(format!("{row}\n-> {code:?}\n{message}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n\n{}", wrong.len(), rows.len(), wrong.join("\n\n"));

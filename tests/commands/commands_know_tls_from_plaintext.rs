@@ -68,19 +68,19 @@ fn health_is_asked_over_tls_and_says_so_where_it_was_not() {
     let asked = |more: &[&str]| ran(&[&["health", "--timeout", "30s", "--admin", &served.admin], more].concat());
     assert_eq!(asked(&["--ca", &served.certificate]), (Some(0), String::new()));
 
-    let (code, told) = asked(&[]);
+    let (code, message) = asked(&[]);
     assert_eq!(code, Some(1));
-    assert!(told.contains("it speaks TLS: name the authority of its certificate by --ca FILE"), "{told}");
+    assert!(message.contains("it speaks TLS: name the authority of its certificate by --ca FILE"), "{message}");
 
     let stranger = served.folder.path().join("other.crt");
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("certificate");
     fs::write(&stranger, other.cert.pem()).expect("written");
-    let (code, told) = asked(&["--ca", &stranger.display().to_string()]);
-    assert!(code == Some(1) && told.contains("certificate"), "{told}");
-    let (code, told) = asked(&["--ca", &served.certificate, "--server-name", "gatepost.example"]);
-    assert!(code == Some(1) && told.contains("certificate"), "{told}");
-    let (code, told) = asked(&["--ca", "/nowhere/ca.crt"]);
-    assert!(code == Some(1) && told.contains("--ca must name a file"), "{told}");
+    let (code, message) = asked(&["--ca", &stranger.display().to_string()]);
+    assert!(code == Some(1) && message.contains("certificate"), "{message}");
+    let (code, message) = asked(&["--ca", &served.certificate, "--server-name", "gatepost.example"]);
+    assert!(code == Some(1) && message.contains("certificate"), "{message}");
+    let (code, message) = asked(&["--ca", "/nowhere/ca.crt"]);
+    assert!(code == Some(1) && message.contains("--ca must name a file"), "{message}");
 }
 
 #[test]
@@ -90,13 +90,13 @@ fn a_review_at_a_tls_port_is_told_how_to_ask_there() {
     let asked = |url: &str, more: &[&str]| ran(&[&["review", review, "--to", url][..], more].concat());
     let (plaintext, tls) = (format!("grpc://{}", served.grpc), format!("grpcs://{}", served.grpc));
 
-    let (code, told) = asked(&plaintext, &[]);
+    let (code, message) = asked(&plaintext, &[]);
     assert_eq!(code, Some(1));
-    assert!(told.contains(&format!("write {tls} and --ca FILE")), "{told}");
-    let (code, told) = asked(&tls, &[]);
+    assert!(message.contains(&format!("write {tls} and --ca FILE")), "{message}");
+    let (code, message) = asked(&tls, &[]);
     assert_eq!(code, Some(1));
-    assert!(told.contains("name that by --ca FILE"), "{told}");
+    assert!(message.contains("name that by --ca FILE"), "{message}");
     assert_eq!(asked(&tls, &["--ca", &served.certificate]).0, Some(0));
-    let (code, told) = asked(&format!("https://{}/validate", served.grpc), &[]);
-    assert!(code == Some(1) && told.contains(&format!("write {tls} (and --ca FILE)")), "{told}");
+    let (code, message) = asked(&format!("https://{}/validate", served.grpc), &[]);
+    assert!(code == Some(1) && message.contains(&format!("write {tls} (and --ca FILE)")), "{message}");
 }

@@ -13,9 +13,9 @@ fn initializers_go_as_told() {
         .env("TMPDIR", folder.path())
         .output()
         .expect("runs");
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.contains("everything went as described") && told.contains("failed_closed"), "{told}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("everything went as described") && text.contains("failed_closed"), "{text}");
     assert_eq!(fs::read_dir(folder.path()).expect("listing").count(), 0, "nothing is left behind");
 }
 
@@ -28,9 +28,9 @@ fn the_demo_goes_as_told_and_leaves_nothing_behind() {
         .stdin(Stdio::null())
         .output()
         .expect("runs");
-    let told = String::from_utf8(output.stdout).expect("UTF-8");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
     let complaint = String::from_utf8(output.stderr).expect("UTF-8");
-    assert_eq!((output.status.code(), &*complaint), (Some(0), ""), "{told}");
+    assert_eq!((output.status.code(), &*complaint), (Some(0), ""), "{text}");
     let lines = [
         "  CREATE configmaps shop/postcodes                               512,000 bytes  ALLOWED",
         "    message  403 admission webhook \"no-privileged.example.com\" denied the request: container",
@@ -38,11 +38,11 @@ fn the_demo_goes_as_told_and_leaves_nothing_behind() {
         "    problem  hooks.yaml: externalAdmissionHooks[0].failurPolicy: is not a known key; did you",
     ];
     for line in lines {
-        assert!(told.lines().any(|told| told == line), "{line:?} is not in\n{told}");
+        assert!(text.lines().any(|text| text == line), "{line:?} is not in\n{text}");
     }
-    let swapped = told.lines().find(|line| line.starts_with("    swapped  generation 1 -> ")).expect("swapped");
+    let swapped = text.lines().find(|line| line.starts_with("    swapped  generation 1 -> ")).expect("swapped");
     assert!(swapped.ends_with(": slow-but-ignored is gone, no-load-balancer is Probing"), "{swapped}");
-    assert!(!told.contains('\x1b'), "colour where nobody looks");
-    assert!(told.trim_end().ends_with("everything went as described"), "{told}");
+    assert!(!text.contains('\x1b'), "colour where nobody looks");
+    assert!(text.trim_end().ends_with("everything went as described"), "{text}");
     assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 0, "something was left behind");
 }

@@ -1,4 +1,4 @@
-//! Arguments: what `cargo test` and people may say on the command line.
+//! Arguments: command line of `cargo test`, and of people.
 
 /// Options of the usual test harness that are followed by a value of their own.
 const WITH_VALUE: [&str; 6] = ["--test-threads", "--skip", "--format", "--color", "--logfile", "-Z"];

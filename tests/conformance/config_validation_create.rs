@@ -1,4 +1,5 @@
-//! `config_validation_create.json`: which configurations kube-apiserver takes, and where it finds fault with the others.
+//! `config_validation_create.json`: which configurations kube-apiserver takes, and where it finds fault with the
+//! others.
 
 use gatepost::snapshot::{Problem, checked_webhook_configuration};
 use serde::Deserialize;

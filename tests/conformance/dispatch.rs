@@ -276,7 +276,8 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value], phase: &Phase) -> Value
     webhook
 }
 
-/// Names that are no names, paths in capitals, and side effects of every class: in upstream's tests nothing checks them.
+/// Names that are no names, paths in capitals, and side effects of every class: in upstream's tests nothing checks
+/// them.
 fn as_said(entry: &Entry, hook: &mut Hook) {
     hook.name = Arc::from(&*entry.name);
     hook.side_effects = match entry.side_effects {

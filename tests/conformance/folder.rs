@@ -1,4 +1,4 @@
-//! Folder: where the vectors are.
+//! Folder: folder of the vectors.
 
 use std::{
     collections::BTreeMap,

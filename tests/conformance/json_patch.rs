@@ -1,4 +1,4 @@
-//! `json_patch.json`: what becomes of an object that a hook patches.
+//! `json_patch.json`: result of a hook's patch to an object.
 
 use bytes::Bytes;
 use gatepost::{

@@ -1,4 +1,4 @@
-//! `label_selector_convert.json`: what a selector of the API means, and which requirements are good.
+//! `label_selector_convert.json`: meaning of a selector of the API, and good requirements.
 
 use gatepost::snapshot::{Problem, checked_selector};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `match_condition_outcome.json`: what the values of several conditions mean together.
+//! `match_condition_outcome.json`: result of several conditions together.
 
 use gatepost::cel::{Decision, Evaluated, combined};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `statuserror.json`: what the client is told when a hook says no.
+//! `statuserror.json`: status for the client when a hook says no.
 
 use std::sync::Arc;
 

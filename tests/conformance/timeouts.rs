@@ -1,4 +1,4 @@
-//! `timeouts.json`: how much time a hook is told it has.
+//! `timeouts.json`: timeout that a hook is sent.
 //!
 //! The mutating hooks really take their time, a second each: what they leave of the request's is what is looked at.
 

@@ -1,5 +1,5 @@
-//! Structural: what a cluster finds wrong with the shape of an object, by a CustomResourceDefinition's schema. Rules in
-//! CEL are not looked at. Unknown keys are problems, as they are for `kubectl apply`.
+//! Structural: problems of an object's shape that a cluster finds by a CustomResourceDefinition's schema. Rules in CEL
+//! are not looked at. Unknown keys are problems, as they are for `kubectl apply`.
 
 use std::collections::HashSet;
 

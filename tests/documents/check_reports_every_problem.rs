@@ -306,12 +306,12 @@ fn hook_entries() {
 #[test]
 fn no_hooks_have_to_be_written() {
     for nothing in ["", "\n", "# hooks\n", "---\n---\n# nothing\n", "null\n", "---\nnull\n...\n"] {
-        let told = problems(nothing);
-        assert!(told.len() == 1 && told[0].to_string().contains("holds no document"), "{nothing:?}: {told:?}");
+        let message = problems(nothing);
+        assert!(message.len() == 1 && message[0].to_string().contains("holds no document"), "{nothing:?}: {message:?}");
     }
     for list in ["{apiVersion: v1, kind: List}", "{apiVersion: v1, kind: List, items: null}"] {
-        let told = problems(list);
-        assert!(told.len() == 1 && told[0].to_string().contains("items: is missing"), "{list}: {told:?}");
+        let message = problems(list);
+        assert!(message.len() == 1 && message[0].to_string().contains("items: is missing"), "{list}: {message:?}");
     }
 }
 

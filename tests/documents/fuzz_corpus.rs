@@ -1,7 +1,8 @@
 //! Seeds of fuzzing, and inputs that it has found, each through the oracle of its target (`fuzz/oracles/`).
 //!
 //! A crash becomes a test by its file being put into `fuzz/found/<target>/`. The files of `fuzz/seeds/` are made from
-//! the examples and vectors of this repository: `GATEPOST_REGENERATE=1 cargo test --test documents fuzz_corpus` writes them anew.
+//! the examples and vectors of this repository: `GATEPOST_REGENERATE=1 cargo test --test documents fuzz_corpus` writes
+//! them anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 

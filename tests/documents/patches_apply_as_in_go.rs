@@ -200,7 +200,8 @@ fn operations(object: &Value, drafts: &[Draft], keep: bool) -> (Vec<Value>, Valu
     (operations, now)
 }
 
-/// An object with one large object, some of its keys twice, and one large array; more than are ever looked at one by one.
+/// An object with one large object, some of its keys twice, and one large array; more than are ever looked at one by
+/// one.
 fn large() -> impl Strategy<Value = String> {
     let item = prop_oneof![
         5 => (0..100_u32).prop_map(|n| n.to_string()),

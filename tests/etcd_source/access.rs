@@ -73,8 +73,8 @@ fn tls_with_client_certificates(program: &Path) {
     let mut reader = Reader::open(etcd.place(true));
     reader.good();
 
-    let told = Reader::open(etcd.place(false)).fails_with("received fatal alert").to_string();
-    println!("  without a certificate: {told}");
+    let message = Reader::open(etcd.place(false)).fails_with("received fatal alert").to_string();
+    println!("  without a certificate: {message}");
 
     // A torn rotation, and a key that is none: what was good stays.
     write(etcd.folder.path(), "client.key", &stranger.pair("gatepost", &[]).key);
@@ -89,8 +89,8 @@ fn tls_with_client_certificates(program: &Path) {
     reader.good();
     // And so is the authority that we believe.
     write(etcd.folder.path(), "ca.crt", &stranger.pem());
-    let told = reader.fails_with("UnknownIssuer").to_string();
-    assert!(told.contains("TLS"), "{told}");
+    let message = reader.fails_with("UnknownIssuer").to_string();
+    assert!(message.contains("TLS"), "{message}");
 
     write(etcd.folder.path(), "client.key", "none");
     let error = runtime().block_on(Client::open(&etcd.place(true).access)).unwrap_err();
@@ -100,9 +100,9 @@ fn tls_with_client_certificates(program: &Path) {
 fn an_expired_server_certificate_is_named(program: &Path) {
     let authority = Authority::new("etcd");
     let etcd = Secure::start(program, &authority, &authority.ending(2001), None);
-    let told = Reader::open(etcd.place(false)).fails_with("expired").to_string();
-    println!("  {told}");
-    assert!(told.contains(&etcd.cluster.url(0)) && !told.contains("verification time"), "{told}");
+    let message = Reader::open(etcd.place(false)).fails_with("expired").to_string();
+    println!("  {message}");
+    assert!(message.contains(&etcd.cluster.url(0)) && !message.contains("verification time"), "{message}");
 }
 
 fn a_user_reads_the_prefix_and_no_more(program: &Path) {
@@ -139,8 +139,8 @@ fn a_user_reads_the_prefix_and_no_more(program: &Path) {
             assert!(matches!(denied, Err(EtcdError::Denied { .. })), "{denied:?}");
         }
     });
-    let told = Reader::open(of(access("gatepost", &wrong))).fails_with("password").to_string();
-    assert!(told.contains("does not take the password of the user \"gatepost\""), "{told}");
+    let message = Reader::open(of(access("gatepost", &wrong))).fails_with("password").to_string();
+    assert!(message.contains("does not take the password of the user \"gatepost\""), "{message}");
     Reader::open(of(access("nobody", &right))).fails_with("denies the user \"nobody\" this");
     Reader::open(place(cluster.urls())).fails_with("wants a user");
     fs::write(&right, "\n").unwrap();

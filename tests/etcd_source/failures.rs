@@ -40,10 +40,10 @@ struct Watcher {
 impl Watcher {
     fn of(running: &Running) -> Self {
         let (current, over) = (Arc::clone(&running.current), Arc::new(AtomicBool::new(false)));
-        let told = Arc::clone(&over);
+        let ended = Arc::clone(&over);
         let thread = thread::spawn(move || {
             let mut oldest = Duration::ZERO;
-            while !told.load(Ordering::SeqCst) {
+            while !ended.load(Ordering::SeqCst) {
                 oldest = oldest.max(current.age(Instant::now()).expect("it was read once"));
                 thread::sleep(Duration::from_millis(5));
             }

@@ -85,8 +85,8 @@ fn an_empty_prefix_is_said_aloud(program: &Path) {
     cluster.put("/gatepost/confg/a", "a wrong prefix");
     let contents = Reader::open(place(cluster.urls())).good();
     assert!(contents.files.is_empty());
-    let told = contents.notes.iter().map(ToString::to_string).collect::<String>();
-    assert!(told.contains(PREFIX) && told.contains("there are no hooks"), "{told}");
+    let message = contents.notes.iter().map(ToString::to_string).collect::<String>();
+    assert!(message.contains(PREFIX) && message.contains("there are no hooks"), "{message}");
 
     let running = sidecar(place(cluster.urls()));
     wait("the first generation", || (running.current.load().number > 0).then_some(()));
@@ -129,8 +129,8 @@ fn garbage_in_a_key_is_rejected(program: &Path) {
     wait("no rejection", || running.current.rejected().is_none().then_some(()));
 }
 
-/// Past what gRPC takes by default, up to the limit, and past that. Asked with time to spare: how much comes over within
-/// a read depends on the machine.
+/// Past what gRPC takes by default, up to the limit, and past that. Asked with time to spare: how much comes over
+/// within a read depends on the machine.
 fn a_prefix_larger_than_the_limit(program: &Path) {
     const VALUE: usize = 1_200 << 10;
     let cluster = Cluster::start(program, 1);

@@ -47,7 +47,8 @@ impl Reader {
         self.runtime.block_on(self.source.read())
     }
 
-    /// Reads until one is good: a first read may find a node that has not woken up, or a connection that is slow to make.
+    /// Reads until one is good: a first read may find a node that has not woken up, or a connection that is slow to
+    /// make.
     pub(crate) fn good(&mut self) -> Contents {
         self.until("a good read", |read| read.ok())
     }
@@ -63,11 +64,11 @@ impl Reader {
         let until = Instant::now() + LONG;
         loop {
             let read = self.read();
-            let told = format!("{read:?}");
+            let message = format!("{read:?}");
             if let Some(taken) = take(read) {
                 return taken;
             }
-            assert!(Instant::now() < until, "{what} never came; the last read: {told}");
+            assert!(Instant::now() < until, "{what} never came; the last read: {message}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }

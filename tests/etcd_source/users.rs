@@ -15,8 +15,8 @@ pub(crate) fn by_password() -> Value {
     json!({ "name": "gatepost", "password": "hunter2" })
 }
 
-/// From now on the cluster wants to know who asks: this user has the role that docs/sources.md gives, `nobody` (password
-/// `hunter2`) has none.
+/// From now on the cluster wants to know who asks: this user has the role that docs/sources.md gives, `nobody`
+/// (password `hunter2`) has none.
 pub(crate) fn ask_who(cluster: &Cluster, gatepost: Value) {
     let allowed = |prefix: &str, what: &str| {
         let (key, range_end) = range_of(prefix);

@@ -1,4 +1,4 @@
-//! The bound: what the writer's log and the audit logs say together. Pure.
+//! The bound: check of the writer's log and the audit logs together. Pure.
 //!
 //! A change counts from when its writer knew that it was stored. A verdict that began more than [`BOUND`] later must
 //! not rest on an earlier state. The configuration it rests on shows twice: by the revision in the record, and by the

@@ -83,14 +83,14 @@ pub(crate) fn run(plan: &Plan, etcd: &Path) -> Fallible<Findings> {
 
     let count = sidecars.len();
     let mut verdicts = Vec::new();
-    let mut told = Findings::default();
+    let mut findings = Findings::default();
     for (number, (sidecar, answers)) in sidecars.into_iter().zip(&answers).enumerate() {
         let read = records::read(number, &sidecar.stop()?)?;
-        told.compare(&answers.named(), &read);
+        findings.compare(&answers.named(), &read);
         verdicts.extend(read);
     }
     fs::write(folder.join("changes.jsonl"), log(&writer)?)?;
-    let Findings { lost, otherwise, .. } = told;
+    let Findings { lost, otherwise, .. } = findings;
     Ok(Findings { lost, otherwise, ..judge(&writer.changes, &verdicts, count, stopped) })
 }
 

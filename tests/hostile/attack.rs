@@ -1,4 +1,4 @@
-//! One attack: what plays it, and what it may cost.
+//! One attack: its players, and the cost that it may have.
 
 use std::time::Duration;
 

@@ -62,11 +62,11 @@ fn once(attack: &Attack, control: &Control) -> (Outcome, bool) {
         stage.process.stall_log();
     }
     let began = Instant::now();
-    let (told, during, beside) = watched(&stage, control, || (attack.during)(&stage));
+    let (message, during, beside) = watched(&stage, control, || (attack.during)(&stage));
     let took = began.elapsed();
     let peak = stage.process.peak().saturating_sub(base.resident);
-    let mut figures = match told {
-        Ok(told) => told,
+    let mut figures = match message {
+        Ok(message) => message,
         Err(wrong) => {
             faults.push(wrong);
             String::new()

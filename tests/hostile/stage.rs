@@ -76,12 +76,12 @@ impl Stage {
             let (uid, resource) =
                 (line["uid"].as_str().unwrap_or_default(), line["resource"].as_str().unwrap_or_default());
             let must: Vec<&Hook> = self.hooks.iter().filter(|hook| hook.must_approve(resource)).collect();
-            let told = |hook: &&Hook| {
+            let message = |hook: &&Hook| {
                 let name = format!("{}.example.com", hook.name);
                 let entries = line["hooks"].as_array().into_iter().flatten();
                 entries.filter(|entry| entry["hook"] == name.as_str()).any(|entry| entry["outcome"] == "allowed")
             };
-            let missing = must.iter().find(|hook| !told(hook) || !self.notes.approved(hook.name, uid))?;
+            let missing = must.iter().find(|hook| !message(hook) || !self.notes.approved(hook.name, uid))?;
             Some(format!("{uid} was allowed without a yes of {}: {line}", missing.name))
         });
         (wrong.collect(), allowed.len())

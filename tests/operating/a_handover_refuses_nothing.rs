@@ -153,9 +153,9 @@ impl Going {
 
 /// One review; true where the connection may be used again.
 async fn post<Io: AsyncReadExt + AsyncWriteExt + Unpin>(io: &mut Io) -> Result<bool, String> {
-    let told = |error: std::io::Error| error.to_string();
+    let shown = |error: std::io::Error| error.to_string();
     let head = "POST /validate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: ";
-    io.write_all(format!("{head}{}\r\n\r\n{REVIEW}", REVIEW.len()).as_bytes()).await.map_err(told)?;
+    io.write_all(format!("{head}{}\r\n\r\n{REVIEW}", REVIEW.len()).as_bytes()).await.map_err(shown)?;
     let mut answer = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&answer).into_owned();
@@ -168,7 +168,7 @@ async fn post<Io: AsyncReadExt + AsyncWriteExt + Unpin>(io: &mut Io) -> Result<b
             }
         }
         let mut some = [0; 4096];
-        match io.read(&mut some).await.map_err(told)? {
+        match io.read(&mut some).await.map_err(shown)? {
             0 => return Err(format!("hung up after {} bytes", answer.len())),
             read => answer.extend_from_slice(&some[..read]),
         }
@@ -198,23 +198,23 @@ async fn over_a_socket(load: Going, path: std::path::PathBuf) -> Result<(), Stri
 }
 
 async fn over_http2(load: Going, address: SocketAddr) -> Result<(), String> {
-    let told = |error: h2::Error| format!("http/2: {error}");
+    let shown = |error: h2::Error| format!("http/2: {error}");
     while load.on() {
         let stream = TcpStream::connect(address).await.map_err(|error| format!("connecting: {error}"))?;
-        let (mut client, connection) = h2::client::handshake(stream).await.map_err(told)?;
+        let (mut client, connection) = h2::client::handshake(stream).await.map_err(shown)?;
         let connection = tokio::spawn(connection);
         // An error here says that the connection takes no more, and nothing was sent.
         while load.on() && takes_another(&mut client).await {
             let head =
                 Request::post("http://a/gatepost.v1.Admission/Review").header("content-type", "application/grpc");
-            let (response, mut body) = client.send_request(head.body(()).expect("a head"), false).map_err(told)?;
-            body.send_data(message(create_pod("u", 200)), true).map_err(told)?;
-            let mut response = response.await.map_err(told)?.into_body();
+            let (response, mut body) = client.send_request(head.body(()).expect("a head"), false).map_err(shown)?;
+            body.send_data(message(create_pod("u", 200)), true).map_err(shown)?;
+            let mut response = response.await.map_err(shown)?.into_body();
             let mut answer = Vec::<Bytes>::new();
             while let Some(data) = response.data().await {
-                answer.push(data.map_err(told)?);
+                answer.push(data.map_err(shown)?);
             }
-            let trailers = response.trailers().await.map_err(told)?.unwrap_or_default();
+            let trailers = response.trailers().await.map_err(shown)?.unwrap_or_default();
             if trailers.get("grpc-status").is_none_or(|status| status != "0") {
                 return Err(format!("http/2: {trailers:?}"));
             }

@@ -23,7 +23,7 @@ use crate::support::{
 use gatepost::{
     admit::{Gate, Reasons},
     app::{Running, Settings, Sidecar},
-    live::{Current, break_glass::Place, current::STALE_AFTER},
+    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
     model::{BreakGlass, Verdict},
     telemetry::{Audit, Metrics},
     wire::pb::k8s::io::{
@@ -56,7 +56,7 @@ fn glass(hooks: &[&str]) -> BreakGlass {
 }
 
 fn open(gate: &Gate, glass: &BreakGlass) {
-    gate.current.break_glass().take(Place::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
+    gate.current.break_glass().take(GlassOrigin::Source, vec![glass.clone()], Instant::now(), SystemTime::now());
 }
 
 /// Two hooks; the first says no, the second yes.

@@ -122,8 +122,8 @@ async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
     let before = current.load();
     OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
     until("it is told", || current.rejected().is_some()).await;
-    let told = current.rejected().unwrap().problems[0].to_string();
-    assert!(told.starts_with("gatepost.yaml: holds no document; "), "{told}");
+    let message = current.rejected().unwrap().problems[0].to_string();
+    assert!(message.starts_with("gatepost.yaml: holds no document; "), "{message}");
     let rejected_at = Instant::now();
     until("it was read again", || current.age(rejected_at).is_some_and(|age| age.is_zero())).await;
     assert!(std::sync::Arc::ptr_eq(&before, &current.load()), "the hook is asked as before");

@@ -101,9 +101,9 @@ async fn a_hung_hook_takes_no_file_that_others_need() {
     configure(&[hook("hung.example.com", &hung.url(), "timeout: 30s")]);
     let log = logs.path().join("log");
     let serve = Serve::start(folder.path(), &log);
-    let told = || fs::read_to_string(&log).unwrap();
+    let text = || fs::read_to_string(&log).unwrap();
     // The log is written beside what it tells of.
-    front::until("it tells of too few files", || told().contains("raise the hard limit of RLIMIT_NOFILE")).await;
+    front::until("it tells of too few files", || text().contains("raise the hard limit of RLIMIT_NOFILE")).await;
 
     let mut asked = Vec::new();
     for connection in 0..4 {
@@ -157,10 +157,10 @@ async fn more_hooks_than_connections_are_told_at_the_start_with_what_to_raise() 
     fs::write(folder.path().join("a.yaml"), document(&hooks)).unwrap();
     let log = logs.path().join("log");
     let _serve = Serve::start(folder.path(), &log);
-    let told = || fs::read_to_string(&log).unwrap();
-    front::until("it tells of too few connections", || told().contains("by 980, which is always enough")).await;
-    let told = told();
-    let line = told.lines().find(|line| line.contains("by 980, which is always enough")).unwrap();
+    let text = || fs::read_to_string(&log).unwrap();
+    front::until("it tells of too few connections", || text().contains("by 980, which is always enough")).await;
+    let text = text();
+    let line = text.lines().find(|line| line.contains("by 980, which is always enough")).unwrap();
     for part in ["ERROR", "hooks=80", "connections=75", "missing=245", "calls to some hooks always fail"] {
         assert!(line.contains(part), "{part}: {line}");
     }

@@ -162,7 +162,7 @@ async fn a_replica_that_cannot_tell_of_itself_serves_all_the_same() {
     let tells = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
     let h = ScriptedHook::start(Script::Allow).await;
     let a = Configured::telling("a", tells, &[hook(HOOK, &h.url(), "")]);
-    let told = async || {
+    let shown = async || {
         let mut page = TcpStream::connect(a.running.addresses.admin).await.expect("connects");
         page.write_all(b"GET /configz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.expect("asks");
         let mut text = String::new();
@@ -172,7 +172,7 @@ async fn a_replica_that_cannot_tell_of_itself_serves_all_the_same() {
     };
     let failing = timeout(front::LONG, async {
         loop {
-            let telling = told().await;
+            let telling = shown().await;
             if telling["failure"].is_string() {
                 return telling;
             }
@@ -199,8 +199,8 @@ async fn drain_says_when_another_hook_is_asked_at_the_same_endpoint() {
     until("it is removed", || a.hook(HOOK).is_none()).await;
     let (code, _, stderr) = gatepost(&["drain", HOOK, "--timeout", "20s"], &[&a]).await;
     assert_eq!(code, Some(1));
-    let told = format!("{} is also that of other.example.com (Active on a): leave the endpoint on", h.url());
-    assert!(stderr.contains(&told), "{stderr}");
+    let shown = format!("{} is also that of other.example.com (Active on a): leave the endpoint on", h.url());
+    assert!(stderr.contains(&shown), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -138,7 +138,8 @@ async fn drained_under<Io: AsyncRead + AsyncWrite + Unpin>(sidecar: front::Sidec
     caller.ask(1, &message).await;
     until("the call is read", || sidecar.front.inflight().requests() == 1).await;
     sidecar.shutdown.send(()).expect("serving");
-    // First no stream is ruled out: what is on its way is still to come. Then there is a PING, behind which it has come.
+    // First no stream is ruled out: what is on its way is still to come. Then there is a PING, behind which it has
+    // come.
     assert_eq!(caller.next_of(GOAWAY).await, [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
     let ping = caller.next_of(PING).await;
     caller.ask(3, &message).await;

@@ -173,7 +173,8 @@ async fn the_last_moment_for_a_good_read_is_five_seconds_after_the_last_one() {
         road.at(1500).await.set(Read::Failed);
         road.at(5500).await.set(AT_ONCE);
         road.at(5999).await.assert_decided().await;
-        // 5.0 s after the read at 1 s the bound is reached, and the next read is due: whoever comes then is decided on it.
+        // 5.0 s after the read at 1 s the bound is reached, and the next read is due: whoever comes then is decided on
+        // it.
         road.at(6000).await.assert_decided().await;
         road.set(Read::Failed);
         road.at(10_999).await.assert_decided().await;

@@ -154,15 +154,15 @@ async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing(
     assert!(admin(operators, "/readyz").await.starts_with("HTTP/1.1 200"));
 
     let reading = std::thread::spawn(move || {
-        let mut told = String::new();
-        let _ = unread.read_to_string(&mut told);
-        told
+        let mut shown = String::new();
+        let _ = unread.read_to_string(&mut shown);
+        shown
     });
     allowed(&caller, 1).await;
     until_metric(operators, "gatepost_log_lost_total", |lost| lost > 0.0).await;
     assert_eq!(serve.stop().await, Some(0));
-    let told = reading.join().unwrap();
-    assert!(told.contains("log lines were lost, since stderr was not read"), "what is missing is told");
+    let shown = reading.join().unwrap();
+    assert!(shown.contains("log lines were lost, since stderr was not read"), "what is missing is told");
 }
 
 #[tokio::test]
@@ -226,8 +226,8 @@ async fn reads_that_hang_are_left_behind_and_the_next_good_one_ends_staleness() 
     until_metric(operators, "gatepost_config_reads_total{outcome=\"failed_hung\"}", |reads| reads >= 5.0).await;
     assert!(admin(operators, "/configz").await.contains("4 reads hang"), "it says so");
     assert_eq!(serve.stop().await, Some(0));
-    let told = fs::read_to_string(log).unwrap();
-    assert!(told.contains("4 reads hang"), "{told}");
+    let shown = fs::read_to_string(log).unwrap();
+    assert!(shown.contains("4 reads hang"), "{shown}");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::support::{
 };
 use gatepost::{
     admit::{Gate, Reasons, decide},
-    live::{Current, break_glass::Place, current::STALE_AFTER},
+    live::{Current, break_glass::GlassOrigin, current::STALE_AFTER},
     model::{BreakGlass, Review, Verdict},
     telemetry::Audit,
     wire::{
@@ -291,7 +291,7 @@ async fn the_audit_record_says_why_and_a_hook_cannot() {
         hooks: vec!["x.example.com".into()],
         by: "ann".into(),
     };
-    gate.current.break_glass().take(Place::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.current.break_glass().take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     ask(&gate, by("eve", &[])).await;
     gate.audit.close();
     let lines = String::from_utf8(kept.0.lock().expect("not poisoned").clone()).expect("text");

@@ -1,5 +1,5 @@
-//! Certificates of hooks are believed as Go's client believes them, which is what an apiserver asks webhooks with: every
-//! row of `tests/certificates/odd.json`, and every difference named in `tests/certificates/differences.tsv`.
+//! Certificates of hooks are believed as Go's client believes them, which is what an apiserver asks webhooks with:
+//! every row of `tests/certificates/odd.json`, and every difference named in `tests/certificates/differences.tsv`.
 #![allow(clippy::expect_used, reason = "test code")]
 
 use std::{collections::BTreeMap, fs, sync::Arc};
@@ -178,8 +178,8 @@ fn what_is_wrong_with_an_authority_is_told() {
         ("name: another host", "not valid for name"),
     ] {
         let row = table.rows.iter().find(|row| row.name == name).expect("a row");
-        let told = row.verified().expect_err("refused");
-        assert!(told.contains(wanted), "{name}: {told}");
+        let message = row.verified().expect_err("refused");
+        assert!(message.contains(wanted), "{name}: {message}");
     }
 }
 

@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(20);
 const HUNG: Duration = Duration::from_secs(300);
 /// The most connections to one hook.
 const MOST: usize = 64;
-/// The most calls of one lane that wait for a connection.
+/// The most calls of one worker that wait for a connection.
 const MOST_WAITING: usize = 1024;
 const WORKERS: usize = 2;
 
@@ -188,7 +188,7 @@ async fn hooks_that_take_all_connections_leave_the_others_what_is_guaranteed() {
     for tag in 0..100 {
         to_hung.ask(tag, call(&responses, tag, HUNG));
     }
-    // A lane for each worker, one for retries, and one more.
+    // A client for each worker, one for retries, and one more.
     let guaranteed = WORKERS + 2;
     until("it has taken all it can", || hung.seen().len() == 40 - guaranteed).await;
     for tag in 1000..1020 {

@@ -104,9 +104,9 @@ async fn a_full_disk_loses_audit_lines_counts_them_says_so_once_and_stops_no_ver
         }
     };
     tokio::time::timeout(LONG, all_counted).await.expect("every line that is lost is counted");
-    let told = fs::read_to_string(&log).unwrap();
-    let of_it: Vec<_> = told.lines().filter(|line| line.contains("cannot write the audit log")).collect();
-    assert_eq!(of_it.len(), 1, "{told}");
+    let output = fs::read_to_string(&log).unwrap();
+    let of_it: Vec<_> = output.lines().filter(|line| line.contains("cannot write the audit log")).collect();
+    assert_eq!(of_it.len(), 1, "{output}");
     assert!(of_it[0].contains("No space left on device"), "{of_it:?}");
     assert_eq!((shown(), fs::metadata(folder.path()).unwrap().modified().unwrap()), before, "it is only read");
 }

@@ -25,7 +25,7 @@ async fn health_follows_readiness() {
     let mut health = HealthClient::new(channel(&sidecar).await);
     let mut watch = health.watch(about("gatepost.v1.Admission")).await.expect("watches").into_inner();
     let mut next =
-        async || timeout(LONG, watch.next()).await.expect("in time").map(|told| told.map(|told| told.status()));
+        async || timeout(LONG, watch.next()).await.expect("in time").map(|text| text.map(|text| text.status()));
     assert_eq!(next().await.expect("told").expect("status"), ServingStatus::NotServing);
     for service in ["", "gatepost.v1.Admission"] {
         let status = health.check(about(service)).await.expect("answers").into_inner().status();

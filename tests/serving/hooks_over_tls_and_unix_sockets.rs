@@ -155,9 +155,9 @@ async fn a_hook_that_is_added_and_not_trusted_does_not_pass_its_probe() {
         ("ours-ca.pem", "elsewhere.example", "not valid for name"),
     ] {
         configured.write(&trusting(ca, name));
-        let told = || configured.hook("h.example.com").and_then(|live| live.rotation.reason());
-        until("its probe has failed for that", || told().is_some_and(|told| told.contains(why))).await;
-        assert!(told().is_some_and(|told| told.ends_with("(step: TLS)")), "{:?}", told());
+        let shown = || configured.hook("h.example.com").and_then(|live| live.rotation.reason());
+        until("its probe has failed for that", || shown().is_some_and(|shown| shown.contains(why))).await;
+        assert!(shown().is_some_and(|shown| shown.ends_with("(step: TLS)")), "{:?}", shown());
         assert!(!configured.asks("h.example.com"));
     }
     configured.write(&trusting("ours-ca.pem", "localhost"));

@@ -1,4 +1,4 @@
-//! Hooks asked over HTTP: what is posted, what comes back, and what becomes of the connections.
+//! Hooks asked over HTTP: requests, answers, and the reuse of connections.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{
@@ -475,7 +475,7 @@ async fn an_idle_connection_that_was_closed_is_not_used() {
     let channel = channel(&hook);
     for _ in 0..20 {
         post(&channel).await.expect("a reply");
-        // Whether the lane hears of it before the next call or after, the call is answered.
+        // Whether the client hears of it before the next call or after, the call is answered.
         hook.hang_up();
     }
     assert_eq!(hook.seen().len(), 20, "each was asked once");

@@ -1,4 +1,4 @@
-//! TLS at the front: who gets in, what is spoken, and key pairs that change while it serves.
+//! TLS at the front: admitted clients, protocols, and key pairs that change while it serves.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{fs, os::unix::fs::symlink, path::Path, sync::Arc};
@@ -88,8 +88,8 @@ async fn reviews_are_answered_over_both_versions_of_http() {
 async fn other_protocols_than_http_are_refused() {
     let authority = Authority::new("cluster");
     let sidecar = choosy(&authority, None, &[]).await;
-    let told = answered(&sidecar, &client(&authority, None, &["spdy/3", "h3"], BOTH)).await.expect_err("refused");
-    assert!(told.contains("NoApplicationProtocol"), "{told}");
+    let message = answered(&sidecar, &client(&authority, None, &["spdy/3", "h3"], BOTH)).await.expect_err("refused");
+    assert!(message.contains("NoApplicationProtocol"), "{message}");
     until("counted", || failed_handshakes(&sidecar) == 1.0).await;
 }
 
@@ -97,8 +97,8 @@ async fn other_protocols_than_http_are_refused() {
 async fn tls_1_2_is_spoken_only_when_asked_for() {
     let authority = Authority::new("cluster");
     let old = client(&authority, None, &["http/1.1"], &[&rustls::version::TLS12]);
-    let told = answered(&choosy(&authority, None, &[]).await, &old).await.expect_err("refused");
-    assert!(told.contains("ProtocolVersion"), "{told}");
+    let message = answered(&choosy(&authority, None, &[]).await, &old).await.expect_err("refused");
+    assert!(message.contains("ProtocolVersion"), "{message}");
 
     let folder = tempfile::tempdir().expect("folder");
     put_pair(folder.path(), &authority.server());
@@ -159,7 +159,7 @@ async fn with_names_only_clients_of_one_of_these_names_get_in() {
         let config = client(&authority, Some(&clients.pair(common, alternative)), &["http/1.1"], BOTH);
         let outcome = answered(&sidecar, &config).await;
         assert_eq!(outcome.is_ok(), let_in, "{common:?} {alternative:?}: {outcome:?}");
-        assert!(outcome.err().is_none_or(|told| told.contains("AccessDenied")), "told by an alert of its own");
+        assert!(outcome.err().is_none_or(|message| message.contains("AccessDenied")), "told by an alert of its own");
     }
     let strangers = Authority::new("strangers").pair("kube-apiserver", &[]);
     let outcome = answered(&sidecar, &client(&authority, Some(&strangers), &["http/1.1"], BOTH)).await;

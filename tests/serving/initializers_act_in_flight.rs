@@ -15,7 +15,7 @@ use crate::support::{
 use bytes::Bytes;
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    live::{Namespaces, break_glass::Place},
+    live::{Namespaces, break_glass::GlassOrigin},
     memory::MemoryBudget,
     model::{BreakGlass, Phase, Rope, Verdict},
     patch::{Document, Limits, Patch},
@@ -134,7 +134,8 @@ async fn each_acts_in_order_between_mutating_and_validating_hooks() {
     let verdict = ask(&gate, Phase::Validate, create_pod("u", 0)).await;
     assert!(!verdict.allowed(), "nothing is initialized in the validating phase");
 
-    // The object as it is then, once more, as kube-apiserver does where another webhook changes it: nothing is left to do.
+    // The object as it is then, once more, as kube-apiserver does where another webhook changes it: nothing is left to
+    // do.
     let again = with_object(create_pod("u", 0), |object| object["metadata"]["labels"] = expected);
     assert_eq!(ask(&gate, Phase::Mutate, again).await.patch, None);
     assert!(
@@ -263,7 +264,7 @@ async fn one_that_break_glass_leaves_out_does_not_act_whoever_names_it() {
         hooks: vec!["a.example.com".into()],
         by: "ann".into(),
     };
-    gate.current.break_glass().take(Place::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.current.break_glass().take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     let listed = annotated("gatepost.dev/initializers", "a.example.com, b.example.com", create_pod("u", 0));
     for request in [create_pod("u", 0), by("admin", &[], listed)] {
         let arrived = request.object.clone().unwrap().raw.unwrap();

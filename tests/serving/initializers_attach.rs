@@ -1,5 +1,5 @@
-//! Processes attach as initializers: they claim a name over a stream, share the tasks of that name, and what they answer
-//! becomes part of the object, or refuses it.
+//! Processes attach as initializers: they claim a name over a stream, share the tasks of that name, and what they
+//! answer becomes part of the object, or refuses it.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{
@@ -283,7 +283,7 @@ async fn one_that_says_nonsense_is_cut_off_and_others_are_not() {
         bad.to.send_data(nonsense, false).unwrap();
         match bad.next().await {
             Got::Ended(status) => assert_eq!(status, code),
-            told => panic!("{told:?}"),
+            text => panic!("{text:?}"),
         }
     }
     let answering = async {

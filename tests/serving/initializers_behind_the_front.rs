@@ -1,5 +1,5 @@
-//! Initializers as an apiserver meets them: reviews over HTTPS and gRPC, instances with client certificates, and no more
-//! objects held than there is room for.
+//! Initializers as an apiserver meets them: reviews over HTTPS and gRPC, instances with client certificates, and no
+//! more objects held than there is room for.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Reviews served: what callers send, what hooks answer, and the verdict.
+//! Reviews served: callers' requests, hooks' answers, and the verdict.
 
 #[path = "../support/front.rs"]
 mod front;

@@ -1,5 +1,5 @@
-//! Calls of mutating hooks that are made before it is the hook's turn: what they say counts when the turn comes, or not at
-//! all.
+//! Calls of mutating hooks that are made before it is the hook's turn: what they say counts when the turn comes, or not
+//! at all.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
 use std::{sync::Arc, time::Duration};

@@ -17,7 +17,7 @@ use crate::support::{
 };
 use gatepost::{
     admit::{Gate, Reasons, Speculation},
-    live::{Current, Rotation, break_glass::Place},
+    live::{Current, Rotation, break_glass::GlassOrigin},
     memory::MemoryBudget,
     model::{BreakGlass, Phase},
     telemetry::{Audit, Metrics},
@@ -109,7 +109,7 @@ async fn break_glass_opens_one_and_is_loud() {
         hooks: vec!["no.example.com".into()],
         by: "ann".into(),
     };
-    gate.current.break_glass().take(Place::Source, vec![glass], Instant::now(), SystemTime::now());
+    gate.current.break_glass().take(GlassOrigin::Source, vec![glass], Instant::now(), SystemTime::now());
     hooks[0].forget();
     let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
     assert_eq!(verdict.refusal, None);

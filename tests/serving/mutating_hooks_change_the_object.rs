@@ -380,7 +380,8 @@ async fn run(hooks: &[MadeUp], dispatch: Dispatch, most_chance: u8) -> (Vec<Verd
     (verdicts, seen.collect())
 }
 
-/// Asking together comes to the same as asking one by one, whatever was learned before, and a hook with side effects is asked about the same objects.
+/// Asking together comes to the same as asking one by one, whatever was learned before, and a hook with side effects is
+/// asked about the same objects.
 #[test]
 fn asking_together_comes_to_the_same_as_asking_one_by_one() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

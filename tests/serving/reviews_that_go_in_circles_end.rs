@@ -28,8 +28,8 @@ async fn ends(scheme: &str, path: &str, more: &str) {
     let ended = caller.call(front::grpc(front::REVIEW), [message(create_pod("u-1", 100))]).await;
     let said = String::from_utf8_lossy(&ended.body).into_owned();
     assert!(said.contains("itself.example.com"), "{scheme}: {said}");
-    // Each of the four has asked itself, and the fifth was refused at the door. A call is made anew where its connection
-    // was lost, so there may be a few more on a busy machine; until time is up there would be thousands.
+    // Each of the four has asked itself, and the fifth was refused at the door. A call is made anew where its
+    // connection was lost, so there may be a few more on a busy machine; until time is up there would be thousands.
     let refused = metric(&sidecar, "gatepost_refused_total{reason=\"loop\"}");
     assert!((1..=4).contains(&refused), "{scheme}: {refused}");
     // The innermost call has failed; what it said is a denial to those around it.

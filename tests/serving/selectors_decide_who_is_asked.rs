@@ -1,5 +1,5 @@
-//! Namespace and object selectors: whose labels count, and what an error in deciding costs.
-//! Source: `docs/reference/webhook-semantics.md` §4.3, §4.4.
+//! Namespace and object selectors: the labels that count, and the cost of an error in deciding. Source:
+//! `docs/reference/webhook-semantics.md` §4.3, §4.4.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::time::Duration;
@@ -165,9 +165,9 @@ async fn an_object_that_a_selector_looks_at_must_be_there() {
     ] {
         let request =
             AdmissionRequest { operation: Some(operation.into()), object: new, old_object: old, ..create_pod("u", 0) };
-        let told = ask(&gate, request, None).await.refusal.map(|refusal| (refusal.code, refusal.message));
+        let shown = ask(&gate, request, None).await.refusal.map(|refusal| (refusal.code, refusal.message));
         let wanted = |field| format!("the review has no {field}, by whose labels a hook's objectSelector decides");
-        assert_eq!(told, lacks.map(|field| (400, wanted(field))), "{operation}");
+        assert_eq!(shown, lacks.map(|field| (400, wanted(field))), "{operation}");
     }
     assert!(no.seen().is_empty());
 }
@@ -179,6 +179,6 @@ async fn a_namespace_without_its_object_is_not_judged_by_no_labels() {
     let gate = gate(&(document(&[hook("h.example.com", &no.url(), selector)]) + NAMESPACES), Reasons::First);
     let request = AdmissionRequest { object: None, ..namespace_request("CREATE", "") };
     let refusal = ask(&gate, request, None).await.refusal.expect("refused");
-    let told = "the review has no object, by whose labels a hook's namespaceSelector decides";
-    assert_eq!((refusal.code, &*refusal.message), (400, told));
+    let shown = "the review has no object, by whose labels a hook's namespaceSelector decides";
+    assert_eq!((refusal.code, &*refusal.message), (400, shown));
 }

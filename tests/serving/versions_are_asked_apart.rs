@@ -1,5 +1,5 @@
-//! Two hooks that want two versions of one resource: what a review in one of them comes to, and what it comes to where
-//! the caller asks about each version in a review of its own (`/validate/one-version`).
+//! Two hooks that want two versions of one resource: the verdict on a review in one of them, and where the caller asks
+//! about each version in a review of its own (`/validate/one-version`).
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
 use std::time::Duration;
@@ -67,8 +67,8 @@ async fn asked_apart_nothing_is_noted_and_other_failures_count() {
     assert!(!ask(&gate, "v1", "v2", OtherVersions::AskedApart).await.allowed());
 }
 
-/// Beside a hook of one version stands one that takes any: the entry that sends the request as its client made it asks the
-/// second, and the one that sends it converted must not ask it again.
+/// Beside a hook of one version stands one that takes any: the entry that sends the request as its client made it asks
+/// the second, and the one that sends it converted must not ask it again.
 #[tokio::test]
 async fn a_hook_that_takes_the_request_as_it_was_made_is_asked_once() {
     let (one, any) = (ScriptedHook::start(Script::Allow).await, ScriptedHook::start(Script::Allow).await);

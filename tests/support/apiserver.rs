@@ -232,7 +232,7 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) {
             serde_json::from_slice(&body).expect("JSON")
         });
         let (answer, watch) = match discovered(&state, &path, tag.as_deref()) {
-            Some(told) => (told, None),
+            Some(text) => (text, None),
             None => answer(&state, &path, patch),
         };
         let Some(answer) = answer else {

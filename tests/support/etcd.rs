@@ -284,12 +284,12 @@ fn free_port() -> u16 {
 
 /// Sends a request and takes what comes until the other end closes: head and body.
 fn exchange(port: u16, request: &str) -> Result<(String, String), String> {
-    let told = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(told)?;
-    stream.set_read_timeout(Some(LONG)).map_err(told)?;
-    stream.write_all(request.as_bytes()).map_err(told)?;
+    let message = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(message)?;
+    stream.set_read_timeout(Some(LONG)).map_err(message)?;
+    stream.write_all(request.as_bytes()).map_err(message)?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).map_err(told)?;
+    stream.read_to_end(&mut answer).map_err(message)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no answer")?;
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");

@@ -1,4 +1,4 @@
-//! Seeds: what fuzzing starts from, made of the examples and of upstream's tables.
+//! Seeds: first inputs of fuzzing, made of the examples and of upstream's tables.
 
 use std::{collections::BTreeMap, fs};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gatepost::{
     model::{ReviewVersion, Rope, StatusInfo, Verdict},
     wire::{
-        encodings::{Encodings, Form},
+        encodings::{Encodings, HookEncoding},
         inbound, outbound,
         pb::k8s::io::{
             api::admission::v1::{AdmissionRequest, AdmissionReview},
@@ -44,9 +44,9 @@ pub(crate) fn all() -> BTreeMap<&'static str, Files> {
     all.insert("match_condition", conditions());
     all.extend([("http1_reader", replies()), ("http2_frames", frames()), ("hpack", blocks())]);
     for (target, form) in [
-        ("json_view", Form::Json(ReviewVersion::V1beta1)),
-        ("protobuf_view", Form::Grpc),
-        ("envelope", Form::Protobuf(ReviewVersion::V1)),
+        ("json_view", HookEncoding::Json(ReviewVersion::V1beta1)),
+        ("protobuf_view", HookEncoding::Grpc),
+        ("envelope", HookEncoding::Protobuf(ReviewVersion::V1)),
     ] {
         let files: &mut Files = all.entry(target).or_default();
         for (name, review) in reviews() {
@@ -188,7 +188,7 @@ fn reviews() -> impl Iterator<Item = (String, AdmissionReview)> {
     })
 }
 
-fn written(review: &AdmissionReview, form: Form) -> Vec<u8> {
+fn written(review: &AdmissionReview, form: HookEncoding) -> Vec<u8> {
     let review = inbound::view(Rope::new([outbound::framed(review)])).expect("a review");
     Encodings::of(&review).get(form).expect("it can be written").chunks().concat()
 }
@@ -261,7 +261,7 @@ fn odd_protobuf() -> Files {
 fn odd_envelopes() -> Files {
     let wrapped = |(name, frame): (String, Vec<u8>)| {
         let review = inbound::view(Rope::new([frame.into()])).ok()?;
-        let form = Form::Protobuf(ReviewVersion::V1beta1);
+        let form = HookEncoding::Protobuf(ReviewVersion::V1beta1);
         Some((name, Encodings::of(&review).get(form).expect("it can be wrapped").chunks().concat()))
     };
     odd_protobuf().into_iter().filter_map(wrapped).collect()

@@ -40,8 +40,8 @@ pub fn gate(yaml: &str, reasons: Reasons) -> Arc<Gate> {
     in_force(snapshot, &hooks, reasons)
 }
 
-/// A gate with this snapshot in force, every hook Active. `hooks` may say other things of a hook than the snapshot does,
-/// where no configuration could: all but its rules, which were compiled.
+/// A gate with this snapshot in force, every hook Active. `hooks` may say other things of a hook than the snapshot
+/// does, where no configuration could: all but its rules, which were compiled.
 pub fn in_force(snapshot: Snapshot, hooks: &[Arc<Hook>], reasons: Reasons) -> Arc<Gate> {
     let metrics = Arc::new(Metrics::new(1));
     let workers = [tokio::runtime::Handle::current()];

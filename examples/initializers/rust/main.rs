@@ -31,8 +31,8 @@ struct Flags {
     images: Vec<String>,
 }
 
-/// The policy: a JSON Patch of the object, or why it is not to be created. An image that has its digest stays, as a task
-/// may come twice.
+/// The policy: a JSON Patch of the object, or why it is not to be created. An image that has its digest stays, as a
+/// task may come twice.
 fn pin(images: &HashMap<&str, &str>, task: &InitializerTask) -> Result<Vec<u8>, String> {
     let request = task.review.as_ref().and_then(|review| review.request.as_ref());
     let raw = request.and_then(|request| request.object.as_ref()?.raw.as_deref()).unwrap_or_default();

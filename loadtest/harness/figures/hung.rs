@@ -1,4 +1,4 @@
-//! One of 16 hooks hung, under `Ignore` with 100 ms: what the reviews that do not concern it notice.
+//! One of 16 hooks hung, under `Ignore` with 100 ms: latency of the reviews that do not concern it.
 //!
 //! Pods concern 15 hooks, config maps the sixteenth as well. 1,000 pods a second are measured while a few config maps
 //! a second keep the hung hook's calls outstanding. Both columns are the product: without a hung hook, and with one.

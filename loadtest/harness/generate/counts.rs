@@ -1,4 +1,4 @@
-//! Counts: what the counting build reports over its socket.
+//! Counts: figures of the counting build, read over its socket.
 
 use std::{
     io::{BufRead, BufReader, Write},

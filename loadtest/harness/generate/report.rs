@@ -1,4 +1,4 @@
-//! Report: what one run of the generator measured, as it is kept in the result folder.
+//! Report: result of one run of the generator, as it is kept in the result folder.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Watch: what the sidecar has used so far, read at both ends of the window.
+//! Watch: resources that the sidecar has used so far, read at both ends of the window.
 
 use std::{path::PathBuf, time::Duration};
 

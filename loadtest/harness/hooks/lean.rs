@@ -1,6 +1,6 @@
 //! A hook that answers at once, at the least cost there can be: HTTP/2 by hand, one read and one write for all that is
-//! there. With a full HTTP/2 server in its place, 16 hooks and the generator fill their core before a fast sidecar fills
-//! its own, and throughput would measure them.
+//! there. With a full HTTP/2 server in its place, 16 hooks and the generator fill their core before a fast sidecar
+//! fills its own, and throughput would measure them.
 //!
 //! Header blocks are not looked at: every call is a review, and what is sent refers to no table. Answers are tens of
 //! bytes, a handful in flight, so they always fit the window every peer begins with.

@@ -1,4 +1,4 @@
-//! Load: what one run of the generator is asked to do.
+//! Load: terms of one run of the generator.
 
 use std::{
     process::{Child, Command, Stdio},

@@ -26,7 +26,7 @@ use crate::{
     offload::{self, LARGE},
     patch::{Document, Fields, Patch},
     wire::{
-        encodings::{Encodings, Form},
+        encodings::{Encodings, HookEncoding},
         inbound::FRAME_HEAD,
         initializers::is_review,
     },
@@ -249,7 +249,7 @@ pub(super) async fn labels(lookup: &mut Lookup<'_>) -> Labels {
 
 /// The review as an instance gets it: a bare AdmissionReview in protobuf.
 fn message(name: &str, review: &Review, labels: &Labels, mut room: Reservation) -> Result<Message, String> {
-    let framed: Rope = Encodings::of(review).get(Form::Grpc).map_err(|failure| failure.to_string())?;
+    let framed: Rope = Encodings::of(review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
     let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
     // Of a review that came in protobuf not every text was looked at.
     if !is_review(review.clone()) {

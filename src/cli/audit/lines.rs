@@ -4,7 +4,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// The longest line that is looked at: a review's names may be as long as its caller likes, and no longer than a review.
+/// The longest line that is looked at: a review's names may be as long as its caller likes, and no longer than a
+/// review.
 const LONGEST: usize = 16 << 20;
 /// Read at once.
 const PART: usize = 256 << 10;

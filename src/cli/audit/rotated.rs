@@ -160,8 +160,8 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
     found.map(|entry| folder.join(entry.file_name())).filter(is_alone).collect()
 }
 
-/// Is that the name of a file that once had the name `base`? As logrotate names them: `base.1`, `base.2.gz`, `base-20260101`,
-/// and with its `extension`, `audit-20260101.jsonl.gz` for `audit.jsonl`.
+/// Is that the name of a file that once had the name `base`? As logrotate names them: `base.1`, `base.2.gz`,
+/// `base-20260101`, and with its `extension`, `audit-20260101.jsonl.gz` for `audit.jsonl`.
 fn is_rotated(base: &str, name: &str) -> bool {
     const COMPRESSED: [&str; 4] = [".gz", ".xz", ".zst", ".bz2"];
     let plain = COMPRESSED.iter().find_map(|ending| name.strip_suffix(ending));

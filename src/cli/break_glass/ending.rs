@@ -48,8 +48,8 @@ mod tests {
             "--config",
             "/a b",
         ];
-        let told = command(line.iter().map(|word| (*word).to_owned()));
-        assert_eq!(told, "gatepost break-glass --name x --config '/a b' --end");
+        let output = command(line.iter().map(|word| (*word).to_owned()));
+        assert_eq!(output, "gatepost break-glass --name x --config '/a b' --end");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 }

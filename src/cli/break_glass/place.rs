@@ -1,4 +1,4 @@
-//! Place: where the document is written.
+//! Destination: place that the document is written to.
 
 use std::{
     fmt,
@@ -24,14 +24,14 @@ const OBJECTS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
 /// Default name of the document.
 pub(super) const NAME: &str = "break-glass";
 
-/// Place of the document: the source, or a local file.
+/// Destination of the document: the source, or a local file.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct PlaceArgs {
     /// The local file that `serve --break-glass-file` reads, which works whatever the source does
     #[arg(long, value_name = "PATH", conflicts_with_all = ["source", "config"])]
     file: Option<PathBuf>,
 
-    /// With --file: the sidecar that tells which hooks there are, at its admin address [default: 127.0.0.1:9441]
+    /// With --file: the sidecar that knows the hooks, by its admin address [default: 127.0.0.1:9441]
     #[arg(long, value_name = "URL", requires = "file")]
     admin: Option<AdminUrl>,
 
@@ -41,7 +41,7 @@ pub(super) struct PlaceArgs {
 
 /// Reason why it could not be written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PlaceError {
+pub(super) enum WriteError {
     #[error("{0}; or write a local file with --file PATH")]
     Source(String),
     #[error(
@@ -74,13 +74,13 @@ fn writable(cause: &io::Error) -> &'static str {
 
 /// One file, key or object.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Destination {
     File(PathBuf),
     Etcd { access: EtcdAccess, key: String },
     Kubernetes { access: ClusterAccess, path: String },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
@@ -95,30 +95,30 @@ impl fmt::Display for Place {
 
 impl PlaceArgs {
     /// Source of hooks' names, for a document in that place.
-    pub(super) fn roster(self) -> Result<Roster, PlaceError> {
+    pub(super) fn roster(self) -> Result<Roster, WriteError> {
         Ok(match self.file {
             Some(_) => Roster::Sidecar(self.admin.unwrap_or_else(AdminUrl::local)),
-            None => Roster::Source(self.source.place().map_err(PlaceError::Source)?),
+            None => Roster::Source(self.source.place().map_err(WriteError::Source)?),
         })
     }
 
     /// The place for the document of that name.
-    pub(super) fn open(self, name: &str) -> Result<Place, PlaceError> {
+    pub(super) fn open(self, name: &str) -> Result<Destination, WriteError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-            return Err(PlaceError::Name(name.to_owned()));
+            return Err(WriteError::Name(name.to_owned()));
         }
         if let Some(file) = self.file {
-            return Ok(Place::File(file));
+            return Ok(Destination::File(file));
         }
-        Ok(match self.source.place().map_err(PlaceError::Source)? {
-            source::Place::File(folder) if !folder.is_dir() => return Err(PlaceError::NoFolder(folder)),
-            source::Place::File(folder) => Place::File(folder.join(file_name(name))),
+        Ok(match self.source.place().map_err(WriteError::Source)? {
+            source::Place::File(folder) if !folder.is_dir() => return Err(WriteError::NoFolder(folder)),
+            source::Place::File(folder) => Destination::File(folder.join(file_name(name))),
             source::Place::Etcd(place) => {
-                Place::Etcd { access: place.access, key: format!("{}break-glass/{name}.yaml", place.prefix) }
+                Destination::Etcd { access: place.access, key: format!("{}break-glass/{name}.yaml", place.prefix) }
             }
             source::Place::Kubernetes(place) => {
-                Place::Kubernetes { access: place.access, path: format!("{OBJECTS}/{name}") }
+                Destination::Kubernetes { access: place.access, path: format!("{OBJECTS}/{name}") }
             }
         })
     }
@@ -128,9 +128,9 @@ fn file_name(name: &str) -> String {
     if name == NAME { format!("{NAME}.yaml") } else { format!("{NAME}-{name}.yaml") }
 }
 
-impl Place {
+impl Destination {
     /// Writes the document as a whole or not at all.
-    pub(super) async fn write(&self, document: &Value) -> Result<(), PlaceError> {
+    pub(super) async fn write(&self, document: &Value) -> Result<(), WriteError> {
         match self {
             Self::File(path) => write_file(path, text(document)?.as_bytes()),
             Self::Etcd { access, key } => {
@@ -142,11 +142,11 @@ impl Place {
     }
 
     /// Takes the document away.
-    pub(super) async fn remove(&self) -> Result<(), PlaceError> {
+    pub(super) async fn remove(&self) -> Result<(), WriteError> {
         let there = match self {
             Self::File(path) => match fs::remove_file(path) {
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                    return Err(PlaceError::Write { path: path.clone(), cause });
+                    return Err(WriteError::Write { path: path.clone(), cause });
                 }
                 removed => removed.is_ok(),
             },
@@ -159,16 +159,16 @@ impl Place {
             }
             Self::Kubernetes { access, path } => Cluster::open(access).await?.delete(path).await?,
         };
-        there.then_some(()).ok_or_else(|| PlaceError::Absent(self.to_string()))
+        there.then_some(()).ok_or_else(|| WriteError::Absent(self.to_string()))
     }
 }
 
-fn text(document: &Value) -> Result<String, PlaceError> {
-    yaml(document).map_err(PlaceError::Unwritable)
+fn text(document: &Value) -> Result<String, WriteError> {
+    yaml(document).map_err(WriteError::Unwritable)
 }
 
 /// Only we may write the file, and everybody may read it.
-fn write_file(path: &Path, text: &[u8]) -> Result<(), PlaceError> {
+fn write_file(path: &Path, text: &[u8]) -> Result<(), WriteError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // Hidden: a source passes over names that begin with a dot.
@@ -183,6 +183,6 @@ fn write_file(path: &Path, text: &[u8]) -> Result<(), PlaceError> {
     written().map_err(|cause| {
         // Where it cannot be removed either, there is a hidden file more; the cause is what matters.
         let _ = fs::remove_file(&beside);
-        PlaceError::Write { path: path.to_owned(), cause }
+        WriteError::Write { path: path.to_owned(), cause }
     })
 }

@@ -1,4 +1,4 @@
-//! Authorities: those of hooks that have ended, or soon will.
+//! Authorities: authorities of hooks that have ended, or soon will.
 //!
 //! No problem of the configuration: it would be one from one second to the next, and a sidecar that restarts at night
 //! would serve nothing. Each handshake decides on a hook's certificate by itself.
@@ -33,8 +33,8 @@ pub(super) fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
             }
         };
         let closed = origin.declared_policy != FailurePolicy::Ignore;
-        let told = [of_authorities(hook, now, closed), of_own(hook, now, closed)].into_iter().flatten();
-        findings.extend(told.map(|(rule, severity, what)| Finding {
+        let problems = [of_authorities(hook, now, closed), of_own(hook, now, closed)].into_iter().flatten();
+        findings.extend(problems.map(|(rule, severity, what)| Finding {
             rule,
             severity,
             hooks: vec![concerned()],
@@ -45,9 +45,9 @@ pub(super) fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
     findings
 }
 
-type Told = (&'static str, Severity, String);
+type RuleFinding = (&'static str, Severity, String);
 
-fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
+fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
     let mut ends = expiry::of_authorities(hook);
     ends.sort_unstable();
     let ended = ends.iter().filter(|end| **end <= now).count();
@@ -77,7 +77,7 @@ fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
 }
 
 /// Our own certificate for the hook.
-fn of_own(hook: &Hook, now: SystemTime, closed: bool) -> Option<Told> {
+fn of_own(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
     let end = expiry::of_client_certificate(hook)?;
     let name = &hook.name;
     let fix = "renew it in the file that clientCertificateFile names";

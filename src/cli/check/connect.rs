@@ -24,21 +24,21 @@ pub(super) fn report(candidate: &Candidate) -> io::Result<(String, bool)> {
     let runtime = UnwaitedRuntime::new()?;
     let tried = runtime.block_on(trial(candidate, WITHIN));
     let hooks = &candidate.snapshot.hooks;
-    let mut told = String::from("\nprobed once from this machine, as serve probes a new hook:\n");
+    let mut output = String::from("\nprobed once from this machine, as serve probes a new hook:\n");
     for (hook, tried) in hooks.iter().zip(&tried) {
         // Writing to a String cannot fail.
         let _ = match tried {
             Tried::Passed(took, posted) => {
                 let how =
                     posted.as_ref().map_or_else(|| asked(hook).to_owned(), |path| format!("answered POST {path}"));
-                writeln!(told, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
+                writeln!(output, "  ok      {} at {}: {how}, {} ms", hook.name, hook.endpoint, took.as_millis())
             }
             Tried::Failed(failure) => {
                 let (name, endpoint) = (&hook.name, &hook.endpoint);
-                writeln!(told, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
+                writeln!(output, "  FAILED  {name} at {endpoint}: {failure}\n          {}", fix(failure, hook))
             }
             Tried::Late => writeln!(
-                told,
+                output,
                 "  FAILED  {} at {}: not probed within {} s\n          repair those that fail above, and check again",
                 hook.name,
                 hook.endpoint,
@@ -47,8 +47,8 @@ pub(super) fn report(candidate: &Candidate) -> io::Result<(String, bool)> {
         };
     }
     let passed = tried.iter().filter(|tried| matches!(tried, Tried::Passed(..))).count();
-    let _ = writeln!(told, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
-    Ok((told, passed == hooks.len()))
+    let _ = writeln!(output, "{passed} of {} would enter rotation", counted(hooks.len(), "hook"));
+    Ok((output, passed == hooks.len()))
 }
 
 /// Description of the probe of a hook that was posted nothing.
@@ -75,7 +75,7 @@ fn fix(failure: &ProbeFailure, hook: &Hook) -> String {
             "see that caBundle or caFile holds the authority that signed the hook's certificate, and that this \
              certificate has the name {name}; `openssl s_client -connect HOST:PORT -servername {name}` shows it"
         ),
-        Step::Greet => match hook.endpoint.transport {
+        Step::Handshake => match hook.endpoint.transport {
             Transport::Grpc => "see that a gRPC server listens there: a webhook's URL begins with https://".into(),
             Transport::Http => "see that a webhook listens there: a gRPC hook's URL begins with grpcs://".into(),
         },

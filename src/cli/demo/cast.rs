@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     certificates::Certificates,
-    hook::{Hook, Place},
+    hook::{Hook, HookAddress},
     policies::{self, Policy},
 };
 use crate::tls::{self, ServerConfig};
@@ -90,7 +90,7 @@ pub(super) struct Cast {
     tls: Arc<ServerConfig>,
     running: BTreeMap<&'static str, Hook>,
     /// Addresses of the hooks that ran once.
-    places: BTreeMap<&'static str, Place>,
+    places: BTreeMap<&'static str, HookAddress>,
     urls: BTreeMap<&'static str, String>,
 }
 
@@ -107,10 +107,10 @@ impl Cast {
     pub(super) fn gather() -> Result<Self, String> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}-{}", process::id(), now.subsec_micros()));
-        let told = |error: io::Error| {
+        let named = |error: io::Error| {
             format!("cannot make {}: {error}; set TMPDIR to a folder that you may write in", folder.display())
         };
-        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(told)?;
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(named)?;
         let made = Self::prepare(&folder);
         if made.is_err() {
             let _ = fs::remove_dir_all(&folder);
@@ -157,9 +157,9 @@ impl Cast {
     pub(super) fn enter(&mut self, part: &Part) -> Result<(), String> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let place = self.places.get(part.name).cloned().unwrap_or_else(|| match part.way {
-            Way::MutualTls => Place::Tls(free, self.tls.clone()),
-            Way::Plaintext => Place::Plain(free),
-            Way::UnixSocket => Place::Unix(self.socket(part)),
+            Way::MutualTls => HookAddress::Tls(free, self.tls.clone()),
+            Way::Plaintext => HookAddress::Plain(free),
+            Way::UnixSocket => HookAddress::Unix(self.socket(part)),
         });
         let hook = Hook::start(place, part.policy).map_err(|error| format!("hook {}: {error}", part.name))?;
         self.places.insert(part.name, hook.place.clone());

@@ -16,7 +16,7 @@ use crate::{cli::ask::Caller, hooks::Method, model::Endpoint, wire::pb::k8s::io:
 /// Callers at once.
 const CALLERS: usize = 2;
 
-/// Callers who ask until told to end; each over a connection of its own, one review at a time.
+/// Callers that ask until they are stopped; each over a connection of its own, one review at a time.
 pub(super) struct Crowd {
     shared: Arc<Shared>,
     callers: Vec<JoinHandle<Result<Vec<Duration>, String>>>,
@@ -60,7 +60,7 @@ impl Crowd {
     pub(super) async fn answers(&self, more: usize) -> Result<(), String> {
         let wanted = self.shared.answered.load(Relaxed) + more;
         let gone = || self.callers.iter().any(JoinHandle::is_finished);
-        // A caller that has left tells why in the end.
+        // A caller that has left gives the reason in the end.
         until("the crowd's answers", || Ok(gone() || self.shared.answered.load(Relaxed) >= wanted)).await
     }
 

@@ -7,7 +7,8 @@ use tonic::transport::Endpoint;
 
 use crate::wire::pb::gatepost::v1::{
     Claim, Done, InitializerAnswer, InitializerMessage, InitializerTask, initializer_answer::Outcome,
-    initializer_message::Message as Say, initializers_client::InitializersClient, sidecar_message::Message as Told,
+    initializer_message::Message as ToSidecar, initializers_client::InitializersClient,
+    sidecar_message::Message as FromSidecar,
 };
 use crate::wire::pb::k8s::io::apimachinery::pkg::apis::meta::v1::Status;
 
@@ -27,7 +28,7 @@ impl Drop for Instance {
 }
 
 impl Instance {
-    /// Attaches. One that hangs takes a task and does not answer; it tells of each task by its attempt.
+    /// Attaches. One that hangs takes a task and does not answer; it reports each task by its attempt.
     pub(super) fn attach(to: String, claim: Claim, hangs: bool, tasks: mpsc::Sender<u32>) -> Self {
         Self(tokio::spawn(async move {
             // The story sees by itself that nobody answers.
@@ -45,11 +46,11 @@ async fn serve(
     tasks: mpsc::Sender<u32>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (say, said) = mpsc::channel(16);
-    say.send(InitializerMessage { message: Some(Say::Claim(claim)) }).await?;
+    say.send(InitializerMessage { message: Some(ToSidecar::Claim(claim)) }).await?;
     let channel = Endpoint::from_shared(to)?.connect().await?;
-    let mut told = InitializersClient::new(channel).attach(ReceiverStream::new(said)).await?.into_inner();
-    while let Some(message) = told.message().await? {
-        let Some(Told::Task(task)) = message.message else { continue };
+    let mut incoming = InitializersClient::new(channel).attach(ReceiverStream::new(said)).await?.into_inner();
+    while let Some(message) = incoming.message().await? {
+        let Some(FromSidecar::Task(task)) = message.message else { continue };
         let _ = tasks.send(task.attempt).await;
         if hangs {
             continue;
@@ -57,7 +58,7 @@ async fn serve(
         let (id, attempt) = (task.task, task.attempt);
         let outcome = Some(act(&task));
         let answer = InitializerAnswer { task: id, attempt, outcome };
-        say.send(InitializerMessage { message: Some(Say::Answer(answer)) }).await?;
+        say.send(InitializerMessage { message: Some(ToSidecar::Answer(answer)) }).await?;
     }
     Ok(())
 }

@@ -15,13 +15,13 @@ use tokio::{runtime::Builder, sync::oneshot};
 use tonic::{Request, Response, Status};
 use tower_service::Service as _;
 
-use super::policies::{Policy, Said};
+use super::policies::{Policy, PolicyAnswer};
 use crate::wire::pb::k8s::io::{
     api::admission::v1::{AdmissionResponse, AdmissionReview},
     apimachinery::pkg::apis::meta::v1 as meta,
 };
 use crate::{
-    cli::acceptor::Acceptor,
+    cli::hook_listener::HookListener,
     tls::ServerConfig,
     wire::pb::gatepost::v1::admission_server::{Admission, AdmissionServer},
 };
@@ -31,7 +31,7 @@ const FORBIDDEN: (i32, &str) = (403, "Forbidden");
 
 /// Address of a hook.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum HookAddress {
     /// Plaintext; port 0 takes a free one.
     Plain(SocketAddr),
     /// TLS, to clients with a certificate.
@@ -43,7 +43,7 @@ pub(super) enum Place {
 /// A hook that serves. Dropping it kills it.
 pub(super) struct Hook {
     /// Address of the hook, with the port it got.
-    pub(super) place: Place,
+    pub(super) place: HookAddress,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,7 +56,7 @@ impl Drop for Hook {
             // A hook that panicked has said so.
             let _ = thread.join();
         }
-        if let Place::Unix(path) = &self.place {
+        if let HookAddress::Unix(path) = &self.place {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -64,9 +64,9 @@ impl Drop for Hook {
 
 impl Hook {
     /// Listens, and serves that policy; with `None` it takes every question and never answers.
-    pub(super) fn start(place: Place, policy: Option<Policy>) -> io::Result<Self> {
+    pub(super) fn start(place: HookAddress, policy: Option<Policy>) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (place, acceptor) = {
+        let (place, listener) = {
             let _entered = runtime.enter();
             listen(place)?
         };
@@ -81,7 +81,7 @@ impl Hook {
             let stop = async {
                 let _ = stopped.await;
             };
-            runtime.block_on(acceptor.serve(answer, stop));
+            runtime.block_on(listener.serve(answer, stop));
         };
         let thread = thread::Builder::new().name("demo-hook".to_owned()).spawn(run)?;
         Ok(Self { place, stop: Some(stop), thread: Some(thread) })
@@ -90,25 +90,25 @@ impl Hook {
     /// As a configuration names it.
     pub(super) fn url(&self) -> String {
         match &self.place {
-            Place::Plain(address) => format!("grpc://{address}"),
-            Place::Tls(address, _) => format!("grpcs://{address}"),
-            Place::Unix(path) => format!("unix://{}", path.display()),
+            HookAddress::Plain(address) => format!("grpc://{address}"),
+            HookAddress::Tls(address, _) => format!("grpcs://{address}"),
+            HookAddress::Unix(path) => format!("unix://{}", path.display()),
         }
     }
 }
 
-fn listen(place: Place) -> io::Result<(Place, Acceptor)> {
-    let acceptor = match &place {
-        Place::Plain(address) => Acceptor::tcp(*address, None)?,
-        Place::Tls(address, tls) => Acceptor::tcp(*address, Some(Arc::clone(tls)))?,
-        Place::Unix(path) => Acceptor::unix(path)?,
+fn listen(place: HookAddress) -> io::Result<(HookAddress, HookListener)> {
+    let listener = match &place {
+        HookAddress::Plain(address) => HookListener::tcp(*address, None)?,
+        HookAddress::Tls(address, tls) => HookListener::tcp(*address, Some(Arc::clone(tls)))?,
+        HookAddress::Unix(path) => HookListener::unix(path)?,
     };
-    let place = match (place, acceptor.address()) {
-        (Place::Plain(_), Some(address)) => Place::Plain(address),
-        (Place::Tls(_, tls), Some(address)) => Place::Tls(address, tls),
+    let place = match (place, listener.address()) {
+        (HookAddress::Plain(_), Some(address)) => HookAddress::Plain(address),
+        (HookAddress::Tls(_, tls), Some(address)) => HookAddress::Tls(address, tls),
         (place, _) => place,
     };
-    Ok((place, acceptor))
+    Ok((place, listener))
 }
 
 /// The service.
@@ -135,7 +135,7 @@ impl Admission for Answers {
     }
 }
 
-fn response(uid: Option<String>, said: Said) -> AdmissionResponse {
+fn response(uid: Option<String>, said: PolicyAnswer) -> AdmissionResponse {
     let (code, reason) = FORBIDDEN;
     let allowed = said.no.is_none();
     let status = said.no.map(|message| meta::Status {

@@ -111,9 +111,9 @@ metadata: {{name: shop, labels: {{team: red}}}}
 impl Stage {
     fn set() -> Result<Self, String> {
         let folder = Folder(std::env::temp_dir().join(format!("gatepost-demo-initializers-{}", process::id())));
-        let told = |error: std::io::Error| format!("cannot write to {}: {error}; set TMPDIR", folder.0.display());
-        fs::create_dir_all(&folder.0).map_err(told)?;
-        fs::write(folder.0.join("initializers.yaml"), configuration()).map_err(told)?;
+        let named = |error: std::io::Error| format!("cannot write to {}: {error}; set TMPDIR", folder.0.display());
+        fs::create_dir_all(&folder.0).map_err(named)?;
+        fs::write(folder.0.join("initializers.yaml"), configuration()).map_err(named)?;
         let settings = Settings { read_every: READ_EVERY, ..Settings::local(&folder.0) };
         let sidecar = Sidecar::start(settings).map_err(|error| error.to_string())?;
         let address = sidecar.addresses.tcp;
@@ -154,7 +154,7 @@ impl Stage {
 
     /// It comes, and a Pod is prepared.
     async fn attached(&self) -> Result<Instance, String> {
-        let (tasks, mut told) = mpsc::channel(16);
+        let (tasks, mut attempts) = mpsc::channel(16);
         let instance = Instance::attach(self.url(), claim(), false, tasks);
         self.instances(1).await?;
         self.screen.heading(&format!("A process attaches as {NAME}"));
@@ -163,9 +163,9 @@ impl Stage {
         let prepared = [r#""team""#, r#""TEAM""#, PROXY, IMAGE.1].iter().all(|wanted| patch.contains(wanted));
         ensure(response.allowed() && prepared, || format!("it should have been prepared: {patch}"))?;
         ensure(response.warnings.iter().any(|warning| warning.contains("audit.example.com")), || {
-            "nobody was told that audit.example.com was passed over".to_owned()
+            "no warning says that audit.example.com was passed over".to_owned()
         })?;
-        ensure(told.recv().await == Some(1), || "it was not asked once".to_owned())?;
+        ensure(attempts.recv().await == Some(1), || "it was not asked once".to_owned())?;
         Ok(instance)
     }
 
@@ -192,15 +192,15 @@ impl Stage {
         self.screen.heading("A process takes a Pod and crashes; another finishes it");
         drop(instance);
         self.instances(0).await?;
-        let (tasks, mut told) = mpsc::channel(16);
+        let (tasks, mut attempts) = mpsc::channel(16);
         let hanging = Instance::attach(self.url(), claim(), true, tasks.clone());
         self.instances(1).await?;
         let crashing = async {
-            let first = told.recv().await;
+            let first = attempts.recv().await;
             let other = Instance::attach(self.url(), claim(), false, tasks);
             self.instances(2).await?;
             drop(hanging);
-            let second = told.recv().await;
+            let second = attempts.recv().await;
             ensure((first, second) == (Some(1), Some(2)), || format!("the attempts were {first:?} and {second:?}"))?;
             Ok::<_, String>(other)
         };

@@ -6,7 +6,7 @@ use crate::wire::pb::k8s::io::api::admission::v1::AdmissionRequest;
 
 /// Answer of a hook.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct PolicyAnswer {
     /// Reason of a denial; nothing is yes.
     pub(super) no: Option<String>,
     pub(super) warnings: Vec<String>,
@@ -14,10 +14,10 @@ pub(super) struct Said {
 }
 
 /// Looks at a request and its object, and says something.
-pub(super) type Policy = fn(&AdmissionRequest, &Value) -> Said;
+pub(super) type Policy = fn(&AdmissionRequest, &Value) -> PolicyAnswer;
 
-fn unless(no: Option<String>) -> Said {
-    Said { no, ..Said::default() }
+fn unless(no: Option<String>) -> PolicyAnswer {
+    PolicyAnswer { no, ..PolicyAnswer::default() }
 }
 
 fn containers(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -27,7 +27,7 @@ fn containers(object: &Value) -> impl Iterator<Item = (&str, &Value)> {
 }
 
 /// No image without a tag, and none that is `:latest`; a digest is better than both.
-pub(super) fn no_latest_tag(_: &AdmissionRequest, object: &Value) -> Said {
+pub(super) fn no_latest_tag(_: &AdmissionRequest, object: &Value) -> PolicyAnswer {
     let floats = |image: &&str| {
         let name = image.rsplit('/').next().unwrap_or(image);
         !image.contains('@') && matches!(name.split_once(':'), None | Some((_, "latest")))
@@ -37,33 +37,33 @@ pub(super) fn no_latest_tag(_: &AdmissionRequest, object: &Value) -> Said {
 }
 
 /// No container may have the run of the node.
-pub(super) fn no_privileged(_: &AdmissionRequest, object: &Value) -> Said {
+pub(super) fn no_privileged(_: &AdmissionRequest, object: &Value) -> PolicyAnswer {
     let privileged = |(_, container): &(&str, &Value)| container["securityContext"]["privileged"] == true;
     unless(containers(object).find(privileged).map(|(name, _)| format!("container {name} is privileged")))
 }
 
 /// Every Deployment belongs to a team.
-pub(super) fn owner_label(_: &AdmissionRequest, object: &Value) -> Said {
+pub(super) fn owner_label(_: &AdmissionRequest, object: &Value) -> PolicyAnswer {
     let team = &object["metadata"]["labels"]["team"];
     unless(team.is_null().then(|| "label team is missing; who is called at night?".to_owned()))
 }
 
 /// Says a word about containers without limits, and lets them in.
-pub(super) fn warn_no_limits(_: &AdmissionRequest, object: &Value) -> Said {
+pub(super) fn warn_no_limits(_: &AdmissionRequest, object: &Value) -> PolicyAnswer {
     let unlimited = containers(object).filter(|(_, container)| container["resources"]["limits"].is_null());
     let warnings = unlimited.map(|(name, _)| format!("container {name} has no resource limits")).collect();
-    Said { warnings, ..Said::default() }
+    PolicyAnswer { warnings, ..PolicyAnswer::default() }
 }
 
 /// Notes what it saw.
-pub(super) fn audit_everything(request: &AdmissionRequest, _: &Value) -> Said {
+pub(super) fn audit_everything(request: &AdmissionRequest, _: &Value) -> PolicyAnswer {
     let object = request.object.as_ref().or(request.old_object.as_ref());
     let bytes = object.and_then(|object| object.raw.as_ref()).map_or(0, |raw| raw.len());
-    Said { annotations: vec![("object-bytes", bytes.to_string())], ..Said::default() }
+    PolicyAnswer { annotations: vec![("object-bytes", bytes.to_string())], ..PolicyAnswer::default() }
 }
 
 /// Balancers cost money.
-pub(super) fn no_load_balancer(_: &AdmissionRequest, object: &Value) -> Said {
+pub(super) fn no_load_balancer(_: &AdmissionRequest, object: &Value) -> PolicyAnswer {
     let balancer = object["spec"]["type"] == "LoadBalancer";
     unless(balancer.then(|| "type LoadBalancer costs money; ask for a ClusterIP".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! The sidecar's audit log, read as it grows: what became of each review.
+//! The sidecar's audit log, read as it grows: the outcome of each review.
 
 use std::{
     collections::{BTreeMap, HashMap},

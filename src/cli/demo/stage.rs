@@ -42,12 +42,12 @@ pub(super) struct Stage {
 }
 
 /// Response, and its audit record.
-pub(super) struct Told {
+pub(super) struct Reviewed {
     pub(super) response: AdmissionResponse,
     pub(super) record: Record,
 }
 
-impl Told {
+impl Reviewed {
     pub(super) fn message(&self) -> &str {
         self.response.status.as_ref().map_or("", |status| status.message())
     }
@@ -125,7 +125,7 @@ impl Stage {
     }
 
     /// Asks, without showing it.
-    pub(super) async fn ask(&mut self, review: &AdmissionReview) -> Result<(Told, Duration), String> {
+    pub(super) async fn ask(&mut self, review: &AdmissionReview) -> Result<(Reviewed, Duration), String> {
         self.sent += 1;
         let mut review = review.clone();
         // A review's uid is its own, however often the same thing is asked.
@@ -140,7 +140,7 @@ impl Stage {
         let response = answer.response.ok_or("the sidecar sent no response")?;
         self.rejected += usize::from(!response.allowed());
         let record = self.records.of(&uid).await?;
-        Ok((Told { response, record }, took))
+        Ok((Reviewed { response, record }, took))
     }
 
     /// A crowd has asked this so many times.
@@ -150,33 +150,33 @@ impl Stage {
     }
 
     /// Asks, and shows everything about it.
-    pub(super) async fn show(&mut self, review: &AdmissionReview) -> Result<Told, String> {
+    pub(super) async fn show(&mut self, review: &AdmissionReview) -> Result<Reviewed, String> {
         let before = self.sidecar.metrics.copied_bytes();
-        let (told, took) = self.ask(review).await?;
+        let (reviewed, took) = self.ask(review).await?;
         let copied = self.sidecar.metrics.copied_bytes() - before;
         self.took.push(took);
-        let Some(request) = &review.request else { return Ok(told) };
+        let Some(request) = &review.request else { return Ok(reviewed) };
         let bytes = object_bytes(request);
-        let ending = match (told.response.allowed(), told.code()) {
+        let ending = match (reviewed.response.allowed(), reviewed.code()) {
             (true, _) => (Tint::Good, "ALLOWED"),
             (false, 403) => (Tint::Bad, "DENIED"),
             (false, _) => (Tint::Bad, "REJECTED"),
         };
         let screen = &self.screen;
         screen.verdict(&title(request), bytes, ending);
-        if !told.response.allowed() {
-            screen.field("message", &format!("{} {}", told.code(), told.message()));
+        if !reviewed.response.allowed() {
+            screen.field("message", &format!("{} {}", reviewed.code(), reviewed.message()));
         }
-        for warning in &told.response.warnings {
+        for warning in &reviewed.response.warnings {
             screen.field("warning", warning);
         }
         // The revision that decided stands in each, and says nothing that the story does not.
-        for (key, value) in told.response.audit_annotations.iter().filter(|(key, _)| *key != verdict::REVISION) {
+        for (key, value) in reviewed.response.audit_annotations.iter().filter(|(key, _)| *key != verdict::REVISION) {
             screen.field("noted", &format!("{key}: {value}").replace(DOMAIN, ""));
         }
-        asked(screen, &told.record);
-        screen.field("time", &time(&told.record, took));
-        let hooks = match told.record.hooks.len() {
+        asked(screen, &reviewed.record);
+        screen.field("time", &time(&reviewed.record, took));
+        let hooks = match reviewed.record.hooks.len() {
             1 => "1 hook".to_owned(),
             more => format!("{more} hooks"),
         };
@@ -185,7 +185,7 @@ impl Stage {
         if copied > bytes as u64 / 10 + 1024 {
             return Err(format!("{copied} of {bytes} object bytes were copied"));
         }
-        Ok(told)
+        Ok(reviewed)
     }
 
     /// The hook as it stands now; nothing when it is not in force.

@@ -10,12 +10,12 @@ pub(super) enum DenyIf {
     /// Every review.
     Always,
     /// The value at a place is like this.
-    Like(Place, Pattern),
+    Like(Location, Pattern),
 }
 
-/// Place in the object to look at.
+/// Location in the object to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     Field(Field),
     /// A JSON pointer (RFC 6901) into the object, or into the old one where there is no object.
     Pointer(String),
@@ -71,7 +71,7 @@ impl FromStr for DenyIf {
         let (place, pattern) = text.split_once('=').ok_or("must be `always` or PLACE=VALUE")?;
         let field = match place {
             pointer if pointer.starts_with('/') => {
-                return Ok(Self::Like(Place::Pointer(pointer.to_owned()), Pattern::new(pattern)));
+                return Ok(Self::Like(Location::Pointer(pointer.to_owned()), Pattern::new(pattern)));
             }
             "operation" => Field::Operation,
             "kind" => Field::Kind,
@@ -88,7 +88,7 @@ impl FromStr for DenyIf {
                 ));
             }
         };
-        Ok(Self::Like(Place::Field(field), Pattern::new(pattern)))
+        Ok(Self::Like(Location::Field(field), Pattern::new(pattern)))
     }
 }
 
@@ -98,8 +98,8 @@ impl std::fmt::Display for DenyIf {
             Self::Always => f.write_str("always"),
             Self::Like(place, Pattern { open_start, open_end, text }) => {
                 match place {
-                    Place::Field(field) => write!(f, "{}", format!("{field:?}").to_lowercase())?,
-                    Place::Pointer(pointer) => f.write_str(pointer)?,
+                    Location::Field(field) => write!(f, "{}", format!("{field:?}").to_lowercase())?,
+                    Location::Pointer(pointer) => f.write_str(pointer)?,
                 }
                 let star = |open: bool| if open { "*" } else { "" };
                 write!(f, "={}{text}{}", star(*open_start), star(*open_end))
@@ -114,8 +114,8 @@ impl DenyIf {
     pub(super) fn met_by(&self, request: &AdmissionRequest) -> bool {
         match self {
             Self::Always => true,
-            Self::Like(Place::Field(field), pattern) => pattern.matches(field.of(request)),
-            Self::Like(Place::Pointer(pointer), pattern) => {
+            Self::Like(Location::Field(field), pattern) => pattern.matches(field.of(request)),
+            Self::Like(Location::Pointer(pointer), pattern) => {
                 let raw =
                     request.object.as_ref().or(request.old_object.as_ref()).and_then(|object| object.raw.as_ref());
                 let object: serde_json::Value =

@@ -1,4 +1,4 @@
-//! Advice: what to do once the files are there.
+//! Advice: next steps once the files are there.
 
 use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
@@ -8,8 +8,8 @@ use super::object::{Object, Phase};
 const FEW: usize = 5;
 
 /// The steps that lead from these files to Gatepost deciding alone, without a moment in which nobody decides; and what
-/// these hooks ask of the place it runs at. `kept` stays in the cluster, as it cannot be served; `sound` says whether the
-/// files are free of problems.
+/// these hooks ask of the place it runs at. `kept` stays in the cluster, as it cannot be served; `sound` says whether
+/// the files are free of problems.
 pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: bool) -> String {
     if objects.is_empty() {
         return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");

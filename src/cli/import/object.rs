@@ -94,12 +94,12 @@ impl Object {
         Ok(Self { phase, name, adopted, value: sorted(value) })
     }
 
-    /// Is it how an apiserver was told of a Gatepost?
+    /// Is it a registration of Gatepost with an apiserver?
     pub(super) fn is_our_own(&self) -> bool {
         is_our_own(&self.value)
     }
 
-    /// The name of its file. Names too long for one are cut, and told apart by a digest.
+    /// The name of its file. Names too long for one are cut, and end with a digest.
     pub(super) fn file(&self) -> String {
         let (prefix, name) = (self.phase.prefix(), &self.name);
         match name.get(..LONGEST_NAME) {

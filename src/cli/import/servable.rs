@@ -1,4 +1,4 @@
-//! Servable: whether Gatepost can ask the hooks of an object, judged for each object by itself.
+//! Servable: decision on whether Gatepost can ask the hooks of an object, each object by itself.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
@@ -56,24 +56,24 @@ impl Fate {
 
 /// Objects that are not served, with the reasons; empty where all are.
 pub(super) fn report(judged: &[(Object, Fate)]) -> String {
-    let mut told = String::new();
+    let mut output = String::new();
     for (object, fate) in judged {
         let Fate::NotServed(reasons) = fate else { continue };
         // Writing to a String cannot fail.
         let _ = writeln!(
-            told,
+            output,
             "\nnot served: {} {}; leave it in the cluster, where it stays in force",
             object.phase.kind(),
             object.name
         );
         for reason in reasons {
-            let _ = writeln!(told, "  {reason}");
+            let _ = writeln!(output, "  {reason}");
         }
     }
-    if !told.is_empty() {
-        told.push('\n');
+    if !output.is_empty() {
+        output.push('\n');
     }
-    told
+    output
 }
 
 #[cfg(test)]
@@ -110,11 +110,11 @@ mod tests {
         assert_eq!(bad_fate.path(&bad), PathBuf::from("not-served/validating-bad.yaml"));
         assert_eq!(bad_fate.other_path(&bad), PathBuf::from("validating-bad.yaml"));
         assert_eq!(mutating_fate.path(&mutating), PathBuf::from("mutating-m.yaml"));
-        let told = report(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
-        assert!(told.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{told}");
+        let output = report(&[(good, Fate::Served), (bad, bad_fate), (mutating, mutating_fate)]);
+        assert!(output.contains("not served: ValidatingWebhookConfiguration bad; leave it"), "{output}");
         assert!(
-            told.contains("messages (google.protobuf.Duration) cannot be made here") && !told.contains("good"),
-            "{told}"
+            output.contains("messages (google.protobuf.Duration) cannot be made here") && !output.contains("good"),
+            "{output}"
         );
     }
 }

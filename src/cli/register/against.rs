@@ -21,7 +21,7 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
         registration.join(read(&text).map_err(|what| format!("{shown}: {what}"))?);
     }
     let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
-    let mut told = format!("\nagainst {shown}:\n");
+    let mut output = format!("\nagainst {shown}:\n");
     let gaps = registration.gaps(snapshot);
     for gap in &gaps {
         let origin = match gap.subject {
@@ -30,7 +30,7 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
         };
         let place = origin.map_or_else(String::new, |origin| format!("{}: {}: ", origin.file, origin.path));
         // Writing to a String cannot fail.
-        let _ = writeln!(told, "{place}{}: {}", gap.name, gap.what);
+        let _ = writeln!(output, "{place}{}: {}", gap.name, gap.what);
     }
     let covered = gaps.iter().all(|gap| !gap.missed);
     let (of_initializers, of_hooks): (Vec<_>, Vec<_>) =
@@ -41,12 +41,12 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
         _ => format!(" and the initializers of {resources} resources"),
     };
     match covered {
-        true => drop(writeln!(told, "what the rules of {hooks} hooks{also} see is sent, by {entries} entries")),
-        false => told.push_str(
+        true => drop(writeln!(output, "what the rules of {hooks} hooks{also} see is sent, by {entries} entries")),
+        false => output.push_str(
             "hooks never see what is not sent: run gatepost register --config PATH and apply what it prints\n",
         ),
     }
-    Ok((told, covered))
+    Ok((output, covered))
 }
 
 /// The registration in this text.
@@ -123,22 +123,22 @@ mod tests {
             ((&*things("'*'"), ""), (&things("v2"), "/validate", ""), ""),
             ((PODS, ""), (PODS, "/validate", LABEL), "a selector of g.validate.gatepost.dev leaves it out"),
         ] {
-            let (told, covered) = of(hook, entry);
-            assert_eq!(covered, words.is_empty(), "{hook:?} {entry:?}: {told}");
-            assert!(told.contains(words), "{hook:?} {entry:?}: {told}");
+            let (output, covered) = of(hook, entry);
+            assert_eq!(covered, words.is_empty(), "{hook:?} {entry:?}: {output}");
+            assert!(output.contains(words), "{hook:?} {entry:?}: {output}");
             let place = "a.yaml: externalAdmissionHooks[0]: hook \"h.example.com\": ";
-            assert_eq!(told.contains(place), !covered, "{told}");
+            assert_eq!(output.contains(place), !covered, "{output}");
         }
     }
 
     #[test]
     fn what_is_left_out_by_name_or_passes_unseen_is_told_and_is_no_failure() {
-        let (told, covered) = of((PODS, ""), (PODS, "/validate", KS));
-        assert!(covered && told.contains("CREATE of pods in kube-system is left out"), "{told}");
-        let (told, covered) = of((PODS, ""), (PODS, "/validate", "failurePolicy: Ignore"));
-        assert!(covered && told.contains("such writes pass unseen"), "{told}");
-        let (told, _) = of((PODS, "failurePolicy: Ignore"), (PODS, "/validate", "failurePolicy: Ignore"));
-        assert!(!told.contains("unseen"), "{told}");
+        let (output, covered) = of((PODS, ""), (PODS, "/validate", KS));
+        assert!(covered && output.contains("CREATE of pods in kube-system is left out"), "{output}");
+        let (output, covered) = of((PODS, ""), (PODS, "/validate", "failurePolicy: Ignore"));
+        assert!(covered && output.contains("such writes pass unseen"), "{output}");
+        let (output, _) = of((PODS, "failurePolicy: Ignore"), (PODS, "/validate", "failurePolicy: Ignore"));
+        assert!(!output.contains("unseen"), "{output}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Conditions: what an entry of a registration leaves to those before it, as CEL that an apiserver evaluates.
+//! Conditions: requests that an entry of a registration leaves to those before it, as CEL that an apiserver evaluates.
 //!
 //! `request.requestResource` is the request as its client made it, whatever the rules have made of it
-//! (`docs/reference/webhook-semantics.md` §7). Only what is always there is looked at, or asked for first: an expression
-//! that fails rejects the write.
+//! (`docs/reference/webhook-semantics.md` §7). Only what is always there is looked at, or asked for first: an
+//! expression that fails rejects the write.
 
 use std::collections::BTreeSet;
 

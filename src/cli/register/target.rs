@@ -1,4 +1,4 @@
-//! Target: where an apiserver finds us, and by which authority it knows us.
+//! Target: our address for an apiserver, and the authority of our certificate.
 
 use std::{fs, net::IpAddr, path::Path};
 
@@ -107,8 +107,8 @@ mod tests {
         };
         assert_eq!(STANDARD.decode(file(&pair.cert.pem()).unwrap()).unwrap(), pair.cert.pem().as_bytes());
         let key = pair.signing_key.serialize_pem();
-        let told = file(&(pair.cert.pem() + &key)).unwrap_err();
-        assert!(told.contains("private key") && !told.contains(key.lines().nth(1).unwrap()));
+        let output = file(&(pair.cert.pem() + &key)).unwrap_err();
+        assert!(output.contains("private key") && !output.contains(key.lines().nth(1).unwrap()));
         assert!(file("").is_err() && ca_bundle(&folder.path().join("absent")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Advice: what to do where a review came to no verdict, since whatever listens there expects something else.
+//! Advice: hints where a review came to no verdict, since the server at that address expects something else.
 
 use crate::model::{CallFailure, Endpoint, Step};
 
@@ -36,12 +36,12 @@ pub(super) fn after(endpoint: &Endpoint, failure: &CallFailure) -> String {
                 "where it serves plaintext, write grpc://{place}; where an authority of yours has signed its certificate, \
                  or it signs itself, name that by --ca FILE; where it has another name, --server-name NAME"
             ),
-            Step::Greet if tls => {
+            Step::Handshake if tls => {
                 "where it demands a client certificate, --client-certificate and --client-key; a webhook is \
                  not called by gRPC, but by `curl --json @FILE URL`"
                     .to_owned()
             }
-            Step::Greet => format!(
+            Step::Handshake => format!(
                 "nothing speaks gRPC in plaintext there: where it serves TLS, as a sidecar with --tls-cert does, write \
                  grpcs://{place} and --ca FILE; the admin address takes no reviews; call a webhook by `curl --json \
                  @FILE URL`"
@@ -65,15 +65,15 @@ mod tests {
     #[test]
     fn each_wrong_door_is_told_with_the_right_one() {
         for (url, step, says) in [
-            ("grpc://127.0.0.1:9440", Step::Greet, "write grpcs://127.0.0.1:9440 and --ca FILE"),
+            ("grpc://127.0.0.1:9440", Step::Handshake, "write grpcs://127.0.0.1:9440 and --ca FILE"),
             ("grpcs://127.0.0.1:9440", Step::Tls, "write grpc://127.0.0.1:9440"),
-            ("grpcs://127.0.0.1:9440", Step::Greet, "--client-certificate"),
+            ("grpcs://127.0.0.1:9440", Step::Handshake, "--client-certificate"),
             ("grpc://127.0.0.1:9440", Step::Connect, "gatepost serve"),
             ("grpc://nowhere.example:9440", Step::Resolve, "correct the host"),
         ] {
             let failure = CallFailure::Connect(Unreachable::at(step, "it failed"));
-            let told = after(&parse_url(url).unwrap(), &failure);
-            assert!(told.starts_with("; ") && told.contains(says), "{url} {step}: {told}");
+            let output = after(&parse_url(url).unwrap(), &failure);
+            assert!(output.starts_with("; ") && output.contains(says), "{url} {step}: {output}");
         }
         let webhook = CallFailure::Grpc { code: "UNIMPLEMENTED", message: String::new() };
         assert!(after(&parse_url("grpc://127.0.0.1:1").unwrap(), &webhook).contains("curl --json @FILE"));
@@ -87,8 +87,8 @@ mod tests {
             ("http://127.0.0.1:8080", "curl --json"),
             ("127.0.0.1:9440", "write grpc://host:port"),
         ] {
-            let told = of_url(url, parse_url(url).unwrap_err().fix);
-            assert!(told.contains(says), "{url}: {told}");
+            let output = of_url(url, parse_url(url).unwrap_err().fix);
+            assert!(output.contains(says), "{url}: {output}");
         }
     }
 }

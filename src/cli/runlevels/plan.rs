@@ -12,7 +12,7 @@ use crate::{
 
 /// Facts beside the configuration.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ClusterFacts {
     /// The namespaces of the cluster, where one was asked.
     pub(super) cluster: Option<BTreeMap<String, Labels>>,
     /// Namespaces of add-ons that hooks rest on.
@@ -54,7 +54,7 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// An add-on's namespace that the cluster does not have, or that is the system's own.
-pub(super) fn plan(snapshot: Snapshot, known: &Known) -> Result<Plan, String> {
+pub(super) fn plan(snapshot: Snapshot, known: &ClusterFacts) -> Result<Plan, String> {
     if let Some(system) = known.add_ons.iter().find(|name| SYSTEM.contains(&&***name)) {
         return Err(format!(
             "--add-on names {system}, which has runlevel 0 already, below all add-ons: what runs there, as the cluster's \
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn without_a_cluster_the_known_ones_are_planned() {
-        let plan = plan(hooks(), &Known { add_ons: ["kube-dns".to_owned()].into(), ..Known::default() }).unwrap();
+        let plan = plan(hooks(), &ClusterFacts { add_ons: ["kube-dns".to_owned()].into(), ..ClusterFacts::default() })
+            .unwrap();
         let all = [("kube-dns", "1"), ("kube-node-lease", "0"), ("kube-public", "0"), ("kube-system", "0")];
         let mut all: Vec<_> = all.into_iter().map(|(name, level)| (name, level, true)).collect();
         all.push(("policy", "2", true));
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn what_a_label_says_is_kept_unless_forced() {
         let namespaces = cluster(&[("kube-system", "9"), ("policy", "core"), ("shop", ""), ("network", "1")]);
-        let mut known = Known { cluster: Some(namespaces), ..Known::default() };
+        let mut known = ClusterFacts { cluster: Some(namespaces), ..ClusterFacts::default() };
         let kept = plan(hooks(), &known).unwrap();
         let unchanged = [("kube-system", "9", false), ("network", "1", false), ("policy", "core", false)];
         let present = |plan: &Plan| plan.namespaces.iter().filter(|it| it.exists).count();
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_the_cluster_does_not_have_is_not_changed_and_an_add_on_must_be_there() {
-        let mut known = Known { cluster: Some(cluster(&[("kube-system", "")])), ..Known::default() };
+        let mut known = ClusterFacts { cluster: Some(cluster(&[("kube-system", "")])), ..ClusterFacts::default() };
         let planned = plan(hooks(), &known).unwrap();
         let changes: Vec<_> = planned.namespaces.iter().filter(|it| it.changes()).map(|it| &*it.name).collect();
         assert_eq!(changes, ["kube-system"]);

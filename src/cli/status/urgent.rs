@@ -1,4 +1,4 @@
-//! Urgent: what an operator wants to know first in an incident, a line each, the worst first.
+//! Urgent: the facts that an operator wants first in an incident, a line each, the worst first.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,14 +36,14 @@ pub(super) fn lines(reports: &[Report]) -> Vec<String> {
             of_it.push(&report.replica);
         }
     }
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     for lines in ranks.into_values() {
         let with_replicas = lines.iter().take(MOST_LINES).map(|text| format!("{}: {text}", named(&replicas[text])));
-        told.extend(with_replicas);
+        output.extend(with_replicas);
         let more = lines.len().saturating_sub(MOST_LINES);
-        told.extend((more > 0).then(|| format!("… and {more} more lines like these; see --json")));
+        output.extend((more > 0).then(|| format!("… and {more} more lines like these; see --json")));
     }
-    told
+    output
 }
 
 fn named(replicas: &[&str]) -> String {

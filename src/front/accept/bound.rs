@@ -67,8 +67,8 @@ impl Bound {
         }
     }
 
-    /// Leaves to another instance what would begin now, where another may be there. True where handshakes that have begun
-    /// are still to be waited for.
+    /// Leaves to another instance what would begin now, where another may be there. True where handshakes that have
+    /// begun are still to be waited for.
     pub(crate) fn turn_away(&self) -> bool {
         let (Self::Tcp(listener) | Self::Tls(listener, _)) = self else { return false };
         let turned = turn_away(listener);

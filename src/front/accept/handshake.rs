@@ -19,14 +19,14 @@ enum Begun {
     Tls(Box<TlsStream<TcpStream>>),
     /// In plaintext.
     Plain(TcpStream),
-    /// And failed; the peer has been told.
+    /// And failed; the peer has got an alert.
     Failed(io::Error, TcpStream),
     /// The peer said nothing and hung up.
     Nothing,
 }
 
 /// Shakes hands and serves the connection by the version of HTTP that was agreed on. A handshake that fails is counted,
-/// and told to the peer by a TLS alert.
+/// and reported to the peer by a TLS alert.
 pub(crate) async fn serve(
     front: Arc<Front>,
     worker: usize,
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
             return front.gate().metrics.refused(Refused::TlsHandshake);
         }
     };
-    // Whoever shows a certificate that is let in is told by it from others at that address.
+    // A client certificate that is let in identifies its caller among others at that address.
     if let Some(name) = tls::client_name(stream.get_ref().1)
         && admitted.identify(Identity::Certificate(name.into()), Instant::now()).is_err()
     {

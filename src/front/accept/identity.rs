@@ -1,4 +1,4 @@
-//! Identity: by what one client of many is told from the others.
+//! Identity: identity of one client among many.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -16,7 +16,7 @@ pub(crate) enum Identity {
     Address(IpAddr),
     /// The user at the other end of a unix socket.
     User(u32),
-    /// A unix socket whose other end cannot be told.
+    /// A unix socket whose other end is unknown.
     Unix,
 }
 

@@ -1,4 +1,4 @@
-//! Life: how far a server is, as its connections see it.
+//! Life: stage of a server's life, as its connections see it.
 
 /// Stage of a server.
 ///

@@ -1,9 +1,9 @@
 //! Linger: closing a connection without taking back what was said on it.
 //!
-//! A socket that is closed with bytes unread, or to which bytes come afterwards, resets the connection. The peer then may
-//! never see the answer that was on its way: the reset discards what the system still had to send, and some clients (Go's
-//! HTTP/2 among them) give up the answers they have not read as soon as a write of theirs fails. So we end our side,
-//! and read and drop what the peer still sends, until it has closed its side too.
+//! A socket that is closed with bytes unread, or to which bytes come afterwards, resets the connection. The peer then
+//! may never see the answer that was on its way: the reset discards what the system still had to send, and some clients
+//! (Go's HTTP/2 among them) give up the answers they have not read as soon as a write of theirs fails. So we end our
+//! side, and read and drop what the peer still sends, until it has closed its side too.
 
 use std::{
     io::{self, IoSlice},

@@ -1,8 +1,8 @@
-//! Accept, hand out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS handshake is made by the
-//! worker that serves the connection, so that a slow or hostile one holds up nobody.
+//! Accept, hand out, drain. Is given bound sockets and a shutdown signal; knows no reviews. A TLS handshake is made by
+//! the worker that serves the connection, so that a slow or hostile one holds up nobody.
 //!
-//! One accept loop a socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` for each worker would
-//! save the hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of
+//! One accept loop a socket hands each connection to the worker that has the fewest. `SO_REUSEPORT` for each worker
+//! would save the hand-over, but it spreads connections by a hash of their addresses: an apiserver keeps a handful of
 //! connections for hours, and a hash easily puts all of them on one core. A hand-over costs microseconds, once in a
 //! connection's life. ([`SharedPort`] is for another process on the same port.)
 

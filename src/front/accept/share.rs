@@ -1,7 +1,7 @@
-//! Share: what one client may take of what all clients have together.
+//! Share: one client's share of a limit on all clients together.
 //!
-//! Where the limit is N, a client that is known (see [`Identity::is_known`]; or it had a verdict lately) may take all of
-//! it while no other known client is connected, else half. One that is not known may take half, and only while three
+//! Where the limit is N, a client that is known (see [`Identity::is_known`]; or it had a verdict lately) may take all
+//! of it while no other known client is connected, else half. One that is not known may take half, and only while three
 //! quarters are not taken: the last quarter is kept for known clients, whoever floods us from wherever.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

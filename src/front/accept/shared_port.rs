@@ -1,9 +1,10 @@
-//! SharedPort: a place that another instance of us may serve as well, from bound to closed: a TCP port (`SO_REUSEPORT`),
-//! or the path of a unix socket.
+//! SharedPort: a place that another instance of us may serve as well, from bound to closed: a TCP port
+//! (`SO_REUSEPORT`), or the path of a unix socket.
 //!
-//! Linux gives each new connection to one of the sockets that *listen* on the port. So this one begins to listen only once
-//! it can decide, and stops in an order that leaves no connection behind: what waits in a socket's queue when it is closed
-//! is reset (unless `net.ipv4.tcp_migrate_req` is on), and so is whoever is in the middle of the TCP handshake.
+//! Linux gives each new connection to one of the sockets that *listen* on the port. So this one begins to listen only
+//! once it can decide, and stops in an order that leaves no connection behind: what waits in a socket's queue when it
+//! is closed is reset (unless `net.ipv4.tcp_migrate_req` is on), and so is whoever is in the middle of the TCP
+//! handshake.
 
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
@@ -73,8 +74,8 @@ fn now() -> std::time::Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Has the system drop what would begin a connection to this socket, and nothing else. The peer asks again after a second,
-/// and then meets another instance. False where the port is ours alone: whoever comes is refused at once then.
+/// Has the system drop what would begin a connection to this socket, and nothing else. The peer asks again after a
+/// second, and then meets another instance. False where the port is ours alone: whoever comes is refused at once then.
 pub(crate) fn turn_away(listener: &TcpListener) -> io::Result<bool> {
     /// Classic BPF, over the TCP header: `ldb [13]`, `and #(SYN|ACK)`, `jeq #SYN`, then none of the packet or all.
     const LOAD_BYTE: u16 = 0x30;

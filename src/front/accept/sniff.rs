@@ -1,4 +1,4 @@
-//! Sniff: which HTTP a connection speaks, told by its first bytes, which are then read once more.
+//! Sniff: HTTP version of a connection, by its first bytes, which are then read once more.
 
 use std::{
     io::{self, IoSlice},
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes these pieces and hangs up; tells what is spoken and what is then read.
+    /// Writes these pieces and hangs up; returns the protocol and the bytes that are then read.
     async fn sniffed(pieces: &[&[u8]]) -> (&'static str, Vec<u8>) {
         let (mut theirs, ours) = duplex(3);
         let pieces: Vec<_> = pieces.iter().map(|piece| piece.to_vec()).collect();

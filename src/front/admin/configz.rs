@@ -1,4 +1,4 @@
-//! The page `/configz`: what is in force, how fresh it is, and what was rejected.
+//! The page `/configz`: the configuration in force, its age, and the problems of the rejected one.
 
 use std::time::{Instant, SystemTime};
 

@@ -1,8 +1,8 @@
 //! Flood: frames by which a caller keeps us busy without asking anything.
 //!
-//! A PING or a SETTINGS costs its sender nine bytes, and us an answer; h2 cuts floods of resets and of empty DATA, but not
-//! of these. So the heads of the frames are read on their way to h2 and metered: what asks or brings something fills a
-//! bucket, what does neither empties it. The clock is read only once it is empty.
+//! A PING or a SETTINGS costs its sender nine bytes, and us an answer; h2 cuts floods of resets and of empty DATA, but
+//! not of these. So the heads of the frames are read on their way to h2 and metered: what asks or brings something
+//! fills a bucket, what does neither empties it. The clock is read only once it is empty.
 
 use std::{
     io::{self, IoSlice},

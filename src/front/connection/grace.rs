@@ -1,4 +1,5 @@
-//! Grace: the time after the beginning of a drain in which a connection may still ask what its peer has sent, or is sending.
+//! Grace: the time after the beginning of a drain in which a connection may still ask what its peer has sent, or is
+//! sending.
 //!
 //! Over HTTP/1.1 only an answer can announce that the connection will be closed. Closing it while a request is on its
 //! way refuses that request.

@@ -56,17 +56,18 @@ impl Front {
             // Verdicts stay what they are until they are written, and are not copied into a buffer.
             .writev(true)
             .serve_connection(TokioIo::new(io), service);
-        // Until then the peer may not know, and be asking: its request is answered, and the answer says that it is the last.
+        // Until then the peer may not know, and be asking: its request is answered, and the answer says that it is the
+        // last.
         let mut draining = pin!(grace::over(life.clone(), grace::length(self.limits())));
         let mut evicted = pin!(session.evicted());
         let mut beat = interval(keepalive::EVERY);
-        let (mut told, mut making_room) = (false, false);
+        let (mut message, mut making_room) = (false, false);
         let ended = loop {
             tokio::select! {
                 biased;
                 ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
-                () = &mut draining, if !told => {
-                    told = true;
+                () = &mut draining, if !message => {
+                    message = true;
                     Pin::new(&mut connection).graceful_shutdown();
                 }
                 () = &mut evicted, if !making_room => {

@@ -136,7 +136,7 @@ impl Front {
         }
     }
 
-    /// Is a connection over that has been told for so long to make room? Another has its place already: it must not stay
+    /// Is a connection over that was asked so long ago to make room? Another has its place already: it must not stay
     /// for the sake of a watch that never ends, nor of calls that go on and on.
     fn has_left(&self, session: &Session, since: Duration) -> bool {
         since >= if session.is_busy() { self.limits().timeout + LEAVE } else { LEAVE }

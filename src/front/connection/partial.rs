@@ -1,8 +1,9 @@
 //! Partial: the DATA frame of a connection that has begun and is not whole, in the memory budget.
 //!
-//! h2 hands a frame on once it is whole, and only then does its call find room for it. Large frames are worth having, as
-//! a large object then arrives in one piece; but what has come of one would be held by nobody, on every connection. Where
-//! there is no room it is read all the same, as no frame can be refused before it is whole: its call is then refused.
+//! h2 hands a frame on once it is whole, and only then does its call find room for it. Large frames are worth having,
+//! as a large object then arrives in one piece; but what has come of one would be held by nobody, on every connection.
+//! Where there is no room it is read all the same, as no frame can be refused before it is whole: its call is then
+//! refused.
 
 use std::{sync::Arc, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Session: what the calls of one connection share.
+//! Session: state that the calls of one connection share.
 
 use std::{
     sync::{
@@ -114,7 +114,7 @@ impl Session {
         self.evicted.notify_one();
     }
 
-    /// Done once it has been told.
+    /// Done once it has been asked to.
     pub(crate) fn evicted(&self) -> Notified<'_> {
         self.evicted.notified()
     }

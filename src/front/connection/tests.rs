@@ -61,7 +61,7 @@ async fn headers_verdict_and_trailers_leave_in_one_write() {
     assert_eq!(writes.load(Ordering::Relaxed) - before, 1);
 }
 
-/// Writes these bytes and tells what is answered, how long the connection then lasts, and what was counted.
+/// Writes these bytes; returns the answer, the time that the connection then lasts, and the counts.
 async fn answered(bytes: &[u8]) -> (String, u64, f64) {
     let front = front(1 << 20);
     let (mut ours, _life, _serving) = connect(&front);

@@ -14,7 +14,7 @@ use std::{
 
 /// Time for a verdict beyond its deadline to be written.
 const GRACE: Duration = Duration::from_secs(2);
-/// Seconds that are told apart; a verdict expires after fewer.
+/// Seconds with slots of their own; a verdict expires after fewer.
 const SECONDS: usize = 128;
 /// The longest a verdict waits to be written: the seconds looked at late must not be taken for seconds to come.
 const LONGEST: u64 = SECONDS as u64 - 8;

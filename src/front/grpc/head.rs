@@ -1,8 +1,9 @@
-//! Head: what a gRPC call's headers say.
+//! Head: headers of a gRPC call.
 //!
-//! The deadline is stamped here, once. The caller's `grpc-timeout`, at most [`Limits::timeout`](crate::front::Limits), is the
-//! budget; without one the limit is. A margin of a twentieth of the budget, at most 20 ms, is kept back so that the answer
-//! "no verdict in time" still reaches the caller before the caller itself gives up: 1 s leaves 980 ms, 100 ms leaves 95 ms.
+//! The deadline is stamped here, once. The caller's `grpc-timeout`, at most [`Limits::timeout`](crate::front::Limits),
+//! is the budget; without one the limit is. A margin of a twentieth of the budget, at most 20 ms, is kept back so that
+//! the answer "no verdict in time" still reaches the caller before the caller itself gives up: 1 s leaves 980 ms, 100
+//! ms leaves 95 ms.
 
 use std::time::{Duration, Instant};
 

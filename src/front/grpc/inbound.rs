@@ -1,7 +1,7 @@
 //! Inbound: the body of a cold call, read as it comes and handed to tonic.
 //!
-//! It is read beside the service and not by it: what a service does not read would stay in the connection's window, out of
-//! sight of every limit. So little may be sent at all that it can wait here.
+//! It is read beside the service and not by it: what a service does not read would stay in the connection's window, out
+//! of sight of every limit. So little may be sent at all that it can wait here.
 
 use std::{
     future::{pending, poll_fn},

@@ -1,7 +1,7 @@
 //! Message: one gRPC message collected from DATA frames without copying it.
 //!
-//! See [`Pieces`] for what is kept and what is joined. The first payload, where it holds the whole frame head, is kept at
-//! any size; so a well-behaved caller's bytes are never copied.
+//! See [`BodyPieces`] for what is kept and what is joined. The first payload, where it holds the whole frame head, is
+//! kept at any size; so a well-behaved caller's bytes are never copied.
 //!
 //! Flow-control credit is returned only for bytes that have their place in the memory budget.
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 
 use crate::{
-    front::{inflight::InflightGuard, pieces::Pieces, progress::Progress, refusal::Refusal},
+    front::{inflight::InflightGuard, pieces::BodyPieces, progress::Progress, refusal::Refusal},
     model::Rope,
     telemetry::Metrics,
     wire::inbound::FRAME_HEAD,
@@ -18,7 +18,7 @@ use crate::{
 /// A message in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
-    pieces: Pieces,
+    pieces: BodyPieces,
     /// Bytes so far, frame head included.
     received: usize,
     /// Bytes there will be, frame head included; `None` until the frame head is there.

@@ -15,7 +15,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use crate::{
-    front::{inflight::InflightGuard, pieces::Pieces, progress::Progress, refusal::Refusal},
+    front::{inflight::InflightGuard, pieces::BodyPieces, progress::Progress, refusal::Refusal},
     model::Rope,
     telemetry::Metrics,
 };
@@ -35,7 +35,7 @@ impl Body {
                 let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) else { return Poll::Ready(None) };
                 match frame.map(hyper::body::Frame::into_data) {
                     Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
-                    // Trailers tell us nothing.
+                    // Trailers are ignored.
                     Ok(Err(_)) => {}
                     Err(error) => return Poll::Ready(Some(Err(broken(&error)))),
                 }
@@ -126,7 +126,7 @@ impl<'a, 'b> BodyReader<'a, 'b> {
 
     /// The body as the pieces it arrived in.
     pub(crate) async fn pieces(&mut self, metrics: &Metrics) -> Result<Rope, Refusal> {
-        let mut pieces = Pieces::default();
+        let mut pieces = BodyPieces::default();
         while let Some(payload) = self.next().await? {
             let len = payload.len();
             pieces.push(payload, self.is_over(), metrics);

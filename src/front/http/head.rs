@@ -1,8 +1,9 @@
-//! HttpHead: what a review's HTTP request says before its body.
+//! HttpHead: head of a review's HTTP request.
 //!
 //! The deadline is stamped here, once. An apiserver sends what it has left as `?timeout=`, rounded up to whole seconds
-//! (`docs/reference/webhook-semantics.md` §6), so up to a second of it is not there; and a caller that has given up hears no
-//! "no verdict in time". So a second is kept back, but never more than a quarter: 10 s leaves 9 s, 1 s leaves 750 ms.
+//! (`docs/reference/webhook-semantics.md` §6), so up to a second of it is not there; and a caller that has given up
+//! hears no "no verdict in time". So a second is kept back, but never more than a quarter: 10 s leaves 9 s, 1 s leaves
+//! 750 ms.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! ConnectBreaker: pauses after connections that were made and carried no answer.
 //!
-//! A hook that accepts, and hangs up, costs both sides a handshake for each call. After some in a row calls fail at once
-//! with what the last one came to, and one in a while tries again.
+//! A hook that accepts, and hangs up, costs both sides a handshake for each call. After some in a row calls fail at
+//! once with what the last one came to, and one in a while tries again.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

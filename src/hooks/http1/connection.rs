@@ -53,7 +53,7 @@ impl Http1Connection {
         let (read_limit, beyond_guarantee) = (ReadLimit::default(), socket.is_beyond_guarantee());
         let connected = handshake(socket, read_limit.clone()).await;
         let (sender, connection) =
-            connected.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Greet, error_chain(&error))))?;
+            connected.map_err(|error| CallFailure::Connect(Unreachable::at(Step::Handshake, error_chain(&error))))?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 // The call that it ended has failed already; an idle connection may end as it likes.

@@ -50,7 +50,7 @@ pub(super) enum ConnectionChoice {
     Dial(Slot),
     /// Room for one, in turn with all who wait for room: it dials then.
     DialInTurn,
-    /// Nothing yet: it is told.
+    /// Nothing yet: an offer comes.
     Wait(oneshot::Receiver<ConnectionChoice>),
     /// There will be none.
     None(Unreachable),

@@ -1,8 +1,8 @@
 //! IdleArbiter: access to a hook that serves one connection at a time.
 //!
-//! Such a hook serves no other connection while one of our connections is open, idle or not; and which hooks are like that, only
-//! waiting shows. So idle connections give way, on all clients, when somebody has waited on a new connection for a while,
-//! unless the hook was seen to serve several at once.
+//! Such a hook serves no other connection while one of our connections is open, idle or not; and which hooks are like
+//! that, only waiting shows. So idle connections give way, on all clients, when somebody has waited on a new connection
+//! for a while, unless the hook was seen to serve several at once.
 
 use std::{
     pin::pin,

@@ -10,11 +10,11 @@
 //!   hook wants no more      gone                      gone
 //! ```
 //!
-//! Where the hook's share of the connection budget has no room, calls wait in order for a connection of this client that
-//! becomes idle, or for room; idle connections of the other clients give way then.
+//! Where the hook's share of the connection budget has no room, calls wait in order for a connection of this client
+//! that becomes idle, or for room; idle connections of the other clients give way then.
 //!
-//! Every connection here carries a call or has carried one. The pool is over when the client is to dial: for a probe, or
-//! because the hook was found to speak HTTP/2; either way not while it has a connection.
+//! Every connection here carries a call or has carried one. The pool is over when the client is to dial: for a probe,
+//! or because the hook was found to speak HTTP/2; either way not while it has a connection.
 
 use std::{
     collections::VecDeque,
@@ -153,7 +153,7 @@ impl Pool {
         calls.for_each(|call| self.ask(call, None));
     }
 
-    /// Is the client to dial, and why? Probes that an idle connection answers are told.
+    /// Is the client to dial, and why? Probes that an idle connection answers get their result.
     fn is_over(&self, pending: &mut PendingCalls) -> Option<&'static str> {
         if !self.idle.is_empty() {
             pending.connected();
@@ -230,8 +230,8 @@ impl Pool {
         }
     }
 
-    /// A connection is free for the call that has waited longest; without one, or while another client has waited and this
-    /// one has more than its part, it is idle.
+    /// A connection is free for the call that has waited longest; without one, or while another client has waited and
+    /// this one has more than its part, it is idle.
     fn release(&mut self, connection: Http1Connection) {
         let others_wait = self.exchange.dialler.waiting() > usize::from(self.queue.seeks());
         if others_wait && !self.queue.is_empty() && self.connections() > self.exchange.dialler.fair() {

@@ -20,8 +20,8 @@ pub(super) const MOST_WAITING: usize = 1024;
 /// Room for a connection, or why there is none.
 pub(super) type Room = Result<Slot, Unreachable>;
 
-/// The calls of one client that wait for a connection, in order. Each of them is carried by a task of its own, which ends
-/// with the call's deadline, and what it would have been told then goes to the next one.
+/// The calls of one client that wait for a connection, in order. Each of them is carried by a task of its own, which
+/// ends with the call's deadline, and its offer then goes to the next one.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: VecDeque<oneshot::Sender<ConnectionChoice>>,

@@ -57,7 +57,8 @@ pub(in super::super) struct Ended<S> {
     pub(in super::super) why: Option<String>,
     /// Calls that never began, to be sent elsewhere.
     pub(in super::super) unsent: Vec<Call>,
-    /// The connection itself, where the hook still answers calls on it: to be driven by [`Http2Connection::finish_calls`].
+    /// The connection itself, where the hook still answers calls on it: to be driven by
+    /// [`Http2Connection::finish_calls`].
     pub(in super::super) leaving: Option<Http2Connection<S>>,
     /// The hook has answered a call on it.
     pub(in super::super) answered: bool,
@@ -76,7 +77,7 @@ enum Over {
 /// Reason for which a connection is beyond use.
 #[derive(Debug)]
 enum Broken {
-    /// The hook broke the protocol, and is told so.
+    /// The hook broke the protocol, and gets GOAWAY.
     Fault(Fault),
     /// It carries nothing any more.
     Lost(Cow<'static, str>),
@@ -139,8 +140,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
     }
 
     /// Carries out commands until the connection takes no more calls. Every call is then settled, in
-    /// [`Ended::unsent`], or will be answered on [`Ended::leaving`]. One that runs out of time is not settled but let go:
-    /// whoever asked has a clock too.
+    /// [`Ended::unsent`], or will be answered on [`Ended::leaving`]. One that runs out of time is not settled but let
+    /// go: whoever asked has a clock too.
     pub(in super::super) async fn drive(
         mut self,
         commands: &mut UnboundedReceiver<Command>,
@@ -322,8 +323,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         self.poll_write_all(cx).or_else(|broken| self.hear_out(cx, broken))
     }
 
-    /// The hook takes nothing any more. It may have answered and closed its side just before: what it had said by then is
-    /// still to be read, as a failed write discards nothing of it.
+    /// The hook takes nothing any more. It may have answered and closed its side just before: what it had said by then
+    /// is still to be read, as a failed write discards nothing of it.
     fn hear_out(&mut self, cx: &mut Context<'_>, broken: Broken) -> Result<(), Broken> {
         while let Poll::Ready(Ok(more @ 1..)) = self.poll_read(cx) {
             self.receive(more)?;

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_in_the_terms_of_the_protocol() {
-        for (failure, told) in [
+        for (failure, message) in [
             (Failure::Lost("gone"), CallFailure::Connection("gone".into())),
             (Failure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),
             (Failure::Malformed("it lied"), CallFailure::NotHttp("it lied".into())),
@@ -157,7 +157,7 @@ mod tests {
         ] {
             let (responses, exchange) = posted();
             exchange.fail(failure);
-            assert_eq!(settled(&responses), Err(told.into()));
+            assert_eq!(settled(&responses), Err(message.into()));
         }
     }
 }

@@ -17,8 +17,8 @@ mod worst_cases;
 pub(super) use driver::{Http2Connection, Limits};
 pub(super) use exchange::CallExchange;
 
-/// Cuts a message into the frames one call sends, as a worker's client does, and says how many bytes that makes. The bytes
-/// go nowhere: this is what `benches/fanout.rs` measures.
+/// Cuts a message into the frames one call sends, as a worker's client does, and says how many bytes that makes. The
+/// bytes go nowhere: this is what `benches/fanout.rs` measures.
 #[doc(hidden)]
 pub fn frames_of(call: super::Call) -> usize {
     crate::http2::frames_of(CallExchange::new(call, 0, &super::answer_room::AnswerRoom::unlimited()))

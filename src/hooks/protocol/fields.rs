@@ -1,4 +1,4 @@
-//! Response fields: those of a hook's answers that we act on.
+//! Response fields: header fields of a hook's answers that we act on.
 
 use std::{str::FromStr, time::Duration};
 
@@ -103,9 +103,9 @@ impl ResponseFields {
             }
             Meant::GrpcMessage => self.grpc_message = Some(value[..value.len().min(KEPT)].to_vec()),
             Meant::ContentLength => {
-                let told = digits(value).unwrap_or(NO_LENGTH);
-                let same = self.content_length.is_none_or(|before| before == told);
-                self.content_length = Some(if same { told } else { NO_LENGTH });
+                let announced = digits(value).unwrap_or(NO_LENGTH);
+                let same = self.content_length.is_none_or(|before| before == announced);
+                self.content_length = Some(if same { announced } else { NO_LENGTH });
             }
             Meant::ContentEncoding => _ = self.gzip.get_or_insert_with(|| gzip::is_ours(value)),
             // As Go's client reads it; a second one changes nothing.

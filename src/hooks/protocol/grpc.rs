@@ -181,8 +181,8 @@ mod tests {
             (answered(None), Some(ResponseFields::default())),
             (answered(Some(7)), Some(status(0))),
         ] {
-            let told = judge(head.clone(), trailers.clone(), body());
-            assert!(matches!(told, Err(CallFailure::NotGrpc(_))), "{head:?} {trailers:?} {told:?}");
+            let judged = judge(head.clone(), trailers.clone(), body());
+            assert!(matches!(judged, Err(CallFailure::NotGrpc(_))), "{head:?} {trailers:?} {judged:?}");
         }
         let only = ResponseFields { grpc_status: Some(5), ..answered(None) };
         assert!(matches!(judge(only, None, Bytes::new()), Err(CallFailure::Grpc { code: "NOT_FOUND", .. })));

@@ -27,7 +27,7 @@ pub struct HttpRequest {
     pub path: Arc<str>,
     /// Decides content type and what is accepted.
     pub form: HttpForm,
-    /// Time that the hook is told it has, in the path's query as by kube-apiserver (`timeout=10s`, rounded up): that of
+    /// Timeout that the hook is sent, in the path's query as by kube-apiserver (`timeout=10s`, rounded up): that of
     /// the whole call, also where it is made anew.
     pub timeout: Duration,
 }

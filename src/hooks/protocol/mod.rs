@@ -1,4 +1,5 @@
-//! Protocol: how a hook is asked, and how its answers are judged. One file for each, and its place in [`Request`].
+//! Protocol: encoding of requests to a hook, and judgement of its answers. One file for each, and its place in
+//! [`Request`].
 //!
 //! | file | owns |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Request heads: what the heads of all requests over one HTTP/2 connection share.
+//! Request heads: encoder state that the heads of all requests over one HTTP/2 connection share.
 
 use std::time::Duration;
 
@@ -144,8 +144,8 @@ mod tests {
         let mut heads = RequestHeads::new(false, "hook:1");
         let first = block(&mut heads, 250_000, Hops::FIRST);
         let second = block(&mut heads, 249_000, Hops::FIRST);
-        for told in [&b"grpc-timeout"[..], b"hook:1", b"/gatepost.v1.Admission/Validate", b"application/grpc"] {
-            assert!(says(&first, told), "{told:?}");
+        for written in [&b"grpc-timeout"[..], b"hook:1", b"/gatepost.v1.Admission/Validate", b"application/grpc"] {
+            assert!(says(&first, written), "{written:?}");
         }
         // POST, http, path, authority, te, content-type, user-agent, hops, and grpc-timeout by its name's index.
         assert_eq!(
@@ -159,10 +159,10 @@ mod tests {
         let mut heads = RequestHeads::new(false, "hook:1");
         block(&mut heads, 1, Hops::FIRST);
         let second = block(&mut heads, 1, Hops::FIRST.passed_on());
-        let told = b"\0\x0dgatepost-hops\x012";
-        assert!(says(&second, told), "{second:?}");
+        let written = b"\0\x0dgatepost-hops\x012";
+        assert!(says(&second, written), "{second:?}");
         let first = block(&mut heads, 1, Hops::FIRST);
-        assert_eq!(first.len() + told.len() - 1, second.len(), "a byte the first time");
+        assert_eq!(first.len() + written.len() - 1, second.len(), "a byte the first time");
     }
 
     #[test]
@@ -198,9 +198,10 @@ mod tests {
             out
         };
         let first = post(&mut heads);
-        for told in [&b"/v?timeout=9s"[..], b"hook:1", b"application/json", b"application/json, */*", b"gzip", b"70000"]
+        for written in
+            [&b"/v?timeout=9s"[..], b"hook:1", b"application/json", b"application/json, */*", b"gzip", b"70000"]
         {
-            assert!(says(&first, told), "{told:?}");
+            assert!(says(&first, written), "{written:?}");
         }
         let tail = [&[0xc3, 0xc2, 0xc1, 0xc0, 0xbf, 0xbe, 0x0f, 13, 5][..], b"70000"].concat();
         assert_eq!(post(&mut heads), [&[0x83, 0x87, 0x04, 13][..], b"/v?timeout=9s", &tail].concat());

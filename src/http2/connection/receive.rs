@@ -1,4 +1,4 @@
-//! Receive: what a connection makes of the frames that come.
+//! Receive: handling of the frames that arrive.
 
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     super::{
-        deadlines::Place,
+        deadlines::ExchangeKey,
         exchange::{Exchange, RequestHead},
         floods,
         frame::{self, HEAD, MAX_ID},
@@ -44,9 +44,9 @@ impl<E: Exchange> Connection<E> {
             frame::finish_block(out, at, id);
             !relied_on
         });
-        self.deadlines.push(deadline, Place::Stream(id));
+        self.deadlines.push(deadline, ExchangeKey::Stream(id));
         let exchanges = &self.exchanges;
-        self.deadlines.tidy(exchanges.len(), |place| exchanges.holds(place) || place == Place::Stream(id));
+        self.deadlines.tidy(exchanges.len(), |place| exchanges.holds(place) || place == ExchangeKey::Stream(id));
         if self.ready.len() > 64 + 2 * exchanges.len() {
             // Nothing leaves it while the server gives no room.
             self.ready.retain(|id| exchanges.streams.contains_key(id));

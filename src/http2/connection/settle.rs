@@ -1,10 +1,10 @@
-//! Settle: how a connection's exchanges end, with a response, without one, or unprocessed.
+//! Settle: end of a connection's exchanges, with a response, without one, or unprocessed.
 
 use std::time::Instant;
 
 use super::{
     super::{
-        deadlines::Place,
+        deadlines::ExchangeKey,
         exchange::{Exchange, Failure},
         frame::{self, code},
         stream::Stream,
@@ -81,8 +81,10 @@ impl<E: Exchange> Connection<E> {
         loop {
             let exchanges = &self.exchanges;
             match self.deadlines.next_late(now, |place| exchanges.holds(place)) {
-                Some(Place::Waiting(ticket)) => drop(self.exchanges.waiting.take(ticket)),
-                Some(Place::Stream(id)) => late.extend(self.exchanges.streams.remove(&id).map(|stream| (id, stream))),
+                Some(ExchangeKey::Waiting(ticket)) => drop(self.exchanges.waiting.take(ticket)),
+                Some(ExchangeKey::Stream(id)) => {
+                    late.extend(self.exchanges.streams.remove(&id).map(|stream| (id, stream)))
+                }
                 None => break,
             }
         }
@@ -94,8 +96,8 @@ impl<E: Exchange> Connection<E> {
         self.reset_queued(&ends, code::CANCEL);
     }
 
-    /// Takes back what is queued of streams that are over (each with the place up to which something may be), and resets
-    /// those of which the server has heard.
+    /// Takes back what is queued of streams that are over (each with the place up to which something may be), and
+    /// resets those of which the server has heard.
     fn reset_queued(&mut self, over: &[(u32, u64)], code: u32) {
         let queued = over.iter().filter(|(_, queued_to)| self.outgoing.holds(*queued_to)).map(|(id, _)| *id);
         let unheard = self.take_back(&queued.collect::<Vec<u32>>());

@@ -1,8 +1,8 @@
-//! Taking back: what is queued of exchanges that are over leaves the queue.
+//! Taking back: removal of queued frames whose exchanges are over.
 //!
-//! A peer that does not read must not hold in memory what nobody waits for any more, and one that reads again should not
-//! be asked what is past. Frames not yet begun go. Of one that is begun the rest has to follow: it is copied, so that it
-//! does not keep a whole body alive.
+//! A peer that does not read must not hold in memory what nobody waits for any more, and one that reads again should
+//! not be asked what is past. Frames not yet begun go. Of one that is begun the rest has to follow: it is copied, so
+//! that it does not keep a whole body alive.
 
 use std::collections::VecDeque;
 

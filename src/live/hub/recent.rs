@@ -1,7 +1,7 @@
-//! Recent: what initializers have answered lately, for a request that comes again.
+//! Recent: recent answers of initializers, for a request that comes again.
 //!
-//! A caller that has lost its answer sends the same request once more: the same uid, the same object. The initializer has
-//! done its part then and is not asked again. Refusals are not kept, as nothing was created.
+//! A caller that has lost its answer sends the same request once more: the same uid, the same object. The initializer
+//! has done its part then and is not asked again. Refusals are not kept, as nothing was created.
 
 use std::{
     collections::{HashMap, VecDeque},

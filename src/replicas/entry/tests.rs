@@ -64,7 +64,7 @@ fn objects(report: &Report, names: &[&str]) -> Vec<Value> {
 
 #[test]
 fn the_shares_of_all_objects_are_the_report() {
-    let mut told = report(&[
+    let mut replica_report = report(&[
         ("one", "a.example.com", Standing::Active),
         ("one", "a.example.com", Standing::Gone),
         ("two", "b.example.com", Standing::Draining),
@@ -73,9 +73,9 @@ fn the_shares_of_all_objects_are_the_report() {
     let problem = |file: &str| format!("admissioncontrolconfigurations/{file}: x: is wrong");
     let problems = vec![problem("two"), problem("onerous")];
     let (held, held_left_out) = (Vec::new(), 0);
-    told.rejected =
+    replica_report.rejected =
         Some(Rejected { revision: "8".to_owned(), since: NOW.to_owned(), problems, count: 2, held, held_left_out });
-    let objects = objects(&told, &["one", "two"]);
+    let objects = objects(&replica_report, &["one", "two"]);
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
     assert_eq!(entry(0).hooks.unwrap().len(), 2, "a hook that has moved");
     assert_eq!(entry(0).others.unwrap()[0].configuration.as_deref(), Some("went"));
@@ -87,12 +87,12 @@ fn the_shares_of_all_objects_are_the_report() {
     let order = |hook: &HookReport| (hook.name.clone(), hook.state);
     read.hooks.sort_by_key(order);
     read.rejected.as_mut().unwrap().problems.reverse();
-    assert_eq!(*read, told);
+    assert_eq!(*read, replica_report);
 }
 
 #[test]
 fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
-    let mut told = report(&[("one", "a.example.com", Standing::Active)]);
+    let mut replica_report = report(&[("one", "a.example.com", Standing::Active)]);
     let held = |document: &str, keeps| HeldReport {
         document: document.to_owned(),
         keeps,
@@ -106,11 +106,12 @@ fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
     ];
     let problems: Vec<_> = held.iter().map(|held| held.why.clone()).collect();
     let (revision, since) = ("8".to_owned(), NOW.to_owned());
-    told.rejected = Some(Rejected { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
+    replica_report.rejected =
+        Some(Rejected { revision, since, problems: problems.clone(), count: 3, held, held_left_out: 0 });
     let names = ["one", "two", "three"];
-    let shares = Shares::new(&told, names.iter().map(|name| (*name, false)));
+    let shares = Shares::new(&replica_report, names.iter().map(|name| (*name, false)));
     assert_eq!(names.map(|name| shares.is_in_force(name)), [true, false, false]);
-    let objects = objects(&told, &names);
+    let objects = objects(&replica_report, &names);
     let entry = |index: usize| entries(&objects[index]).next().unwrap().unwrap();
     assert_eq!((entry(0).rejected, entry(0).held), (None, None));
     assert_eq!(entry(0).others_held.unwrap()[0].document, "breakglasses/x");
@@ -127,11 +128,12 @@ fn an_object_that_is_held_back_says_so_and_the_others_are_in_force() {
 
 #[test]
 fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
-    let mut told = report(&[]);
+    let mut replica_report = report(&[]);
     let problem = "the folder: holds no document; write one".to_owned();
     let (revision, since, problems) = ("8".to_owned(), NOW.to_owned(), vec![problem.clone()]);
-    told.rejected = Some(Rejected { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
-    let objects = objects(&told, &["one", "two"]);
+    replica_report.rejected =
+        Some(Rejected { revision, since, problems, count: 1, held: Vec::new(), held_left_out: 0 });
+    let objects = objects(&replica_report, &["one", "two"]);
     let rejected = |index: usize| entries(&objects[index]).next().unwrap().unwrap().rejected.unwrap();
     assert_eq!(rejected(0), std::slice::from_ref(&problem), "what belongs to none stands in the first");
     assert!(is_blocked(&rejected(1)[0]) && rejected(1)[0].ends_with(&problem), "{:?}", rejected(1));
@@ -141,8 +143,9 @@ fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
 
 #[test]
 fn hooks_of_an_object_that_goes_are_told_of_in_one_that_stays() {
-    let told = report(&[("one", "a.example.com", Standing::Draining), ("two", "b.example.com", Standing::Active)]);
-    let shares = Shares::new(&told, [("one", true), ("two", false)].into_iter());
+    let replica_report =
+        report(&[("one", "a.example.com", Standing::Draining), ("two", "b.example.com", Standing::Active)]);
+    let shares = Shares::new(&replica_report, [("one", true), ("two", false)].into_iter());
     let entry = |name| shares.entry(About { name, generation: None, left: true });
     let object = |name: &str, entry: Replica| json!({"metadata": {"name": name}, "status": {"replicas": [entry]}});
     let both = [object("one", entry("one")), object("two", entry("two"))];
@@ -151,17 +154,17 @@ fn hooks_of_an_object_that_goes_are_told_of_in_one_that_stays() {
         hooks.sort_by(|one, other| one.name.cmp(&other.name));
         hooks
     };
-    assert_eq!(hooks(&both), told.hooks, "and once");
-    assert_eq!(hooks(&both[1..]), told.hooks, "also when it is gone");
+    assert_eq!(hooks(&both), replica_report.hooks, "and once");
+    assert_eq!(hooks(&both[1..]), replica_report.hooks, "also when it is gone");
 }
 
 #[test]
 fn a_replica_lives_as_long_as_it_renews_what_it_says() {
-    let mut told = report(&[("one", "a.example.com", Standing::Active)]);
-    let alive = |told: &Report| seen(&objects(told, &["one"]), now()).reports.len();
+    let mut replica_report = report(&[("one", "a.example.com", Standing::Active)]);
+    let alive = |replica_report: &Report| seen(&objects(replica_report, &["one"]), now()).reports.len();
     for (renewed, count) in [("00:00:30Z", 1), ("00:00:29Z", 0), ("01:00:00Z", 1), ("never", 0)] {
-        told.published = format!("2026-01-01T{renewed}");
-        assert_eq!(alive(&told), count, "{renewed}");
+        replica_report.published = format!("2026-01-01T{renewed}");
+        assert_eq!(alive(&replica_report), count, "{renewed}");
     }
 }
 
@@ -185,9 +188,10 @@ fn what_does_not_stand_in_every_object_is_not_told_yet() {
 fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_used() {
     use Standing::{Active, Draining, Gone, Probing};
     let drained = |state, left, stale| {
-        let told = Report { stale, ..report(&[("one", "a.example.com", state), ("two", "b.example.com", Active)]) };
+        let replica_report =
+            Report { stale, ..report(&[("one", "a.example.com", state), ("two", "b.example.com", Active)]) };
         let names = [("one", left), ("two", false)];
-        Shares::new(&told, names.into_iter()).entry(About { name: "one", generation: None, left }).drained
+        Shares::new(&replica_report, names.into_iter()).entry(About { name: "one", generation: None, left }).drained
     };
     assert_eq!(drained(Gone, true, false), Some(true));
     assert_eq!(drained(Gone, false, false), Some(false));

@@ -1,4 +1,4 @@
-//! ReplicaStatus: what the live replicas say of one object, and what follows. Pure.
+//! ReplicaStatus: entries of the live replicas about one object, and the conclusion. Pure.
 
 use std::collections::BTreeMap;
 

@@ -102,9 +102,9 @@ fn a_revision_is_adopted_when_every_live_replica_has_it_or_a_later_one() {
 fn a_name_that_two_replicas_share_hides_one_of_them() {
     let mut twin = with(replica("a", 7, 7), &[(HOOK, 1, Standing::Gone)]);
     twin.contested = true;
-    let told = "two replicas go by the name a, and one hides the other: give each its own --replica";
-    assert_eq!(waiting(adopted(&seen(vec![twin.clone()]), &WANTED, 0)), told);
-    assert_eq!(waiting(drained(&seen(vec![twin]), HOOK, 0)), told);
+    let message = "two replicas go by the name a, and one hides the other: give each its own --replica";
+    assert_eq!(waiting(adopted(&seen(vec![twin.clone()]), &WANTED, 0)), message);
+    assert_eq!(waiting(drained(&seen(vec![twin]), HOOK, 0)), message);
 }
 
 #[test]
@@ -158,10 +158,10 @@ fn an_endpoint_is_free_when_the_hook_is_gone_everywhere() {
         "draining on b since 2026-01-01T00:00:00Z"
     );
     for state in [Standing::Probing, Standing::Active, Standing::Unknown] {
-        let told = waiting(drained(&states(Standing::Gone, state), HOOK, 0));
+        let message = waiting(drained(&states(Standing::Gone, state), HOOK, 0));
         assert!(
-            told.starts_with("still configured in test as b sees it") && told.ends_with("remove it first"),
-            "{told}"
+            message.starts_with("still configured in test as b sees it") && message.ends_with("remove it first"),
+            "{message}"
         );
     }
     // A replica that started later has never heard of it.
@@ -190,8 +190,8 @@ fn a_replica_with_an_outdated_configuration_frees_nothing() {
 fn an_endpoint_that_another_hook_uses_is_left_on() {
     let both = [(HOOK, 1, Standing::Gone), ("other", 1, Standing::Active)];
     let all = seen(vec![with(replica("a", 7, 7), &both)]);
-    let told = failed(drained(&all, HOOK, 0));
-    assert!(told.contains("grpc://h:1 is also that of other (Active on a): leave the endpoint on"), "{told}");
+    let message = failed(drained(&all, HOOK, 0));
+    assert!(message.contains("grpc://h:1 is also that of other (Active on a): leave the endpoint on"), "{message}");
     let elsewhere = [(HOOK, 1, Standing::Gone), ("other", 2, Standing::Active)];
     assert!(matches!(drained(&seen(vec![with(replica("a", 7, 7), &elsewhere)]), HOOK, 0), Progress::Done(_)));
 }

@@ -15,33 +15,33 @@ use crate::{
 };
 
 impl Rotator {
-    /// The candidate's hooks, each at its seat.
-    pub(super) fn seated(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
-        let seated: Vec<_> = in_force.hooks.iter().map(seated).collect();
+    /// The candidate's hooks, placed.
+    pub(super) fn placed(&mut self, in_force: &Generation, candidate: &Candidate) -> Vec<LiveHook> {
+        let former: Vec<_> = in_force.hooks.iter().map(hook_in_force).collect();
         let new = candidate.snapshot.hooks.iter().map(|hook| (&*hook.id, &hook.endpoint));
         let left = self.drain.left();
         let proven: Vec<_> = left.iter().map(|(endpoint, _)| endpoint).collect();
-        let mut seats = place_hooks((in_force.number > 0).then_some(&seated), &proven, new);
+        let mut placements = place_hooks((in_force.number > 0).then_some(&former), &proven, new);
         if !self.settled {
-            seats.iter_mut().for_each(Placement::begin);
+            placements.iter_mut().for_each(Placement::begin);
         }
-        let posts = posts(&candidate.snapshot.hooks, &seats);
+        let posts = posts(&candidate.snapshot.hooks, &placements);
         let mut opened = HashMap::new();
-        let mut hooks = Vec::with_capacity(seats.len());
-        for (hook, seat) in candidate.snapshot.hooks.iter().zip(seats) {
+        let mut hooks = Vec::with_capacity(placements.len());
+        for (hook, placement) in candidate.snapshot.hooks.iter().zip(placements) {
             // Looking the counters up takes a lock and compares names.
             let metrics = |old: &LiveHook| match (&old.hook.name, old.hook.hook_type) == (&hook.name, hook.hook_type) {
                 true => Arc::clone(&old.metrics),
                 false => self.metrics.hook(hook.hook_type, &hook.name),
             };
             // One entry's endpoint, path, form and versions, or another's: never a mixture.
-            let (target, rotation, replacing, metrics) = match seat {
+            let (target, rotation, replacing, metrics) = match placement {
                 Placement::Bootstrap | Placement::Rejoin(_) => {
                     let open = || {
                         let (endpoint, tls) = (hook.endpoint.clone(), candidate.tls(&hook.endpoint));
                         Channel::open_within(&self.resources, endpoint, tls, &self.workers)
                     };
-                    let held = match seat {
+                    let held = match placement {
                         Placement::Rejoin(place) => left[place].1.clone(),
                         _ => None,
                     };
@@ -104,18 +104,18 @@ impl Rotator {
                 probing.failed(failure);
             }
         }
-        let hooks = in_force.hooks.iter().map(|live| reseated(live, endpoint, self.probing.get(endpoint))).collect();
+        let hooks = in_force.hooks.iter().map(|live| after_probe(live, endpoint, self.probing.get(endpoint))).collect();
         let (digest, revision) = (in_force.digest.clone(), in_force.revision.clone());
         self.publish(&in_force, digest, revision, Arc::clone(&in_force.snapshot), hooks);
     }
 }
 
-fn seated(live: &LiveHook) -> HookInForce<'_> {
+fn hook_in_force(live: &LiveHook) -> HookInForce<'_> {
     HookInForce { id: &live.hook.id, endpoint: live.target.endpoint(), proven: live.is_proven() }
 }
 
 /// The hook after news of `endpoint`, which is still being probed, or no longer since it has passed.
-fn reseated(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> LiveHook {
+fn after_probe(live: &LiveHook, endpoint: &Endpoint, probing: Option<&Probing>) -> LiveHook {
     let mut live = live.clone();
     if live.hook.endpoint != *endpoint || live.is_in_place() {
         return live;

@@ -1,4 +1,4 @@
-//! Telling: what is said, in the log and to whoever asks, of readings that failed and of documents that are not in force.
+//! Reporting: log lines and states about failed reads, and about documents that are not in force.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -3,8 +3,8 @@
 mod drains;
 mod held;
 mod mixture;
+mod placements;
 mod reads;
-mod seats;
 mod unconfirmed;
 mod unproven;
 
@@ -78,8 +78,8 @@ async fn read(rotator: &mut Rotator, contents: Contents) {
 }
 
 /// A read that begins now.
-fn reading(outcome: Result<Contents, ReadError>) -> Reading {
-    Reading { started: Moment::now(slept), took: Duration::from_millis(1), outcome }
+fn reading(outcome: Result<Contents, ReadError>) -> TimedRead {
+    TimedRead { started: Moment::now(slept), took: Duration::from_millis(1), outcome }
 }
 
 /// State of each hook: name, port it is asked at (0 where it is not), port it moves to (0 where it does not).

@@ -1,9 +1,14 @@
 //! One entry of `bypass`, checked and compiled.
 
-use super::{hook::given, names, rules};
+use super::{names, rules};
 use crate::{
     model::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::Who},
-    snapshot::document::{form::Form, node::Node, problem::quoted, value::Value},
+    snapshot::document::{
+        form::Form,
+        node::{Node, given},
+        problem::quoted,
+        value::Value,
+    },
 };
 
 pub(crate) const KEYS: [&str; 9] =

@@ -1,4 +1,4 @@
-//! `clientConfig`: how a hook is reached, checked, with the certificates read.
+//! `clientConfig`: address of a hook, checked, with the certificates read.
 
 use super::{
     credentials::{authorities, client_pair},

@@ -26,15 +26,15 @@ use crate::{
 pub(crate) const KEYS: [&str; 7] =
     ["apiVersion", "kind", "metadata", "resourceInitializers", "externalAdmissionHooks", "bypass", "status"];
 
-/// One of these is there, if only as an empty list: a document that ends behind its name was cut short, more likely than
-/// meant.
+/// One of these is there, if only as an empty list: a document that ends behind its name was cut short, more likely
+/// than meant.
 const SAYS_SOMETHING: [&str; 3] = ["resourceInitializers", "externalAdmissionHooks", "bypass"];
 
 /// One document with hooks, without a problem.
 #[derive(Debug)]
 pub(crate) struct Configuration {
     pub(crate) name: Arc<str>,
-    /// Goes before the name in the hooks' ids: tells static configurations from others.
+    /// Goes before the name in the hooks' ids: marks static configurations.
     pub(crate) prefix: &'static str,
     /// Each with where it comes from.
     pub(crate) hooks: Vec<(Arc<Hook>, Arc<Origin>)>,

@@ -8,7 +8,12 @@ use crate::{
     model::{Dispatch, FailurePolicy, Hook, HookType, MatchPolicy, Reinvocation, Rollout, SideEffects},
     snapshot::{
         ReadFile,
-        document::{form::Form, node::Node, problem::quoted, value::Value},
+        document::{
+            form::Form,
+            node::{Node, given},
+            problem::quoted,
+            value::Value,
+        },
     },
 };
 
@@ -150,11 +155,6 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
         object_selector,
     };
     Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), rollout, conditions, place: at.place() })
-}
-
-/// The value, where one was written.
-pub(crate) fn given(at: Node<'_>) -> Option<Node<'_>> {
-    Some(at).filter(Node::present)
 }
 
 /// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.

@@ -1,4 +1,4 @@
-//! Identity: what tells a hook from every other, also one of the same name.
+//! Identity: identity of a hook among all others, also those of the same name.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -6,13 +6,17 @@ use std::{collections::HashSet, time::Duration};
 
 use super::{
     bypass::{self, listed},
-    hook::{self, given},
-    names, selector,
+    hook, names, selector,
 };
 use crate::{
     initialize::order,
     model::{Claimants, FailurePolicy, Initializer, ResourceInitializers, Selector, SideEffects, bypass::Who},
-    snapshot::document::{form::Form, node::Node, problem::quoted, value::Value},
+    snapshot::document::{
+        form::Form,
+        node::{Node, given},
+        problem::quoted,
+        value::Value,
+    },
 };
 #[cfg(test)]
 pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};

@@ -1,4 +1,4 @@
-//! Dead entries: what a rule names and no request will ever have.
+//! Dead entries: words of a rule that no request will ever have.
 //!
 //! A rule is compared word by word (`docs/reference/webhook-semantics.md` §4.1), so `pod`, `core` or `apps/v1` match
 //! nothing, and the hook is never asked although its author means it to be. Only certain faults are reported, by the
@@ -87,8 +87,8 @@ pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
         dead.push(Dead { key, entry, what, fix, certain });
     };
     for (entry, group) in rule.api_groups.iter().enumerate() {
-        if let Some(told) = dead_group(group) {
-            tell("apiGroups", entry, told, true);
+        if let Some(fault) = dead_group(group) {
+            tell("apiGroups", entry, fault, true);
         }
     }
     for (entry, version) in rule.api_versions.iter().enumerate() {
@@ -100,10 +100,10 @@ pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
     // The first mistake hides others: a group that is none serves nothing.
     let known = rule.api_groups.iter().all(|group| builtin::is_group(group));
     for (entry, written) in rule.resources.iter().enumerate() {
-        if let Some(told) = dead_name(written, rule) {
-            tell("resources", entry, told, true);
-        } else if known && let Some((told, certain)) = dead_built_in(written, rule) {
-            tell("resources", entry, told, certain);
+        if let Some(fault) = dead_name(written, rule) {
+            tell("resources", entry, fault, true);
+        } else if known && let Some((fault, certain)) = dead_built_in(written, rule) {
+            tell("resources", entry, fault, certain);
         }
     }
     dead
@@ -167,10 +167,10 @@ fn dead_built_in(written: &str, rule: &Rule) -> Option<((String, String), bool)>
     if served.is_empty() {
         return Some(unserved(name, rule));
     }
-    let told = wrong_scope(&served, rule)
+    let fault = wrong_scope(&served, rule)
         .or_else(|| wrong_operation(written, sub, rule))
         .or_else(|| wrong_version(written, &served, rule));
-    Some((told?, false))
+    Some((fault?, false))
 }
 
 /// No group of the rule has such a resource.
@@ -292,10 +292,10 @@ mod tests {
         for (text, place, what, fix, certain) in DEAD {
             let found = dead(&rule(text));
             assert_eq!(found.len(), 1, "{text}: {found:?}");
-            let told = &found[0];
-            assert_eq!(format!("{}[{}]", told.key, told.entry), place, "{text}");
-            assert!(told.what.contains(what) && told.fix.contains(fix), "{text}: {told:?}");
-            assert_eq!(told.certain, certain, "{text}");
+            let fault = &found[0];
+            assert_eq!(format!("{}[{}]", fault.key, fault.entry), place, "{text}");
+            assert!(fault.what.contains(what) && fault.fix.contains(fix), "{text}: {fault:?}");
+            assert_eq!(fault.certain, certain, "{text}");
         }
     }
 

@@ -1,11 +1,14 @@
-//! `rollout`: how a hook is brought into rotation.
+//! `rollout`: steps of bringing a hook into rotation.
 
 use std::time::Duration;
 
-use super::hook::given;
 use crate::{
     model::{FailurePolicy, OnProbeFailure, Rollout},
-    snapshot::document::{node::Node, problem::quoted, value::Value},
+    snapshot::document::{
+        node::{Node, given},
+        problem::quoted,
+        value::Value,
+    },
 };
 
 /// The keys of `rollout`.

@@ -1,4 +1,4 @@
-//! Unknown versions: notes on hooks of whose resources a configuration does not tell in which versions they are served,
+//! Unknown versions: notes on hooks whose resources are served in versions that a configuration does not show,
 //! and on those that name versions in which none is.
 
 use std::sync::Arc;
@@ -129,11 +129,14 @@ mod tests {
             (rules("apps", "v1, v1beta9", "deployments"), None),
             (rules("apps", "v2", "deployments"), None),
         ] {
-            let told = noted(&rule);
-            assert_eq!(told.len(), usize::from(says.is_some()), "{rule}: {told:?}");
+            let message = noted(&rule);
+            assert_eq!(message.len(), usize::from(says.is_some()), "{rule}: {message:?}");
             if let Some(says) = says {
-                assert!(told[0].starts_with("a.yaml: externalAdmissionHooks[0]: hook \"h.example.com\""), "{told:?}");
-                assert!(told[0].contains(says), "{told:?}");
+                assert!(
+                    message[0].starts_with("a.yaml: externalAdmissionHooks[0]: hook \"h.example.com\""),
+                    "{message:?}"
+                );
+                assert!(message[0].contains(says), "{message:?}");
             }
             assert!(noted(&format!("matchPolicy: Exact\n  {rule}")).is_empty(), "{rule}");
         }
@@ -143,8 +146,8 @@ mod tests {
             [(rules("example.com, ''", "v1beta1", "pods"), "names pods in versions in which no apiserver serves them")]
         {
             for policy in ["Equivalent", "Exact"] {
-                let told = noted(&format!("matchPolicy: {policy}\n  {rule}"));
-                assert!(told.len() == 1 && told[0].contains(says), "{rule}: {told:?}");
+                let message = noted(&format!("matchPolicy: {policy}\n  {rule}"));
+                assert!(message.len() == 1 && message[0].contains(says), "{rule}: {message:?}");
             }
         }
     }

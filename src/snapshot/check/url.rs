@@ -121,7 +121,8 @@ pub(crate) fn authority(written: &str, default_port: Option<u16>) -> Result<(&st
     Ok((host, port))
 }
 
-/// Name in the certificate of a host. A dot behind a name makes it an absolute one, and is only for whoever looks it up.
+/// Name in the certificate of a host. A dot behind a name makes it an absolute one, and is only for whoever looks it
+/// up.
 pub(crate) fn certified(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }

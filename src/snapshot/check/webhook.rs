@@ -3,14 +3,18 @@
 
 use super::{
     client_config,
-    hook::{DEFAULT_TIMEOUT, Entry, REINVOCATIONS, given, match_policy, whole_seconds},
+    hook::{DEFAULT_TIMEOUT, Entry, REINVOCATIONS, match_policy, whole_seconds},
     match_conditions, names, protocol, rules, selector,
 };
 use crate::{
     model::{FailurePolicy, Hook, HookType, HttpForm, Protocol, Reinvocation, Rollout, SideEffects, Transport},
     snapshot::{
         ReadFile,
-        document::{form::Form, node::Node, problem::quoted},
+        document::{
+            form::Form,
+            node::{Node, given},
+            problem::quoted,
+        },
     },
 };
 

@@ -22,21 +22,13 @@ pub const STATIC: &str = ".static.k8s.io";
 /// gives.
 pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 
-/// Annotation, and its value, of a configuration of mutating webhooks each of which is registered apart, as our own kind
-/// says by `isolate: true`.
+/// Annotation, and its value, of a configuration of mutating webhooks each of which is registered apart, as our own
+/// kind says by `isolate: true`.
 const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
 
 /// Annotation of a configuration: names of its webhooks, by spaces, that are called before their endpoint has passed a
 /// probe, because the apiserver does not call them any more.
 pub const CALL_AT_ONCE: &str = "gatepost.dev/call-at-once";
-
-/// The kind of configuration that holds hooks of this type.
-pub(crate) const fn kind(hook_type: HookType) -> &'static str {
-    match hook_type {
-        HookType::Validating => "ValidatingWebhookConfiguration",
-        HookType::Mutating => "MutatingWebhookConfiguration",
-    }
-}
 
 /// Checks a configuration; what is wrong is reported.
 pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<Configuration> {
@@ -82,7 +74,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     Some(Configuration::of(name?, prefix, hooks))
 }
 
-/// Is it how an apiserver was told of a Gatepost? By its label, or by the names of all its webhooks.
+/// Is it a registration of Gatepost? By its label, or by the names of all its webhooks.
 pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
     let labels = at.value.get("metadata").and_then(|metadata| metadata.get("labels"));
     let webhooks = at.key("webhooks");

@@ -14,7 +14,7 @@ pub use self::{
     atom::{Atom, atoms_of},
     initializers::{as_a_hook, is_of_initializers},
 };
-use super::{Snapshot, check::webhooks, checked_webhook_configuration};
+use super::{Snapshot, checked_webhook_configuration, document::kind::webhooks_kind};
 use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector, registration::Segment};
 
 /// Path at which Gatepost takes reviews for hooks of that type that are not of one version.
@@ -105,7 +105,7 @@ impl Registration {
     /// The first problem of one that an apiserver would not take.
     pub fn read(documents: impl IntoIterator<Item = Value>) -> Result<Self, String> {
         let mut entries = Vec::new();
-        let kinds = [HookType::Validating, HookType::Mutating].map(webhooks::kind);
+        let kinds = [HookType::Validating, HookType::Mutating].map(webhooks_kind);
         for mut document in documents.into_iter().filter(|document| kinds.iter().any(|kind| document["kind"] == **kind))
         {
             // They leave requests to other entries, or are not ours to judge.

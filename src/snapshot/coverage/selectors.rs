@@ -1,4 +1,4 @@
-//! Selectors: what an entry of a registration may leave out, such that no hook misses what it selects.
+//! Selectors: requests that an entry of a registration may leave out, such that no hook misses any that it selects.
 
 use crate::{
     model::{Selector, selector::Requirement},

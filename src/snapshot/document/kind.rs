@@ -1,7 +1,7 @@
-//! Kind: what a document is.
+//! Kind: kind of a document.
 
 use super::{node::Node, problem::quoted, value::Value};
-use crate::{model::HookType, snapshot::check::webhooks};
+use crate::model::HookType;
 
 /// Kind of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,12 +28,20 @@ const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionCo
      ValidatingWebhookConfiguration or MutatingWebhookConfiguration of admissionregistration.k8s.io/v1; \
      or Namespace of v1";
 
+/// Kind of webhook configuration that holds hooks of this type.
+pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
+    match hook_type {
+        HookType::Validating => "ValidatingWebhookConfiguration",
+        HookType::Mutating => "MutatingWebhookConfiguration",
+    }
+}
+
 impl Kind {
     /// `apiVersion` and `kind`.
     fn written(self) -> (&'static str, &'static str) {
         match self {
             Self::Configuration => ("gatepost.dev/v1alpha1", "AdmissionControlConfiguration"),
-            Self::Webhooks(hook_type) => ("admissionregistration.k8s.io/v1", webhooks::kind(hook_type)),
+            Self::Webhooks(hook_type) => ("admissionregistration.k8s.io/v1", webhooks_kind(hook_type)),
             Self::Namespace => ("v1", "Namespace"),
             Self::BreakGlass => ("gatepost.dev/v1alpha1", "BreakGlass"),
         }

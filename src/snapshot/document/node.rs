@@ -39,6 +39,11 @@ pub(crate) struct Node<'a> {
     report: &'a Report,
 }
 
+/// The value, where one was written.
+pub(crate) fn given(at: Node<'_>) -> Option<Node<'_>> {
+    Some(at).filter(Node::present)
+}
+
 impl<'a> Node<'a> {
     /// The root of a document; `index` where its file has several.
     pub(crate) fn document(value: &'a Value, file: &'a str, index: Option<usize>, report: &'a Report) -> Self {

@@ -1,4 +1,4 @@
-//! Note: what is no problem, and should be known.
+//! Note: remark on a configuration that is no problem, and should be known.
 
 use std::fmt;
 

@@ -7,8 +7,8 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     near(word, known, LONGEST).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
 }
 
-/// The words of `known` that are near enough to `word` to be worth suggesting, at most three, the nearest first. Words are
-/// as long as names of hooks may be.
+/// The words of `known` that are near enough to `word` to be worth suggesting, at most three, the nearest first. Words
+/// are as long as names of hooks may be.
 pub fn nearest_words<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     const LONGEST: usize = 253;
     const MOST: usize = 3;

@@ -18,7 +18,7 @@ pub(crate) struct UniqueNames {
     /// Group and resource.
     pub(crate) resources: HashMap<(Box<str>, Box<str>), String>,
     pub(crate) bypasses: HashMap<Box<str>, String>,
-    /// There are documents, or hooks, whose names cannot be told.
+    /// There are documents, or hooks, whose names are unknown.
     pub(crate) unclear: bool,
 }
 

@@ -1,9 +1,10 @@
 //! A hook over the configuration of admission itself.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{Request, listed, of},
+    severity::Severity,
     view::{Seen, Sees, View, by_rules},
 };
 use crate::model::{

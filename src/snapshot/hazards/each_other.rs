@@ -1,10 +1,11 @@
 //! Hooks that must approve each other's pods.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     graph::groups,
     mend::Mend,
     requests::{POD, listed},
+    severity::Severity,
     view::{Seen, Sees, View},
 };
 

@@ -1,9 +1,10 @@
 //! A hook over pods that does not see the containers added to a running one.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{POD, Request},
+    severity::Severity,
     view::{Seen, View, by_rules},
 };
 use crate::model::Operation::Update;

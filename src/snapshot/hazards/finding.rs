@@ -4,29 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde_json::{Value, json};
 
-use super::{mend::Mend, view::View};
-
-/// Severity of a finding. A worse one goes before a lesser one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
-    /// Once the hook is down, nothing brings it back but a person.
-    Deadlock,
-    /// While the hook is down, so is a part of the cluster that others rest on.
-    Danger,
-    /// Something passes unseen that the hook surely means, or it cannot be told from here.
-    Gap,
-}
-
-impl Severity {
-    /// In one word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deadlock => "deadlock",
-            Self::Danger => "danger",
-            Self::Gap => "gap",
-        }
-    }
-}
+use super::{mend::Mend, severity::Severity, view::View};
 
 /// A hook that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

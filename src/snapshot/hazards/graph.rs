@@ -1,4 +1,4 @@
-//! Graph: what cannot start before what.
+//! Graph: order in which objects depend on others to start.
 
 /// Groups of nodes that can all reach each other, found by Tarjan's method. `edges[n]` are the nodes that n needs. A
 /// group comes after every group that it needs; the nodes in it ascend.

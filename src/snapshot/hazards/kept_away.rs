@@ -1,9 +1,10 @@
 //! A hook that names reviews of tokens and access. Gatepost asks no hook about them; older apiservers do.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{Request, listed, of},
+    severity::Severity,
     view::{View, by_rules},
 };
 use crate::model::Operation::Create;

@@ -1,12 +1,12 @@
-//! Mend: what to change in a hook's entry, and how that is written as a JSON merge patch.
+//! Mend: change of a hook's entry, and its JSON merge patch.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::{
+    level::{LABEL, levels_up_to},
     requests::Request,
-    runlevel::{LABEL, levels_up_to},
 };
 use crate::{
     model::{Hook, Operation, Rule, Scope, selector::Requirement},

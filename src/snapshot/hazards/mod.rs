@@ -11,12 +11,14 @@ mod ephemeral;
 mod finding;
 mod graph;
 mod kept_away;
+mod level;
 mod mend;
 mod never_matches;
 mod own_pods;
 mod requests;
 mod runlevel;
 mod scale;
+mod severity;
 mod system;
 mod updates;
 mod versions;
@@ -25,9 +27,11 @@ mod vital;
 
 use self::{finding::Found, view::View};
 pub use self::{
-    finding::{Concerned, Finding, Severity},
+    finding::{Concerned, Finding},
+    level::{HOOKS, LABEL, SYSTEM},
     mend::written_selector,
-    runlevel::{Advice, HOOKS, LABEL, SYSTEM, levels},
+    runlevel::{Advice, levels},
+    severity::Severity,
 };
 use super::{NO_PAUSE, Pause, Snapshot};
 
@@ -35,7 +39,8 @@ impl Snapshot {
     /// Hazards of these hooks, whose entries are sound: the worst first, then in the order of the hooks.
     ///
     /// Labels of namespaces are those of the configuration's own documents. Of any other namespace only its name is
-    /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says so.
+    /// taken for granted: where its other labels could keep a hook away, the finding is a [`Severity::Gap`] that says
+    /// so.
     pub fn hazards(&self) -> Vec<Finding> {
         self.hazards_with(NO_PAUSE)
     }

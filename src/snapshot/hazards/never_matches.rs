@@ -1,10 +1,6 @@
 //! A rule that names what no request has, so that the hook is not asked about what its author means.
 
-use super::{
-    finding::{Found, Severity},
-    mend::Mend,
-    view::View,
-};
+use super::{finding::Found, mend::Mend, severity::Severity, view::View};
 use crate::snapshot::check::never_matches::dead;
 
 /// Most entries of one hook that are reported.

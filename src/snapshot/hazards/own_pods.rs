@@ -1,9 +1,10 @@
 //! A hook that must approve its own pods, or the workload that makes them.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{POD, WORKLOADS, listed},
+    severity::Severity,
     view::{Sees, View},
 };
 

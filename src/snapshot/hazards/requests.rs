@@ -95,9 +95,9 @@ mod tests {
 
     #[test]
     fn many_are_not_all_named() {
-        let told = |many: usize| listed((0..many).map(|number| format!("n{number}")));
-        assert_eq!([told(0), told(1), told(3)], ["", "n0", "n0, n1 and n2"]);
-        assert!(told(20).ends_with(", n18 and n19"), "{}", told(20));
-        assert!(told(1000).ends_with(", n19 and 980 others"), "{}", told(1000));
+        let message = |many: usize| listed((0..many).map(|number| format!("n{number}")));
+        assert_eq!([message(0), message(1), message(3)], ["", "n0", "n0, n1 and n2"]);
+        assert!(message(20).ends_with(", n18 and n19"), "{}", message(20));
+        assert!(message(1000).ends_with(", n19 and 980 others"), "{}", message(1000));
     }
 }

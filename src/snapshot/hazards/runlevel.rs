@@ -6,35 +6,19 @@ use serde_json::Value;
 
 use super::{
     super::{NO_PAUSE, Snapshot},
-    finding::{Found, Severity},
+    finding::Found,
     graph::groups,
+    level::{HOOKS, LABEL, SYSTEM, levels_up_to, stated},
     mend::{Mend, written_selector},
     requests::{POD, Request, listed},
+    severity::Severity,
     system::WRITTEN,
     view::{Seen, Sees, View, by_rules},
 };
-use crate::model::{Labels, selector::Requirement};
+use crate::model::selector::Requirement;
 
-/// The label that says a namespace's runlevel: a number.
-pub const LABEL: &str = "gatepost.dev/runlevel";
-/// The runlevel of hooks that depend on no other hook.
-pub const HOOKS: u32 = 2;
-/// The namespaces of the control plane: runlevel 0.
-pub const SYSTEM: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-
-/// Level in a label, where it is a number.
-fn stated(labels: Option<&Labels>) -> Option<u32> {
-    labels?.get(LABEL)?.parse().ok()
-}
-
-/// `0` to this level, as values of the label.
-pub(super) fn levels_up_to(level: u32) -> Vec<String> {
-    /// More are never in use; a label may say anything.
-    const MOST: u32 = 99;
-    (0..=level.min(MOST)).map(|level| level.to_string()).collect()
-}
-
-/// A hook over a namespace whose label says that it has to run before the hook does. (kube-system is told apart.)
+/// A hook over a namespace whose label says that it has to run before the hook does. (kube-system has a finding of its
+/// own.)
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     let namespaces = view.namespaces().into_iter().filter(|(name, _)| *name != SYSTEM[0]);
     let levels = namespaces.filter_map(|(name, labels)| Some((name, stated(Some(labels))?)));

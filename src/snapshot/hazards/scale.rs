@@ -1,9 +1,10 @@
 //! A hook that sees some workloads being scaled, and not others that it names.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{Request, listed, of},
+    severity::Severity,
     view::{View, by_rules},
 };
 use crate::model::Operation::Update;

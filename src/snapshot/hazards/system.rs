@@ -1,9 +1,10 @@
 //! A hook that what the cluster itself is made of must pass.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{POD, Request, WORKLOADS, listed, of},
+    severity::Severity,
     view::{Sees, View},
 };
 use crate::model::Operation::{Create, Update};

@@ -1,9 +1,10 @@
 //! A hook that sees what is made, and not what it is changed into.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{POD, Request, listed, of},
+    severity::Severity,
     view::{View, by_rules},
 };
 use crate::model::Operation::{Create, Update};

@@ -1,9 +1,10 @@
 //! A hook that names one version of a resource, and lets those through that are written in another.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{Request, listed, of},
+    severity::Severity,
     view::{Seen, View, by_rules},
 };
 use crate::model::{

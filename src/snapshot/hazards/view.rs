@@ -1,10 +1,10 @@
-//! View: who would be asked about what, as far as a configuration shows it.
+//! View: hooks and the requests they would be asked about, as far as a configuration shows it.
 
 use std::collections::BTreeMap;
 
 use super::{
-    finding::Severity,
     requests::{POD, Request},
+    severity::Severity,
 };
 use crate::{
     model::{Bypass, FailurePolicy, Hook, Labels, MatchPolicy, Rule, Selector, hook::Address, selector::Requirement},
@@ -171,8 +171,8 @@ pub(super) fn by_rules(seen: &Seen<'_>, request: Request, namespace: &str) -> bo
     seen.rules.iter().any(|rule| rule.matches(&target) || equivalent && rule.sees_elsewhere(&target, None))
 }
 
-/// Can this, in a rule, be a group that anything here asks about: Kubernetes' own, or ours? Most rules of many hooks are
-/// about other ones.
+/// Can this, in a rule, be a group that anything here asks about: Kubernetes' own, or ours? Most rules of many hooks
+/// are about other ones.
 fn is_looked_for(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io") || group == "gatepost.dev"
 }

@@ -1,9 +1,10 @@
 //! A hook over what keeps a cluster alive: heartbeats, nodes, where Services lead, certificates, events.
 
 use super::{
-    finding::{Found, Severity},
+    finding::Found,
     mend::Mend,
     requests::{Request, of},
+    severity::Severity,
     view::{Sees, View},
 };
 use crate::model::Operation::{Create, Update};

@@ -8,24 +8,25 @@ use crate::model::{Gvk, Gvr, Review};
 pub enum Eligibility {
     /// Hooks whose rules match are asked.
     Eligible,
-    /// None, as upstream asks none: it is about the configuration of admission, which no hook may hold, or stores nothing.
+    /// None, as upstream asks none: it is about the configuration of admission, which no hook may hold, or stores
+    /// nothing.
     Exempt,
     /// None: it is about our own configuration. A broken one must never hold up the change that mends it.
     OwnConfig,
 }
 
-/// A resource, and the kind of its objects. A request is exempt only where it names both: one that names another kind, or
-/// another resource, is about something else, whatever it says first.
-type Known = (&'static str, &'static str);
+/// A resource, and the kind of its objects. A request is exempt only where it names both: one that names another kind,
+/// or another resource, is about something else, whatever it says first.
+type ResourceAndKind = (&'static str, &'static str);
 
 const OURS: &str = "gatepost.dev";
 /// Our own configuration. Anything else in our group is somebody else's.
-const OUR_CONFIG: [Known; 2] =
+const OUR_CONFIG: [ResourceAndKind; 2] =
     [("admissioncontrolconfigurations", "AdmissionControlConfiguration"), ("breakglasses", "BreakGlass")];
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 /// Resources that configure admission. A hook that could refuse its change could refuse its own removal.
-const ADMISSION_CONFIG: [Known; 6] = [
+const ADMISSION_CONFIG: [ResourceAndKind; 6] = [
     ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
     ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
     ("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
@@ -35,8 +36,9 @@ const ADMISSION_CONFIG: [Known; 6] = [
 ];
 
 /// Resources that store nothing: asking the apiserver who one is, or what one may do.
-const AUTHENTICATION: [Known; 2] = [("selfsubjectreviews", "SelfSubjectReview"), ("tokenreviews", "TokenReview")];
-const AUTHORIZATION: [Known; 4] = [
+const AUTHENTICATION: [ResourceAndKind; 2] =
+    [("selfsubjectreviews", "SelfSubjectReview"), ("tokenreviews", "TokenReview")];
+const AUTHORIZATION: [ResourceAndKind; 4] = [
     ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
     ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
     ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
@@ -71,13 +73,13 @@ pub(crate) fn is_virtual(review: &Review) -> bool {
 
 /// Is this about one of these, as its client made it and as it was sent? Upstream looks at the kind alone, or at the
 /// resource alone, of a request that it has made itself; here another has written both.
-fn is_of(review: &Review, group: &str, all: &[Known]) -> bool {
+fn is_of(review: &Review, group: &str, all: &[ResourceAndKind]) -> bool {
     let Review { kind, resource, request_kind, request_resource, .. } = review;
     if *resource.group != *group {
         return false;
     }
     let made = (request_kind.as_ref().unwrap_or(kind), request_resource.as_ref().unwrap_or(resource));
-    let is = |(kind, resource): (&Gvk, &Gvr), known: &Known| {
+    let is = |(kind, resource): (&Gvk, &Gvr), known: &ResourceAndKind| {
         *kind.group == *group && *resource.group == *group && (*resource.resource == *known.0 && *kind.kind == *known.1)
     };
     all.iter().any(|known| is(made, known) && is((kind, resource), known))

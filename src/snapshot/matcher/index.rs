@@ -1,4 +1,4 @@
-//! Index: where every rule is filed, and what a request finds there.
+//! Index: rules by their words, and the look-up of a request.
 //!
 //! A rule is filed under a hash of its group, resource and subresource, each of them a word or "any"; one that lists
 //! several is filed under each combination. A request then looks up its own three words once for every pattern of "any"
@@ -36,12 +36,12 @@ pub(super) struct Index {
     /// Number of keys that rules of each kind have in each pattern.
     used: [[u32; 8]; 8],
     /// Rules under each key, ascending. Shared with the indexes before and after.
-    filed: FxHashMap<u64, Arc<[Candidate]>>,
+    filed: FxHashMap<u64, Arc<[FiledRule]>>,
 }
 
 /// A rule, and which kinds it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
+struct FiledRule {
     hook: u32,
     rule: u32,
     kinds: u8,
@@ -64,7 +64,7 @@ impl Index {
             });
         }
         all.sort_unstable();
-        let same_key = |a: &(u64, Candidate), b: &(u64, Candidate)| a.0 == b.0;
+        let same_key = |a: &(u64, FiledRule), b: &(u64, FiledRule)| a.0 == b.0;
         index.filed.reserve(all.chunk_by(same_key).count());
         for same in all.chunk_by(same_key) {
             index.filed.insert(same[0].0, same.iter().map(|(_, candidate)| *candidate).collect());
@@ -84,7 +84,7 @@ impl Index {
             return None;
         }
         let mut index = self.clone();
-        let mut touched: FxHashMap<u64, Vec<Candidate>> = FxHashMap::default();
+        let mut touched: FxHashMap<u64, Vec<FiledRule>> = FxHashMap::default();
         for &(number, (before, now)) in &changed {
             entries(number, before, MOST_KEYS, |key, pattern, candidate| {
                 index.count(candidate, pattern, -1);
@@ -108,7 +108,7 @@ impl Index {
         Some(index)
     }
 
-    fn count(&mut self, candidate: Candidate, pattern: Pattern, more: i32) {
+    fn count(&mut self, candidate: FiledRule, pattern: Pattern, more: i32) {
         for kind in (0..8).filter(|kind| candidate.kinds & (1 << kind) != 0) {
             let used = &mut self.used[kind][pattern];
             *used = used.saturating_add_signed(more);
@@ -138,9 +138,9 @@ impl Index {
 }
 
 /// Shows how each rule of a hook is filed: each under a key once.
-fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pattern, Candidate)) {
+fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pattern, FiledRule)) {
     for (rule, written) in (0..).zip(&hook.rules) {
-        let candidate = Candidate { hook: number, rule, kinds: kinds_of(written) };
+        let candidate = FiledRule { hook: number, rule, kinds: kinds_of(written) };
         let mut all = keys(written, limit);
         if hook.match_policy == MatchPolicy::Equivalent {
             elsewhere(written, &mut all);
@@ -151,8 +151,8 @@ fn entries(number: u32, hook: &Hook, limit: usize, mut show: impl FnMut(u64, Pat
     }
 }
 
-/// A rule that means objects which another group shares is also filed under what they are there, so that a request looks
-/// itself up no oftener: a handful of keys at most, each for any subresource.
+/// A rule that means objects which another group shares is also filed under what they are there, so that a request
+/// looks itself up no oftener: a handful of keys at most, each for any subresource.
 fn elsewhere(rule: &Rule, keys: &mut Keys) {
     let has = |list: &[Box<str>], wanted: &str| list.iter().any(|entry| **entry == *wanted);
     if has(&rule.api_groups, "*") {

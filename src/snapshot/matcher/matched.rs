@@ -6,8 +6,8 @@
 
 use crate::model::{Gvr, Hook, MatchPolicy, Review, Rule, Served, Target};
 
-/// The hooks that mean a request, by their number in [`crate::snapshot::Snapshot::hooks`], ascending, each once. Up to 32 take
-/// no memory of their own.
+/// The hooks that mean a request, by their number in [`crate::snapshot::Snapshot::hooks`], ascending, each once. Up to
+/// 32 take no memory of their own.
 pub type HookSet = smallvec::SmallVec<[Matched; 32]>;
 
 /// A hook that means a request.

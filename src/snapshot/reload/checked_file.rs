@@ -1,4 +1,4 @@
-//! CheckedFile: what one file says by itself, without a problem.
+//! CheckedFile: content of one file, without a problem.
 
 use std::{cell::RefCell, collections::BTreeMap, fmt};
 

@@ -61,8 +61,8 @@ pub struct Loaded {
 pub type RefusedFiles = BTreeMap<String, Vec<Problem>>;
 
 impl LoadCache {
-    /// As [`load`](crate::snapshot::load), and sooner where these files, or some of them, were loaded last. Pauses while it reads a
-    /// file, and after each file and each configuration.
+    /// As [`load`](crate::snapshot::load), and sooner where these files, or some of them, were loaded last. Pauses
+    /// while it reads a file, and after each file and each configuration.
     ///
     /// # Errors
     /// Every problem that there is, in the order of the files and of what is written in them.
@@ -92,11 +92,12 @@ impl LoadCache {
         }
     }
 
-    /// The same, where one file at fault stops no other: it stays in the state that it has in `kept`, which is in force, and
-    /// is left out where it has none there. So are those that are `refused`, and those that cannot do without.
+    /// The same, where one file at fault stops no other: it stays in the state that it has in `kept`, which is in
+    /// force, and is left out where it has none there. So are those that are `refused`, and those that cannot do
+    /// without.
     ///
     /// # Errors
-    /// Every problem that there is, where files cannot be told apart by their names.
+    /// Every problem that there is, where files share a name.
     pub fn load_around(
         &mut self,
         files: &[SourceFile],
@@ -218,7 +219,7 @@ mod tests {
     fn what_is_known_says_the_same_as_what_is_read_anew() {
         let mut known = LoadCache::default();
         let no_file: ReadFile<'_> = &|_| Err(std::io::ErrorKind::NotFound.into());
-        let told = |outcome: Result<Snapshot, Vec<Problem>>| match outcome {
+        let message = |outcome: Result<Snapshot, Vec<Problem>>| match outcome {
             Ok(snapshot) => snapshot.hooks.iter().map(|hook| hook.id.to_string()).collect::<Vec<_>>(),
             Err(problems) => problems.iter().map(ToString::to_string).collect(),
         };
@@ -231,8 +232,8 @@ mod tests {
             vec![file("a", "one")],
         ] {
             assert_eq!(
-                told(known.load(&files, no_file, NO_PAUSE)),
-                told(crate::snapshot::load(&files, no_file)),
+                message(known.load(&files, no_file, NO_PAUSE)),
+                message(crate::snapshot::load(&files, no_file)),
                 "{files:?}"
             );
             assert_eq!(known.files.len(), files.len(), "nothing is kept that has gone");

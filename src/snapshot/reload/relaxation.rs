@@ -1,4 +1,4 @@
-//! Relaxation: what one snapshot enforces and another no longer does, or not as far.
+//! Relaxation: checks that one snapshot enforces and another no longer does, or not as far.
 //!
 //! A file that is cut short may be sound and say less: fewer hooks, fewer rules, a bypass without the list that
 //! narrowed it. It may also be meant. A reader of such a file cannot know, so anything that might let past a request
@@ -20,7 +20,7 @@ pub enum Relaxation {
     Gone(Box<str>),
     /// A hook sees less, or is heeded less.
     Narrowed(Box<str>),
-    /// A bypass is new, or lets past more.
+    /// A bypass is new, or applies to more requests.
     Bypass(Box<str>),
     /// The labels of a namespace, which selectors look at, are other ones.
     Namespace(Box<str>),
@@ -31,7 +31,7 @@ impl fmt::Display for Relaxation {
         match self {
             Self::Gone(hook) => write!(f, "hook {hook} is gone"),
             Self::Narrowed(hook) => write!(f, "hook {hook} sees less or is heeded less"),
-            Self::Bypass(bypass) => write!(f, "bypass {bypass} lets past more"),
+            Self::Bypass(bypass) => write!(f, "bypass {bypass} applies to more requests"),
             Self::Namespace(namespace) => write!(f, "namespace {namespace} has other labels"),
         }
     }
@@ -59,7 +59,8 @@ impl Snapshot {
                 found.push(Relaxation::Bypass(Box::from(&*new.name)));
             }
         }
-        // Labels count where a selector looks at them. An unknown namespace is refused, so that one that goes opens nothing.
+        // Labels count where a selector looks at them. An unknown namespace is refused, so that one that goes opens
+        // nothing.
         if former.hooks.iter().any(|hook| !hook.namespace_selector.is_empty()) {
             let other = |(name, labels): &(&str, _)| former.namespace_labels(name) != Some(*labels);
             found.extend(self.namespaces().filter(other).map(|(name, _)| Relaxation::Namespace(name.into())));
@@ -100,8 +101,8 @@ fn hook_narrows(old: &Hook, new: &Hook) -> bool {
         || !covered(&old.rules, &new.rules)
 }
 
-/// Is the path the beginning of what it was? Whatever listens there may say yes to everything; another endpoint would be
-/// probed first.
+/// Is the path the beginning of what it was? Whatever listens there may say yes to everything; another endpoint would
+/// be probed first.
 fn is_cut(old: &Protocol, new: &Protocol) -> bool {
     match (old, new) {
         (Protocol::Http { path: old, .. }, Protocol::Http { path: new, .. }) => {

@@ -76,7 +76,7 @@ fn whatever_is_wrong_with_it_is_told_and_it_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     let good = fs::read(&path).unwrap();
-    let told = |bytes: &[u8]| {
+    let message = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let why = file.read().unwrap_err().to_string();
         assert!(!why.contains(SECRET), "{why}");
@@ -85,7 +85,7 @@ fn whatever_is_wrong_with_it_is_told_and_it_is_not_used() {
     for cut in 0..good.len() {
         // Every beginning of it: most are cut in the body, and told by length.
         if cut < 400 || cut % 97 == 0 {
-            let why = told(&good[..cut]);
+            let why = message(&good[..cut]);
             assert!(
                 why.contains("is truncated or damaged") || cut < MAGIC.len() && why.contains("no last good"),
                 "{cut}: {why}"
@@ -93,10 +93,10 @@ fn whatever_is_wrong_with_it_is_told_and_it_is_not_used() {
         }
     }
     let changed = |from: &str, to: &str| String::from_utf8(good.clone()).unwrap().replacen(from, to, 1).into_bytes();
-    assert!(told(&changed("sha256:d1", "sha256:d2")).contains("its digest is another one"));
-    assert!(told(&changed("configuration 1", "configuration 2")).contains("by a later gatepost (its form is 2"));
-    assert!(told(b"kind: List\n").contains("holds no last good configuration"));
-    assert!(told(b"").contains("holds no last good configuration"));
+    assert!(message(&changed("sha256:d1", "sha256:d2")).contains("its digest is another one"));
+    assert!(message(&changed("configuration 1", "configuration 2")).contains("by a later gatepost (its form is 2"));
+    assert!(message(b"kind: List\n").contains("holds no last good configuration"));
+    assert!(message(b"").contains("holds no last good configuration"));
     fs::write(&path, &good).unwrap();
     for mode in [0o644, 0o640, 0o602] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();

@@ -9,7 +9,8 @@ use x509_parser::{
     x509::X509Version,
 };
 
-/// The extensions below 2.5.29 that Go's crypto/x509 understands: whatever else is critical makes a certificate invalid.
+/// The extensions below 2.5.29 that Go's crypto/x509 understands: whatever else is critical makes a certificate
+/// invalid.
 const UNDERSTOOD: [u64; 11] = [15, 17, 19, 30, 31, 32, 33, 35, 36, 37, 54];
 /// Extensions that decide over trust: a certificate in which one of them is garbled is none.
 const DECISIVE: [u64; 5] = [15, 17, 19, 30, 37];

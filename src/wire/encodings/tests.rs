@@ -18,12 +18,12 @@ use crate::wire::{
 };
 
 const OBJECT: &str = r#"{ "kind":"Deployment", "n": 1.50,"s":"\u00e9\n é" }"#;
-const FORMS: [Form; 5] = [
-    Form::Grpc,
-    Form::Protobuf(ReviewVersion::V1),
-    Form::Protobuf(ReviewVersion::V1beta1),
-    Form::Json(ReviewVersion::V1),
-    Form::Json(ReviewVersion::V1beta1),
+const FORMS: [HookEncoding; 5] = [
+    HookEncoding::Grpc,
+    HookEncoding::Protobuf(ReviewVersion::V1),
+    HookEncoding::Protobuf(ReviewVersion::V1beta1),
+    HookEncoding::Json(ReviewVersion::V1),
+    HookEncoding::Json(ReviewVersion::V1beta1),
 ];
 
 fn raw(text: &str) -> Option<RawExtension> {
@@ -69,15 +69,15 @@ fn grpc(request: AdmissionRequest, cut: usize) -> Review {
 }
 
 /// As a front would receive it: JSON in one piece, protobuf in two.
-fn arrived(form: Form, rope: &Rope) -> Review {
+fn arrived(form: HookEncoding, rope: &Rope) -> Review {
     let whole = Bytes::from(rope.chunks().concat());
     let half = whole.len() / 2;
     let pieces = || Rope::new([whole.slice(..half), whole.slice(half..)]);
     match form {
-        Form::Grpc => inbound::view(pieces()).unwrap(),
-        Form::Protobuf(_) => envelope::view(pieces()).unwrap(),
-        Form::Json(_) => json_view::view(whole).unwrap(),
-        Form::Legacy => unreachable!("no review arrives so"),
+        HookEncoding::Grpc => inbound::view(pieces()).unwrap(),
+        HookEncoding::Protobuf(_) => envelope::view(pieces()).unwrap(),
+        HookEncoding::Json(_) => json_view::view(whole).unwrap(),
+        HookEncoding::Legacy => unreachable!("no review arrives so"),
     }
 }
 
@@ -124,8 +124,8 @@ fn a_review_says_the_same_in_every_form() {
                 let again = arrived(second, &rope);
                 assert_eq!(said(&again), wanted, "{first:?} to {second:?}");
                 let encoding = match second {
-                    Form::Protobuf(version) => Encoding::Envelope(version),
-                    Form::Json(version) => Encoding::Json(version),
+                    HookEncoding::Protobuf(version) => Encoding::Envelope(version),
+                    HookEncoding::Json(version) => Encoding::Json(version),
                     _ => Encoding::Grpc,
                 };
                 assert_eq!(again.encoding, encoding);
@@ -140,10 +140,10 @@ fn every_form_is_read_alike_by_prost_and_serde() {
     for first in FORMS {
         let review = arrived(first, &Encodings::of(&origin).get(first).unwrap());
         let encodings = Encodings::of(&review);
-        let framed = encodings.get(Form::Grpc).unwrap().chunks().concat();
+        let framed = encodings.get(HookEncoding::Grpc).unwrap().chunks().concat();
         assert_eq!(framed[..5], [&[0][..], &(framed.len() as u32 - 5).to_be_bytes()].concat());
         assert_eq!(AdmissionReview::decode(&framed[5..]).unwrap().request, Some(request()), "{first:?}");
-        let text = encodings.get(Form::Json(ReviewVersion::V1beta1)).unwrap().chunks().concat();
+        let text = encodings.get(HookEncoding::Json(ReviewVersion::V1beta1)).unwrap().chunks().concat();
         let wanted = json!({
             "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1",
             "request": {
@@ -159,7 +159,7 @@ fn every_form_is_read_alike_by_prost_and_serde() {
             }
         });
         assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), wanted, "{first:?}");
-        let legacy = encodings.get(Form::Legacy).unwrap().chunks().concat();
+        let legacy = encodings.get(HookEncoding::Legacy).unwrap().chunks().concat();
         let wanted = json!({
             "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
             "spec": {
@@ -183,7 +183,7 @@ fn what_is_absent_is_null_or_left_out_as_upstream_has_it() {
     request.resource.as_mut().unwrap().resource = Some("things".into());
     (request.request_kind, request.request_resource, request.request_sub_resource) = (None, None, None);
     let review = grpc(request, usize::MAX);
-    let text = Encodings::of(&review).get(Form::Json(ReviewVersion::V1)).unwrap().chunks().concat();
+    let text = Encodings::of(&review).get(HookEncoding::Json(ReviewVersion::V1)).unwrap().chunks().concat();
     let text: Value = serde_json::from_slice(&text).unwrap();
     let request = &text["request"];
     assert_eq!(
@@ -206,7 +206,7 @@ fn the_objects_bytes_are_shared_and_each_form_is_written_once() {
     for first in FORMS {
         let review = arrived(first, &Encodings::of(&origin).get(first).unwrap());
         let encodings = Encodings::of(&review);
-        for second in FORMS.into_iter().chain([Form::Legacy]) {
+        for second in FORMS.into_iter().chain([HookEncoding::Legacy]) {
             let rope = encodings.get(second).unwrap();
             for object in review.bytes.shared(review.object.clone().unwrap()) {
                 let shared = rope.chunks().iter().any(|chunk| {
@@ -238,17 +238,21 @@ fn only_whole_objects_are_put_into_json() {
                 *[&mut request.object, &mut request.old_object, &mut request.options][change] = raw(object);
                 let review = grpc(request, cut);
                 let encodings = Encodings::of(&review);
-                for form in [Form::Json(ReviewVersion::V1), Form::Json(ReviewVersion::V1beta1), Form::Legacy] {
+                for form in [
+                    HookEncoding::Json(ReviewVersion::V1),
+                    HookEncoding::Json(ReviewVersion::V1beta1),
+                    HookEncoding::Legacy,
+                ] {
                     let failure = encodings.get(form).unwrap_err();
                     let name = ["object", "oldObject", "options"][change];
                     assert!(matches!(failure, CallFailure::Unwritable(_)), "{failure:?}");
-                    let told = failure.to_string();
+                    let shown = failure.to_string();
                     assert!(
-                        told.contains(&format!("its {name} is not one JSON object: ")) && told.contains(why),
-                        "{told}"
+                        shown.contains(&format!("its {name} is not one JSON object: ")) && shown.contains(why),
+                        "{shown}"
                     );
                 }
-                assert!(encodings.get(Form::Protobuf(ReviewVersion::V1)).is_ok(), "protobuf carries anything");
+                assert!(encodings.get(HookEncoding::Protobuf(ReviewVersion::V1)).is_ok(), "protobuf carries anything");
             }
         }
     }
@@ -257,7 +261,7 @@ fn only_whole_objects_are_put_into_json() {
 #[test]
 fn an_envelope_is_what_gos_serializer_writes() {
     let review = grpc(request(), usize::MAX);
-    let rope = Encodings::of(&review).get(Form::Protobuf(ReviewVersion::V1)).unwrap();
+    let rope = Encodings::of(&review).get(HookEncoding::Protobuf(ReviewVersion::V1)).unwrap();
     let bytes = rope.chunks().concat();
     let head = b"k8s\0\x0a\x26\x0a\x13admission.k8s.io/v1\x12\x0fAdmissionReview\x12";
     assert_eq!(&bytes[..head.len()], head);
@@ -266,20 +270,20 @@ fn an_envelope_is_what_gos_serializer_writes() {
 
 #[test]
 fn broken_envelopes_are_refused() {
-    let told = |bytes: &[u8]| envelope::view(Rope::new([Bytes::copy_from_slice(bytes)])).unwrap_err().to_string();
-    assert!(told(b"k8").contains("must begin with"));
-    assert!(told(b"{}{}").contains("must begin with"));
-    assert_eq!(told(b"k8s\0"), "kind must be AdmissionReview");
-    assert!(told(b"k8s\0\x0a\x7f").contains("longer than its message"));
+    let shown = |bytes: &[u8]| envelope::view(Rope::new([Bytes::copy_from_slice(bytes)])).unwrap_err().to_string();
+    assert!(shown(b"k8").contains("must begin with"));
+    assert!(shown(b"{}{}").contains("must begin with"));
+    assert_eq!(shown(b"k8s\0"), "kind must be AdmissionReview");
+    assert!(shown(b"k8s\0\x0a\x7f").contains("longer than its message"));
     let typed = b"k8s\0\x0a\x26\x0a\x13admission.k8s.io/v1\x12\x0fAdmissionReview";
-    assert_eq!(told(typed), "the review has no request");
-    assert!(told(&[&typed[..], b"\x1a\x04gzip"].concat()).contains("encoded once more"));
+    assert_eq!(shown(typed), "the review has no request");
+    assert!(shown(&[&typed[..], b"\x1a\x04gzip"].concat()).contains("encoded once more"));
     assert!(
-        told(&[&b"k8s\0\x0a\x26\x0a\x13admission.k8s.io/v2"[..], &typed[27..]].concat())
+        shown(&[&b"k8s\0\x0a\x26\x0a\x13admission.k8s.io/v2"[..], &typed[27..]].concat())
             .starts_with("apiVersion must be")
     );
     let review = grpc(request(), usize::MAX);
-    let whole = Encodings::of(&review).get(Form::Protobuf(ReviewVersion::V1)).unwrap().chunks().concat();
+    let whole = Encodings::of(&review).get(HookEncoding::Protobuf(ReviewVersion::V1)).unwrap().chunks().concat();
     for end in 0..whole.len() - 4 {
         assert!(envelope::view(Rope::new([Bytes::copy_from_slice(&whole[..end])])).is_err(), "{end}");
     }

@@ -1,4 +1,4 @@
-//! A review about another object: what hooks are asked behind one that has changed it.
+//! A review about another object: the review for hooks behind one that has changed it.
 
 use std::ops::Range;
 

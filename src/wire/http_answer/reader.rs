@@ -16,6 +16,7 @@ use super::{
     shape,
     slice::Slice,
     status_reader::{StatusText, status},
+    string::{set, string},
 };
 use crate::wire::{
     json::{Cursor, ReadError},
@@ -23,9 +24,9 @@ use crate::wire::{
 };
 
 /// Fields of an answer.
-pub(super) struct Reading {
-    /// Type by which the answer is decoded. Its keys are compared without regard to case, as upstream finds it by another
-    /// decoder than the rest.
+pub(super) struct AnswerFields {
+    /// Type by which the answer is decoded. Its keys are compared without regard to case, as upstream finds it by
+    /// another decoder than the rest.
     pub(super) declared: TypeMeta,
     /// Type that the answer states.
     pub(super) stated: TypeMeta,
@@ -44,7 +45,7 @@ pub(super) struct TypeMeta {
 }
 
 /// Reads an AdmissionReview with its answer.
-pub(super) fn read(text: &str) -> Result<Reading, ReadError> {
+pub(super) fn read(text: &str) -> Result<AnswerFields, ReadError> {
     let mut cursor = Cursor::new(text);
     let (mut declared, mut stated) = (TypeMeta::default(), TypeMeta::default());
     let (mut response, mut seeds_status) = (None, Ok(None));
@@ -87,7 +88,7 @@ pub(super) fn read(text: &str) -> Result<Reading, ReadError> {
     }
     cursor.end()?;
     let status = seeds_status.map(|read| read.map(Into::into));
-    Ok(Reading { declared, stated, response: response.map(Into::into), status, request })
+    Ok(AnswerFields { declared, stated, response: response.map(Into::into), status, request })
 }
 
 /// The message of a text that is a `metav1.Status` and has one.
@@ -105,7 +106,8 @@ pub(super) fn message_of_status(text: &str) -> Option<String> {
     message.filter(|message| kind.as_deref() == Some("Status") && !message.is_empty())
 }
 
-/// Is it that key (in small letters) but for case? The two signs beyond ASCII are all that Go takes for a letter of ours.
+/// Is it that key (in small letters) but for case? The two signs beyond ASCII are all that Go takes for a letter of
+/// ours.
 fn folds_to(key: &str, wanted: &str) -> bool {
     let folded = key.chars().map(|sign| match sign {
         '\u{212a}' => 'k',
@@ -198,16 +200,4 @@ fn unbase64(mut text: String) -> Option<Vec<u8>> {
         GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
     text.retain(|sign| !matches!(sign, '\r' | '\n'));
     STANDARD.decode(text).ok()
-}
-
-/// Sets what a string says; `null` leaves what is there.
-pub(super) fn set(cursor: &mut Cursor<'_>, field: &'static str, put: impl FnOnce(String)) -> Result<(), ReadError> {
-    if let Some(text) = string(cursor, field)? {
-        put(text);
-    }
-    Ok(())
-}
-
-fn string(cursor: &mut Cursor<'_>, field: &'static str) -> Result<Option<String>, ReadError> {
-    Ok(cursor.string(field)?.map(|text| text.plain().into_owned()))
 }

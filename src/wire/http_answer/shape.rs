@@ -1,6 +1,7 @@
 //! Shape: the types of a review's request, by which an answer that repeats one is checked.
 //!
-//! Nothing of it is used. But kube-apiserver decodes it, and an answer whose request has a field of another type is none.
+//! Nothing of it is used. But kube-apiserver decodes it, and an answer whose request has a field of another type is
+//! none.
 
 use crate::wire::json::{Cursor, ReadError};
 

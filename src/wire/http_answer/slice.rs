@@ -2,8 +2,8 @@
 
 use crate::wire::json::{Cursor, ReadError};
 
-/// A list as Go's decoder fills it: into the elements that a former list of the same key has left, also those behind its
-/// end. An empty list, and `null`, begin anew.
+/// A list as Go's decoder fills it: into the elements that a former list of the same key has left, also those behind
+/// its end. An empty list, and `null`, begin anew.
 #[derive(Debug)]
 pub(super) struct Slice<T> {
     elements: Vec<T>,

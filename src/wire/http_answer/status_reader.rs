@@ -1,6 +1,6 @@
 //! Status reader: a `metav1.Status` in JSON, as Go's decoder fills it.
 
-use super::{reader::set, slice::Slice};
+use super::{slice::Slice, string::set};
 use crate::wire::{
     json::{Cursor, ReadError},
     pb::k8s::io::apimachinery::pkg::apis::meta::v1::{ListMeta, Status, StatusCause, StatusDetails},

@@ -89,8 +89,8 @@ fn what_is_no_answer_says_why() {
         (V1BETA1, v1(r#"{"allowed":true}"#), "expected webhook response of admission.k8s.io/v1beta1"),
         (V1BETA1, r#"{"kind":"Status"}"#.into(), "expected webhook response of admission.k8s.io/v1beta1"),
     ] {
-        let told = error_of(form, 200, &body);
-        assert!(told.contains(wanted), "{told:?} should say {wanted:?} of {body:?}");
+        let shown = error_of(form, 200, &body);
+        assert!(shown.contains(wanted), "{shown:?} should say {wanted:?} of {body:?}");
     }
     assert_eq!(of(V1BETA1, 200, r#"{"response":{"allowed":true,"uid":"9","patch":"eA=="}}"#), Ok(Answer::default()));
     assert!(of(V1, 200, v1(r#"{"uid":"123","allowed":false,"allowed":true}"#)).unwrap().denial.is_none(), "last wins");
@@ -219,8 +219,8 @@ fn what_is_not_looked_at_has_its_type_all_the_same() {
     }
 }
 
-/// The type by which an answer is decoded is found by Go's own decoder, to which case is nothing; the one that is checked
-/// later is read like the rest.
+/// The type by which an answer is decoded is found by Go's own decoder, to which case is nothing; the one that is
+/// checked later is read like the rest.
 #[test]
 fn an_answers_type_is_found_as_upstream_finds_it() {
     let of = |form, api_version: &str, kind: &str| {
@@ -271,8 +271,11 @@ fn other_statuses_are_call_failures_with_what_was_said() {
         );
     }
     for status in [301, 302, 303, 307, 308] {
-        let told = failure(V1, status, "<a href=\"/elsewhere\">").to_string();
-        assert!(told.contains(&format!("HTTP status {status}: a redirect, and redirects are not followed")), "{told}");
+        let shown = failure(V1, status, "<a href=\"/elsewhere\">").to_string();
+        assert!(
+            shown.contains(&format!("HTTP status {status}: a redirect, and redirects are not followed")),
+            "{shown}"
+        );
     }
     assert_eq!(failure(V1, 304, ""), http(304, ""));
     assert_eq!(failure(V1, 503, ""), http(503, ""));

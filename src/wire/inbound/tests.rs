@@ -173,8 +173,8 @@ fn fields_may_come_in_any_order() {
     check_against_prost(&message, &review);
 }
 
-/// Protobuf would take the last, or merge the two: a hook that is sent JSON, and one that reads the bytes in another way,
-/// would then judge another request than we have matched.
+/// Protobuf would take the last, or merge the two: a hook that is sent JSON, and one that reads the bytes in another
+/// way, would then judge another request than we have matched.
 #[test]
 fn any_field_given_twice_is_refused() {
     let whole = AdmissionRequest {
@@ -182,14 +182,14 @@ fn any_field_given_twice_is_refused() {
         request_kind: request().kind,
         ..request()
     };
-    let told = |message: &[u8]| view(pieces(&framed(message), &[])).expect_err("refused").to_string();
+    let shown = |message: &[u8]| view(pieces(&framed(message), &[])).expect_err("refused").to_string();
     let (message, inner) = (review_of(whole.clone()), whole.encode_to_vec());
     let mut twice = Vec::new();
-    twice.push(told(&[&message[..], &message].concat()));
+    twice.push(shown(&[&message[..], &message].concat()));
     let parts = fields(&inner);
     assert_eq!(parts.len(), 15);
     for (number, part) in &parts {
-        twice.push(told(&field(1, &[&inner[..], part].concat())));
+        twice.push(shown(&field(1, &[&inner[..], part].concat())));
         let rope = Rope::new([Bytes::copy_from_slice(part)]);
         let Some(Field { value: Value::Bytes(at), .. }) = Walk::over(&rope, 0..part.len()).next().expect("a field")
         else {
@@ -205,12 +205,12 @@ fn any_field_given_twice_is_refused() {
             // Groups and extra are lists.
             match (number, inside) {
                 (8, 3..) => drop(view(pieces(&framed(&message), &[])).expect("two groups")),
-                _ => twice.push(told(&message)),
+                _ => twice.push(shown(&message)),
             }
         }
     }
     assert_eq!(
-        twice.iter().filter_map(|told| told.strip_suffix(" is given twice")).collect::<Vec<_>>(),
+        twice.iter().filter_map(|shown| shown.strip_suffix(" is given twice")).collect::<Vec<_>>(),
         [
             "request",
             "request.uid",
@@ -247,7 +247,7 @@ fn any_field_given_twice_is_refused() {
             "request.requestSubResource",
         ]
     );
-    assert!(twice.iter().all(|told| told.ends_with(" is given twice")), "{twice:?}");
+    assert!(twice.iter().all(|shown| shown.ends_with(" is given twice")), "{twice:?}");
 }
 
 /// As `k8s.io/api/admission/v1` writes a DELETE: `object` and `options` are there, and empty.

@@ -1,4 +1,4 @@
-//! Container: what stands in one object or array, each value only located.
+//! Container: keys and values of one object or array, each value only located.
 
 use std::borrow::Cow;
 

@@ -134,7 +134,7 @@ impl<'a> Cursor<'a> {
         self.place().map(|_| ())
     }
 
-    /// The same; `nesting` is told of the objects and arrays on the way.
+    /// The same; `nesting` sees the objects and arrays on the way.
     pub(crate) fn skip_noting(&mut self, nesting: &mut impl Nesting) -> Result<(), ReadError> {
         let end = skip::noting(self.text, self.at, self.depth, nesting)?;
         self.go_to(end);

@@ -1,5 +1,5 @@
-//! JSON as text that stays where it is: what a value holds is looked at only where somebody asks, and the rest is passed
-//! by at the speed of a scan. All of RFC 8259 is checked on the way, so what is passed on is JSON.
+//! JSON as text that stays where it is: a value is read only where somebody asks for it, and the rest is passed by at
+//! the speed of a scan. All of RFC 8259 is checked on the way, so what is passed on is JSON.
 //!
 //! Text is `&str`: whoever has bytes checks once that they are UTF-8.
 

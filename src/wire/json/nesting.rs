@@ -1,6 +1,6 @@
-//! Nesting: what a scan tells of the objects and arrays that it passes by.
+//! Nesting: objects and arrays that a scan passes by, recorded or not.
 
-/// Is told of objects and arrays in the order of their brackets.
+/// Observer of objects and arrays, in the order of their brackets.
 pub(crate) trait Nesting {
     /// One opens at this byte.
     fn opens(&mut self, at: usize);

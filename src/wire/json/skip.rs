@@ -1,8 +1,8 @@
 //! Skip: past one whole value, checked on the way.
 //!
 //! Blocks of 64 bytes become bit masks: which bytes are quotes, which lie in strings, where tokens begin. A small state
-//! machine then steps from token to token, and never looks at the bytes between. The masks are those of simdjson's first
-//! stage (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", §3.1).
+//! machine then steps from token to token, and never looks at the bytes between. The masks are those of simdjson's
+//! first stage (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", §3.1).
 
 use super::{
     JsonError,
@@ -26,7 +26,7 @@ pub(super) fn within(text: &str, at: usize, depth: usize) -> Result<usize, JsonE
     noting(text, at, depth, &mut ())
 }
 
-/// The same; `nesting` is told of the objects and arrays on the way.
+/// The same; `nesting` sees the objects and arrays on the way.
 pub(super) fn noting(text: &str, at: usize, depth: usize, nesting: &mut impl Nesting) -> Result<usize, JsonError> {
     let bytes = text.as_bytes();
     match bytes.get(at) {

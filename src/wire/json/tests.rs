@@ -114,14 +114,14 @@ fn nesting_is_limited_as_in_go() {
 
 #[test]
 fn errors_say_where_and_repeat_nothing() {
-    let told = |text: &str| skip(text, 0).unwrap_err().to_string();
-    assert_eq!(told(r#"{"secret" 1}"#), "byte 10: expected `:`");
-    assert_eq!(told(r#"{"secret":1,}"#), "byte 12: expected a key");
-    assert_eq!(told(r#"["a" "b"]"#), "byte 5: expected `,` or `]`");
-    assert_eq!(told("[\"a\u{1}\"]"), "byte 3: a control character must be escaped in a string");
-    assert_eq!(told(r#"["\q"]"#), "byte 3: this is no escape");
-    assert_eq!(told(r#"[01]"#), "byte 1: expected a value");
-    assert_eq!(told("[1"), "byte 2: the text ends inside a value");
+    let message = |text: &str| skip(text, 0).unwrap_err().to_string();
+    assert_eq!(message(r#"{"secret" 1}"#), "byte 10: expected `:`");
+    assert_eq!(message(r#"{"secret":1,}"#), "byte 12: expected a key");
+    assert_eq!(message(r#"["a" "b"]"#), "byte 5: expected `,` or `]`");
+    assert_eq!(message("[\"a\u{1}\"]"), "byte 3: a control character must be escaped in a string");
+    assert_eq!(message(r#"["\q"]"#), "byte 3: this is no escape");
+    assert_eq!(message(r#"[01]"#), "byte 1: expected a value");
+    assert_eq!(message("[1"), "byte 2: the text ends inside a value");
     assert_eq!(object(b"{} x", 0).unwrap_err().to_string(), "byte 3: there is more after the object");
     assert_eq!(object(b" []", 0).unwrap_err().to_string(), "byte 1: this is not a JSON object");
     assert_eq!(object(b"{\"a\":\"\xff\"}", 0).unwrap_err().to_string(), "byte 6: this is not UTF-8");

@@ -19,7 +19,7 @@ fn error_of(text: &str) -> String {
     view(Bytes::copy_from_slice(text.as_bytes())).unwrap_err().to_string()
 }
 
-fn at(review: &Review, place: &Place) -> Option<Bytes> {
+fn at(review: &Review, place: &NullableRange) -> Option<Bytes> {
     place.clone().map(|at| review.bytes.copy_of(at))
 }
 
@@ -128,8 +128,8 @@ fn what_is_wrong_is_told_with_its_field() {
         (r#""n" : 1.50,"#, r#""n" : 01,"#, "the message is not JSON at byte"),
     ] {
         assert!(REVIEW.contains(from), "{from}");
-        let told = with(from, to);
-        assert!(told.starts_with(wanted), "{told:?} should say {wanted:?}");
+        let shown = with(from, to);
+        assert!(shown.starts_with(wanted), "{shown:?} should say {wanted:?}");
     }
     assert_eq!(
         error_of(&format!("{REVIEW} {{")),

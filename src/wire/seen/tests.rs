@@ -100,11 +100,11 @@ fn reviews_that_lack_what_rules_look_at_are_refused_in_every_encoding() {
             "present, and empty"
         );
         request.as_object_mut().expect("a request").remove(of);
-        let told = outcome(&request);
+        let shown = outcome(&request);
         match of.starts_with("request") {
             // Fields that apiservers before 1.15 do not send. A request with a part of them must have all.
-            true => assert_eq!(told, Ok(())),
-            false => assert_eq!(told, Err(format!("request.{of}.version is missing or empty"))),
+            true => assert_eq!(shown, Ok(())),
+            false => assert_eq!(shown, Err(format!("request.{of}.version is missing or empty"))),
         }
     }
     for (field, lacking) in [
@@ -166,10 +166,10 @@ fn what_is_in_namespaces_says_in_which_one_and_nothing_else_does() {
             (request[of]["group"], request[of]["resource"]) = (group.into(), resource.into());
         }
         request["namespace"] = namespace.into();
-        let told = outcome(&request);
-        assert_eq!(told.is_ok(), good, "{group} {resource} {namespace:?}: {told:?}");
-        if let Err(told) = told {
-            assert!(told.contains(resource) && told.contains("request.namespace"), "{told}");
+        let shown = outcome(&request);
+        assert_eq!(shown.is_ok(), good, "{group} {resource} {namespace:?}: {shown:?}");
+        if let Err(shown) = shown {
+            assert!(shown.contains(resource) && shown.contains("request.namespace"), "{shown}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `lifecycle.json`: what happens to one object, step by step.
+//! `lifecycle.json`: life of one object, step by step.
 
 use gatepost::{
     initialize::{Initialization, Initializers, Lifecycle},

@@ -1,4 +1,4 @@
-//! `transition.json`: what an update may make of an object's list, and who may.
+//! `transition.json`: changes that an update may make to an object's list, and the users who may make them.
 
 use gatepost::initialize::{Actor, transition, transition::Owned};
 use serde::Deserialize;

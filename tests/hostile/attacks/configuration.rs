@@ -33,8 +33,8 @@ fn lease(stage: &Stage) -> Result<String, String> {
         let mut perl = Command::new("perl");
         perl.args(["-e", LEASE]).arg(&file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = perl.spawn().ok()?;
-        let mut told = [0; 5];
-        let held = child.stdout.as_mut().is_some_and(|stdout| stdout.read_exact(&mut told).is_ok());
+        let mut buffer = [0; 5];
+        let held = child.stdout.as_mut().is_some_and(|stdout| stdout.read_exact(&mut buffer).is_ok());
         if !held {
             let _ = child.wait();
         }

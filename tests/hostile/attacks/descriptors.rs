@@ -76,15 +76,15 @@ pub fn hung_hook() -> Attack {
                 (joined(pods), joined(secrets))
             });
             let (pods, secrets) = (pods?, secrets?);
-            let told = format!(
+            let message = format!(
                 "{} descriptors; hung: {}; unrelated: {}",
                 stage.process.descriptors(),
                 pods.said(),
                 secrets.said()
             );
             match secrets.allowed == 100 && pods.allowed == 0 && stage.process.lives() {
-                true => Ok(told),
-                false => Err(told),
+                true => Ok(message),
+                false => Err(message),
             }
         },
         bounds: Bounds::USUAL,
@@ -116,11 +116,11 @@ pub fn greet_and_leave() -> Attack {
             let before = stage.notes.counted("dials");
             thread::sleep(Duration::from_secs(2));
             let dials = stage.notes.counted("dials") - before;
-            let told = format!("{dials} dials in 2 s of silence; {}", tally.said());
+            let message = format!("{dials} dials in 2 s of silence; {}", tally.said());
             // Two hooks, two workers, and a pause that has grown.
             match dials <= 24 {
-                true => Ok(told),
-                false => Err(told),
+                true => Ok(message),
+                false => Err(message),
             }
         },
         bounds: Bounds::USUAL,

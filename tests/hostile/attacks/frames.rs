@@ -96,10 +96,10 @@ pub fn floods_of_callers() -> Attack {
         during: |stage| {
             let cut: Vec<(&str, Option<u64>)> =
                 FLOODS.iter().map(|(name, one)| (*name, flood(stage, &one()))).collect();
-            let told = format!("cut after {cut:?}");
+            let message = format!("cut after {cut:?}");
             match cut.iter().all(|(_, after)| after.is_some()) {
-                true => Ok(told),
-                false => Err(told),
+                true => Ok(message),
+                false => Err(message),
             }
         },
         bounds: Bounds::USUAL,

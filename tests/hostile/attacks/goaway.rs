@@ -35,10 +35,10 @@ pub fn loops() -> Attack {
         during: |stage| {
             let tally = press::pods(stage, Press { reviews: 6, every: Duration::from_millis(400), ..Press::USUAL })?;
             let (most, connections) = (stage.notes.most("asked "), stage.notes.counted("connections"));
-            let told = format!("asked {most} times at most, {connections} connections; {}", tally.said());
+            let message = format!("asked {most} times at most, {connections} connections; {}", tally.said());
             match tally.allowed == 0 && most <= 6 {
-                true => Ok(told),
-                false => Err(told),
+                true => Ok(message),
+                false => Err(message),
             }
         },
         bounds: Bounds::USUAL,
@@ -74,11 +74,11 @@ pub fn leftovers() -> Attack {
                 Press { reviews: 100, every: Duration::from_millis(25), size: 1 << 20, at_once: 8, ..Press::USUAL };
             let tally = press::pods(stage, press)?;
             let open = stage.process.descriptors().saturating_sub(before);
-            let told =
+            let message =
                 format!("{open} descriptors, {} connections; {}", stage.notes.counted("connections"), tally.said());
             match open <= 24 && tally.allowed == 0 {
-                true => Ok(told),
-                false => Err(told),
+                true => Ok(message),
+                false => Err(message),
             }
         },
         bounds: Bounds::USUAL,

@@ -22,7 +22,7 @@ pub fn endless_checks() -> Attack {
         hooks: |_| Vec::new(),
         serve: Serve::PLAIN,
         during: |stage| {
-            let mut told = Vec::new();
+            let mut text = Vec::new();
             for path in [CHECK, WATCH, REFLECTION] {
                 let mut caller = Caller::elsewhere(stage.process.tcp, &[]).ok_or("not let in")?;
                 // Nearly all of a message of 4 MiB, and never its end.
@@ -37,10 +37,10 @@ pub fn endless_checks() -> Attack {
                     sent += usize::from(caller.body(stream, &message, 16_384, false, soon));
                     caller.peer.send(&http2::window_update(0, 1));
                 }
-                told.push(sent);
+                text.push(sent);
                 thread::sleep(Duration::from_millis(100));
             }
-            Ok(format!("{told:?} bodies of 3 MiB taken"))
+            Ok(format!("{text:?} bodies of 3 MiB taken"))
         },
         bounds: Bounds::USUAL,
     }

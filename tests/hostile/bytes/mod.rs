@@ -1,4 +1,4 @@
-//! Bytes: what hostile peers write.
+//! Bytes: bytes of hostile peers.
 
 pub mod caller;
 pub mod http1;

@@ -235,11 +235,11 @@ proptest! {
                         let asked = reviews.iter().map(|sent| asks(hook, &made, sent, plan.one_version, direct));
                         let asked = if selects(&hook.namespace_selector) { asked.sum::<Option<usize>>() } else { Some(0) };
                         let may_be_twice = plan.twice.contains(&hook.name);
-                        let told = || format!("{} {made:?} sent {reviews:?} by {plan:#?}", hook.name);
+                        let message = || format!("{} {made:?} sent {reviews:?} by {plan:#?}", hook.name);
                         match (direct, asked) {
-                            (_, None) => prop_assert!(false, "its call fails: {}", told()),
-                            (true, Some(times)) => prop_assert!(times == 1 || may_be_twice && times > 1, "{times} {}", told()),
-                            (false, Some(times)) => prop_assert_eq!(times, 0, "{}", told()),
+                            (_, None) => prop_assert!(false, "its call fails: {}", message()),
+                            (true, Some(times)) => prop_assert!(times == 1 || may_be_twice && times > 1, "{times} {}", message()),
+                            (false, Some(times)) => prop_assert_eq!(times, 0, "{}", message()),
                         }
                     }
                 }

@@ -22,7 +22,7 @@ fn hooks(rules: &[&[&str]]) -> Vec<Arc<Hook>> {
 }
 
 /// The entries, each rule in the form above.
-fn entries(rules: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
+fn union_of(rules: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
     let union = union(&hooks(rules));
     let words = |value: &Value| -> String {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect::<Vec<_>>().join(",")
@@ -34,7 +34,7 @@ fn entries(rules: &[&[&str]]) -> (Vec<Vec<String>>, Vec<String>) {
 }
 
 fn one_entry(rules: &[&[&str]], wanted: &[&str]) {
-    let (entries, twice) = entries(rules);
+    let (entries, twice) = union_of(rules);
     assert_eq!((entries, twice), (vec![wanted.iter().map(|&rule| rule.to_owned()).collect()], vec![]), "{rules:?}");
 }
 
@@ -78,7 +78,7 @@ fn groups_with_one_version_never_disagree() {
 
 #[test]
 fn different_versions_of_one_resource_are_different_entries() {
-    let (entries, twice) = entries(&[&["CREATE | x.io | v1 | things"], &["CREATE | x.io | v1beta1 | things"]]);
+    let (entries, twice) = union_of(&[&["CREATE | x.io | v1 | things"], &["CREATE | x.io | v1beta1 | things"]]);
     assert_eq!(entries, [["CREATE|x.io|v1|things"], ["CREATE|x.io|v1beta1|things"]]);
     assert!(twice.is_empty(), "each sees its own version only: {twice:?}");
     one_entry(
@@ -93,7 +93,7 @@ fn different_versions_of_one_resource_are_different_entries() {
 
 #[test]
 fn versions_that_overlap_may_be_asked_about_twice_and_are_named() {
-    let (entries, twice) = entries(&[
+    let (entries, twice) = union_of(&[
         &["CREATE | x.io | v1 | things"],
         &["CREATE | x.io | v1, v1beta1 | things"],
         &["CREATE | y.io | v2 | things"],
@@ -101,7 +101,7 @@ fn versions_that_overlap_may_be_asked_about_twice_and_are_named() {
     assert_eq!(entries.len(), 2, "{entries:?}");
     assert_eq!(twice, ["a.example.com", "b.example.com"]);
     // A request in v1 is left to the first entry, and in any other version the second hook is asked by its own alone.
-    let (entries, twice) = entries(&[&["CREATE | x.io | v1 | things"], &["CREATE | '*' | '*' | '*'"]]);
+    let (entries, twice) = union_of(&[&["CREATE | x.io | v1 | things"], &["CREATE | '*' | '*' | '*'"]]);
     assert_eq!((entries.len(), twice.len()), (2, 0), "{entries:?}");
 }
 
@@ -120,12 +120,12 @@ fn the_order_of_hooks_does_not_matter() {
 /// Sent by way of one group, a hook that takes the other alone would not be asked.
 #[test]
 fn events_are_sent_to_each_hook_in_the_group_that_it_takes() {
-    let (entries, twice) = entries(&[&["CREATE | '' | v1 | events"], &["CREATE | events.k8s.io | v1 | events"]]);
+    let (entries, twice) = union_of(&[&["CREATE | '' | v1 | events"], &["CREATE | events.k8s.io | v1 | events"]]);
     assert_eq!(entries, [["CREATE||v1|events"], ["CREATE|events.k8s.io|v1|events"]]);
     assert!(twice.is_empty(), "{twice:?}");
     // A hook that takes both is asked once where it stands alone.
     one_entry(&[&["CREATE | '', events.k8s.io | v1 | events"]], &["CREATE|,events.k8s.io|v1|events"]);
-    let (entries, twice) = entries(&[&["CREATE | '', events.k8s.io | v1 | events"], &["CREATE | '' | v1 | events"]]);
+    let (entries, twice) = union_of(&[&["CREATE | '', events.k8s.io | v1 | events"], &["CREATE | '' | v1 | events"]]);
     assert_eq!((entries.len(), twice.len()), (2, 0), "the one that takes both is asked as the client has made it");
     one_entry(
         &[&["CREATE | '' | v1 | pods"], &["CREATE | events.k8s.io | v1 | events"]],

@@ -1,4 +1,4 @@
-//! Pieces that are kept, and pieces that are joined.
+//! BodyPieces that are kept, and pieces that are joined.
 
 use std::sync::Arc;
 

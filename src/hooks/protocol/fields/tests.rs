@@ -31,8 +31,8 @@ fn a_grpc_answer() {
     let mut block = vec![0x20, 0x0f, 0x10, 0x8b];
     block.extend([0x1d, 0x75, 0xd0, 0x62, 0x0d, 0x26, 0x3d, 0x4c, 0x4d, 0x65, 0x64]);
     block.extend([0x61, 0x01, b'x']);
-    let told = ResponseFields { grpc: Some(true), readable_type: Some(true), ..Default::default() };
-    assert_eq!(read(&block), Ok((told, None)));
+    let expected = ResponseFields { grpc: Some(true), readable_type: Some(true), ..Default::default() };
+    assert_eq!(read(&block), Ok((expected, None)));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_content_type_is_grpc_or_not() {
 
 #[test]
 fn of_what_go_reads_once_the_first_counts() {
-    let told = of(&[
+    let expected = of(&[
         ("content-type", "no type,"),
         ("content-type", "application/json"),
         ("content-encoding", "GZIP"),
@@ -102,7 +102,7 @@ fn of_what_go_reads_once_the_first_counts() {
         ("retry-after", "soon"),
         ("retry-after", "7"),
     ]);
-    assert_eq!((told.readable_type, told.gzip, told.retry_after), (Some(false), Some(true), None));
+    assert_eq!((expected.readable_type, expected.gzip, expected.retry_after), (Some(false), Some(true), None));
     assert_eq!(of(&[("x", "y")]).gzip, None);
     // content-encoding by its static name.
     assert_eq!(read(b"\x0f\x0b\x04gzip").expect("read").0.gzip, Some(true));

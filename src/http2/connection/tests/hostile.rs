@@ -95,8 +95,8 @@ fn outcome(client: &mut Client, stream: u32, bytes: &[u8]) -> String {
         let ended = client.ended();
         assert_eq!(ended.len(), usize::from(asked), "settled once: {ended:?}");
         let sent = client.sends();
-        let told = sent.last().expect("told");
-        assert_eq!((told.0.kind, &told.1[4..]), (kind::GOAWAY, &fault.code.to_be_bytes()[..]));
+        let message = sent.last().expect("told");
+        assert_eq!((message.0.kind, &message.1[4..]), (kind::GOAWAY, &fault.code.to_be_bytes()[..]));
         return format!("C{}", fault.code);
     }
     let (sent, ended) = (client.sends(), client.ended());
@@ -267,16 +267,19 @@ fn a_header_block_is_not_interrupted() {
 fn a_header_block_in_parts_is_one_and_has_bounds() {
     let part = |flags, bytes: &[u8]| frame(kind::CONTINUATION, flags, 1, bytes);
     let begun = |flags| frame(kind::HEADERS, flags, 1, b"\x88\0");
-    let told = |bytes: Vec<u8>| {
+    let message = |bytes: Vec<u8>| {
         let (mut client, stream) = client_in(Awaiting);
         outcome(&mut client, stream, &bytes)
     };
-    assert_eq!(told([begun(flag::END_STREAM), part(0, b""), part(flag::END_HEADERS, b"\x01a\x01b")].concat()), "done");
+    assert_eq!(
+        message([begun(flag::END_STREAM), part(0, b""), part(flag::END_HEADERS, b"\x01a\x01b")].concat()),
+        "done"
+    );
     // A flag of END_STREAM means nothing on a CONTINUATION.
-    assert_eq!(told([begun(0), part(flag::END_HEADERS | flag::END_STREAM, b"\x01a\x01b")].concat()), "");
-    assert_eq!(told([begun(0), part(flag::END_HEADERS, b"\x05a")].concat()), "C9");
-    assert_eq!(told([begun(0), part(0, b"").repeat(33)].concat()), "C11", "too many parts");
-    assert_eq!(told([begun(0), part(0, &[0; 16_384]).repeat(4)].concat()), "C11", "too long");
+    assert_eq!(message([begun(0), part(flag::END_HEADERS | flag::END_STREAM, b"\x01a\x01b")].concat()), "");
+    assert_eq!(message([begun(0), part(flag::END_HEADERS, b"\x05a")].concat()), "C9");
+    assert_eq!(message([begun(0), part(0, b"").repeat(33)].concat()), "C11", "too many parts");
+    assert_eq!(message([begun(0), part(0, &[0; 16_384]).repeat(4)].concat()), "C11", "too long");
     // Decoding such fields keeps its connection even where its stream is gone.
     let (mut client, _) = client_in(Done);
     let late = [begun(0), part(flag::END_HEADERS, b"\x01a\x01b")].concat();

@@ -85,7 +85,7 @@ async fn a_state_that_only_waited_for_a_second_read_is_nobody_s_last_good_one() 
 async fn what_another_document_lets_go_waits_for_a_second_read_beside_one_at_fault_too() {
     let mut rotator = rotator();
     read(&mut rotator, files(&[("a", &[("one", 1)]), ("b", &[("two", 2), ("three", 3)])])).await;
-    // Port 0 is a fault, too, and one that leaves the names to be told.
+    // Port 0 is a fault, too, and one that leaves the names known.
     let less = files(&[("a", &[("one", 0)]), ("b", &[("two", 2)])]);
     take(&mut rotator, less.clone()).await;
     assert_eq!((names(&rotator).len(), held(&rotator).len()), (3, 1), "told at once, though it waits");

@@ -1,5 +1,5 @@
-//! Hooks that pass no probe do not stay so without a bound and without anybody noticing; those that were proven a moment
-//! ago are.
+//! Hooks that pass no probe do not stay so without a bound and without anybody noticing; those that were proven a
+//! moment ago are.
 
 use super::*;
 use crate::model::FailurePolicy;

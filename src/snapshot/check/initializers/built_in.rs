@@ -1,10 +1,14 @@
-//! `builtIn` of an initializer: what is added to objects that lack it, checked and compiled.
+//! `builtIn` of an initializer: additions to objects that lack them, checked and compiled.
 
 use crate::{
     model::{BuiltIn, PodAdditions, PodPlace, Shape, Template, template::VARIABLES},
     snapshot::{
-        check::{hook::given, names},
-        document::{node::Node, problem::quoted, value::Value},
+        check::names,
+        document::{
+            node::{Node, given},
+            problem::quoted,
+            value::Value,
+        },
     },
 };
 
@@ -113,7 +117,7 @@ fn shapes(at: &Node<'_>, key: &str) -> Vec<(Box<str>, Shape)> {
         let place = item.key(key);
         let Some(name) = place.required("each is known by it").then(|| place.text()).flatten() else { continue };
         if name.contains("${") {
-            place.problem("is a template", "write a plain text: objects that have it already are told by it");
+            place.problem("is a template", "write a plain text: objects that have it already are recognised by it");
         }
         if shapes.iter().any(|(other, _)| **other == *name) {
             place.problem(format!("{} is listed twice", quoted(name)), "keep one of them");

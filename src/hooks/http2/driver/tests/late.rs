@@ -65,14 +65,14 @@ async fn an_answer_without_room_in_the_budget_has_failed_and_the_next_is_taken()
     scene.hook.call().await;
     scene.hook.answer(1, &body(100 << 10)).await;
     assert_eq!(scene.arrived().await.1, Err(CallFailure::Overloaded));
-    assert_eq!((scene.hook.next().await.expect("a reset").0.kind, scene.budget.scene()), (kind::RST_STREAM, 0));
+    assert_eq!((scene.hook.next().await.expect("a reset").0.kind, scene.budget.held()), (kind::RST_STREAM, 0));
     scene.ask(call(&scene.responses, 1, body(10), SECOND));
     assert_eq!(scene.hook.call().await, 3);
     scene.hook.answer(3, &body(30 << 10)).await;
     let answer = scene.arrived().await.1.expect("an answer");
-    assert!(scene.budget.scene() >= 30 << 10, "for as long as the answer is scene");
+    assert!(scene.budget.held() >= 30 << 10, "for as long as the answer is held");
     drop(answer);
-    assert_eq!(scene.budget.scene(), 0);
+    assert_eq!(scene.budget.held(), 0);
 }
 
 #[tokio::test(start_paused = true)]

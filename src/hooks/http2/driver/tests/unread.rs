@@ -39,16 +39,16 @@ async fn what_a_hook_does_not_read_neither_grows_nor_holds_reviews() {
         }
     }
     sleep(100 * MILLI).await;
-    assert_eq!(bodies.iter().filter(|body| Arc::strong_count(body) > 1).count(), 0, "no review is scene");
-    assert_eq!(Arc::strong_count(&scene.responses), 1, "no call is scene");
-    let queued = scene.budget.scene();
+    assert_eq!(bodies.iter().filter(|body| Arc::strong_count(body) > 1).count(), 0, "no review is held");
+    assert_eq!(Arc::strong_count(&scene.responses), 1, "no call is held");
+    let queued = scene.budget.held();
     assert!(queued > 0 && queued <= DEFAULT_MAX_FRAME, "the rest of the frame that was begun: {queued}");
     drop(scene.commands);
     let mut rest = Vec::new();
     scene.hook.0.read_to_end(&mut rest).await.expect("read");
     assert!(rest.len() < BATCH, "{}", rest.len());
     assert_eq!(scene.ended.await.expect("no panic").why, None);
-    assert_eq!(scene.budget.scene(), 0);
+    assert_eq!(scene.budget.held(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +63,7 @@ async fn a_hook_that_is_always_behind_is_not_charged_for_what_it_has_read() {
         }
         scene.hook.0.read_exact(&mut [0; 12_100]).await.expect("read");
         sleep(10 * MILLI).await;
-        most = most.max(scene.budget.scene());
+        most = most.max(scene.budget.held());
     }
     assert!(most > 0 && most <= DEFAULT_MAX_FRAME, "at most the rest of one frame: {most}");
 }
@@ -138,5 +138,5 @@ async fn what_has_no_room_in_the_budget_ends_the_connection() {
     let scene = connected(1024, 100, &[WIDE]).await;
     scene.ask(call(&scene.responses, 0, body(40 << 10), MILLI));
     assert!(scene.ended.await.expect("no panic").why.expect("lost").contains("no memory budget"));
-    assert_eq!(scene.budget.scene(), 0);
+    assert_eq!(scene.budget.held(), 0);
 }

@@ -1,4 +1,4 @@
-//! Acceptor: where a hook of ours listens, and the connections that it accepts.
+//! HookListener: listener of a hook of ours, and the connections that it accepts.
 
 use std::{
     convert::Infallible,
@@ -33,14 +33,14 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// Listener of a hook: TCP, TCP with TLS, or a unix socket.
 #[derive(Debug)]
-pub(crate) enum Acceptor {
+pub(crate) enum HookListener {
     /// TCP, with TLS where there is a configuration for it.
     Tcp(TcpListener, Option<Arc<ServerConfig>>),
     /// A unix socket at this path.
     Unix(UnixListener, PathBuf),
 }
 
-impl Acceptor {
+impl HookListener {
     /// Binds a TCP address; port 0 takes a free one.
     pub(crate) fn tcp(address: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let listen = || {
