@@ -11,7 +11,7 @@ use super::{File, sources, starts_a_path, without_comments_and_tests};
 const KNOWN: [&[&str]; 3] = [
     &["cel/authorization", "cel/document", "cel/fault", "cel/input", "cel/meter", "cel/value"],
     &["live/current", "live/segment_moves"],
-    &["patch/array", "patch/object", "patch/run", "patch/tree"],
+    &["patch/array", "patch/node", "patch/object", "patch/run", "patch/tree"],
 ];
 
 /// Modules by the modules that they import; a path is one below `src/`, without `.rs`.
