@@ -29,7 +29,7 @@ impl Cluster {
         let address = url.strip_prefix("https://").ok_or_else(|| format!("{url:?} is no https URL"))?.parse()?;
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(folder.join("ca.crt"))?)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)

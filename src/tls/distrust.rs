@@ -52,7 +52,7 @@ impl fmt::Display for Distrust {
             }
             Unfit::NoCertSign => ("has a keyUsage without keyCertSign", "make one with it, and sign again"),
             Unfit::Signature => {
-                ("is signed with an unsupported algorithm (P-521, or ECDSA with SHA-512, or SHA-1)", "sign by P-256")
+                ("is signed with an unsupported algorithm (SHA-1, or RSA below 2,048 bits)", "sign with SHA-256")
             }
             Unfit::Usage => ("has an extendedKeyUsage that leaves this use out", "make one with it, or without any"),
             Unfit::PathLength => ("allows fewer authorities below it (pathlen)", "sign by one nearer to it"),

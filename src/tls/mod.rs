@@ -42,7 +42,7 @@ const ALPN_HTTP1: &[u8] = b"http/1.1";
 
 /// Named at every use: a process-wide provider would be one more thing to install, and to forget in a test.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 /// Fault of TLS material, with its place.

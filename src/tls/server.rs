@@ -25,7 +25,7 @@ pub(super) struct Clients<'a> {
     pub(super) names: &'a [String],
 }
 
-/// The server side of TLS of a hook: HTTP/2 by ALPN, ring, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients
+/// The server side of TLS of a hook: HTTP/2 by ALPN, aws-lc-rs, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients
 /// whose certificate one of these authorities has signed get in.
 ///
 /// # Errors

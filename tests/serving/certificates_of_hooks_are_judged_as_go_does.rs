@@ -10,7 +10,7 @@ use gatepost::{
 };
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, Connection, HandshakeKind, ServerConfig, ServerConnection,
-    crypto::ring,
+    crypto::aws_lc_rs,
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
     version::{TLS12, TLS13},
@@ -85,7 +85,7 @@ impl Row {
 
     /// The webhook, where rustls has its key and its suites.
     fn server(&self, keys: &BTreeMap<String, String>) -> Result<Arc<ServerConfig>, String> {
-        let mut provider = ring::default_provider();
+        let mut provider = aws_lc_rs::default_provider();
         let key = PrivateKeyDer::from_pem_slice(keys[&self.key].as_bytes()).expect("a key");
         let key = provider.key_provider.load_private_key(key).map_err(|error| error.to_string())?;
         let mut versions = vec![&TLS13, &TLS12];
@@ -149,7 +149,7 @@ fn every_row_comes_to_what_go_says_but_for_the_differences_that_are_named() {
                     shaken += 1;
                     ours = shake(row.client(), server, &row.host).map(drop);
                 }
-                // A key or suites that ring does not have for a server, it does not have for us either.
+                // A key or suites that aws-lc-rs does not have for a server, it does not have for us either.
                 Err(why) => ours = Err(why),
             }
         }

@@ -13,7 +13,7 @@ pub fn localhost(protocols: &[&[u8]]) -> (String, ServerConfig) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
     let certificate = params.signed_by(&key, &authority).expect("signed");
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()

@@ -103,7 +103,7 @@ impl Cluster {
     /// that certificate counts as their credentials.
     pub async fn over_tls(pair: &Pair, clients: Option<&Authority>) -> Self {
         let (listener, this) = Self::listening().await;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         let builder = match clients {

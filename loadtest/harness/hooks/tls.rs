@@ -10,7 +10,7 @@ use crate::Fallible;
 
 /// An acceptor that demands a client certificate of the folder's authority.
 pub(super) fn acceptor(folder: &Path) -> Fallible<TlsAcceptor> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.join("ca.pem"))?)?;
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()?;

@@ -1,6 +1,6 @@
 //! Certificates and keys: are they there, are they readable, and do they belong together?
 
-use rustls::{RootCertStore, crypto::ring::default_provider, sign::CertifiedKey};
+use rustls::{RootCertStore, crypto::aws_lc_rs::default_provider, sign::CertifiedKey};
 use rustls_pki_types::{
     CertificateDer, PrivateKeyDer,
     pem::{Error, PemObject},
