@@ -30,7 +30,7 @@ use crate::{
     source::{Contents, LastGood, LastGoodError, LastGoodFile, ReadError},
     telemetry::{Audit, Metrics},
     tls::{ServerTls, TlsError},
-    watch::{AccessReviews, Adoption, RegistrationWatch, break_glass::look},
+    watch::{AccessReviews, Adoption, RegistrationWatch, ServiceWatcher, break_glass::look},
 };
 
 /// Reasons why a sidecar does not start.
@@ -131,6 +131,9 @@ impl Sidecar {
         let registration = registration
             .map(|(name, access)| finish(&runtime, RegistrationWatch::new(access, name, Arc::clone(&current))))
             .transpose()?;
+        let services = settings.cluster().filter(|_| settings.resolve_services);
+        let services =
+            services.map(|access| finish(&runtime, ServiceWatcher::new(access, Arc::clone(&current)))).transpose()?;
         let access = settings.cluster().map(|access| finish(&runtime, AccessReviews::new(access))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
         let publisher = finish(&runtime, settings.tells.open(&replica))?;
@@ -159,6 +162,7 @@ impl Sidecar {
                 runtime,
                 cluster,
                 registration,
+                services,
                 access,
                 adoption,
                 replica,

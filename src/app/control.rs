@@ -18,7 +18,7 @@ use crate::{
     replicas::Publishing,
     rotate::Rotator,
     source::{self, Source},
-    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch, break_glass::keep},
+    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch, ServiceWatcher, break_glass::keep},
 };
 
 /// The control plane.
@@ -33,6 +33,7 @@ pub(super) struct Control {
     pub(super) source: Source,
     pub(super) following: Option<NamespaceWatcher>,
     pub(super) registration: Option<RegistrationWatch>,
+    pub(super) services: Option<ServiceWatcher>,
     pub(super) access: Option<AccessReviews>,
     pub(super) adoption: Option<Adoption>,
     pub(super) publishing: Publishing,
@@ -62,6 +63,12 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
+        let services = async {
+            match self.services {
+                Some(services) => services.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let access = async {
             match self.access {
                 Some(access) => access.run().await,
@@ -87,6 +94,7 @@ impl Control {
                 self.certificates.watch(read_every),
                 following,
                 registration,
+                services,
                 access,
                 adopting,
                 saving,

@@ -39,7 +39,7 @@ use crate::{
     source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
-    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch},
+    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch, ServiceWatcher},
 };
 
 /// Time for requests beyond their deadline before they are cut: the answer has to be written, too.
@@ -64,6 +64,7 @@ pub(super) struct Parts {
     pub(super) runtime: UnwaitedRuntime,
     pub(super) cluster: Option<Client>,
     pub(super) registration: Option<RegistrationWatch>,
+    pub(super) services: Option<ServiceWatcher>,
     /// The cluster whose authorizer is asked.
     pub(super) access: Option<AccessReviews>,
     pub(super) adoption: Option<Adoption>,
@@ -137,7 +138,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         let uncovered = move || drift.uncovered(Instant::now()).map(|hooks| hooks as f64);
         parts.metrics.observe(Reading::RegistrationUncovered, uncovered);
     }
-    let resources = Resources::new(budget, connections);
+    let mut resources = Resources::new(budget, connections);
+    if let Some(services) = &parts.services {
+        resources = resources.knowing(services.addresses());
+    }
     let mut rotator =
         rotator.with_hazards(settings.on_hazard).with_invalid(settings.on_invalid).with_resources(resources);
     let (keeper, news) = watch::channel(None);
@@ -188,6 +192,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         source: parts.source,
         following,
         registration: parts.registration,
+        services: parts.services,
         access: parts.access.map(|access| access.with_metrics(Arc::clone(&parts.metrics))),
         adoption: parts.adoption,
         publishing,

@@ -62,6 +62,8 @@ pub struct Settings {
     /// The registration by which the followed cluster, or the source's, asks this sidecar: requests that it does not
     /// send are reported.
     pub registration: Option<String>,
+    /// Hooks that are named by a Service of the followed cluster, or the source's, are dialled at its endpoints.
+    pub resolve_services: bool,
     /// Name of this replica.
     pub replica: String,
     /// Place of this replica's status reports, for readers that do not ask its admin address.
@@ -134,6 +136,7 @@ impl Settings {
             max_deadline: Self::MAX_DEADLINE,
             namespaces_from: None,
             registration: None,
+            resolve_services: false,
             replica: Replica::host(),
             tells: StatusPlace::Nowhere,
             audit_log: AuditLog::None,

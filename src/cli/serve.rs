@@ -148,6 +148,14 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Option<String>,
 
+    /// How a hook that is named by a Service is found: by its name in DNS, or at the Service's ready endpoints
+    ///
+    /// With "endpoints", EndpointSlices of these Services are watched in the cluster of --namespaces-from, or of --source
+    /// kubernetes (the user needs the verbs list and watch on endpointslices, and get on services), so that connections
+    /// spread over all Pods. While there is no news of them for 90 s, names are looked up in DNS.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "dns")]
+    resolve_services: ResolveArg,
+
     /// This replica's name in `gatepost status` and in the status that it publishes [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = replica)]
     replica: Option<String>,
@@ -255,6 +263,12 @@ pub struct Serve {
 
     #[command(flatten)]
     logging: Logging,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ResolveArg {
+    Dns,
+    Endpoints,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -374,10 +388,14 @@ impl Serve {
                 }
             }
         }
-        if self.registration.is_some() && self.namespaces_from.is_none() && !matches!(source, Place::Kubernetes(_)) {
-            return Err(
-                "--registration names an object of a cluster: give --namespaces-from or --source kubernetes".to_owned()
-            );
+        if self.namespaces_from.is_none() && !matches!(source, Place::Kubernetes(_)) {
+            let flags = [
+                ("--registration names an object", self.registration.is_some()),
+                ("--resolve-services endpoints reads objects", self.resolve_services == ResolveArg::Endpoints),
+            ];
+            if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+                return Err(format!("{flag} of a cluster: give --namespaces-from or --source kubernetes"));
+            }
         }
         let tells = match &source {
             Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
@@ -421,6 +439,7 @@ impl Serve {
             max_deadline: self.max_deadline,
             namespaces_from: self.namespaces_from,
             registration: self.registration,
+            resolve_services: self.resolve_services == ResolveArg::Endpoints,
             replica: self.replica.unwrap_or_else(Replica::host),
             tells,
             audit_log: self.audit_log,

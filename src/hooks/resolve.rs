@@ -14,6 +14,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use super::services::ServiceAddresses;
+
 /// The most lookups at once. `getaddrinfo` blocks its thread for as long as the name servers are silent.
 const MOST_LOOKUPS: usize = 16;
 /// The longest that a dial waits for a name; the lookup itself goes on, and the next dial joins it.
@@ -31,6 +33,7 @@ type Ended = (Instant, Result<Arc<[SocketAddr]>, Arc<str>>);
 pub(super) struct Resolver {
     look_up: Arc<LookUp>,
     threads: Arc<Semaphore>,
+    services: Option<Arc<ServiceAddresses>>,
     lookups: Mutex<FxHashMap<Box<str>, watch::Receiver<Option<Ended>>>>,
 }
 
@@ -48,7 +51,13 @@ impl fmt::Debug for Resolver {
 
 impl Resolver {
     pub(super) fn with(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        Self { look_up: Arc::new(look_up), threads: Arc::new(Semaphore::new(MOST_LOOKUPS)), lookups: Mutex::default() }
+        let threads = Arc::new(Semaphore::new(MOST_LOOKUPS));
+        Self { look_up: Arc::new(look_up), threads, services: None, lookups: Mutex::default() }
+    }
+
+    /// The same, where the names of these Services are not looked up.
+    pub(super) fn knowing(self, services: Arc<ServiceAddresses>) -> Self {
+        Self { services: Some(services), ..self }
     }
 
     /// The addresses of that host, in the resolver's order; an address is its own.
@@ -58,6 +67,13 @@ impl Resolver {
     pub(super) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let endpoints = self.services.as_ref().and_then(|known| known.of(host, port, std::time::Instant::now()));
+        if let Some(endpoints) = endpoints {
+            return match endpoints.is_empty() {
+                true => Err("the Service has no ready endpoint".to_owned()),
+                false => Ok(endpoints.to_vec()),
+            };
         }
         let found = timeout(RESOLVE_WITHIN, self.look_up(host)).await;
         let found = found.unwrap_or_else(|_| Err(format!("no answer within {RESOLVE_WITHIN:?}").into()));
@@ -142,6 +158,23 @@ mod tests {
         for (host, text) in [("127.0.0.1", "127.0.0.1:9"), ("::1", "[::1]:9")] {
             assert_eq!(resolver.resolve(host, 9).await, Ok(vec![text.parse().expect("an address")]));
         }
+    }
+
+    #[tokio::test]
+    async fn the_endpoints_of_a_service_that_is_known_are_not_looked_up() {
+        let services = ServiceAddresses::new(std::time::Instant::now());
+        let resolver = Resolver::with(|_| Ok(somewhere())).knowing(Arc::clone(&services));
+        let found = async |host: &str| resolver.resolve(host, 443).await;
+        let cluster_ip = Ok(vec![SocketAddr::from(([10, 0, 0, 1], 443))]);
+        assert_eq!(found("hook.policy.svc").await, cluster_ip, "nothing is known yet");
+        let endpoints: Arc<[SocketAddr]> = [SocketAddr::from(([10, 1, 0, 7], 8443))].into();
+        let known = |host: &str, endpoints| (Box::from(host), [(443, endpoints)].into_iter().collect());
+        let both = [known("hook.policy.svc", endpoints.clone()), known("gone.policy.svc", Arc::default())];
+        services.replace(both.into_iter().collect());
+        services.stamp(crate::clock::Moment::now(crate::clock::slept));
+        assert_eq!(found("hook.policy.svc").await, Ok(endpoints.to_vec()));
+        assert_eq!(found("gone.policy.svc").await, Err("the Service has no ready endpoint".to_owned()));
+        assert_eq!(found("other.policy.svc").await, cluster_ip);
     }
 
     #[tokio::test]

@@ -6,7 +6,9 @@ pub mod break_glass;
 mod discovery;
 pub mod namespaces;
 pub mod registration;
+pub mod services;
 
 pub use self::{
     access_reviews::AccessReviews, adoption::Adoption, namespaces::NamespaceWatcher, registration::RegistrationWatch,
+    services::ServiceWatcher,
 };

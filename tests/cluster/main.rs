@@ -20,5 +20,6 @@ mod namespaces_are_followed;
 mod registration_drift_is_told;
 mod replicas_in_a_cluster;
 mod runlevels_are_labelled;
+mod services_of_hooks_are_followed;
 mod what_a_cluster_serves_is_followed;
 mod who_may_initialize_is_asked;

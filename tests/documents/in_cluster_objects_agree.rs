@@ -23,11 +23,11 @@ fn roles(path: &str) -> BTreeMap<String, Value> {
 
 #[test]
 fn its_roles_are_those_of_the_files_for_other_places() {
-    let siblings = ["beside", "registration", "source", "source-drain"];
+    let siblings = ["beside", "registration", "services", "source", "source-drain"];
     let known: BTreeMap<_, _> =
         siblings.into_iter().flat_map(|name| roles(&format!("deploy/kubernetes/{name}.yaml"))).collect();
     let here = roles(&format!("{FOLDER}/rights.yaml"));
-    assert_eq!(here.len(), 4);
+    assert_eq!(here.len(), 5);
     for (name, rules) in &here {
         assert_eq!(Some(rules), known.get(name), "{name}");
     }

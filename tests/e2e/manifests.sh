@@ -38,7 +38,7 @@ manifests() {
   local file args
   echo "======== manifests: deploy/kubernetes and the README's lines"
   # The alerts are for Prometheus' operator, which is not here.
-  for file in "$deploy"/{adopt,beside,registration,source,source-drain,source-webhooks,static-pod}.yaml; do
+  for file in "$deploy"/{adopt,beside,registration,services,source,source-drain,source-webhooks,static-pod}.yaml; do
     allows "manifests: ${file##*/} is accepted" kubectl apply --dry-run=server --validate=strict -f "$file"
   done
   rights gatepost

@@ -12,6 +12,7 @@
 #   tests/e2e/run.sh --conditions-only   only match conditions that ask the authorizer, directly and behind Gatepost
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --adopt-only        only webhooks of others that are taken over and given back
+#   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
 #   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
@@ -35,6 +36,7 @@ source ./mutating.sh
 source ./initializers.sh
 source ./conditions.sh
 source ./adopt.sh
+source ./in_cluster.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -62,6 +64,7 @@ begin_cluster
 [[ "${1:-}" != --conditions-only ]] || { conditions; summary; exit; }
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
 [[ "${1:-}" != --adopt-only ]] || { adopting; summary; exit; }
+[[ "${1:-}" != --in-cluster-only ]] || { in_cluster; summary; exit; }
 [[ "${1:-}" != --move-only ]] || { move; summary; exit; }
 [[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
 ((${#modes[@]} == 0)) || definitions
@@ -101,7 +104,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; move; adopting; mutating; conditions; initializers; mutual; }
+((${#modes[@]} == 0)) || { sourcing; replicated; move; adopting; mutating; conditions; initializers; in_cluster; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

@@ -105,8 +105,10 @@ YAML
   kubectl wait --for=condition=Established crd/widgets.e2e.gatepost.dev >>"$work/setup.log" 2>&1 || broken "setting the cluster up"
 }
 
+# Services are resolved by their EndpointSlices: there is no proxy behind their cluster IPs.
 start_cluster() {
-  kube/cluster.sh start "$work/cluster" --admission-control-config-file "$work/admission.yaml" || broken "the cluster does not start"
+  kube/cluster.sh start "$work/cluster" --enable-aggregator-routing=true \
+    --admission-control-config-file "$work/admission.yaml" || broken "the cluster does not start"
 }
 
 # restart: kube-apiserver starts with Gatepost's static manifest in place, and must not miss a single request.

@@ -1,0 +1,115 @@
+//! Services: addresses of the endpoints of Services that hooks are named by, as a watcher of the cluster tells them.
+//!
+//! A Service's name resolves to its ClusterIP, behind which a proxy picks an endpoint for each connection; one connection
+//! that carries all calls stays with one endpoint. Here a dial sees every ready endpoint. What is not told, or was told
+//! too long ago, is looked up as any other name.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+
+use crate::clock::{Age, Moment, Slept, slept};
+
+/// Without a sign of life from the apiserver for so long, names are looked up again.
+pub const TOO_OLD_AFTER: Duration = Duration::from_secs(90);
+
+/// The ready endpoints behind each port of a Service.
+pub type Ports = FxHashMap<u16, Arc<[SocketAddr]>>;
+
+/// Addresses of the endpoints of Services, by the Services' names as dials have them: `NAME.NAMESPACE.svc`.
+pub struct ServiceAddresses {
+    known: RwLock<FxHashMap<Box<str>, Ports>>,
+    /// Since the last sign of life; unknown before the first whole list.
+    alive: Age,
+    /// Names are looked up since then, and the log says so.
+    told_old: AtomicBool,
+}
+
+impl fmt::Debug for ServiceAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceAddresses").finish_non_exhaustive()
+    }
+}
+
+impl ServiceAddresses {
+    /// None known yet.
+    pub fn new(now: Instant) -> Arc<Self> {
+        Self::by(slept, now)
+    }
+
+    /// The same, told by another clock how long the machine has slept.
+    pub fn by(slept: Slept, now: Instant) -> Arc<Self> {
+        Arc::new(Self { known: RwLock::default(), alive: Age::new(now, slept), told_old: AtomicBool::new(false) })
+    }
+
+    /// From now on these are known, and no others.
+    pub fn replace(&self, services: FxHashMap<Box<str>, Ports>) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = services;
+    }
+
+    /// The apiserver was heard then.
+    pub fn stamp(&self, at: Moment) {
+        self.alive.renew(at);
+        if self.told_old.swap(false, Relaxed) {
+            tracing::info!("hooks that are named by a Service are dialled at its endpoints again");
+        }
+    }
+
+    /// The ready endpoints of that host's port, which may be none; `None` where they are not known, or too old.
+    pub fn of(&self, host: &str, port: u16, now: Instant) -> Option<Arc<[SocketAddr]>> {
+        if !host.ends_with(".svc") {
+            return None;
+        }
+        let endpoints = self.known.read().unwrap_or_else(PoisonError::into_inner).get(host)?.get(&port).cloned()?;
+        if self.alive.at(now).is_some_and(|age| age < TOO_OLD_AFTER) {
+            return Some(endpoints);
+        }
+        if !self.told_old.swap(true, Relaxed) {
+            tracing::warn!(
+                "no news of EndpointSlices for {TOO_OLD_AFTER:?}; hooks that are named by a Service are dialled at the \
+                 address that their name resolves to"
+            );
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(port: u16, addresses: &[&str]) -> Ports {
+        let addresses = addresses.iter().map(|address| address.parse().expect("an address")).collect();
+        [(port, addresses)].into_iter().collect()
+    }
+
+    #[test]
+    fn what_is_known_and_fresh_is_used_and_nothing_else() {
+        let start = Instant::now();
+        let services = ServiceAddresses::by(|| Duration::ZERO, start);
+        let of = |host: &str, port, at| services.of(host, port, at).map(|found| found.len());
+        services.replace(
+            [("hook.policy.svc".into(), ports(443, &["10.0.0.1:8443", "10.0.0.2:8443"]))].into_iter().collect(),
+        );
+        assert_eq!(of("hook.policy.svc", 443, start), None, "before the first whole list");
+        services.stamp(Moment { instant: start, slept: Duration::ZERO });
+        assert_eq!(of("hook.policy.svc", 443, start), Some(2));
+        assert_eq!(of("hook.policy.svc", 8443, start), None, "another port");
+        assert_eq!(of("other.policy.svc", 443, start), None);
+        assert_eq!(of("hook.policy", 443, start), None);
+        let late = start + TOO_OLD_AFTER;
+        assert_eq!(of("hook.policy.svc", 443, late), None);
+        services.stamp(Moment { instant: late, slept: Duration::ZERO });
+        assert_eq!(of("hook.policy.svc", 443, late), Some(2));
+        services.replace([("hook.policy.svc".into(), ports(443, &[]))].into_iter().collect());
+        assert_eq!(of("hook.policy.svc", 443, late), Some(0), "known to have none");
+    }
+}

@@ -1,0 +1,252 @@
+//! Slices: EndpointSlices of some Services to the addresses behind each port of these. Source: `k8s.io/api/discovery/v1`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+
+use crate::hooks::services::Ports;
+
+/// The most addresses that are kept of one slice; an apiserver lets none have more.
+const MOST_ADDRESSES: usize = 1000;
+/// The most slices that are kept: addresses of further ones are not needed to find a Pod.
+const MOST_SLICES: usize = 2000;
+
+/// A Service that a hook names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Service {
+    pub(super) namespace: Box<str>,
+    pub(super) name: Box<str>,
+}
+
+impl Service {
+    /// The Service that this host means: `NAME.NAMESPACE.svc`.
+    pub(super) fn of_host(host: &str) -> Option<Self> {
+        let (name, namespace) = host.strip_suffix(".svc")?.split_once('.')?;
+        // They become part of a query.
+        let label = |text: &str| {
+            (1..=63).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        (label(name) && label(namespace)).then(|| Self { namespace: namespace.into(), name: name.into() })
+    }
+
+    fn host(&self) -> Box<str> {
+        format!("{}.{}.svc", self.name, self.namespace).into()
+    }
+
+    /// Path of the Services of its namespace.
+    pub(super) fn path(&self) -> String {
+        format!("/api/v1/namespaces/{}/services", self.namespace)
+    }
+}
+
+/// One EndpointSlice.
+#[derive(Debug)]
+struct Slice {
+    service: Service,
+    /// Name and number of each port.
+    ports: Vec<(Box<str>, u16)>,
+    ready: Vec<IpAddr>,
+}
+
+/// EndpointSlices of the Services that are followed, and these Services' ports.
+#[derive(Debug)]
+pub(super) struct Slices {
+    wanted: BTreeSet<Service>,
+    /// EndpointSlices by namespace and name.
+    slices: BTreeMap<(Box<str>, Box<str>), Slice>,
+    ports: BTreeMap<Service, ServicePorts>,
+}
+
+/// Number and name of each port of a Service.
+#[derive(Debug)]
+struct ServicePorts {
+    ports: Vec<(u16, Box<str>)>,
+    /// Time at which they were read.
+    read: Instant,
+}
+
+impl Slices {
+    /// Of these Services; what belongs to others is passed over.
+    pub(super) fn of(wanted: BTreeSet<Service>, objects: &[Value]) -> Self {
+        let mut slices = Self { wanted, slices: BTreeMap::new(), ports: BTreeMap::new() };
+        for object in objects {
+            slices.set(object, Duration::MAX);
+        }
+        slices
+    }
+
+    /// Takes up a slice. The Service that it belongs to, where its ports were read longer ago than that.
+    pub(super) fn set(&mut self, object: &Value, ports_every: Duration) -> Option<Service> {
+        let key = key(object)?;
+        let Some(slice) = slice(object, &self.wanted) else {
+            self.slices.remove(&key);
+            return None;
+        };
+        let service = slice.service.clone();
+        if self.slices.len() < MOST_SLICES || self.slices.contains_key(&key) {
+            self.slices.insert(key, slice);
+        }
+        let stale = self.ports.get(&service).is_some_and(|known| known.read.elapsed() >= ports_every);
+        stale.then_some(service)
+    }
+
+    /// Forgets a slice.
+    pub(super) fn remove(&mut self, object: &Value) {
+        if let Some(key) = key(object) {
+            self.slices.remove(&key);
+        }
+    }
+
+    /// Takes up the ports of a Service as it is; `None` where there is no such Service.
+    pub(super) fn set_ports(&mut self, service: &Service, object: Option<&Value>) {
+        let ports = object.and_then(|object| object["spec"]["ports"].as_array());
+        let port = |port: &Value| {
+            let name = port["name"].as_str().unwrap_or_default();
+            Some((u16::try_from(port["port"].as_u64()?).ok()?, Box::from(name)))
+        };
+        // Another name leads out of the cluster: whoever dials it has to look it up.
+        let external = object.is_some_and(|object| object["spec"]["type"] == "ExternalName");
+        let ports = ports.into_iter().flatten().filter(|_| !external).filter_map(port).collect();
+        self.ports.insert(service.clone(), ServicePorts { ports, read: Instant::now() });
+    }
+
+    /// The addresses behind each port of each Service.
+    pub(super) fn addresses(&self) -> FxHashMap<Box<str>, Ports> {
+        let known = self.ports.iter().map(|(service, known)| {
+            let slices: Vec<_> = self.slices.values().filter(|slice| slice.service == *service).collect();
+            let ports = known.ports.iter().map(|(number, name)| (*number, behind(&slices, name)));
+            (service.host(), ports.collect())
+        });
+        known.collect()
+    }
+}
+
+/// The ready endpoints behind the port of that name.
+fn behind(slices: &[&Slice], name: &str) -> Arc<[SocketAddr]> {
+    let mut addresses = BTreeSet::new();
+    for slice in slices {
+        let Some((_, port)) = slice.ports.iter().find(|(of, _)| **of == *name) else { continue };
+        addresses.extend(slice.ready.iter().map(|address| SocketAddr::new(*address, *port)));
+    }
+    addresses.into_iter().collect()
+}
+
+fn key(object: &Value) -> Option<(Box<str>, Box<str>)> {
+    let metadata = object.get("metadata")?;
+    Some((metadata["namespace"].as_str()?.into(), metadata["name"].as_str()?.into()))
+}
+
+/// A slice of one of these Services.
+fn slice(object: &Value, wanted: &BTreeSet<Service>) -> Option<Slice> {
+    let metadata = &object["metadata"];
+    let name = metadata["labels"][super::LABEL].as_str()?;
+    let service = Service { namespace: metadata["namespace"].as_str()?.into(), name: name.into() };
+    if !wanted.contains(&service) {
+        return None;
+    }
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let port = |port: &Value| {
+        let number = u16::try_from(port["port"].as_u64()?).ok()?;
+        Some((Box::from(port["name"].as_str().unwrap_or_default()), number))
+    };
+    // Of an endpoint that says nothing of itself the best is assumed.
+    let is_ready = |endpoint: &&Value| endpoint["conditions"]["ready"] != false;
+    // Only the first address of an endpoint counts: all are of the same.
+    let address = |endpoint: &Value| endpoint["addresses"][0].as_str()?.parse().ok();
+    let endpoints = list(&object["endpoints"]);
+    let ready = endpoints.iter().filter(is_ready).filter_map(address).take(MOST_ADDRESSES);
+    Some(Slice { service, ports: list(&object["ports"]).iter().filter_map(port).collect(), ready: ready.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn hook() -> Service {
+        Service::of_host("hook.policy.svc").unwrap()
+    }
+
+    fn slice(name: &str, namespace: &str, service: &str, ports: Value, endpoints: &[(&str, Value)]) -> Value {
+        let endpoint =
+            |(address, ready): &(&str, Value)| json!({"addresses": [address], "conditions": {"ready": ready}});
+        json!({"metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": service}},
+            "ports": ports, "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()})
+    }
+
+    fn behind(slices: &Slices, port: u16) -> Option<Vec<String>> {
+        let all = slices.addresses();
+        let found = all.get("hook.policy.svc")?.get(&port)?;
+        Some(found.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_host_is_a_service_or_none() {
+        assert_eq!(hook(), Service { namespace: "policy".into(), name: "hook".into() });
+        for host in
+            ["hook.policy", "policy.svc", "a.b.c.svc", ".policy.svc", "hook..svc", "a,b.c.svc", "svc", "10.0.0.1"]
+        {
+            assert_eq!(Service::of_host(host), None, "{host}");
+        }
+    }
+
+    #[test]
+    fn ready_endpoints_stand_behind_the_port_of_their_name() {
+        let ports = json!([{"name": "https", "port": 8443}, {"name": "metrics", "port": 9090}]);
+        let all = [
+            slice(
+                "one",
+                "policy",
+                "hook",
+                ports.clone(),
+                &[
+                    ("10.0.0.2", json!(true)),
+                    ("10.0.0.1", Value::Null),
+                    ("10.0.0.3", json!(false)),
+                    ("no address", json!(true)),
+                ],
+            ),
+            slice("two", "policy", "hook", json!([{"name": "https", "port": 9443}]), &[("2001:db8::1", json!(true))]),
+            slice("three", "policy", "other", ports.clone(), &[("10.0.0.4", json!(true))]),
+            slice("one", "elsewhere", "hook", ports.clone(), &[("10.0.0.5", json!(true))]),
+        ];
+        let mut slices = Slices::of([hook()].into(), &all);
+        assert_eq!(behind(&slices, 443), None, "the Service's ports are not known");
+        let service = json!({"spec": {"ports": [{"name": "https", "port": 443}, {"name": "unused", "port": 80}]}});
+        slices.set_ports(&hook(), Some(&service));
+        let found = behind(&slices, 443).unwrap();
+        assert_eq!(found, ["10.0.0.1:8443", "10.0.0.2:8443", "[2001:db8::1]:9443"]);
+        assert_eq!((behind(&slices, 80), behind(&slices, 9090)), (Some(vec![]), None));
+
+        assert_eq!(
+            slices.set(&slice("one", "policy", "hook", ports, &[("10.0.0.9", json!(true))]), Duration::MAX),
+            None
+        );
+        slices.remove(&all[1]);
+        assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.9:8443".to_owned()]));
+        // A slice may be given to another Service.
+        let moved = slice("one", "policy", "other", json!([]), &[]);
+        assert_eq!(slices.set(&moved, Duration::ZERO), None);
+        assert_eq!(behind(&slices, 443), Some(vec![]));
+    }
+
+    #[test]
+    fn ports_without_names_are_one_port() {
+        let one = slice("one", "policy", "hook", json!([{"port": 8443}]), &[("10.0.0.1", json!(true))]);
+        let mut slices = Slices::of([hook()].into(), std::slice::from_ref(&one));
+        slices.set_ports(&hook(), Some(&json!({"spec": {"ports": [{"port": 443}]}})));
+        assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.1:8443".to_owned()]));
+        assert_eq!(slices.set(&one, Duration::ZERO), Some(hook()), "its ports are to be read again");
+        slices.set_ports(&hook(), Some(&json!({"spec": {"type": "ExternalName", "ports": [{"port": 443}]}})));
+        assert_eq!(behind(&slices, 443), None);
+        slices.set_ports(&hook(), None);
+        assert_eq!(behind(&slices, 443), None);
+    }
+}
