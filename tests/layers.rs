@@ -199,6 +199,10 @@ fn used_layers(text: &str) -> BTreeSet<String> {
     for root in ["crate::", "gatepost::"] {
         for (at, _) in text.match_indices(root).filter(|(at, _)| starts_a_path(text, *at)) {
             let rest = &text[at + root.len()..];
+            // The protocol's package bears our name: `pb::{gatepost::v1::Status}`.
+            if word(rest) == "v1" {
+                continue;
+            }
             match rest.strip_prefix('{') {
                 None => drop(used.insert(word(rest))),
                 Some(group) => used.extend(members(group)),

@@ -17,6 +17,9 @@ use crate::{
     patch::Fields,
 };
 
+/// Answer of one, once it is there, by its name.
+type Awaited = (Arc<str>, Option<Result<Answer, Failure>>);
+
 /// Answer of one, by its name.
 type Asking<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, Failure>)> + Send + 'a>>;
 
@@ -24,7 +27,7 @@ type Asking<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, Failure>
 #[derive(Default)]
 pub(super) struct Ahead<'a> {
     /// In the order of their turns, each with its answer once that is there.
-    answers: VecDeque<(Arc<str>, Option<Result<Answer, Failure>>)>,
+    answers: VecDeque<Awaited>,
     /// Those without an answer.
     asking: FuturesUnordered<Asking<'a>>,
     /// The object that they are about.

@@ -1,11 +1,7 @@
 //! Our own mark on a hook that is served from a copy: its apiserver does not call it, and its condition keeps Gatepost from
 //! calling it, too.
 
-use super::{
-    finding::{Found, Severity},
-    mend::Mend,
-    view::View,
-};
+use super::{finding::Found, mend::Mend, severity::Severity, view::View};
 use crate::model::registration::SERVED;
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
