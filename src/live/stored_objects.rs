@@ -27,6 +27,8 @@ use crate::{
 
 /// Messages of holds that wait for one apiserver to take them; more are dropped, and come again.
 const WAITING: usize = 1024;
+/// Time for the report of an object that was just stored, before the apiserver is asked for it.
+const SOON: Duration = Duration::from_millis(250);
 /// Time for a correction, or a question, to have an effect before it is sent again.
 const AGAIN: Duration = Duration::from_secs(2);
 /// Bytes of one object in an index, about: what sorting it goes through.
@@ -125,6 +127,7 @@ impl StoredObjects {
         rule: impl Fn(&StoredObject) -> Option<HeadRule>,
     ) -> HoldEnd {
         let held = self.register(client, &sought.uid);
+        let began = now();
         let mut sent: Option<Instant> = None;
         loop {
             let (now, wake) = (now(), deadline.min(now() + AGAIN));
@@ -162,14 +165,14 @@ impl StoredObjects {
                     None => {
                         // What is not among the unfinished objects of a full report is finished, or gone, or so new that
                         // it is on its way here: the storage knows.
-                        let due = sent.is_none_or(|sent| now >= sent + AGAIN);
+                        let due = sent.map_or(began + SOON, |sent| sent + AGAIN);
                         let synced =
                             state.followers.values().find(|one| one.client == *client && one.unfinished.is_synced());
-                        if let Some(follower) = synced.filter(|_| due) {
+                        if let Some(follower) = synced.filter(|_| now >= due) {
                             let _ = follower.to.try_send(ToFollower::Look(sought.clone()));
                             sent = Some(now);
                         }
-                        wake
+                        if now < due { wake.min(due) } else { wake }
                     }
                 }
             };

@@ -91,6 +91,8 @@ impl Collector for Scrape {
             (&table::HOOKS_UNASKED, Reading::HooksUnasked),
             (&table::HOOKS_OVERDUE, Reading::HooksOverdue),
             (&table::REGISTRATION_UNCOVERED, Reading::RegistrationUncovered),
+            (&table::STORED_UNFINISHED, Reading::StoredUnfinished),
+            (&table::STORED_HOLDS, Reading::StoredHolds),
             (&table::INFLIGHT_REQUESTS, Reading::InflightRequests),
             (&table::INFLIGHT_LIMIT, Reading::MemoryLimit),
             (&table::OPEN_CONNECTIONS, Reading::OpenConnections),

@@ -63,6 +63,10 @@ pub enum Reading {
     HooksOverdue,
     /// Hooks of which the registration does not send everything.
     RegistrationUncovered,
+    /// Objects that apiservers report as stored and not initialized.
+    StoredUnfinished,
+    /// CREATEs of such objects that are held.
+    StoredHolds,
     /// Processor time that the process has used, in seconds.
     ProcessCpu,
     /// Memory of the process in use, in bytes.
@@ -112,6 +116,8 @@ impl Reading {
         Self::HooksUnasked,
         Self::HooksOverdue,
         Self::RegistrationUncovered,
+        Self::StoredUnfinished,
+        Self::StoredHolds,
         Self::ProcessCpu,
         Self::ProcessResident,
         Self::ProcessVirtual,

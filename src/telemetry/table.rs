@@ -118,6 +118,10 @@ families! {
         "Hooks that have passed no probe within rollout.probeWithin: not called; or, with onProbeFailure: Enforce, called unproven; or, where they move, still called at the former endpoint.";
     REGISTRATION_UNCOVERED = Gauge "gatepost_registration_uncovered_hooks" []
         "Hooks, and resources with initializers, for which the registration with the apiserver does not send every request that they want, so that writes pass them unseen. Absent without --registration, and after it could not be read for five minutes.";
+    STORED_UNFINISHED = Gauge "gatepost_stored_unfinished_objects" []
+        "Objects that apiservers report as stored and not initialized; one that two apiservers report counts twice.";
+    STORED_HOLDS = Gauge "gatepost_stored_holds" []
+        "CREATEs that apiservers hold until a stored object is initialized.";
     INFLIGHT_REQUESTS = Gauge "gatepost_inflight_requests" []
         "Reviews being read or decided.";
     INFLIGHT_LIMIT = Gauge "gatepost_inflight_limit_bytes" []
