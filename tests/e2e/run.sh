@@ -13,6 +13,7 @@
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --adopt-only        only webhooks of others that are taken over and given back
 #   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
+#   tests/e2e/run.sh --stored-only      only an apiserver that stores unfinished objects; needs etcd and kubectl alone
 #   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
 #
 # BIN names a folder with kube-apiserver, kubectl and etcd; GATEPOST a binary to use instead of building one; KEEP=1 keeps
@@ -37,6 +38,7 @@ source ./initializers.sh
 source ./conditions.sh
 source ./adopt.sh
 source ./in_cluster.sh
+source ./stored.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -54,6 +56,7 @@ for tool in go openssl curl; do command -v "$tool" >/dev/null || not_run "$tool 
 bin="${BIN:-$(kube/get.sh)}" || { (($? == 77)) && not_run "kube-apiserver cannot be built here"; broken "building kube-apiserver"; }
 export BIN="$bin"
 build
+[[ "${1:-}" != --stored-only ]] || { stored; summary; exit; }
 certificates || broken "openssl made no certificates"
 begin_hooks
 begin_cluster
@@ -104,7 +107,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; move; adopting; mutating; conditions; initializers; in_cluster; mutual; }
+((${#modes[@]} == 0)) || { sourcing; replicated; move; adopting; mutating; conditions; initializers; stored; in_cluster; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

@@ -1,0 +1,296 @@
+//! Writes: CREATE, UPDATE and DELETE, as the design for an apiserver that stores unfinished objects has them.
+//!
+//! ```text
+//!   CREATE ─ review ─ quota ─ stored, hidden ─ held ──> completed: 201    failed: its Status    late: 504
+//!   UPDATE ─ review ─ (last head gone: validated as the CREATE by its creator, the rest of the quota) ─ stored
+//!                  └─ (a result is set: stored, then deleted)
+//! ```
+
+use std::time::{Duration, SystemTime};
+
+use gatepost::wire::pb::{
+    gatepost::v1::{HoldRequest, QuotaPhaseRequest, QuotaStage, hold_response::End},
+    k8s::io::{
+        api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
+        apimachinery::pkg::{
+            apis::meta::v1::{GroupVersionKind, GroupVersionResource},
+            runtime::RawExtension,
+        },
+    },
+};
+use serde_json::Value;
+
+use crate::{
+    apiserver::{Apiserver, Caller},
+    kind::Kind,
+    object::{Object, Place, failed},
+    quota::{COUNT, Charged, REST},
+    refusal::Refusal,
+    sidecar::user_of,
+    steps,
+};
+
+/// Longest hold of a CREATE, less the time that its answer takes.
+const HELD: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// A CREATE that has succeeded.
+pub(crate) enum Created {
+    /// It is initialized.
+    Whole(Object),
+    /// Its creator did not want to wait.
+    Unfinished(Object),
+}
+
+impl Apiserver {
+    /// CREATE: a POST, or a PUT of an object that is not there.
+    pub(crate) async fn create(&self, caller: &Caller, place: Place, mut json: Value) -> Result<Created, Refusal> {
+        let metadata = &mut json["metadata"];
+        metadata["name"] = place.name.as_str().into();
+        if place.kind.namespaced {
+            metadata["namespace"] = place.namespace.as_str().into();
+        }
+        metadata["uid"] = random_uid()?.into();
+        metadata["creationTimestamp"] = humantime::format_rfc3339_seconds(SystemTime::now()).to_string().into();
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+        steps::reached("create-begun").await;
+        let request = review("CREATE", caller, &place, Some(&json), None);
+        let json = patched(json, self.sidecars.review(&request, false).await?.patch)?;
+        let mut object = Object { place, json, revision: 0 };
+        if caller.dry_run {
+            return Ok(Created::Whole(object));
+        }
+        let charged = self.charge(None, Some(&object)).await?;
+        steps::reached("create-reviewed").await;
+        // Also while an unfinished object has the name: the same as ever.
+        let exists = || {
+            Refusal::new(
+                409,
+                "AlreadyExists",
+                format!("{} {:?} already exists", object.place.kind.resource, object.place.name),
+            )
+        };
+        let written = self.etcd.swap(&object.place.key(), 0, Some(object.json.to_string().as_bytes())).await;
+        match written {
+            Ok(Some(revision)) => object.revision = revision,
+            Ok(None) => {
+                self.quota.undo(charged);
+                return Err(exists());
+            }
+            Err(failure) => {
+                self.quota.undo(charged);
+                return Err(failure.into());
+            }
+        }
+        object.json["metadata"]["resourceVersion"] = object.revision.to_string().into();
+        steps::reached("create-stored").await;
+        if object.is_initialized() {
+            return Ok(Created::Whole(object));
+        }
+        if caller.includes {
+            return Ok(Created::Unfinished(object));
+        }
+        self.held(caller, object).await.map(Created::Whole)
+    }
+
+    /// Holds a CREATE until its object is initialized, has failed, or the time is over.
+    async fn held(&self, caller: &Caller, object: Object) -> Result<Object, Refusal> {
+        let within = caller.timeout.unwrap_or(HELD).min(HELD).saturating_sub(MARGIN);
+        let until = tokio::time::Instant::now() + within;
+        let request = HoldRequest {
+            group: String::new(),
+            resource: object.place.kind.resource.into(),
+            namespace: object.place.namespace.clone(),
+            name: object.place.name.clone(),
+            uid: object.uid().to_owned(),
+            resource_version: object.revision.to_string(),
+        };
+        let timed_out = || {
+            let why = format!("Timeout: the object exists with uid {} and is not initialized", object.uid());
+            Refusal::new(504, "Timeout", why)
+        };
+        loop {
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            let end = self.sidecars.hold(&request, left).await.and_then(|answer| answer.end).ok_or_else(timed_out)?;
+            steps::reached("create-released").await;
+            match end {
+                End::Failed(status) => return Err(status.into()),
+                End::TimedOut(late) => return Err(late.status.map_or_else(timed_out, Refusal::from)),
+                // The storage has the last word.
+                End::Completed(_) | End::Deleted(_) => match self.stored(&object.place).await? {
+                    Some(now) if now.uid() == object.uid() && now.is_initialized() => return Ok(now),
+                    Some(now) if now.uid() == object.uid() => {}
+                    _ => {
+                        return Err(Refusal::new(
+                            500,
+                            "InternalError",
+                            "the object was deleted while it was initialized",
+                        ));
+                    }
+                },
+            }
+        }
+    }
+
+    /// UPDATE of an object, which must be as it was read.
+    pub(crate) async fn update(&self, caller: &Caller, old: Object, mut json: Value) -> Result<Object, Refusal> {
+        let stale = || Refusal::conflict(old.place.kind.resource, &old.place.name);
+        let metadata = &mut json["metadata"];
+        let version = metadata["resourceVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && version != old.revision.to_string() {
+            return Err(stale());
+        }
+        for field in ["name", "namespace", "uid", "creationTimestamp"] {
+            metadata[field] = old.json["metadata"][field].clone();
+        }
+        if !old.place.kind.namespaced
+            && let Some(metadata) = metadata.as_object_mut()
+        {
+            metadata.remove("namespace");
+        }
+        let request = review("UPDATE", caller, &old.place, Some(&json), Some(&old.json));
+        let mut json = patched(json, self.sidecars.review(&request, false).await?.patch)?;
+        if caller.dry_run {
+            return Ok(Object { json, ..old });
+        }
+        let mut new = Object { place: old.place.clone(), json: json.take(), revision: 0 };
+        let completes = !old.is_initialized() && new.is_initialized();
+        if completes && let Err(refusal) = self.validated(&old, &new).await {
+            new.json = failed(&old.json, *refusal.0);
+        }
+        let mut charged = self.charge(Some(&old), Some(&new)).await;
+        if completes && let Err(refusal) = charged {
+            new.json = failed(&old.json, *refusal.0);
+            charged = Ok(Charged::default());
+        }
+        let charged = charged?;
+        steps::reached("update-reviewed").await;
+        let text = new.json.to_string();
+        let Some(revision) = self.etcd.swap(&new.place.key(), old.revision, Some(text.as_bytes())).await? else {
+            self.quota.undo(charged);
+            return Err(stale());
+        };
+        new.revision = revision;
+        new.json["metadata"]["resourceVersion"] = revision.to_string().into();
+        steps::reached("update-stored").await;
+        if new.list().is_some_and(|list| list.result.is_some()) {
+            // Whoever watches has seen why.
+            let _ = self.removed(&new).await;
+        }
+        Ok(new)
+    }
+
+    /// Validating hooks on the object that is to become visible, as its creator's.
+    async fn validated(&self, old: &Object, new: &Object) -> Result<(), Refusal> {
+        let creator = user_of(&old.json["metadata"]["initializers"]["creator"]);
+        let caller = Caller { user: creator, ..Caller::default() };
+        let request = review("CREATE", &caller, &new.place, Some(&new.json), None);
+        self.sidecars.review(&request, true).await.map(drop)
+    }
+
+    /// DELETE: always allowed, also of what its client cannot see.
+    pub(crate) async fn delete(&self, caller: &Caller, place: &Place) -> Result<Object, Refusal> {
+        loop {
+            let found = self.stored(place).await?;
+            let object = found.ok_or_else(|| Refusal::not_found(place.kind.resource, &place.name))?;
+            let request = review("DELETE", caller, place, None, Some(&object.json));
+            self.sidecars.review(&request, false).await?;
+            if caller.dry_run || self.removed(&object).await? {
+                return Ok(object);
+            }
+        }
+    }
+
+    /// Removes an object from the storage, while it is as it was read.
+    pub(crate) async fn removed(&self, object: &Object) -> Result<bool, Refusal> {
+        steps::reached("delete-begun").await;
+        if self.etcd.swap(&object.place.key(), object.revision, None).await?.is_none() {
+            return Ok(false);
+        }
+        // What fails here is counted anew by the next process.
+        if let Err(refusal) = self.charge(Some(object), None).await {
+            eprintln!("quota is not released: {}", refusal.0.message);
+        }
+        Ok(true)
+    }
+
+    /// Charges what Gatepost says that this write charges.
+    async fn charge(&self, before: Option<&Object>, after: Option<&Object>) -> Result<Charged, Refusal> {
+        let mut charged = Charged::default();
+        let Some(Object { place, .. }) = after.or(before) else { return Ok(charged) };
+        if !matches!(place.kind.resource, "pods" | "configmaps") {
+            return Ok(charged);
+        }
+        let stage = |object: Option<&Object>| match object {
+            None => QuotaStage::Absent,
+            Some(object) if object.is_initialized() => QuotaStage::Initialized,
+            Some(_) => QuotaStage::Unfinished,
+        };
+        let request = QuotaPhaseRequest { before: stage(before).into(), after: stage(after).into() };
+        let phase = self.sidecars.quota_phase(request).await?;
+        let limits = match Kind::of("resourcequotas") {
+            Some(kind) => self.all(kind, &place.namespace).await?.0,
+            None => Vec::new(),
+        };
+        for (charge, what) in [(phase.count(), COUNT), (phase.rest(), REST)] {
+            if let Err(refusal) = self.quota.charge(charge, what, (before, after), &limits, &mut charged) {
+                self.quota.undo(charged);
+                return Err(refusal);
+            }
+        }
+        Ok(charged)
+    }
+}
+
+fn review(
+    operation: &str,
+    caller: &Caller,
+    place: &Place,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> AdmissionRequest {
+    let raw = |object: &Value| RawExtension { raw: Some(object.to_string().into()) };
+    let text = |text: &str| Some(text.to_owned());
+    let kind = GroupVersionKind { group: text(""), version: text("v1"), kind: text(place.kind.kind) };
+    let resource = GroupVersionResource { group: text(""), version: text("v1"), resource: text(place.kind.resource) };
+    let user: UserInfo = caller.user.clone();
+    AdmissionRequest {
+        uid: random_uid().ok(),
+        kind: Some(kind),
+        resource: Some(resource),
+        name: text(&place.name),
+        namespace: text(&place.namespace),
+        operation: text(operation),
+        user_info: Some(user),
+        object: new.map(raw),
+        old_object: old.map(raw),
+        dry_run: Some(caller.dry_run),
+        ..AdmissionRequest::default()
+    }
+}
+
+/// The object with the patch of a verdict.
+fn patched(mut json: Value, patch: Option<bytes::Bytes>) -> Result<Value, Refusal> {
+    let Some(patch) = patch.filter(|patch| !patch.is_empty()) else { return Ok(json) };
+    let broken = |why: String| Refusal::new(500, "InternalError", format!("Internal error occurred: {why}"));
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).map_err(|error| broken(error.to_string()))?;
+    json_patch::patch(&mut json, &patch).map_err(|error| broken(error.to_string()))?;
+    Ok(json)
+}
+
+/// 128 bits from the system, as a uid.
+fn random_uid() -> Result<String, Refusal> {
+    let hex = random_letters(32, b"0123456789abcdef")?;
+    Ok([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-"))
+}
+
+/// Random letters.
+pub(crate) fn random_letters(count: usize, letters: &[u8]) -> Result<String, Refusal> {
+    use std::io::Read as _;
+    let mut bytes = vec![0; count];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    read.map_err(|error| Refusal::new(500, "InternalError", error.to_string()))?;
+    Ok(bytes.iter().map(|byte| letters[usize::from(*byte) % letters.len()] as char).collect())
+}
