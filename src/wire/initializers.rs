@@ -8,17 +8,15 @@ use prost::{
     encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len},
 };
 
+use super::pb::gatepost::v1::{
+    Attached, Cancel, Draining, InitializerMessage, InitializerTask, SidecarMessage, initializer_answer::Outcome,
+    initializer_message::Message as From, sidecar_message::Message as To,
+};
 use super::{
     answer::{self, MOST_CAUSES},
     inbound::FRAME_HEAD,
     outbound::framed,
-    pb::{
-        gatepost::v1::{
-            Attached, Cancel, Draining, InitializerMessage, InitializerTask, SidecarMessage,
-            initializer_answer::Outcome, initializer_message::Message as From, sidecar_message::Message as To,
-        },
-        k8s::io::api::admission::v1::AdmissionReview,
-    },
+    pb::k8s::io::api::admission::v1::AdmissionReview,
     walk::{Value, Walk},
 };
 use crate::model::{Rope, StatusInfo};
