@@ -80,6 +80,12 @@ bundle_of_registration() { kubectl get validatingwebhookconfiguration gatepost -
 # authorities NUMBER: so many are in the registration's bundle.
 authorities() { [[ "$(bundle_of_registration | grep -c 'BEGIN CERTIFICATE')" == "$1" ]]; }
 
+# in_cluster_no: a write that the hook behind a Service refuses; a dry run.
+in_cluster_no() {
+  echo "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"no\", \"annotations\": {$(annotation 'move-first={"allowed": false, "status": {"message": "as it should be"}}')}}}" |
+    kubectl --namespace move create --dry-run=server --filename -
+}
+
 webhooks_are() { [[ "$(kubectl get validatingwebhookconfiguration gatepost -o 'jsonpath={range .webhooks[*]}x{end}')" == "$1" ]]; }
 
 # in_cluster_rights: what the two accounts need, and none of what they do not.
@@ -191,13 +197,17 @@ in_cluster() {
   follow "in cluster: 3. the hooks are checked and applied" "$in_chapter" 'gatepost check /etc/gatepost/hooks.yaml'
   for n in 1 2; do
     admin="$(told "pod-$n" 'listening admin (.*)')"
-    eventually "in cluster: pod-$n has them" has_hook move-first.e2e.gatepost.dev
+    # One that is probed is not asked yet.
+    eventually "in cluster: pod-$n has them, in rotation" metric_is gatepost_hooks_active 3
   done
   follow "in cluster: 4. Gatepost is registered" "$in_chapter" 'gatepost register --service'
   prints "in cluster: it never sends its own namespace" '[gatepost,kube-node-lease,kube-system]' \
     kubectl get validatingwebhookconfiguration gatepost -o 'jsonpath=[{range .webhooks[0].namespaceSelector.matchExpressions[?(@.operator=="NotIn")]}{.values[0]},{.values[1]},{.values[2]}{end}]'
 
-  begin_stream in-cluster 200
+  # It is watched by apiservers, and in force a moment later.
+  eventually "in cluster: and asked" refused_for 'as it should be' in_cluster_no
+  # Each read of the configuration asks the same apiserver, which may take 800 ms: no more than it can do in time.
+  begin_stream in-cluster 50
   eventually "in cluster: every hook judges" judged_by move-first move-plain move-third
   follow "in cluster: 5. as the number says that the chapter names" "$in_chapter" 'apiserver_admission_webhook_request_total.*gatepost'
   rollout
