@@ -51,6 +51,7 @@ pub(crate) fn check(input: &[u8]) {
 }
 
 /// The value of an input's expression; none where that cannot be compiled.
+#[allow(dead_code, reason = "the tests of the corpus ask for it")]
 pub(crate) fn value(input: &[u8]) -> Option<Result<bool, String>> {
     let (object, condition) = parts(input)?;
     Some(evaluated(&condition, || Document::new(Cow::Borrowed(object))).value)

@@ -198,7 +198,7 @@ in_cluster() {
   for n in 1 2; do
     admin="$(told "pod-$n" 'listening admin (.*)')"
     # One that is probed is not asked yet.
-    eventually "in cluster: pod-$n has them, in rotation" metric_is gatepost_hooks_active 3
+    eventually "in cluster: pod-$n has them, in rotation" metric_is 'gatepost_hooks_by_state{state="active"}' 3
   done
   follow "in cluster: 4. Gatepost is registered" "$in_chapter" 'gatepost register --service'
   prints "in cluster: it never sends its own namespace" '[gatepost,kube-node-lease,kube-system]' \

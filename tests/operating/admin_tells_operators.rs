@@ -68,9 +68,9 @@ async fn ready_once_the_configuration_was_read_until_it_drains() {
 
 #[tokio::test]
 async fn a_stale_replica_is_unready_to_whoever_has_others() {
-    let current = Arc::new(Current::new(Instant::now()));
-    let address = admin(&current, &Arc::default()).await;
     let long_ago = Instant::now().checked_sub(Duration::from_secs(6)).expect("a machine that has run for longer");
+    let current = Arc::new(Current::new(long_ago));
+    let address = admin(&current, &Arc::default()).await;
     current.stamp(long_ago);
     assert_eq!(ask(address, "GET", "/readyz").await.0, 200, "another replica is no help to a caller of this one alone");
     let (status, _, body) = ask(address, "GET", "/readyz?fresh").await;
