@@ -2,9 +2,9 @@
 
 #[path = "../src/hooks/http1/in_memory.rs"]
 mod in_memory;
-#[path = "../src/hooks/http1/reader.rs"]
-mod reader;
 #[path = "../src/hooks/http1/limited_socket.rs"]
 mod limited_socket;
+#[path = "../src/hooks/http1/reader.rs"]
+mod reader;
 
 pub use in_memory::read_http1;
