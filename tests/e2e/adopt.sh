@@ -18,13 +18,6 @@ begin_adopting() {
   eventually "adopt: $1 is ready" curl -fsS "http://$admin/readyz"
 }
 
-# killed NAME: without a word.
-killed() {
-  kill -KILL "${process[$1]}"
-  wait "${process[$1]}" 2>/dev/null || true
-  unset "process[$1]"
-}
-
 adopt() { "$gatepost" adopt --kubeconfig "$work/cluster/kubeconfig" "$@"; }
 
 release() { "$gatepost" release --kubeconfig "$work/cluster/kubeconfig" "$@"; }
@@ -34,10 +27,10 @@ carries() { kubectl get "$1webhookconfigurations" "$2" -o jsonpath='{.webhooks[*
 
 carries_not() { ! carries "$@"; }
 
-# guarded KIND: our registration of that kind is held by our finalizer.
-guarded() { kubectl get "$1webhookconfigurations" gatepost -o jsonpath='{.metadata.finalizers}' | grep -qF gatepost.dev/adopt; }
+# registration_guarded KIND: our registration of that kind is held by our finalizer.
+registration_guarded() { kubectl get "$1webhookconfigurations" gatepost -o jsonpath='{.metadata.finalizers}' | grep -qF gatepost.dev/adopt; }
 
-guarded_not() { ! guarded "$@"; }
+unguarded() { ! registration_guarded "$@"; }
 
 gone() { ! kubectl get "$1webhookconfigurations" gatepost; }
 
@@ -115,8 +108,8 @@ kill_owners() {
   for owner in owner-first owner-plain owner-third; do killed "$owner"; done
 }
 
-# finished PROCESS: the command of a round has ended well.
-finished() { wait "$1" || { cat "$work/round.log"; return 1; }; }
+# ended_well PROCESS: the command of a round has ended well.
+ended_well() { wait "$1" || { cat "$work/round.log"; return 1; }; }
 
 # round SECONDS: everything is given back, and the replica that writes is killed so long after that was asked for; then
 # everything is taken again, and so it goes again, and so do the owners.
@@ -129,7 +122,7 @@ round() {
   victim="$(leader)"
   killed "$victim"
   begin_adopting "$victim" "$front"
-  check "adopt: everything is given back although $victim was killed after $1 s" finished "$commanded"
+  check "adopt: everything is given back although $victim was killed after $1 s" ended_well "$commanded"
   check "adopt: which is so" carries_not validating move-third
   event "round: taking over, killed after $1 s"
   adopt move-first move-third mutating/adopt-mutating --timeout 3m >"$work/round.log" 2>&1 &
@@ -140,7 +133,7 @@ round() {
   kill_owners
   begin_adopting "$victim" "$front"
   begin_owners
-  check "adopt: everything is taken again although $victim was killed after $1 s" finished "$commanded"
+  check "adopt: everything is taken again although $victim was killed after $1 s" ended_well "$commanded"
   check "adopt: which is so, too" carries validating move-third
 }
 
@@ -184,7 +177,7 @@ register_adopting() {
 unregistered() {
   local kind
   event "registrations deleted"
-  for kind in validating mutating; do check "adopt: the $kind registration is held" guarded "$kind"; done
+  for kind in validating mutating; do check "adopt: the $kind registration is held" registration_guarded "$kind"; done
   kubectl delete -f "$work/adopt-registration.yaml" --wait=false >"$work/said" 2>&1 || broken "unregistering"
   eventually "adopt: it goes once everything is given back" gone validating
   check "adopt: so that what it covered carries the condition no more" carries_not validating move-first
@@ -293,7 +286,7 @@ adopting() {
   check "adopt: the audit log has that, too" grep -q '"adoption":"given_back"' "$work/adopt-a.jsonl" "$work/adopt-b.jsonl"
   grep -h '^gatepost_adopt' <(curl -fsS "http://$admin/metrics") | sed 's/^/        /'
 
-  eventually "adopt: the registration is held no longer" guarded_not validating
+  eventually "adopt: the registration is held no longer" unguarded validating
   not_taken
   by_hand
   alone
@@ -320,7 +313,7 @@ alone() {
   check "adopt: with every replica dead it still carries the condition" carries validating move-first
   check "adopt: release takes it off by itself" release --all
   check "adopt: it does not carry it any more" carries_not validating move-first
-  check "adopt: and lets go of the registration" guarded_not validating
+  check "adopt: and lets go of the registration" unguarded validating
   # The other one counts as alive for half a minute.
   kubectl --namespace gatepost delete lease --all >"$work/said" 2>&1 || broken "deleting leases"
   begin_adopting adopt-a "$front"
@@ -328,5 +321,5 @@ alone() {
   check "adopt: by a replica that ends well" stop adopt-a
   check "adopt: kubectl alone takes it off, as the chapter says" in_shell "$work/adopt.emergency"
   check "adopt: so that it carries it no more" carries_not validating move-first
-  check "adopt: and the registration is free" guarded_not validating
+  check "adopt: and the registration is free" unguarded validating
 }

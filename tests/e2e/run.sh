@@ -20,6 +20,9 @@
 # the folder with every log. Ends with 77, loudly, when this machine has no way to get what it takes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+# All files share their names: one that is defined twice would be the later one for everybody.
+doubled="$(sed -nE 's/^([a-z_]+)\(\).*/\1/p' ./*.sh | sort | uniq -d)"
+[[ -z "$doubled" ]] || { echo "tests/e2e: defined twice: $doubled" >&2; exit 1; }
 source ./checks.sh
 source ./stage.sh
 source ./story.sh

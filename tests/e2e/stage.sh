@@ -29,6 +29,13 @@ stop() {
   return "$code"
 }
 
+# killed NAME: ended as by a crash, without a word.
+killed() {
+  kill -KILL "${process[$1]}"
+  wait "${process[$1]}" 2>/dev/null || true
+  unset "process[$1]"
+}
+
 # told NAME PATTERN: waits until NAME's stdout has such a line; prints what the pattern's group holds.
 told() {
   local name="$1" pattern="$2" tries

@@ -61,13 +61,6 @@ begin_stored_etcd() {
   broken "etcd does not start"
 }
 
-# killed NAME: as a crash leaves it.
-killed() {
-  kill -KILL "${process[$1]}"
-  wait "${process[$1]}" 2>/dev/null || true
-  unset "process[$1]"
-}
-
 # look COMMAND...: until it succeeds, two minutes at most.
 look() {
   local tries
