@@ -1,5 +1,9 @@
 //! `serve`: settings, build, run.
 
+mod adoption;
+mod tls;
+mod values;
+
 use std::{
     io::{self, Write as _},
     net::SocketAddr,
@@ -9,15 +13,19 @@ use std::{
     time::Duration,
 };
 
-use clap::{ValueEnum, builder::NonEmptyStringValueParser};
+use clap::builder::NonEmptyStringValueParser;
 
+use self::{
+    adoption::AdoptionArgs,
+    tls::TlsArgs,
+    values::{DispatchArg, OnInvalidArg, ReasonsArg, ResolveArg, audit_log, cluster, positive, replica, workers},
+};
 use super::{
-    Ending, adopt::ADOPT_NAMESPACE, complain, duration, hazards::HazardsArg, logging::Logging, misused, register,
-    replicas::StatusPrefix, size::Size, source::SourceArgs,
+    Ending, complain, duration, hazards::HazardsArg, logging::Logging, misused, replicas::StatusPrefix, size::Size,
+    source::SourceArgs,
 };
 use crate::{
     admit::{Reasons, Speculation},
-    adopt::Wanted,
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
@@ -27,8 +35,7 @@ use crate::{
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     rotate::OnInvalid,
-    source::{Adopt, Place, kubernetes::adopting::Upkeep},
-    tls::{Oldest, ServerFiles},
+    source::Place,
 };
 
 const EXAMPLES: &str = "\
@@ -71,25 +78,8 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value_t = Settings::LISTEN)]
     listen: SocketAddr,
 
-    /// The server certificate and its intermediates (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// Accept only clients with a certificate of these authorities (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    client_ca: Option<PathBuf>,
-
-    /// Accept only clients with this common name, or DNS or URI alternative name; repeat for more
-    #[arg(long, value_name = "NAME", requires = "client_ca")]
-    client_name: Vec<String>,
-
-    /// The oldest TLS version that is accepted
-    #[arg(long, value_enum, value_name = "VERSION", default_value = "1.3")]
-    tls_min: TlsMin,
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// Serve TCP without TLS, on loopback addresses only
     #[arg(long, conflicts_with = "tls_cert")]
@@ -148,7 +138,7 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Option<String>,
 
-    /// How a hook that is named by a Service is found: by its name in DNS, or at the Service's ready endpoints
+    /// Resolution of hooks that are named by a Service: its name in DNS, or its ready endpoints
     ///
     /// With "endpoints", EndpointSlices of these Services are watched in the cluster of --namespaces-from, or of --source
     /// kubernetes (the user needs the verbs list and watch on endpointslices, and get on services), so that connections
@@ -169,26 +159,8 @@ pub struct Serve {
     #[arg(long)]
     no_drain_finalizer: bool,
 
-    /// kubernetes: call these webhooks in the apiserver's place: "all", "named" (by `gatepost adopt`), or a label selector
-    ///
-    /// A webhook is taken over by the match condition gatepost.dev/served, which Gatepost applies once every replica calls
-    /// it, and given back by removing that condition. `gatepost adopt --plan` says what can be taken, and why not the
-    /// rest. Register Gatepost first. The user needs the rights of deploy/kubernetes/adopt.yaml.
-    #[arg(long, value_name = "SELECTOR", value_parser = Wanted::parse)]
-    adopt: Option<Wanted>,
-
-    /// kubernetes: the namespace of the leases by which replicas agree on what is taken over
-    #[arg(long, value_name = "NAMESPACE", default_value = ADOPT_NAMESPACE, requires = "adopt")]
-    adopt_namespace: String,
-
-    /// kubernetes: keep Gatepost's registration up to date: what it sends is what the configuration and the webhooks want
-    /// that are to be taken over
-    ///
-    /// Writes the webhooks of the registration that is there, as `gatepost register --config` would print them; they lead
-    /// where they led. What is sent and not wanted any more is left out a minute later. Without this flag, a webhook that
-    /// the registration does not cover is left to the apiserver.
-    #[arg(long, requires = "adopt")]
-    adopt_registration: bool,
+    #[command(flatten)]
+    adoption: AdoptionArgs,
 
     /// Write one JSON line for each review to a file, to stdout ("-"), or nowhere ("none")
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
@@ -265,76 +237,6 @@ pub struct Serve {
     logging: Logging,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ResolveArg {
-    Dns,
-    Endpoints,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnInvalidArg {
-    Refuse,
-    Skip,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DispatchArg {
-    Speculative,
-    Serial,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReasonsArg {
-    First,
-    All,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TlsMin {
-    #[value(name = "1.2")]
-    Tls12,
-    #[value(name = "1.3")]
-    Tls13,
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        Duration::ZERO => Err("a deadline of zero refuses everything; write a duration like 30s".to_owned()),
-        duration => Ok(duration),
-    }
-}
-
-/// Each is a thread with a connection to each hook: more than any machine has cores for take memory and files, and no load.
-fn workers(text: &str) -> Result<NonZeroUsize, String> {
-    let most = Settings::MOST_WORKERS.max(Settings::cores());
-    text.parse().ok().filter(|workers| *workers <= most).ok_or_else(|| {
-        format!("a number from 1 to {most}; one for each core that Gatepost may use is enough, and the default")
-    })
-}
-
-fn audit_log(text: &str) -> Result<AuditLog, std::convert::Infallible> {
-    Ok(match text {
-        "none" => AuditLog::None,
-        "-" => AuditLog::Stdout,
-        path => AuditLog::File(path.into()),
-    })
-}
-
-fn replica(text: &str) -> Result<String, &'static str> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    match text.bytes().all(plain) && (1..=253).contains(&text.len()) {
-        true => Ok(text.to_owned()),
-        false => Err("letters, digits, '.', '-' and '_', at most 253 of them"),
-    }
-}
-
-fn cluster(text: &str) -> Result<Access, std::convert::Infallible> {
-    Ok(match text {
-        "in-cluster" => Access::InCluster,
-        path => Access::Kubeconfig { path: Some(path.into()), context: None },
-    })
-}
-
 impl From<Told> for Ending {
     fn from(told: Told) -> Self {
         match told {
@@ -371,23 +273,7 @@ impl Serve {
 
     fn settings(self) -> Result<Settings, String> {
         let mut source = self.source.place()?;
-        if let Some(wanted) = self.adopt {
-            let replica = self.replica.clone().unwrap_or_else(Replica::host);
-            match &mut source {
-                Place::Kubernetes(place) if !place.objects.webhooks => {
-                    let (namespace, registration) = (self.adopt_namespace, self.registration.clone());
-                    let upkeep = self.adopt_registration.then_some(Upkeep(register::upkeep::webhooks));
-                    place.adopt = Some(Adopt { wanted, namespace, replica, registration, upkeep });
-                }
-                Place::Kubernetes(_) => {
-                    return Err("--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one"
-                        .to_owned());
-                }
-                Place::File(_) | Place::Etcd(_) => {
-                    return Err("--adopt belongs to --source kubernetes; say that, or leave --adopt out".to_owned());
-                }
-            }
-        }
+        self.adoption.put_into(&mut source, self.replica.as_deref(), self.registration.as_deref())?;
         if self.namespaces_from.is_none() && !matches!(source, Place::Kubernetes(_)) {
             let flags = [
                 ("--registration names an object", self.registration.is_some()),
@@ -405,16 +291,6 @@ impl Serve {
             }
             Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
         };
-        let tls = self.tls_cert.zip(self.tls_key).map(|(cert, key)| ServerFiles {
-            cert,
-            key,
-            client_ca: self.client_ca,
-            client_names: self.client_name,
-            oldest: match self.tls_min {
-                TlsMin::Tls12 => Oldest::Tls12,
-                TlsMin::Tls13 => Oldest::Tls13,
-            },
-        });
         let reasons = match (self.reasons, self.reasons_grace) {
             (ReasonsArg::First, Duration::ZERO) => Reasons::First,
             (ReasonsArg::First, grace) => Reasons::Within(grace.min(self.max_deadline)),
@@ -428,7 +304,7 @@ impl Serve {
         }
         Ok(Settings {
             listen: self.listen,
-            tls,
+            tls: self.tls.files(),
             plaintext: self.plaintext,
             uds: self.uds,
             reuse_port: self.reuse_port,
