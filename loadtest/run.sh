@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Drives a release sidecar and trial hooks with ghz and writes a dated folder. `--quick` takes a minute or two.
+# Drives a release sidecar and trial hooks with ghz and writes a dated folder. `--quick` takes a minute or two. PROFILE=dev
+# takes the builds of the tests instead: that all of it works, without any figure worth keeping.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,8 +15,12 @@ if [[ ! -x "$ghz" ]]; then
   exit 3
 fi
 
-# Two builds on purpose: the product must not inherit features that only the measuring programs ask for.
-cargo build --release --quiet --bin gatepost
-cargo build --release --quiet --example compare
+profile="${PROFILE:-release}"
+folder="$profile"
+if [[ "$profile" == dev ]]; then folder=debug; fi
 
-exec "${CARGO_TARGET_DIR:-target}/release/examples/compare" ghz --ghz "$ghz" "$@"
+# Two builds on purpose: the product must not inherit features that only the measuring programs ask for.
+cargo build --profile "$profile" --quiet --bin gatepost
+cargo build --profile "$profile" --quiet --example compare
+
+exec "${CARGO_TARGET_DIR:-target}/$folder/examples/compare" ghz --ghz "$ghz" "$@"

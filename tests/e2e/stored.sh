@@ -104,7 +104,9 @@ stored() {
   local name=stored
   go build -o "$work/initializer-program" ./initializer || broken "the initializer does not build"
   (cd ../.. && cargo build --quiet --locked --example apiserver) || broken "examples/apiserver does not build"
-  example="$(cd ../.. && realpath "${CARGO_TARGET_DIR:-target}")/debug/examples/apiserver"
+  # A copy, as somebody else may build it anew meanwhile.
+  example="$work/example-apiserver"
+  cp "$(cd ../.. && realpath "${CARGO_TARGET_DIR:-target}")/debug/examples/apiserver" "$example"
   mkdir -p "$work/stored" "$work/steps"
   cp config/stored.yaml "$work/stored/"
   stored="" sidecar=""
