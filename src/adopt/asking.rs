@@ -1,4 +1,4 @@
-//! Asking: which webhooks one replica calls, read by read.
+//! Asking: the webhooks that one replica calls, updated by each read of the cluster.
 //!
 //! A webhook is called while it carries our condition or the leader announces it, and for [`GRACE`] after the last read
 //! that found one of both. While its newest state cannot be served, its last good state is called.
@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::{Reason, Standing, WebhookKey};
 
-/// How long a webhook is called after the last read that found a reason to call it. Reads are a second apart: at least
-/// one second is left for every apiserver to hear that it calls the webhook again, beside the time for which the leader
-/// goes on announcing it.
+/// Time for which a webhook is still called after the last read that found a reason to call it. Reads are a second
+/// apart: every apiserver has at least one second to observe that it calls the webhook again, besides the time for
+/// which the leader goes on announcing it.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A webhook that was read, and whether it can be served whole.
@@ -22,9 +22,9 @@ pub const GRACE: Duration = Duration::from_secs(2);
 pub struct Seen {
     /// As it stands.
     pub standing: Standing,
-    /// Why its newest state cannot be served.
+    /// Reason why its newest state cannot be served.
     pub unservable: Option<Reason>,
-    /// Why the apiserver is to call it all the same.
+    /// Reason to leave it to the apiserver although it can be served.
     pub objection: Option<Reason>,
     /// Somebody wants it served.
     pub wanted: Result<(), Reason>,
@@ -43,7 +43,8 @@ pub enum Cause {
     Carries,
     /// The leader is about to apply the condition, or keeps it.
     Announced,
-    /// It did a moment ago: an apiserver may not have heard that it calls it again.
+    /// It carried it or was announced a moment ago: an apiserver may not have observed yet that it calls the webhook
+    /// again.
     Grace,
 }
 
@@ -56,7 +57,7 @@ pub struct Asked {
     pub id: String,
     /// The entry that is called.
     pub entry: Value,
-    /// Why.
+    /// Reason for the calls.
     pub cause: Cause,
     /// Called before its endpoint has passed a probe, because the apiserver does not call it, or may not.
     pub at_once: bool,
@@ -71,7 +72,7 @@ struct Entry {
     at_once: bool,
 }
 
-/// Which webhooks one replica calls.
+/// Webhooks that one replica calls.
 #[derive(Debug, Default)]
 pub struct Asking {
     entries: BTreeMap<WebhookKey, Entry>,
@@ -79,7 +80,7 @@ pub struct Asking {
 
 #[cfg(test)]
 impl Seen {
-    /// One that can be served, is wanted, and stands in nobody's way.
+    /// A webhook that can be served and is wanted, without an objection.
     pub(super) fn sound(standing: Standing) -> Self {
         let (unservable, objection, in_flight) = (None, None, Duration::ZERO);
         Self { standing, unservable, objection, wanted: Ok(()), asks_authorizer: false, guarded: true, in_flight }
@@ -87,8 +88,9 @@ impl Seen {
 }
 
 impl Asking {
-    /// Takes one read that began at `now`, and gives what is to be called from now on, in the order of `seen`. The leader
-    /// may not wait for a replica that is `unheard`: such a one waits for no probe of what is announced.
+    /// Processes one read that began at `now`, and returns the webhooks to call from now on, in the order of `seen`.
+    /// The leader may not wait for a replica with a stale lease (`unheard`), so such a replica calls announced webhooks
+    /// without a probe.
     pub fn step(&mut self, now: Duration, seen: &[Seen], announced: &BTreeSet<String>, unheard: bool) -> Vec<Asked> {
         let mut asked = Vec::new();
         let mut there = BTreeSet::new();

@@ -1,17 +1,17 @@
-//! Fights: owners that take our condition away again and again.
+//! Fights: owners that remove our condition again and again.
 
 use std::{collections::VecDeque, time::Duration};
 
-/// So many drops within [`WINDOW`] are answered at once; the next one ends it for a while.
+/// Most drops within [`WINDOW`] that leave the webhook eligible to be taken again at once; one more starts a pause.
 const MOST: usize = 3;
-/// Drops within so long belong to one fight.
+/// Time within which drops count as one fight.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How long a webhook is left to the apiserver after the first fight; after each further one twice as long.
+/// First pause after a fight, in which the webhook is left to the apiserver; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(5 * 60);
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
-/// Drops of our condition at one webhook, and what follows.
+/// Drops of our condition from one webhook, and the pauses that they cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fights {
     drops: VecDeque<Duration>,
@@ -37,7 +37,8 @@ impl Fights {
         }
     }
 
-    /// Drops before the webhook is left to the apiserver, while it is; `None` while it may be taken.
+    /// Number of drops that led to the current pause, over all fights lost in a row; `None` while the webhook may be
+    /// taken.
     pub fn lost(&self, now: Duration) -> Option<u32> {
         let resting = self.until.is_some_and(|until| now < until);
         resting.then(|| self.lost.saturating_mul(u32::try_from(MOST + 1).unwrap_or(u32::MAX)))

@@ -1,37 +1,38 @@
-//! Follower: what every replica does with a read: which webhooks it calls, and what it may say of that to the leader.
+//! Follower: the part of every replica: from one read, the webhooks to call, and the claims to publish for the leader.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, heard::Heard};
 
-/// An announcement of a leader that has been silent for so long is heeded no more: nobody would take what it announces, and
-/// both would call it for ever. Another leads after [`LIVE`](super::LIVE), unless nothing can be written; and a write of the
-/// one before may then still be on its way, as long as its kernel sends it again.
+/// Time without a renewal by the leader after which its announcement is ignored: with no leader to apply the condition,
+/// replicas and apiserver would both call the webhook for ever. Another replica leads after [`LIVE`](super::LIVE),
+/// unless nothing can be written; a write of the former leader may be in flight for as long as its kernel retransmits
+/// it.
 const HEEDED: Duration = Duration::from_secs(1200);
 
-/// A replica whose own lease has been silent for so long may soon be taken to have ended: the leader takes webhooks
-/// without waiting for it ([`ENDED`](super::lead::ENDED)), and it does not know when.
+/// Time without a renewal of a replica's own lease after which the leader may soon count it as dead
+/// ([`ENDED`](super::lead::ENDED)) and take webhooks without waiting for it.
 const UNHEARD: Duration = Duration::from_secs(15);
 
-/// What every replica does with a read.
+/// State that every replica keeps between reads.
 #[derive(Debug, Default)]
 pub struct Follower {
     heard: Heard,
     asking: Asking,
 }
 
-/// What came of one read.
+/// Result of one read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Followed {
-    /// What is called from now on.
+    /// Webhooks to call from now on.
     pub asked: Vec<Asked>,
-    /// The announcement that it goes by.
+    /// Epoch of the announcement that it follows.
     pub epoch: u64,
 }
 
 impl Follower {
-    /// Takes one read that began at `now`, on the replica that holds leases by that name. The leases were read before the
-    /// webhooks.
+    /// Processes one read that began at `now`, on the replica with this holder identity. The leases were read before
+    /// the webhooks.
     pub fn read(&mut self, now: Duration, holder: &str, leases: &[Lease], seen: &[Seen]) -> Followed {
         self.heard.hear(now, leases);
         let leader = leases.iter().find(|lease| lease.is_leader());
@@ -44,8 +45,8 @@ impl Follower {
 }
 
 impl Followed {
-    /// What may be said to the leader, given the ids of what is called in fact. A webhook that is called only for a while
-    /// longer is none of it.
+    /// Claims to publish for the leader, given the ids of the webhooks that are called in fact. A webhook in its grace
+    /// period is not claimed.
     pub fn claims(&self, in_force: &BTreeSet<String>) -> Claims {
         let lasting = self.asked.iter().filter(|asked| asked.cause != Cause::Grace);
         let ids = lasting.map(|asked| &asked.id).filter(|id| in_force.contains(*id));

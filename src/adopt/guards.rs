@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::{GUARD, Seen};
 use crate::model::HookType;
 
-/// How long a registration is kept after the last read that found something taken over: until then an apiserver may not
-/// have heard that it calls a webhook again.
+/// Time for which a registration is kept after the last read that found a webhook taken over or announced: until then
+/// an apiserver may not have observed that it calls a webhook again.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// A registration of ours as it stands.
+/// A registration of ours, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// Its kind.
@@ -35,7 +35,7 @@ pub struct Guard {
     pub on: bool,
 }
 
-/// Until when registrations are kept.
+/// Times until which registrations are kept, by hook type.
 #[derive(Debug, Default)]
 pub(super) struct Guards(BTreeMap<HookType, Duration>);
 
@@ -56,8 +56,8 @@ impl Registered {
 }
 
 impl Guards {
-    /// What is to be done about the registrations after a read that began at `now`. Whatever carries the condition needs
-    /// those of its type, and so does what `announces`, by its place in `seen`.
+    /// Finalizers to add or remove after a read that began at `now`. A webhook that carries the condition needs the
+    /// registrations of its type, and so does one that is announced (`announces`, by its index in `seen`).
     pub(super) fn step(
         &mut self,
         now: Duration,

@@ -1,19 +1,19 @@
-//! Heard: how long ago each lease was seen to change. Only our own clock counts: those of other machines may be wrong.
+//! Heard: time since each lease was seen to change, by our own clock alone: those of other machines may be wrong.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::Lease;
 
-/// How long ago each lease was seen to change.
+/// Last observed holder and renewal of each lease, by its name, and the time at which they were first observed.
 #[derive(Debug, Default)]
 pub(super) struct Heard(BTreeMap<String, (String, Duration)>);
 
 impl Heard {
-    /// Takes a read that began at `now`.
+    /// Records a read that began at `now`.
     pub(super) fn hear(&mut self, now: Duration, leases: &[Lease]) {
         self.0.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
         for lease in leases {
-            // What changes a lease besides its holder (a command) does not renew it.
+            // A change by anyone but the holder (a command) does not renew the lease.
             let state = format!("{} {}", lease.holder, lease.renewed);
             match self.0.get_mut(&lease.name) {
                 Some((known, _)) if *known == state => {}

@@ -1,4 +1,4 @@
-//! Lead: from one read to what the leader writes.
+//! Lead: the leader's writes, planned from one read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,27 +11,28 @@ use super::{
 };
 use crate::model::HookType;
 
-/// A replica whose lease has not changed for so long has ended without a word.
+/// Time without a renewal of its lease after which a replica counts as dead.
 pub(super) const ENDED: Duration = Duration::from_secs(30);
-/// One whose lease has not changed for so long does not answer now: nothing new is announced in vain.
+/// Time without a renewal of its lease after which a replica counts as stalled: nothing new is announced until it
+/// renews the lease or counts as dead.
 const STALLED: Duration = Duration::from_secs(9);
-/// The lease of a replica that has ended for so long is of no use to anybody.
+/// Time without a renewal after which a replica's lease is deleted.
 const FORGOTTEN: Duration = Duration::from_secs(900);
 
-/// What one replica keeps in mind in order to lead.
+/// State that a replica keeps in order to lead.
 #[derive(Debug, Default)]
 pub struct Lead {
     heard: Heard,
     leader: Leader,
     guards: Guards,
-    /// The epoch from which on each webhook that is announced has been, without a break.
+    /// First epoch from which each announced webhook has been announced without a break, by its id.
     since: BTreeMap<String, u64>,
 }
 
-/// What the leader goes by at a turn.
+/// Input of one turn of the leader.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a> {
-    /// When the read began.
+    /// Start of the read, as time since the source was opened.
     pub now: Duration,
     /// The leases that it found.
     pub leases: &'a [Lease],
@@ -41,18 +42,18 @@ pub struct Turn<'a> {
     pub registered: &'a [Registered],
     /// The apiserver's version, where it knows no match conditions.
     pub unsupported: Option<&'a str>,
-    /// We have held the leader's lease when it was read.
+    /// True where we held the leader's lease when it was read.
     pub held: bool,
 }
 
-/// What the leader is about to do.
+/// Output of one turn of the leader.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// To be announced, before anything else is written.
     pub announcement: Announcement,
-    /// Of every webhook.
+    /// Decision on each webhook.
     pub decisions: Vec<(WebhookKey, Decision)>,
-    /// What our registrations need.
+    /// Finalizers to add to our registrations, or to remove.
     pub guards: Vec<Guard>,
 }
 
@@ -65,20 +66,20 @@ pub struct Write {
     pub configuration: String,
     /// Its uid and its resourceVersion as they were read.
     pub read: (String, String),
-    /// Those that carry it afterwards.
+    /// Names of the webhooks that carry the condition afterwards.
     pub carry: Vec<String>,
-    /// Those that get it.
+    /// Webhooks that get the condition.
     pub taken: Vec<WebhookKey>,
-    /// Those that lose it, and why.
+    /// Webhooks that lose the condition, and the reason.
     pub given_back: Vec<(WebhookKey, Reason)>,
-    /// Those of them whose condition is not ours alone.
+    /// Names of webhooks given back whose condition is not owned by our field manager alone.
     pub written_by_others: Vec<String>,
-    /// Those for whose sake it is to be another object afterwards.
+    /// Webhooks that need a new resourceVersion of the configuration, so that a write in flight fails.
     pub fenced: Vec<WebhookKey>,
 }
 
 impl Lead {
-    /// Takes a read that began at `now`, on every replica.
+    /// Records a read that began at `now`, on every replica.
     pub fn hear(&mut self, now: Duration, leases: &[Lease]) {
         self.heard.hear(now, leases);
     }
@@ -88,7 +89,7 @@ impl Lead {
         leader.holder == holder || leader.holder.is_empty() || self.heard.silence(now, leader) >= LIVE
     }
 
-    /// What is to be done.
+    /// Plan of one turn.
     pub fn plan(&mut self, turn: Turn<'_>) -> Plan {
         let Turn { now, leases, seen, .. } = turn;
         let before = leases.iter().find(|lease| lease.is_leader()).map(Lease::announcement).unwrap_or_default();
@@ -102,7 +103,7 @@ impl Lead {
             self.leader.begin(announced);
             self.since = before.ids.iter().map(|id| (id.clone(), before.epoch)).collect();
         }
-        // Whoever has read an announcement that had it, goes by the later ones as well.
+        // A replica that has read one announcement with this webhook follows the later ones as well.
         let confirms = |id: &String, claims: &Claims| {
             let since = self.since.get(id).copied().unwrap_or(before.epoch);
             claims.ids.contains(id) && (since..=before.epoch).contains(&claims.epoch)
@@ -112,7 +113,7 @@ impl Lead {
             .map(|seen| {
                 let id = &seen.standing.id;
                 let named = |(name, _): &(&str, Option<Claims>)| (*name).to_owned();
-                // One that is only starting says nothing yet, and serves nobody.
+                // A replica that is only starting has no claims yet, and serves nobody.
                 let is_silent = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| !it.ids.contains(id));
                 let silent = claims.iter().filter(|(_, claims)| is_silent(claims)).map(named);
                 let is_sure = |claims: &Option<Claims>| claims.as_ref().is_some_and(|it| confirms(id, it));
@@ -122,7 +123,7 @@ impl Lead {
                     announced: before.ids.contains(id),
                     silent: silent.collect(),
                     stalled: &stalled,
-                    // Nobody can speak for all where there is no replica.
+                    // Without a live replica nothing is confirmed.
                     unconfirmed: match claims.is_empty() {
                         true => vec!["any replica".to_owned()],
                         false => unconfirmed.collect(),
@@ -151,12 +152,12 @@ impl Lead {
         leases.iter().filter(long_ago).map(|lease| &*lease.name)
     }
 
-    /// The apiserver does not take the condition of that webhook, or another write of ours to it.
+    /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         self.leader.refused(key, what, now);
     }
 
-    /// How often owners have dropped the condition.
+    /// Number of times that owners have dropped the condition.
     pub const fn drops(&self) -> u64 {
         self.leader.drops()
     }
@@ -204,7 +205,7 @@ impl Plan {
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }
 
-    /// How each webhook stands, for people: name, state and reason.
+    /// Name, state and reason of each webhook, for people.
     pub fn status(&self) -> Vec<[String; 3]> {
         let line = |(key, decision): &(WebhookKey, Decision)| {
             let (state, reason) = match decision {

@@ -1,4 +1,4 @@
-//! Leader: what the one replica that writes does about each webhook, turn by turn.
+//! Leader: decisions of the one replica that writes, on each webhook at each turn.
 //!
 //! It announces a webhook first, and applies the condition once every live replica says, under that very announcement,
 //! that it calls it. What carries the condition stays announced, so that a drop by the owner is mended at the next turn.
@@ -12,38 +12,41 @@ use serde_json::Value;
 
 use super::{Fights, MOST_CONDITIONS, Reason, Seen, Standing, WebhookKey};
 
-/// How long a webhook is announced in vain: until then the replicas that do call it call it a second time.
+/// Longest announcement of a webhook that cannot be taken: meanwhile the apiserver and some replicas both call it.
 const MOST_ANNOUNCED: Duration = Duration::from_secs(6);
-/// How long it is announced at least before it is taken: a replica that cannot say anything calls it by then, too.
+/// Shortest announcement of a webhook before it is taken, and shortest time since its entry changed: by then even a
+/// replica that cannot write its lease calls that entry.
 const LEAST_ANNOUNCED: Duration = Duration::from_millis(1500);
-/// How long it is left to the apiserver after one announcement in vain; after each further one twice as long.
+/// First pause after an announcement that failed, in which the webhook is left to the apiserver; it doubles with each
+/// further failure in a row.
 const FIRST_REST: Duration = Duration::from_secs(15);
-/// The longest of those.
+/// Longest pause.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
-/// How long it is left to the apiserver after anything else.
+/// Pause after a webhook was given back because a replica does not call it; first pause after a rejected write, which
+/// doubles with each further failure in a row.
 const REST: Duration = Duration::from_secs(60);
-/// How long a webhook stays announced after it was given back, so that a replica that starts meanwhile calls it until every
-/// apiserver has heard of that.
+/// Time for which a webhook stays announced after it was given back or dropped, so that a replica that starts meanwhile
+/// calls it until every apiserver has observed that.
 const LINGERS: Duration = Duration::from_millis(1500);
-/// How long a replica may not call what carries the condition: it may just have started.
+/// Time for which a replica may fail to call a webhook that carries the condition: it may just have started.
 const SILENCE: Duration = Duration::from_secs(6);
 
-/// What is known of one webhook at a turn.
+/// Input of the decision on one webhook.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// As it was read.
     pub seen: &'a Seen,
     /// It is in the announcement that was read.
     pub announced: bool,
-    /// Live replicas that do not say, under that announcement, that they call it.
+    /// Live replicas that have not claimed it since it was announced.
     pub unconfirmed: Vec<String>,
-    /// Live replicas that do not say so at all.
+    /// Live replicas whose claims do not include it.
     pub silent: Vec<String>,
-    /// Replicas that count as alive and have said nothing for a while.
+    /// Replicas that count as alive, but have not renewed their lease for a while.
     pub stalled: &'a [String],
 }
 
-/// What is done about one webhook.
+/// Decision on one webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Announce it, and wait until every replica calls it.
@@ -73,23 +76,23 @@ struct Track {
     /// It carried the condition, and was to keep it.
     held: bool,
     fights: Fights,
-    /// Since when it is announced and does not carry the condition.
+    /// Start of its announcement while it does not carry the condition.
     since: Option<Duration>,
-    /// It stays announced until then, although it is left to the apiserver.
+    /// End of its announcement while it is left to the apiserver.
     lingers: Duration,
-    /// Its entry, and since when it is so: a replica may have read an older one until a moment ago.
+    /// Its entry, and when that was first read: a replica may have read an older one until a moment ago.
     entry: Option<(Value, Duration)>,
-    /// Since when a replica does not call it although it carries the condition.
+    /// Time from which a replica has not called it although it carries the condition.
     silent: Option<Duration>,
-    /// It is left to the apiserver until then.
+    /// End of the pause in which it is left to the apiserver, and the reason.
     rest: Option<(Duration, Reason)>,
-    /// Announcements in vain, in a row.
+    /// Failed announcements and rejected writes in a row.
     vain: u32,
     /// The resourceVersion at which a write that gives it the condition may be on its way.
     attempted: Option<String>,
 }
 
-/// What the one replica that writes remembers.
+/// State of the one replica that writes.
 #[derive(Debug, Default)]
 pub struct Leader {
     tracks: BTreeMap<WebhookKey, Track>,
@@ -111,7 +114,7 @@ impl Leader {
         facts.iter().map(decide).collect()
     }
 
-    /// Somebody else has led until now, and has announced these.
+    /// Takes over from another leader, which has announced these.
     pub fn begin<'a>(&mut self, announced: impl Iterator<Item = &'a Standing>) {
         self.tracks.clear();
         for standing in announced {
@@ -120,7 +123,7 @@ impl Leader {
         }
     }
 
-    /// The apiserver does not take the condition of that webhook, or another write of ours to it.
+    /// Records that the apiserver rejects the condition of that webhook, or another write of ours to it.
     pub fn refused(&mut self, key: &WebhookKey, what: String, now: Duration) {
         let track = self.tracks.entry(key.clone()).or_default();
         let rest = REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
@@ -134,7 +137,7 @@ impl Leader {
         self.tracks.get(key).is_some_and(|track| now < track.lingers)
     }
 
-    /// How often owners have dropped the condition.
+    /// Number of times that owners have dropped the condition.
     pub const fn drops(&self) -> u64 {
         self.drops
     }
@@ -220,7 +223,7 @@ impl Track {
     }
 }
 
-/// Why the apiserver is to call it, whatever the replicas do.
+/// Reason to leave a webhook to the apiserver, whatever the replicas do.
 fn against(seen: &Seen) -> Option<Reason> {
     let wanted = seen.wanted.as_ref().err();
     wanted.or(seen.unservable.as_ref()).or(seen.objection.as_ref()).cloned()

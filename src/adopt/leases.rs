@@ -1,5 +1,5 @@
-//! Leases: what replicas tell each other by annotations of Lease objects: who leads, what is announced, who calls what,
-//! and what somebody has asked for by command.
+//! Leases: annotations of Lease objects through which replicas coordinate: the leader, its announcement, the claims of
+//! each replica, and requests made by command.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 
 use super::{Reason, Standing, Wanted, WebhookKey};
 
-/// Name of the lease of the one that writes.
+/// Name of the leader's lease.
 pub const LEADER: &str = "gatepost-adopt";
-/// A holder that has not renewed its lease for so long is taken to be dead.
+/// Duration of a lease: a leader that has not renewed its own for so long counts as dead.
 pub const LIVE: Duration = Duration::from_secs(15);
-/// Webhooks that are looked after: an object has room for 256 KiB of annotations.
+/// Most webhooks that can be taken over: an object has room for 256 KiB of annotations.
 pub const MOST_WEBHOOKS: usize = 4096;
-/// Characters of one list of an annotation that says how webhooks stand.
+/// Most bytes of the annotation with the state of the webhooks.
 const MOST_STATUS: usize = 96 << 10;
 
 const ANNOUNCED: &str = "gatepost.dev/announced";
@@ -37,13 +37,13 @@ pub struct Announcement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claims {
-    /// The announcement that it has read.
+    /// Epoch of the announcement that it has read.
     pub epoch: u64,
     /// Their [ids](WebhookKey::id).
     pub ids: BTreeSet<String>,
 }
 
-/// What somebody has asked for by `gatepost adopt` and `gatepost release`.
+/// Requests made by `gatepost adopt` and `gatepost release`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wishes {
@@ -61,7 +61,7 @@ impl Wishes {
     /// Is that webhook to be taken?
     ///
     /// # Errors
-    /// Why not.
+    /// The [`Reason`] to leave it to the apiserver.
     pub fn judge(&self, standing: &Standing, wanted: &Wanted) -> Result<(), Reason> {
         let WebhookKey { hook_type, configuration, .. } = &standing.key;
         let full = format!("{}/{configuration}", WebhookKey::word(*hook_type));
@@ -97,7 +97,7 @@ impl Wishes {
         }
     }
 
-    /// The merge patch of the leader's lease that says so.
+    /// Merge patch of the leader's lease that stores these requests.
     pub fn patch(&self) -> Value {
         json!({"metadata": {"annotations": {WISHES: text(self)}}})
     }
@@ -110,9 +110,9 @@ pub struct Lease {
     pub name: String,
     /// Its resourceVersion.
     pub version: String,
-    /// Who holds it: a replica's name and instance.
+    /// Holder identity: a replica's name and instance.
     pub holder: String,
-    /// When it was renewed, as the holder says.
+    /// Renewal time by the holder's clock.
     pub renewed: String,
     annotations: Value,
 }
@@ -142,34 +142,34 @@ impl Lease {
         self.holder.split('/').next().unwrap_or_default()
     }
 
-    /// What is announced.
+    /// Announcement in the leader's lease.
     pub fn announcement(&self) -> Announcement {
         self.read(ANNOUNCED)
     }
 
-    /// What its replica calls; `None` while that only starts.
+    /// Claims of its replica; `None` while that only starts.
     pub fn claims(&self) -> Option<Claims> {
         (!self.annotations[CALLS].is_null()).then(|| self.read(CALLS))
     }
 
-    /// What was asked for by command.
+    /// Requests made by command.
     pub fn wishes(&self) -> Wishes {
         self.read(WISHES)
     }
 
-    /// How each webhook stands, as the leader says: name, state and reason.
+    /// Name, state and reason of each webhook, as the leader wrote them.
     pub fn status(&self) -> Vec<[String; 3]> {
         self.read(STATUS)
     }
 
-    /// What cannot be read says nothing.
+    /// Value of an annotation; the default where it is absent or cannot be parsed.
     fn read<T: Default + for<'a> Deserialize<'a>>(&self, key: &str) -> T {
         self.annotations[key].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 }
 
-/// The name of the lease of the replica that holds leases by that name: whatever its own name is, an object's must be a
-/// DNS name. Two processes never share one, whatever they are called: each has to say what it calls.
+/// Name of the lease of the replica with this holder identity, by a digest, as an object's name must be a DNS name. Two
+/// processes never share a lease, even under one replica name: each has to publish its own claims.
 pub fn lease_name(holder: &str) -> String {
     let digest: String = Sha256::digest(holder).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{LEADER}.{digest}")
@@ -185,8 +185,8 @@ pub fn replica_lease(holder: &str, renewed: &str, claims: Option<&Claims>) -> Va
     })
 }
 
-/// A merge patch of the leader's lease: who leads, what is announced, and how each webhook stands. It is refused where the
-/// lease has changed since that version.
+/// Merge patch of the leader's lease: holder, announcement, and state of each webhook. The apiserver rejects it where
+/// the lease has changed since that version.
 pub fn leader_lease(
     version: &str,
     holder: &str,

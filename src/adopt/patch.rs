@@ -1,4 +1,4 @@
-//! Patch: how our condition is put on webhooks, and taken off again.
+//! Patch: documents that add our condition to webhooks, and remove it.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::model::HookType;
 /// The field manager of our conditions: it owns them, and nothing else.
 pub const MANAGER: &str = "gatepost-adopt";
 
-/// What is applied (server-side) to one configuration: exactly these of its webhooks carry our condition. The uid, and the
-/// version where it is given, keep an object that has changed, or was made anew, from being written.
+/// Server-side apply document for one configuration: exactly these of its webhooks carry our condition. Because of the
+/// uid, and of the version where it is given, the write fails where the object was recreated or has changed.
 pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>, webhooks: &[&str]) -> Value {
     let condition = json!({"name": CONDITION, "expression": EXPRESSION});
     let entry = |name: &&str| json!({"name": name, "matchConditions": [condition]});
@@ -27,19 +27,20 @@ pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>
     document
 }
 
-/// The same, with a mark that makes the object another one whatever else is in it: a write that is still on its way to it
-/// then comes too late.
+/// As [`applied`], with an annotation that changes the resourceVersion in any case: a write that is still in flight
+/// then fails.
 pub fn fenced(hook_type: HookType, name: &str, (uid, version): (&str, &str), webhooks: &[&str]) -> Value {
     let mut document = applied(hook_type, name, uid, Some(version), webhooks);
     document["metadata"]["annotations"] = json!({ FENCE: version });
     document
 }
 
-/// Finalizer of our registration, while something is taken over: what is not asked by the apiserver has to be asked by us.
+/// Finalizer of our registration while something is taken over: Gatepost has to receive the requests for webhooks that
+/// the apiserver does not call.
 pub const GUARD: &str = "gatepost.dev/adopt";
 
-/// What is applied (server-side) to our own registration, so that it is not removed before everything is given back, or can
-/// be from now on.
+/// Server-side apply document for our own registration: with our finalizer (`on`), so that it is not removed before
+/// everything is given back, or without it.
 pub fn guard(hook_type: HookType, name: &str, (uid, version): (&str, &str), on: bool) -> Value {
     let mut document = applied(hook_type, name, uid, Some(version), &[]);
     if on {

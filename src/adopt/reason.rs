@@ -1,15 +1,15 @@
-//! Reason: why a webhook is left to the apiserver, or given back to it.
+//! Reason: grounds for leaving a webhook to the apiserver, or giving it back.
 
 use std::fmt;
 
 use super::{CONDITION, MOST_CONDITIONS, MOST_WEBHOOKS};
 
-/// Why a webhook is left to the apiserver, or given back to it.
+/// Reason to leave a webhook to the apiserver, or to give it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nobody has asked for it.
+    /// Not selected by `serve --adopt`, nor named by a command.
     NotWanted,
-    /// Somebody has asked to give it back.
+    /// Released by a command.
     Released,
     /// Its entry cannot be served whole: the first problem.
     Unservable(String),
@@ -21,17 +21,17 @@ pub enum Reason {
     NoAccessReviews(String),
     /// It is named as a webhook of Gatepost's own registration.
     NamedLikeOurs,
-    /// It has as many match conditions as it may have.
+    /// No room for a further match condition.
     Full,
     /// The apiserver is of a version without match conditions.
     NoConditions(String),
     /// These replicas do not call it.
     NotCalled(Vec<String>),
-    /// Its owner takes the condition away again and again.
+    /// Its owner removes the condition again and again.
     Fought(u32),
-    /// The apiserver does not take the change.
+    /// The apiserver rejects the change.
     Refused(String),
-    /// There are more webhooks than can be looked after.
+    /// There are more webhooks than can be taken over.
     TooMany,
 }
 

@@ -1,16 +1,16 @@
-//! Wanted: which configurations are to be taken, as `serve --adopt` says it.
+//! Wanted: the configurations to take over, as `serve --adopt` selects them.
 
 use super::Standing;
 use crate::model::{Labels, Selector, selector::Requirement};
 
-/// Which configurations are to be taken where no command says anything of them.
+/// Configurations to take over where no command applies to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Those that `gatepost adopt` names.
+    /// Only configurations that `gatepost adopt` names.
     Named,
     /// All.
     All,
-    /// Those with these labels.
+    /// Configurations with these labels.
     Labelled(Selector),
 }
 
@@ -30,7 +30,7 @@ impl Wanted {
     /// Reads `named`, `all`, or a label selector as kubectl takes it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Message with the part that is not valid.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "named" => Ok(Self::Named),
@@ -43,7 +43,7 @@ impl Wanted {
 /// Reads a label selector as kubectl takes it: `team=a,tier in (x,y),!old`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Message with the part that is not valid.
 pub fn parse_selector(text: &str) -> Result<Selector, String> {
     let wrong = |part: &str| format!("{part:?} is no label selector; write key=value, key in (a,b), key or !key");
     let mut requirements = Vec::new();
@@ -79,7 +79,7 @@ pub fn parse_selector(text: &str) -> Result<Selector, String> {
     Ok(Selector(requirements))
 }
 
-/// At the commas that are not in parentheses.
+/// Parts between the commas that are not in parentheses.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut began, mut depth) = (Vec::new(), 0, 0_u32);
     for (at, sign) in text.char_indices() {

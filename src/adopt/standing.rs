@@ -70,8 +70,8 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
     entries.filter_map(standing).collect()
 }
 
-/// The entry without our condition, and whether it had it. A condition of our name that says something else than `false`
-/// is somebody's own, and stays: what it lets through the apiserver calls the webhook for.
+/// The entry without our condition, and whether it had it. A condition of our name with another expression than `false`
+/// belongs to the owner, and stays: the apiserver calls the webhook for requests that it lets through.
 pub fn stripped(mut entry: Value) -> (Value, bool) {
     let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
         return (entry, false);

@@ -24,7 +24,7 @@ enum Event {
     Kill(usize, u32),
     /// Somebody wants it, or does not.
     Want(bool),
-    /// What it says can be served, or not.
+    /// Its entry can be served, or not.
     Servable(bool),
     /// The next write is so many steps longer on its way, whatever becomes of its sender.
     Late(u32),
@@ -50,19 +50,19 @@ struct Replica {
     follower: Follower,
     lead: Lead,
     followed: Followed,
-    /// When it reads next.
+    /// Step of its next read.
     next: u32,
     /// It has read at least once, and serves.
     ready: bool,
     /// It has read a state that can be served; otherwise there is nothing that it could call.
     could: bool,
-    /// What it calls; a webhook that is new waits for its probe.
+    /// True where it calls the webhook; a new one waits for its probe.
     calls: bool,
     probed: Option<u32>,
     /// Claims to be written, at the step.
     says: Option<(u32, Claims)>,
     down: Option<u32>,
-    /// How often it was started.
+    /// Number of restarts.
     starts: u32,
 }
 
@@ -86,7 +86,7 @@ struct World {
     announcement: Announcement,
     holder: String,
     renewed: u32,
-    /// By their holders.
+    /// Claims, and the step of the last renewal, by holder.
     leases: BTreeMap<String, (Option<Claims>, u32)>,
     replicas: [Replica; 2],
     writing: Vec<Writing>,
