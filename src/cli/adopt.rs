@@ -14,10 +14,10 @@ use self::wish::{Cluster, State};
 use super::{Ending, complain, duration, misused, source::access};
 use crate::{adopt::Wanted, app::UnwaitedRuntime, kube::Access};
 
-/// How long `status` waits for what stands in the leases.
+/// Timeout of `status` for reading the leases.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The namespace of the leases where nothing else is said.
+/// Default namespace of the leases.
 pub(super) const ADOPT_NAMESPACE: &str = "gatepost";
 
 const ADOPT_EXAMPLES: &str = "\
@@ -124,14 +124,14 @@ impl ClusterArgs {
     }
 }
 
-/// How webhooks of others stand in that cluster, as the replica that writes says; `None` where none says anything, or it
-/// cannot be read.
+/// State of webhooks of others in that cluster, as the leader reports it; `None` where there is nothing to report, or
+/// it cannot be read in time.
 pub(super) fn standing(access: &Access, namespace: String) -> Option<String> {
     let asking = async { Cluster::open(access, namespace, None).await.ok()?.standing().await };
     UnwaitedRuntime::new().ok()?.block_on(async { timeout(ASKED_WITHIN, asking).await.ok()? })
 }
 
-/// Runs what a command does, and tells what came of it.
+/// Runs the work of a command, and prints its result.
 fn told(doing: impl Future<Output = Result<String, String>>) -> Ending {
     let runtime = match UnwaitedRuntime::new() {
         Ok(runtime) => runtime,
@@ -148,7 +148,7 @@ fn told(doing: impl Future<Output = Result<String, String>>) -> Ending {
 }
 
 impl AdoptCommand {
-    /// Tells what is wanted, and waits for it.
+    /// Publishes the request, and waits until it is done; with `--plan`, prints the state of webhooks.
     pub fn run(self) -> Ending {
         if self.names.is_empty() && !self.all && !self.plan {
             return misused("adopt", &"name a webhook configuration, or give --all or --plan");
@@ -166,7 +166,7 @@ impl AdoptCommand {
 }
 
 impl Release {
-    /// Tells what is not wanted, and waits for it.
+    /// Publishes the request, and waits until it is done.
     pub fn run(self) -> Ending {
         if self.names.is_empty() && !self.all {
             return misused("release", &"name a webhook configuration, or give --all");

@@ -31,7 +31,7 @@ impl Caller {
     /// One question and its answer.
     ///
     /// # Errors
-    /// Why there is no answer; a gRPC status other than OK is one of the reasons.
+    /// [`CallFailure`], also for a gRPC status other than OK.
     pub async fn ask(
         &self,
         method: Method,

@@ -276,7 +276,7 @@ impl Keeper {
                         every
                     }
                 };
-                // What is due at once has been done; a clock that stands still must not keep us busy.
+                // Work that was due is done; a clock that does not advance must not make this a busy loop.
                 sleep(pause.max(AFTER_CONFLICT)).await;
             }
         };

@@ -46,7 +46,7 @@ pub enum GuardError {
 /// first.
 ///
 /// # Errors
-/// Why it is not heeded.
+/// [`GuardError`]; the file is not used.
 pub fn read(path: &Path, us: u32) -> Result<Option<Bytes>, GuardError> {
     let shown = || path.display().to_string();
     let failed = |error: io::Error| match error.kind() {

@@ -49,21 +49,21 @@ const CLUSTER: &str = "/api/v1/namespaces/kube-system";
 /// No configuration is this large.
 const LIMIT: usize = 64 << 20;
 
-/// Which cluster, and what is read there.
+/// Cluster, and the objects to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesPlace {
-    /// The apiserver, and as whom it is asked.
+    /// Address of the apiserver, and credentials.
     pub access: Access,
     /// Kinds to read.
     pub objects: Objects,
     /// Folder on this machine for the files that hooks refer to.
     pub files: Option<PathBuf>,
-    /// Which webhooks of others are taken over; `None` where none are.
+    /// Webhooks of others to take over; `None` where none are.
     pub adopt: Option<Adopt>,
 }
 
 impl KubernetesPlace {
-    /// What is listed: webhooks are, too, where some are taken over.
+    /// Kinds to list: those to read, and webhooks where some are taken over.
     fn listed(&self) -> Objects {
         Objects { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
     }
@@ -101,7 +101,7 @@ pub struct KubernetesSource {
     adoption: Option<Adoption>,
 }
 
-/// What taking webhooks over remembers, and where it tells of each read.
+/// State of adoption between reads, and the channel that publishes each read.
 #[derive(Debug)]
 struct Adoption {
     holder: String,
@@ -125,22 +125,22 @@ impl Adoption {
     }
 }
 
-/// What the loop that takes webhooks over is given.
+/// Input of the loop that takes webhooks over.
 #[derive(Debug)]
 pub struct AdoptionReads {
-    /// Which webhooks, and where the leases are.
+    /// Webhooks to take over, and the namespace of the leases.
     pub adopt: Adopt,
-    /// The apiserver, and as whom it is asked.
+    /// Address of the apiserver, and credentials.
     pub access: Access,
-    /// The name that this replica holds leases by.
+    /// Holder identity of this replica's leases.
     pub holder: String,
-    /// When the source was opened: views count from there.
+    /// Time at which the source was opened; times of views count from it.
     pub opened: Moment,
-    /// What each read has found.
+    /// Result of each read.
     pub views: watch::Receiver<Arc<AdoptionView>>,
 }
 
-/// Everything of one read, as the apiserver told it.
+/// Everything of one read, as the apiserver returned it.
 struct Lists {
     revision: String,
     lists: Vec<(Kind, Vec<Value>)>,
@@ -152,7 +152,7 @@ struct Lists {
 type ReadLeases = (Duration, Vec<Lease>);
 
 impl KubernetesSource {
-    /// Sees whether address and credentials can be read; asks nobody yet.
+    /// Checks that address and credentials can be read; connects to nothing yet.
     ///
     /// # Errors
     /// Unusable settings.
@@ -164,7 +164,7 @@ impl KubernetesSource {
         Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling, adoption })
     }
 
-    /// What the loop that takes webhooks over is given; `None` where none are.
+    /// Input of the loop that takes webhooks over; `None` where none are.
     pub fn adoption(&self) -> Option<AdoptionReads> {
         let (adopt, adoption) = (self.place.adopt.clone()?, self.adoption.as_ref()?);
         Some(AdoptionReads {
@@ -238,7 +238,7 @@ async fn ask(
         None => None,
         Some((adopt, Adoption { holder, opened, registered, .. })) => {
             let now = Moment::now(slept).since(*opened);
-            // Before the webhooks: whoever announces one counts on those whose lease is there.
+            // Before the webhooks: a leader that announces one waits for replicas whose lease exists.
             Some((now, adopting::leases(&client, adopt, (&**holder, registered)).await?))
         }
     };
@@ -290,7 +290,7 @@ fn assemble(
         files.extend(taken);
         adopted = Some((adopt, shared, view));
     }
-    // Of those of others, what is taken over stands above.
+    // Files of webhooks that are taken over have been added above.
     let (others, lists): (Vec<_>, Vec<_>) =
         lists.into_iter().partition(|(kind, _)| adopted.is_some() && !kind.is_ours());
     for (kind, items) in lists {

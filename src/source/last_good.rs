@@ -191,7 +191,7 @@ impl LastGoodFile {
     /// Content of the file; `None` where there is none. Blocks.
     ///
     /// # Errors
-    /// Why it is not used.
+    /// [`LastGoodError`]; the file is not used.
     pub fn read(&self) -> Result<Option<LastGood>, LastGoodError> {
         let path = self.shown();
         let unreadable = |error: io::Error| LastGoodError::Unreadable { path: path.clone(), cause: error.to_string() };
@@ -253,7 +253,7 @@ impl LastGoodFile {
     /// power has failed. Blocks.
     ///
     /// # Errors
-    /// Why the former one stays.
+    /// [`LastGoodError`]; the former file stays, unless only the last step, syncing the folder, has failed.
     pub fn write(&self, kept: &Kept, digest: &str, revision: &str, read: BootMoment) -> Result<(), LastGoodError> {
         let path = self.shown();
         let unwritable = |error: io::Error| LastGoodError::Unwritable { path: path.clone(), cause: error.to_string() };

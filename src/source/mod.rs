@@ -90,7 +90,7 @@ impl Source {
         Self::File { files: FileSource::new(path), reads: BlockingReads::default() }
     }
 
-    /// What the loop that takes webhooks of others over is given; `None` where none are.
+    /// Input of the loop that takes webhooks of others over; `None` where none are.
     pub fn adoption(&self) -> Option<AdoptionReads> {
         match self {
             Self::Kubernetes(source) => source.adoption(),

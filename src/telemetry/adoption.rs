@@ -10,7 +10,7 @@ use std::{
 
 use crate::adopt::Reason;
 
-/// How webhooks of others stand, as this replica sees it. Nothing is exposed before the first read.
+/// Metrics of webhooks of others, as this replica sees them. Nothing is exposed before the first read.
 #[derive(Debug, Default)]
 pub struct AdoptionMetrics {
     now: Mutex<Option<Webhooks>>,
@@ -20,10 +20,10 @@ pub struct AdoptionMetrics {
     drops: AtomicU64,
 }
 
-/// Webhooks that are left to the apiserver, by the word of the reason.
+/// Number of webhooks that are left to the apiserver, by reason.
 pub(super) type Left = [usize; Reason::WORDS.len()];
 
-/// How webhooks of others stood at the last read.
+/// Numbers of webhooks of others that carry our condition, at the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Webhooks {
     /// They carry the condition, and are called.
@@ -33,12 +33,12 @@ pub struct Webhooks {
 }
 
 impl AdoptionMetrics {
-    /// How they stand now.
+    /// Sets the numbers of the last read.
     pub fn set(&self, webhooks: Webhooks) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = Some(webhooks);
     }
 
-    /// Those that are left to the apiserver, by the word of the reason; `None` on replicas that do not write.
+    /// Sets the number of webhooks left to the apiserver, by reason; `None` on replicas that do not lead.
     pub fn set_left(&self, left: Option<[usize; Reason::WORDS.len()]>) {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = left;
     }
@@ -47,17 +47,17 @@ impl AdoptionMetrics {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Webhooks were called here for so long, all added up, that the apiserver may have called as well.
+    /// Adds time for which webhooks were called here and perhaps by the apiserver as well, summed over the webhooks.
     pub fn overlap(&self, time: Duration) {
         self.overlap_millis.fetch_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// One webhook has been called here for so long that the apiserver may have called as well.
+    /// Records the time for which one webhook has been called here and perhaps by the apiserver as well.
     pub fn overlap_lasts(&self, time: Duration) {
         self.longest_millis.fetch_max(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// So often, all in all, have owners dropped the condition.
+    /// Sets the total number of times that owners have dropped the condition.
     pub fn set_drops(&self, drops: u64) {
         self.drops.store(drops, Relaxed);
     }

@@ -1,8 +1,8 @@
 //! Adoption: the loop that takes webhooks of others over, one turn after each read of the source.
 //!
-//! Every replica says in a lease of its own what it calls. The one that holds the leader's lease writes the announcement
-//! there, and then the conditions. It writes them only for a few seconds after it has renewed that lease: by the time that
-//! another may hold it, nothing of ours is under way.
+//! Every replica publishes in a lease of its own which webhooks it calls. The one that holds the leader's lease writes
+//! the announcement there, and then the conditions. It writes them only for a few seconds after it has renewed that
+//! lease: by the time that another may hold it, nothing of ours is under way.
 
 mod failure;
 mod record;
@@ -33,22 +33,22 @@ use crate::{
     telemetry::{Audit, Metrics, Webhooks},
 };
 
-/// How long the rotator has to put a read in force before it is said what is called.
+/// Time for the rotator to put a read in force before this replica's claims are computed.
 const SETTLES: Duration = Duration::from_millis(100);
-/// How long one turn may take.
+/// Deadline of one turn.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A lease is renewed at least so often.
+/// Interval at which this replica's lease is renewed.
 const RENEW: Duration = Duration::from_secs(5);
-/// How long after a renewal of the leader's lease conditions are written. With the time that one write may take, far less
-/// than a lease lasts.
+/// Time after a renewal of the leader's lease within which objects are written. Together with the duration of one
+/// write, it is far less than a lease lasts.
 const WRITES_WITHIN: Duration = Duration::from_secs(5);
-/// How often the apiserver's version is asked for.
+/// Interval at which the apiserver's version is read.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
 /// The first version whose webhooks have match conditions.
 const FIRST_MINOR: u64 = 28;
-/// How long a registration has to follow a webhook that is taken.
+/// Time for our registration to cover a taken webhook again before the webhook is given back.
 const FOLLOWS: Duration = Duration::from_secs(3);
-/// Leases of replicas that ended long ago that are deleted at a turn.
+/// Most leases of dead replicas that are deleted at one turn.
 const SWEPT: usize = 5;
 const MERGE: &str = "application/merge-patch+json";
 
@@ -62,18 +62,18 @@ pub struct Adoption {
     recorder: Recorder,
     rights: Rights,
     lead: Lead,
-    /// What was said last, and when.
+    /// Claims that were published last, and when.
     said: Option<(Claims, Instant)>,
-    /// When the apiserver's version was asked for, and the version where it knows no match conditions.
+    /// Time at which the apiserver's version was read, and the version where it has no match conditions.
     version: Option<(Instant, Option<String>)>,
-    /// What was logged of webhooks that are left.
+    /// Last reason of each webhook that is left to the apiserver, as each is logged once.
     told: BTreeMap<WebhookKey, &'static str>,
-    /// Why the last turn failed, as it was logged.
+    /// Error of the last turn, as it was logged.
     failed: Option<String>,
     last: Option<Instant>,
-    /// Since when the apiserver may call what we call, by the webhook's id.
+    /// Time from which both the apiserver and we may have called a webhook, by its id.
     both: BTreeMap<String, Instant>,
-    /// Since when the registration does not send all that a webhook wants that is taken, by its id.
+    /// Time from which our registration has not covered a taken webhook, by its id.
     uncovered: BTreeMap<String, Instant>,
     leads: bool,
     /// Our lease was deleted: the credentials name two clusters.
@@ -169,8 +169,8 @@ impl Adoption {
         Ok(self.lead(&client, (view, &seen), leader).await?)
     }
 
-    /// The webhooks, with what this replica has against some; and the ids of those that it may call and cannot judge as an
-    /// apiserver does.
+    /// Webhooks with this replica's objections, and the ids of those whose conditions need an authorizer that it cannot
+    /// call.
     async fn objected<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [Seen]>, BTreeSet<String>) {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
         match view.due.is_empty() {
@@ -189,8 +189,8 @@ impl Adoption {
         (seen, denied)
     }
 
-    /// What is taken and wants more than the registration sends is kept for a moment, where the registration follows: it is
-    /// widened as soon as the webhook could be given back.
+    /// Drops the objection that our registration does not cover a taken webhook, for [`FOLLOWS`]: meanwhile the
+    /// registration is brought up to date.
     fn forgive(&mut self, seen: &mut Cow<'_, [Seen]>) {
         let uncovered = |seen: &Seen| seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)));
         let places: Vec<_> = (0..seen.len()).filter(|place| seen.get(*place).is_some_and(uncovered)).collect();
@@ -233,11 +233,11 @@ impl Adoption {
             tracing::info!(replica = self.reads.adopt.replica, "this replica takes webhooks over from now on");
         }
         self.tell(&plan);
-        // What another has announced has to be read as ours first.
+        // The announcement of a former leader is read back as ours before anything else is written.
         if !held {
             return Ok(());
         }
-        // A lease that is not ours any more may be another's by now, and what we have read, its past.
+        // Once our lease may have expired, another replica may lead, and what we have read may be stale.
         let in_time = || Moment::now(slept).since(renewed) <= WRITES_WITHIN;
         let mut failure = None;
         for due in view.due.iter().take_while(|_| in_time()) {
@@ -282,7 +282,7 @@ impl Adoption {
         Ok(())
     }
 
-    /// What is left to the apiserver, once for each reason.
+    /// Counts webhooks that are left to the apiserver, and logs each once for each reason.
     fn tell(&mut self, plan: &Plan) {
         let mut left = [0; Reason::WORDS.len()];
         let there: BTreeSet<_> = plan.decisions.iter().map(|(key, _)| key).collect();
@@ -357,7 +357,7 @@ impl Adoption {
         client.delete(&format!("{}/{name}", self.reads.adopt.leases())).await.map(drop)
     }
 
-    /// This replica ends: another may lead at once, and nobody waits for it.
+    /// Releases the leader's lease, where we hold it, and deletes this replica's own.
     pub async fn leave(&mut self) {
         let leaving = async {
             let client = self.connection.client().await?;
@@ -366,7 +366,7 @@ impl Adoption {
             if let Some(leader) = leader.filter(|leader| leader.holder == self.reads.holder) {
                 let path = format!("{}/{LEADER}", self.reads.adopt.leases());
                 let nobody = json!({"spec": {"holderIdentity": ""}, "metadata": {"resourceVersion": leader.version}});
-                // Where it has changed since, the next one waits until it has run out.
+                // If that fails, the next leader waits until the lease has expired.
                 let _ = client.patch(&path, MERGE, &nobody).await;
             }
             self.delete_lease(&client).await

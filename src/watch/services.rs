@@ -157,7 +157,7 @@ impl ServiceWatcher {
                 if opened.instant.elapsed() > WATCH + PAUSES.1 {
                     break;
                 }
-                // What comes after the machine has slept may have been sent before it did.
+                // An event after the machine has slept may have been sent before it did.
                 if slept() > opened.slept + PAUSES.0 {
                     return Ok(());
                 }

@@ -1,4 +1,5 @@
-//! Wish: what a person wants of webhooks, told to the replicas by the leader's lease, and what came of it.
+//! Wish: a person's request to adopt or release webhooks, written to the leader's lease for the replicas, and its
+//! result.
 
 use std::{
     fmt::Write as _,
@@ -19,24 +20,24 @@ use crate::{
     watch::adoption::{hold, remove, too_old},
 };
 
-/// How often a change is looked for.
+/// Polling interval.
 const EVERY: Duration = Duration::from_millis(500);
-/// Tries of a write that others get in the way of.
+/// Attempts of a write that conflicts with others.
 const TRIES: usize = 10;
 
-/// Bytes of all that was asked for by name: the lease has more to hold.
+/// Most bytes of the patch with all requests: the lease has more to hold.
 const MOST_WISHES: usize = 64 << 10;
 
-/// Beginning of the reason of what nobody has asked for.
+/// Prefix of the text of `Reason::NotWanted`.
 const NOT_SELECTED: &str = "not selected";
-/// Beginning of the reason of what somebody has asked to give back.
+/// Prefix of the text of `Reason::Released`.
 const RELEASED: &str = "released;";
-/// A replica whose lease is older has ended, by our clock, which may be wrong by some of that.
+/// Age of a lease, by our clock, from which its replica counts as dead; the clocks may differ by some of that.
 const SILENT: Duration = Duration::from_secs(60);
-/// How long replicas may go on calling what was given back.
+/// Time for which replicas may go on calling a webhook that was given back.
 const GOES_ON: Duration = Duration::from_secs(5);
 
-/// What is waited for.
+/// State of webhooks that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Taken,
@@ -83,7 +84,7 @@ impl Cluster {
         judging.await.map_err(|error| format!("judging the webhooks failed: {error}; report this bug"))
     }
 
-    /// How each webhook stands, a line each.
+    /// State of each webhook, a line each, and a summary.
     pub(super) async fn plan(&self, wanted: &Wanted) -> Result<String, String> {
         let version = self.client.get("/version").await.map_err(|error| failed(&error))?;
         let leases = self.leases().await?;
@@ -131,8 +132,8 @@ impl Cluster {
         Ok(told)
     }
 
-    /// How webhooks stand, as the replica that writes says, a line each, and before them those that nobody may call; `None`
-    /// where there is nothing to tell.
+    /// State of webhooks as the leader reports it, a line each, after those that some replicas may not call; `None`
+    /// where there is nothing to report.
     pub(super) async fn standing(&self) -> Option<String> {
         let leases = self.leases().await.ok()?;
         let mut lines = String::new();
@@ -144,7 +145,7 @@ impl Cluster {
         }
         let leader = leases.iter().find(|lease| lease.is_leader());
         let status = leader.map(Lease::status).unwrap_or_default();
-        // What nobody has asked for is no news.
+        // Webhooks that are not selected are left out.
         for [key, state, reason] in &status {
             match reason.is_empty() {
                 _ if state == "left" && reason.starts_with(NOT_SELECTED) => {}
@@ -165,7 +166,7 @@ impl Cluster {
         Ok(all.filter(|standing| standing.carries).collect())
     }
 
-    /// Writes what is wanted where the replicas read it.
+    /// Changes the requests in the leader's lease, where the replicas read them.
     pub(super) async fn wish(&self, change: impl Fn(&mut Wishes)) -> Result<(), String> {
         let path = format!("{}/{LEADER}", self.adopt.leases());
         for _ in 0..TRIES {
@@ -190,7 +191,7 @@ impl Cluster {
         Err("the lease of the replicas changes all the time; try again".to_owned())
     }
 
-    /// Waits until everything that is named, or all, stands so.
+    /// Waits until every named webhook, or all, has the state that is wanted.
     pub(super) async fn wait(&mut self, names: &[String], within: Duration, wanted: State) -> Result<String, String> {
         let began = Instant::now();
         let mut renewed: Option<(String, Instant)> = None;
@@ -224,10 +225,10 @@ impl Cluster {
                 let told = status.iter().find(|[name, state, _]| *name == key && state == "left");
                 own.map(|own| own.to_string()).or_else(|| told.map(|[_, _, reason]| reason.clone()))
             };
-            // What cannot be taken is not waited for. What the leader leaves for a while may be taken yet.
+            // Do not wait for webhooks that cannot be taken. Those that the leader leaves for a while may still be.
             let waiting = open.iter().filter(|seen| wanted == State::Released || own(seen).is_none()).count();
             let over = began.elapsed() >= within;
-            // What the leader says is of before the wish for a moment.
+            // For a moment, the leader's report is older than the request.
             let settled = began.elapsed() > Duration::from_secs(5);
             if open.is_empty() || over || settled && (waiting == 0 || alone) {
                 if wanted == State::Released && open.is_empty() {
@@ -276,8 +277,8 @@ impl Cluster {
     }
 }
 
-/// The replicas that do not say that they call a webhook, which the apiserver does not; `None` where all do. One that has
-/// not renewed its lease for long does not, whatever it said.
+/// Message about the live replicas that do not claim a webhook that carries the condition; `None` where all do. A
+/// replica that has not renewed its lease for long is not counted; where none is left, the message says so.
 fn uncalled(standing: &Standing, leases: &[Lease], now: SystemTime) -> Option<String> {
     let lives = |lease: &&Lease| {
         let renewed = humantime::parse_rfc3339_weak(&lease.renewed).ok();

@@ -124,7 +124,7 @@ mod tests {
         assert!(matches!(step(&stored, &wanted, false, now), Step::Rest(_)), "a replica serves the old one");
         assert_eq!(step(&stored, &wanted, true, now), Step::Retire);
         assert!(matches!(step(&stored.retired(), &wanted, true, now), Step::Rest(_)));
-        // Nobody could see whether replicas serve it; it has ended.
+        // Where that cannot be seen, the former certificate is retired once it has expired.
         assert!(matches!(step(&stored, &wanted, false, start() + HOUR * 29), Step::Rest(_) | Step::Prepare));
         let late = Stored { former: stored.former.clone(), ..Stored::default().issued(new(start() + HOUR * 40), now) };
         assert_eq!(step(&late, &wanted, false, start() + HOUR * 41), Step::Retire);

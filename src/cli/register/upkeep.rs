@@ -15,16 +15,16 @@ use crate::{
     snapshot::{Snapshot, coverage},
 };
 
-/// Stands for wherever the registration leads.
+/// Placeholder for the address of Gatepost.
 const ANYWHERE: &str = "https://gatepost.invalid";
 /// The label of a namespace that has its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// What `gatepost register --config` prints as the webhooks of a registration for that configuration, leading where those
-/// lead that it has.
+/// Webhooks as `gatepost register --config` prints them for that configuration, with the `clientConfig` of the existing
+/// registration.
 ///
 /// # Errors
-/// Why there is no such registration.
+/// Message with the reason why there can be no such registration.
 pub(in crate::cli) fn webhooks(
     snapshot: &Snapshot,
     registration: &Value,
@@ -76,7 +76,8 @@ fn led(client: &Value, key: &str, base: &str, path: &str) -> Value {
     client
 }
 
-/// How an entry leads to Gatepost: its `clientConfig`, where in it, and what stands before our own path.
+/// Route of an entry to Gatepost: its `clientConfig`, the part of it with the path (`url` or `service`), and the prefix
+/// of our own path.
 fn clients(entry: &Value, hook_type: HookType) -> Option<(&Value, &'static str, String)> {
     let client = &entry["clientConfig"];
     let url = client["url"].as_str().map(|url| ("url", url));
@@ -164,7 +165,7 @@ mod tests {
             assert_eq!((&webhooks[0]["clientConfig"], &webhooks[0]["name"]), (&led, &entry["name"]));
             assert_eq!((&webhooks[0]["timeoutSeconds"], &webhooks[0]["failurePolicy"]), (&json!(7), &json!("Fail")));
             assert_eq!(webhooks[0]["rules"][0]["resources"], json!(["pods", "secrets"]));
-            // What our own Pods need is left out, where they are behind a Service.
+            // Namespaces that our own Pods need stay excluded where the registration leads to a Service.
             let mut apart = registration.clone();
             let requirement = json!({"key": NAME_LABEL, "operator": "NotIn", "values": ["gatepost", "kube-system"]});
             apart["webhooks"][0]["namespaceSelector"] = json!({"matchExpressions": [requirement]});

@@ -1,4 +1,4 @@
-//! Adopting: webhooks of others among the objects of a cluster, and which of them are hooks of this replica.
+//! Adopting: webhooks of others among the objects of a cluster, and those of them that this replica calls.
 
 mod own;
 pub mod upkeep;
@@ -34,16 +34,16 @@ use crate::{
     tls::{self, SystemRoots},
 };
 
-/// Which webhooks of others are taken over, and where replicas tell each other of that.
+/// Settings of adoption: the webhooks to take over, and the leases through which replicas coordinate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopt {
-    /// Which configurations, where no command says anything of them.
+    /// Configurations to take over where no command applies to them.
     pub wanted: Wanted,
     /// The namespace of the leases.
     pub namespace: String,
     /// The name of this replica.
     pub replica: String,
-    /// The name of the registrations that lead to us; `None` where there are no others of a Gatepost.
+    /// Name of the registrations that lead to us; `None` where there is no other Gatepost.
     pub registration: Option<String>,
     /// Maker of the webhooks of our registrations, where these are kept up to date.
     pub upkeep: Option<Upkeep>,
@@ -58,15 +58,15 @@ impl Adopt {
     /// Reads the leases.
     ///
     /// # Errors
-    /// Why they cannot be read.
+    /// [`KubeError`] of the list request.
     pub async fn read_leases(&self, client: &Client) -> Result<Vec<Lease>, KubeError> {
         Ok(client.list(&self.leases()).await?.items.iter().filter_map(Lease::of).collect())
     }
 
-    /// Tells that this replica lives and what it calls, or, without claims, that it starts.
+    /// Renews this replica's lease with its claims; without claims, the replica is starting.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// [`KubeError`] of the write.
     pub async fn write_lease(&self, client: &Client, holder: &str, claims: Option<&Claims>) -> Result<(), KubeError> {
         let lease = replica_lease(holder, &micro_time(), claims);
         client.apply(&format!("{}/{}", self.leases(), lease_name(holder)), &lease).await
@@ -75,42 +75,42 @@ impl Adopt {
     /// Makes the leader's lease, where there is none yet.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// [`KubeError`] of the write.
     pub async fn make_leader_lease(&self, client: &Client) -> Result<(), KubeError> {
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEADER}});
         client.apply(&format!("{}/{LEADER}", self.leases()), &lease).await
     }
 }
 
-/// Now, as leases have it. Nobody compares it with a clock of theirs.
+/// Current time in the format of leases. Replicas never compare it with their own clock; only commands for people do.
 pub fn micro_time() -> String {
     humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()
 }
 
-/// What one read has found, for the loop that writes.
+/// Result of one read, for the loop that writes.
 #[derive(Debug, Default)]
 pub struct AdoptionView {
-    /// When the read began, since the source was opened.
+    /// Start of the read, as time since the source was opened.
     pub now: Duration,
     /// The leases.
     pub leases: Vec<Lease>,
     /// The webhooks of others.
     pub seen: Vec<Seen>,
-    /// What this replica calls.
+    /// Webhooks that this replica calls, and the announcement that it follows.
     pub followed: Followed,
     /// The registrations that lead to us.
     pub registered: Vec<Registered>,
-    /// Registrations that are to be other ones.
+    /// Registrations to update.
     pub due: Vec<Due>,
     /// The uid of the cluster.
     pub cluster: String,
 }
 
-/// What is remembered from read to read.
+/// State between reads.
 #[derive(Debug, Default)]
 pub(super) struct Adopting {
     follower: Follower,
-    /// What was found out about a webhook, by a digest of what that depends on.
+    /// Cached verdict on each webhook, with a digest of its inputs.
     judged: HashMap<WebhookKey, ([u8; 32], Verdict)>,
     upkeep: upkeep::Memory,
 }
@@ -123,8 +123,8 @@ struct Verdict {
 }
 
 impl Adopting {
-    /// Takes the webhook configurations of one read that began at `now`, on the replica that holds leases by that name, and
-    /// gives what is configuration of ours.
+    /// Processes the webhook configurations of one read that began at `now`, on the replica with this holder identity,
+    /// and returns the documents of the webhooks that it calls.
     pub(super) fn take(
         &mut self,
         (now, adopt, holder): (Duration, &Adopt, &str),
@@ -145,7 +145,7 @@ impl Adopting {
         Ok((files, AdoptionView { now, leases, seen, followed, registered, due, cluster }))
     }
 
-    /// The registrations that are to be other ones, given everything that was read.
+    /// Registrations to update, given everything that was read.
     pub(super) fn due(
         &mut self,
         adopt: &Adopt,
@@ -186,7 +186,7 @@ impl Adopting {
 }
 
 impl Adopt {
-    /// Is this webhook configuration how an apiserver was told of us? Another Gatepost's is not.
+    /// True for a webhook configuration that registers this Gatepost; that of another Gatepost is none.
     pub fn is_our_own(&self, item: &Value) -> bool {
         is_our_own(item) && self.registration.as_ref().is_none_or(|name| item["metadata"]["name"] == **name)
     }
@@ -264,7 +264,8 @@ fn judge(standing: &Standing, own: &Own<'_>, namespace: &str) -> Verdict {
         if own.registration.is_empty() {
             return Some(Reason::Uncovered("there is none in this cluster".to_owned()));
         }
-        // What is left out on purpose, or fails open, the apiserver sends to the webhook itself until we take it.
+        // Every gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls it
+        // there.
         let gap = own.registration.gaps(&snapshot).into_iter().next()?;
         Some(Reason::Uncovered(gap.what))
     };
@@ -311,15 +312,15 @@ fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile
     Ok(files)
 }
 
-/// Sees to it that this replica is known before it first reads anything, and reads the leases. A lease that cannot be
-/// written is no reason not to read: the write may wait for our own verdict. Nobody waits for this replica then, and so it
-/// waits for no probe of what is announced.
+/// Writes this replica's lease before its first read, and reads all leases. A failed write does not fail the read, as
+/// the write may wait for our own verdict. The leader does not wait for this replica then, so it calls announced
+/// webhooks without a probe.
 pub(super) async fn leases(
     client: &Client,
     adopt: &Adopt,
     (holder, registered): (&str, &mut bool),
 ) -> Result<Vec<Lease>, KubeError> {
-    /// How long that may take of the first read.
+    /// Timeout of these writes, which delay the first read.
     const WITHIN: Duration = Duration::from_millis(300);
     if !std::mem::replace(registered, true) {
         let writing = async {

@@ -1,4 +1,4 @@
-//! Objects: which kinds are read from a cluster, and what of an object is configuration.
+//! Objects: the kinds that are read from a cluster, and the part of an object that is configuration.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
     snapshot::{Note, SourceFile},
 };
 
-/// Which objects of a cluster are read as hooks. [`Kind::BreakGlass`] is read in any case.
+/// Objects of a cluster that are read as hooks. [`Kind::BreakGlass`] is read in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Objects {
     /// Our own kind.
@@ -19,14 +19,15 @@ pub struct Objects {
 }
 
 impl Default for Objects {
-    /// Our own only. The apiserver asks the hooks of the others by itself: read here too, they would be asked twice.
+    /// Our own only. The apiserver calls the webhooks of the others by itself: read here too, they would be called
+    /// twice.
     fn default() -> Self {
         Self { configurations: true, webhooks: false }
     }
 }
 
 impl Objects {
-    /// What is read, the first one first.
+    /// Kinds to read, in order.
     pub(super) fn kinds(self) -> impl Iterator<Item = Kind> {
         let all = [
             (Kind::Configuration, self.configurations),
@@ -48,7 +49,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What the API calls them.
+    /// Plural name in the API.
     pub(super) fn resource(self) -> &'static str {
         match self {
             Self::Configuration => "admissioncontrolconfigurations",
@@ -82,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Where the API has them.
+    /// API path.
     pub(super) fn path(self) -> String {
         let (group, version) = self.group();
         format!("/apis/{group}/{version}/{}", self.resource())
@@ -98,19 +99,19 @@ impl Kind {
     }
 }
 
-/// What an object is for us.
+/// Result of reading an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Taken {
     /// A document of the configuration.
     File(SourceFile),
-    /// Nothing, and why.
+    /// No document of the configuration; the note says why.
     LeftOut(Note),
 }
 
-/// Takes one object of a list. What changes when we, or a controller, report on it is no configuration, and left out.
+/// Converts one object of a list. Fields that change when we, or a controller, report on it are left out.
 ///
 /// # Errors
-/// What is wrong with it: an apiserver would not have stored such an object.
+/// Message about an object that no apiserver would have stored.
 pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
     let metadata = object.get("metadata").and_then(Value::as_object).ok_or("an object has no metadata")?;
     let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -131,7 +132,8 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
         object.remove("status");
     }
     if !kind.is_ours() {
-        // What another Gatepost keeps the apiserver from calling is called here; by the condition, nobody would.
+        // Drop the condition by which another Gatepost keeps the apiserver from calling the webhook: it matches
+        // nothing.
         let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
         for entry in webhooks.into_iter().flatten() {
             *entry = stripped(entry.take()).0;
@@ -144,7 +146,7 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
     Ok(Taken::File(SourceFile { name: file, bytes: bytes.into() }))
 }
 
-/// What an apiserver and its controllers keep in an object for themselves.
+/// Fields of the metadata that the apiserver and its controllers maintain.
 const BOOKKEEPING: [&str; 5] = ["managedFields", "resourceVersion", "generation", "finalizers", "selfLink"];
 
 #[cfg(test)]

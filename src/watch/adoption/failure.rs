@@ -1,10 +1,10 @@
-//! Failure: why a turn has not done everything.
+//! Failure: the error of a turn.
 
 use std::fmt;
 
 use crate::kube::KubeError;
 
-/// Why a turn has not done everything.
+/// Error of a turn.
 #[derive(Debug)]
 pub(super) enum Failure {
     Kube(KubeError),

@@ -1,4 +1,4 @@
-//! Record: one webhook that is taken over or given back, told in the log, the audit log, and an Event.
+//! Record: one webhook that is taken over or given back, in the log, the audit log, and an Event.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use crate::{
     telemetry::Audit,
 };
 
-/// Events that are written at once; nobody waits for them, and more are left out.
+/// Most Events that are being written at once, in the background; further ones are dropped.
 const EVENTS: usize = 32;
 /// A webhook that is given back again within so long, with nothing in between, is no news: somebody else writes our
 /// condition over and over.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Teller of webhooks that are taken over or given back.
+/// Recorder of webhooks that are taken over or given back.
 #[derive(Debug)]
 pub(super) struct Recorder {
     audit: Arc<Audit>,
@@ -35,7 +35,7 @@ impl Recorder {
         Self { audit, replica, events: JoinSet::new(), given_back: BTreeMap::new() }
     }
 
-    /// Tells of one take-over, or, with a reason, of one that has ended.
+    /// Records that a webhook was taken over or, with a reason, given back.
     pub(super) fn record(&mut self, client: &Client, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
         let text = reason.map(ToString::to_string);
         let (webhook, replica) = (key.to_string(), &self.replica);

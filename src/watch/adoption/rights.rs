@@ -1,4 +1,4 @@
-//! Rights: may conditions of webhooks ask the authorizer, and is it that of the cluster whose webhooks are taken over?
+//! Rights: permission to call the authorizer for conditions of webhooks, and the identity of its cluster.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::kube::{Access, Client, Connection, KubeError};
 
-/// How long an answer holds.
+/// Time for which an answer is cached.
 const HOLDS: Duration = Duration::from_secs(15);
-/// How long one answer is waited for: the leader's lease has to be renewed meanwhile.
+/// Timeout of one answer: the leader's lease has to be renewed meanwhile.
 const WITHIN: Duration = Duration::from_secs(1);
 const SELF_REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// The object whose uid stands for a cluster, as `source::kubernetes` reads it.
@@ -19,7 +19,7 @@ const CLUSTER: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
 #[derive(Debug)]
 pub(super) struct Rights {
     connection: Connection,
-    /// Whether access reviews may be made; otherwise why not.
+    /// Cached answer and its time: access reviews may be made, or the reason why not.
     reviews: Option<(Instant, Result<(), String>)>,
     /// Its uid.
     cluster: Option<String>,
@@ -34,7 +34,8 @@ impl Rights {
         Ok(Self { connection: Connection::new(access).await?, reviews: None, cluster: None })
     }
 
-    /// Why no access reviews can be made; asked anew now and then. What cannot be found out is as it was.
+    /// Reason why no access reviews can be made; asked again every [`HOLDS`]. Where that fails, the former answer
+    /// stays.
     pub(super) async fn no_reviews(&mut self) -> Option<String> {
         if self.reviews.as_ref().is_none_or(|(at, _)| at.elapsed() >= HOLDS) {
             let before = self.reviews.take().map(|(_, known)| known);
@@ -55,7 +56,7 @@ impl Rights {
         self.reviews.as_ref().and_then(|(_, known)| known.clone().err())
     }
 
-    /// Another cluster than that of this uid, where it is another. What cannot be found out is taken to be well.
+    /// Uid of the authorizer's cluster where it differs from this one; `None` also where it cannot be read.
     pub(super) async fn other_cluster(&mut self, uid: &str) -> Option<&str> {
         if self.cluster.is_none() {
             let asking = async {

@@ -1,4 +1,4 @@
-//! Writes: our condition and our finalizer, put on objects and taken off again.
+//! Writes: our condition and our finalizer, added to objects and removed.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ pub(super) enum Written {
     Done,
     /// The object has changed since it was read: the next read has that.
     Outdated,
-    /// The apiserver does not take it, and says why; what was to be given back is.
+    /// The apiserver rejects it, for this reason; webhooks that were to be given back are.
     Refused(String),
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn write(client: &Client, write: &Write) -> Result<Written, Kub
         Ok(()) => {}
         Err(KubeError::Unwritten { code: 404 | 409, .. }) => return Ok(Written::Outdated),
         Err(KubeError::Unwritten { code: 400 | 403 | 422, message, .. }) => {
-            // What is to be called by the apiserver is not kept from it by what else cannot be applied.
+            // Give webhooks back even where the rest of the document is rejected.
             let all: Vec<_> = write.given_back.iter().map(|(key, _)| key.webhook.as_str()).collect();
             if !all.is_empty() {
                 remove(client, &path, &all).await?;
@@ -49,10 +49,10 @@ pub(super) async fn write(client: &Client, write: &Write) -> Result<Written, Kub
     Ok(Written::Done)
 }
 
-/// Holds a registration of ours, or lets it go.
+/// Adds our finalizer to a registration of ours, or removes it.
 ///
 /// # Errors
-/// Why it is as it was.
+/// [`KubeError`] of the write; a conflict, or a registration that is gone, is none.
 pub async fn hold(client: &Client, Guard { registered, on }: &Guard) -> Result<(), KubeError> {
     let (hook_type, (uid, version)) = (registered.hook_type, &registered.read);
     let document = guard(hook_type, &registered.name, (uid, version), *on);
@@ -82,7 +82,7 @@ pub(super) async fn bring_up_to_date(client: &Client, Due { registered, webhooks
 /// Takes our condition off these webhooks, whoever put it there.
 ///
 /// # Errors
-/// Why it is still there.
+/// [`KubeError`] of the read or the write.
 pub async fn remove(client: &Client, path: &str, webhooks: &[&str]) -> Result<(), KubeError> {
     let object = client.get(path).await?;
     match forced_removal(&object, webhooks) {

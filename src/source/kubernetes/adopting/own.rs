@@ -11,11 +11,11 @@ use crate::{
     snapshot::coverage::Registration,
 };
 
-/// What is known of our own registrations of one type.
+/// Our own registrations of one type.
 pub(super) struct Own<'a> {
     pub(super) items: Vec<&'a Value>,
     pub(super) registration: Registration,
-    /// Why they cannot be relied on.
+    /// Message where there are several, and the one that leads here is unknown.
     pub(super) ambiguous: Option<String>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Says of mutating webhooks how long an apiserver may hold back a request after it has looked at their conditions: it asks
-/// one after the other, and us behind those whose configurations come before ours.
+/// Sets for mutating webhooks the time from an apiserver's evaluation of their conditions to its call of us: it calls
+/// webhooks in sequence, and first those whose configurations come before ours by name.
 pub(super) fn hold_back(seen: &mut [Seen], items: &[Value], own: &Own<'_>) {
     /// No request takes longer.
     const MOST: u64 = 60;

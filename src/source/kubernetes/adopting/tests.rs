@@ -112,7 +112,7 @@ fn only_what_is_called_is_configuration() {
     assert_eq!(document["webhooks"], json!([webhook("a.x.y", "")]), "without the condition");
     assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
 
-    // What carries the condition waits for no probe, and what is announced is called as well.
+    // A webhook that carries the condition waits for no probe; one that is announced is called as well.
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
     let id = view.seen[1].standing.key.id();
     let announcement = Announcement { epoch: 1, ids: [id].into() };
@@ -124,7 +124,7 @@ fn only_what_is_called_is_configuration() {
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!((document["webhooks"].as_array().unwrap().len(), view.followed.epoch), (2, 1));
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y");
-    // Nobody waits for a replica that has no lease, such as that of another process of its name.
+    // The leader does not wait for a replica without a lease of its own, which therefore waits for no probe.
     let (files, _) = adopting.take((Duration::from_secs(1), &adopt, "r/1"), leases("r/2"), &lists).unwrap();
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(document["metadata"]["annotations"][CALL_AT_ONCE], "a.x.y b.x.y");

@@ -16,7 +16,7 @@ use crate::{
     source::{Contents, kubernetes::objects::Kind},
 };
 
-/// How long a registration sends more than anybody wants before it is made narrower.
+/// Delay before a registration is updated that already sends everything that is wanted, and perhaps more.
 const WIDE: Duration = Duration::from_secs(60);
 
 /// Maker of the webhooks of a registration: of that type, for that configuration, leading where those lead that it has.
@@ -41,29 +41,29 @@ impl Eq for Upkeep {}
 /// A registration that is to have these webhooks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Due {
-    /// As it stands.
+    /// The registration as it was read.
     pub registered: Registered,
     /// Its webhooks from now on.
     pub webhooks: Vec<Value>,
 }
 
-/// What is remembered from read to read.
+/// State between reads.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// What was found out, by a digest of what it depends on.
+    /// Cached result of the comparison, by type, with a digest of its inputs.
     found: HashMap<HookType, ([u8; 32], Found)>,
-    /// Since when a registration sends too much, by its kind, and the digest of what it should be.
+    /// Time from which a registration has differed from the wanted one, by type, and a digest of both.
     wide: BTreeMap<HookType, ([u8; 32], Duration)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Found {
     webhooks: Option<Vec<Value>>,
-    /// Something is not sent.
+    /// Some wanted requests are not sent.
     urgent: bool,
 }
 
-/// Says which registrations are to be other ones, given everything that was read.
+/// Registrations to update, given everything that was read.
 pub(super) fn due(
     memory: &mut Memory,
     adopt: &Adopt,
@@ -127,7 +127,8 @@ fn compared(
     Found { webhooks: (!same).then_some(wanted), urgent }
 }
 
-/// Does the first say all that the second says, and nothing else that matters? An apiserver has added its defaults to it.
+/// True where `current` has every field of `wanted`, and no selector or condition besides; the apiserver's defaults are
+/// ignored.
 fn says(current: &Value, wanted: &Value) -> bool {
     const SELECTING: [&str; 3] = ["namespaceSelector", "objectSelector", "matchConditions"];
     let empty = |value: &Value| match value {
