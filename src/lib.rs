@@ -19,7 +19,7 @@ pub mod wire;
 // Header compression; a client's side of HTTP/2, without sockets. Pure.
 pub mod hpack;
 pub mod http2;
-// How files of this machine are read while reviews are served.
+// Reads of this machine's files while reviews are served.
 pub mod files;
 // Time, also while the machine sleeps; the memory budget; work too long for a worker; key pairs; metrics and audit.
 pub mod clock;
@@ -30,7 +30,7 @@ pub mod tls;
 // Clients of an etcd cluster, and of a Kubernetes apiserver.
 pub mod etcd;
 pub mod kube;
-// Where configuration comes from; how hooks are called.
+// Sources of configuration; clients of hooks.
 pub mod hooks;
 pub mod source;
 // State in force now.

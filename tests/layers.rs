@@ -105,7 +105,7 @@ fn imports_point_one_way() {
     assert!(offences.is_empty(), "\n{}", offences.join("\n"));
 }
 
-/// Those of tests and generated ones may be longer.
+/// Limit on sources of the crate; tests and generated files may be longer.
 #[test]
 fn no_file_is_too_long() {
     let files = sources(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));

@@ -79,7 +79,7 @@ fn seen(changed: &Changed, policy: &Policy, selection: &Selection) -> Option<Byt
         (Some(_), None) => WatchEvent::Deleted,
     };
     let event = translated(event, sees(&before), sees(&after))?;
-    // What is not seen any more is told as it was, at the revision at which it went.
+    // An object that leaves the selection is sent as it was before, with the revision at which it left.
     let mut object = if event == WatchEvent::Deleted { before? } else { after? };
     object.json["metadata"]["resourceVersion"] = changed.revision.to_string().into();
     Some(line(event, &object))

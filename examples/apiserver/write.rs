@@ -209,7 +209,7 @@ impl Apiserver {
         if self.etcd.swap(&object.place.key(), object.revision, None).await?.is_none() {
             return Ok(false);
         }
-        // What fails here is counted anew by the next process.
+        // Quota that is not released here is counted again by the next process.
         if let Err(refusal) = self.charge(Some(object), None).await {
             eprintln!("quota is not released: {}", refusal.0.message);
         }

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 const STEPS: u64 = 1_000_000;
 /// The most that one expression may cost.
 const MOST: u64 = 1_000_000;
-/// What such an evaluation comes to.
+/// Result of such an evaluation.
 const GIVEN_UP: &str = "TooLong";
 /// Objects that are nested deeper are not read a second time.
 const DEEPEST: usize = 60;
@@ -28,7 +28,7 @@ pub(crate) fn check(input: &[u8]) {
     let Some((object, condition)) = parts(input) else { return };
     let once = evaluated(&condition, || Document::new(Cow::Borrowed(object)));
     assert!(once.value.is_err() || once.cost <= MOST, "it costs {}, and has a value", once.cost);
-    // What lies about the costs does so at once: the same again comes to the same.
+    // A cost that is not deterministic fails here: the same evaluation again has the same result.
     let again = evaluated(&condition, || Document::new(Cow::Borrowed(object)));
     assert_eq!((&once.value, once.cost, &once.decision), (&again.value, again.cost, &again.decision));
     let Some(anew) = std::str::from_utf8(object).ok().and_then(|text| rewritten(text.trim_matches([' ', '\t', '\r'])))

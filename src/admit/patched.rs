@@ -130,7 +130,7 @@ fn refused(outcome: &Outcome<'_>, why: &str) -> Change {
 /// It ends early where `cancelled` is set.
 ///
 /// # Errors
-/// Why the patch cannot be applied.
+/// [`Unpatched`]: the patch cannot be applied, or there is no room for its result.
 pub(super) fn patched(
     review: &Review,
     before: Option<&Arc<Patched>>,

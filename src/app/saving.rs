@@ -22,7 +22,7 @@ impl Saving {
             let (file, is_saved) = (self.file.clone(), saved.as_ref() == Some(&wanted.digest));
             let digest = wanted.digest.clone();
             let writing = spawn_blocking(move || {
-                // Where the machine has no identity of its starts, no age is known.
+                // Without a boot id of the machine, no age is known.
                 let read = BootMoment::of(wanted.read).unwrap_or_else(BootMoment::unknown);
                 match is_saved {
                     true => file.confirm(read),

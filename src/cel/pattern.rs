@@ -96,7 +96,7 @@ pub(super) fn steps(pattern: &str) -> u64 {
 /// Approximate number of characters and classes, with repetitions written out. Classes beyond ASCII take several bytes.
 fn positions(pattern: &str) -> u64 {
     const WIDE: u64 = 8;
-    // What stands before the groups that are open, what stands in the innermost one, and the last item of it.
+    // Sums before each open group, sum in the innermost one, and size of the item after that sum.
     let (mut outside, mut sum, mut last) = (Vec::new(), 0_u64, 0_u64);
     let mut rest = pattern;
     while let Some(char) = rest.chars().next() {

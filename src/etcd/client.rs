@@ -48,7 +48,7 @@ impl Client {
     /// Everything below `prefix`, at one revision. Linearizable: nothing is missing that was written before.
     ///
     /// # Errors
-    /// Why it cannot be had; [`EtcdError::Nonsense`] where the answer contradicts itself or is not whole.
+    /// [`EtcdError`]; [`EtcdError::Nonsense`] where the answer contradicts itself or is not whole.
     pub async fn get_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Ranged, EtcdError> {
         let prefix = prefix.as_ref();
         let too_large = || EtcdError::TooLarge { prefix: String::from_utf8_lossy(prefix).into_owned(), limit: LARGEST };
@@ -83,8 +83,8 @@ impl Client {
     /// Puts a value, to be gone with the lease where one is given; returns the store's revision then.
     ///
     /// # Errors
-    /// Why it may not have happened. After [`EtcdError::Late`] and [`EtcdError::Unreachable`] it may have all the same.
-    /// [`EtcdError::NoLease`] where the lease is over.
+    /// [`EtcdError`]. After [`EtcdError::Late`] and [`EtcdError::Unreachable`] the value may have been put all the
+    /// same. [`EtcdError::NoLease`] where the lease is over.
     pub async fn put(
         &self,
         key: impl AsRef<[u8]>,
@@ -119,7 +119,7 @@ impl Client {
     /// A lease that ends after `ttl` (whole seconds, at least one) unless it is kept alive.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`EtcdError`]; after [`EtcdError::Late`] and [`EtcdError::Unreachable`] a lease may exist all the same.
     pub async fn grant(&self, ttl: Duration) -> Result<i64, EtcdError> {
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX).max(1);
         let asked = self.members.ask(Kind::Write, self.patience, |asked, endpoint| async move {

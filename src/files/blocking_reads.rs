@@ -39,7 +39,7 @@ impl BlockingReads {
     /// Runs `read` off this thread, on the runtime's threads for what blocks.
     ///
     /// # Errors
-    /// Why it gave nothing.
+    /// [`Unread`]: every thread hangs, `read` has panicked, or the deadline has passed.
     pub async fn run<T: Send + 'static>(
         &self,
         deadline: Duration,

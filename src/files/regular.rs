@@ -19,7 +19,7 @@ const AHEAD: u64 = 1 << 20;
 /// some devices is a deed; but another file may take its place meanwhile, so that only the descriptor counts.
 ///
 /// # Errors
-/// Why it cannot be opened; `InvalidInput` where it is no regular file, `IsADirectory` where it is a folder.
+/// Error of the system; `InvalidInput` where it is no regular file, `IsADirectory` where it is a folder.
 pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
     check(&fs::metadata(path)?)?;
     let file = OpenOptions::new().read(true).custom_flags(NO_WAIT.bits() as i32).open(path)?;

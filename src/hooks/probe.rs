@@ -95,7 +95,7 @@ impl Channel {
     /// that is not nobody's; without `post` it is connected to and nothing more.
     ///
     /// # Errors
-    /// Why the hook cannot be asked, and at which step; [`CallFailure::Grpc`] also where it says it is not serving,
+    /// [`ProbeFailure`] at the step that failed; [`CallFailure::Grpc`] also where the hook says it is not serving,
     /// [`CallFailure::Http`] where there is no hook at that path.
     pub async fn probe(&self, post: Option<&ProbePost>, timeout: Duration) -> Result<(), ProbeFailure> {
         let until = now() + timeout;
@@ -160,7 +160,7 @@ impl Channel {
     /// Asks over the first worker's connection and waits for the message that comes back.
     ///
     /// # Errors
-    /// Why none came.
+    /// [`CallFailure`] where no message comes.
     pub async fn ask_once(&self, method: Method, message: Bytes, timeout: Duration) -> Result<Bytes, CallFailure> {
         let request = Request::Grpc(GrpcRequest { method, namespace_labels: None });
         match self.reply_to(request, Rope::new([message]), timeout).await? {
@@ -172,7 +172,7 @@ impl Channel {
     /// Posts over the first worker's connection, or one of them, and waits for the reply, whatever its status.
     ///
     /// # Errors
-    /// Why none came.
+    /// [`CallFailure`] where no reply comes.
     pub async fn post_once(
         &self,
         path: &str,

@@ -63,7 +63,7 @@ impl Resolver {
     /// The addresses of that host, in the resolver's order; an address is its own.
     ///
     /// # Errors
-    /// Why there are none, in words.
+    /// Message: the lookup failed or took too long, or the Service has no ready endpoint.
     pub(super) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);

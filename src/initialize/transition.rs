@@ -44,7 +44,7 @@ impl Owned<'_> {
 /// the list. Faults for everybody are reported before missing rights of this user, as upstream does.
 ///
 /// # Errors
-/// Why the change is not allowed.
+/// [`Refused`]: the change is not allowed.
 // source: kubernetes/apiserver 1.13 pkg/admission/plugin/initialization, Admit on Update; kubernetes/apimachinery 1.13
 // pkg/api/validation/objectmeta.go ValidateInitializersUpdate. There pending entries could be removed, added and
 // reordered anywhere by any holder of `initialize`, and a list could be cleared although a result was set.

@@ -65,7 +65,7 @@ impl Client {
     /// cache may answer with the past.
     ///
     /// # Errors
-    /// Why there is none.
+    /// [`KubeError`] of a request.
     pub async fn list(&self, path: &str) -> Result<List, KubeError> {
         self.list_labelled(path, "").await
     }
@@ -86,7 +86,7 @@ impl Client {
     /// Everything below `path` as it stood at this revision, which [`Client::list`] has told for another kind.
     ///
     /// # Errors
-    /// Why there is none; [`KubeError::Refused`] with code 410 where the revision is forgotten.
+    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
     pub async fn list_at(&self, path: &str, revision: &str) -> Result<List, KubeError> {
         let exactly = format!("&resourceVersion={}&resourceVersionMatch=Exact", percent_encoded(revision));
         let list = self.pages(path, PAGE, "", &exactly).await?;
@@ -112,7 +112,7 @@ impl Client {
     /// The JSON at `path`.
     ///
     /// # Errors
-    /// Why there is none; a status other than 2xx is [`KubeError::Refused`].
+    /// [`KubeError`]; it is [`KubeError::Refused`] for a status other than 2xx.
     pub async fn get(&self, path: &str) -> Result<Value, KubeError> {
         tokio::time::timeout(PATIENCE, self.answer(path)).await.map_err(|_| self.late())?
     }
@@ -153,7 +153,7 @@ impl Client {
     /// The changes below `path` from `revision` on, for as long as `lasting`, bookmarks included.
     ///
     /// # Errors
-    /// Why there are none; [`KubeError::Refused`] with code 410 where the revision is forgotten.
+    /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
     pub async fn watch(&self, path: &str, revision: &str, lasting: Duration) -> Result<Watch, KubeError> {
         self.watch_labelled(path, "", revision, lasting).await
     }

@@ -33,7 +33,7 @@ impl Discoverer {
     /// Everything that is served; `None` where that is what it was the last time.
     ///
     /// # Errors
-    /// Why it cannot be had.
+    /// [`KubeError`] of a request.
     pub async fn read(&mut self, client: &Client) -> Result<Option<Served>, KubeError> {
         let mut read = [None, None];
         for ((path, last), part) in PATHS.into_iter().zip(&self.last).zip(&mut read) {

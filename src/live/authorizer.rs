@@ -41,7 +41,7 @@ impl Authorizer {
     /// Asks for a decision, which comes by itself.
     ///
     /// # Errors
-    /// Why it cannot be asked for.
+    /// Message: too many access checks wait, or the task that sends them has ended.
     pub fn ask(
         &self,
         username: &Arc<str>,

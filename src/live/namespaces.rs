@@ -104,7 +104,7 @@ impl Namespaces {
     /// Asks the apiserver itself; the follower answers. The caller bounds the wait.
     ///
     /// # Errors
-    /// Why the apiserver cannot be asked.
+    /// Message: too many lookups wait, or the apiserver cannot be asked.
     pub async fn ask(&self, namespace: &str) -> Result<Option<Labels>, String> {
         let (answer, answered) = oneshot::channel();
         let question = Question { namespace: namespace.into(), answer };

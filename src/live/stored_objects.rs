@@ -163,8 +163,8 @@ impl StoredObjects {
                         }
                     },
                     None => {
-                        // What is not among the unfinished objects of a full report is finished, or gone, or so new that
-                        // it is on its way here: the storage knows.
+                        // An object that a full report does not list as unfinished is initialized, or deleted, or so
+                        // new that its event is still to come: look it up in the storage.
                         let due = sent.map_or(began + SOON, |sent| sent + AGAIN);
                         let synced =
                             state.followers.values().find(|one| one.client == *client && one.unfinished.is_synced());

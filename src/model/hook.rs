@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{ReviewVersion, Rule, Selector};
 
-/// Whether a hook may change the object.
+/// Type of a hook: it decides whether the hook may change the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookType {
     /// Says yes or no.

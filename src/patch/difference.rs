@@ -32,7 +32,7 @@ enum Part {
 
 /// A container that stands where it was.
 struct Place {
-    /// Where the root is not meant: the container that it is in, by its number, and its step of the path.
+    /// Parent container, by its number, and the step of the path from it; `None` for the root.
     within: Option<(usize, Part)>,
     /// Length of its path as a JSON string.
     len: usize,

@@ -36,7 +36,7 @@ pub enum PatchError {
     /// The hook's fault.
     #[error("the patched object would nest deeper than {MAX_DEPTH}")]
     TooDeep,
-    /// Nobody's fault: whoever wanted the patched object no longer waits for it.
+    /// No fault: the caller no longer waits for the patched object.
     #[error("nobody waits for the patched object any more")]
     Cancelled,
     /// The hook's fault, or the limit was too low for the object.

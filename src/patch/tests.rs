@@ -86,7 +86,7 @@ fn patch(operations: &[String]) -> Patch {
     Patch::parse(format!("[{}]", operations.join(",")).into()).unwrap()
 }
 
-/// So many arrays in one another, around something.
+/// Arrays nested `depth` deep around `inner`.
 fn nested(depth: usize, inner: &str) -> String {
     format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth))
 }

@@ -189,7 +189,7 @@ pub async fn all(places: &[AdminUrl], ca: Option<&Arc<[u8]>>, within: Duration) 
 /// Reads a file of authorities.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// Message with the path and the cause.
 pub fn authorities(file: &Path) -> Result<Arc<[u8]>, String> {
     std::fs::read(file).map(Into::into).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }

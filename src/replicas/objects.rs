@@ -191,7 +191,7 @@ impl Objects {
     /// Takes our entries away.
     ///
     /// # Errors
-    /// Why we will seem alive for a while.
+    /// Message with the cause; we seem alive for a while then.
     pub async fn leave(&mut self) -> Result<(), String> {
         let client = self.connection.client().await.map_err(|error| error_chain(&error))?;
         for known in self.known.values().filter(|known| known.written.is_some()) {

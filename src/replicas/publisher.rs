@@ -61,10 +61,10 @@ impl Publisher {
         }
     }
 
-    /// Tells that.
+    /// Publishes a report.
     ///
     /// # Errors
-    /// Why nobody can read it there, and what to do.
+    /// Message with the cause and what to do; the report may not be readable there.
     pub async fn publish(&mut self, report: &Report) -> Result<(), String> {
         match self {
             Self::Nowhere => Ok(()),
@@ -87,7 +87,7 @@ impl Publisher {
     /// The replica ends.
     ///
     /// # Errors
-    /// Why it will seem alive until its time is up.
+    /// Message with the cause; the replica seems alive until its entry expires.
     pub async fn leave(&mut self) -> Result<(), String> {
         match self {
             Self::Nowhere => Ok(()),

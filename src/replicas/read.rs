@@ -12,7 +12,7 @@ use crate::{
 /// Every replica whose key is there: the live ones, and those that died less than [`TTL`](super::publisher::TTL) ago.
 ///
 /// # Errors
-/// Why etcd cannot be asked.
+/// [`EtcdError`] of the read.
 pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
     let mut seen = Seen::default();
     for pair in client.get_prefix(prefix).await?.pairs {
@@ -31,7 +31,7 @@ pub async fn all(client: &Client, prefix: &str) -> Result<Seen, EtcdError> {
 /// Every replica with entries in configuration objects that it has renewed lately.
 ///
 /// # Errors
-/// Why that cannot be known, and what to do.
+/// Message with the cause and, without any object, what to do.
 pub async fn objects(client: &kube::Client, now: SystemTime) -> Result<Seen, String> {
     let objects = client.list(&configurations()).await.map_err(|error| error_chain(&error))?.items;
     match objects.is_empty() {

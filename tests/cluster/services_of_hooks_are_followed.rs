@@ -104,7 +104,7 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>, mut lines: broadcast
     }
 }
 
-/// What is in force with a hook that names this Service.
+/// Configuration with a hook that names this Service, put in force.
 fn in_force(current: &Current, number: u64, service: &str) {
     let text = format!(
         r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {{"name": "c"}},

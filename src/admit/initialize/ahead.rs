@@ -28,7 +28,7 @@ type Asking<'a> = Pin<Box<dyn Future<Output = (Arc<str>, Result<Answer, Failure>
 pub(super) struct Ahead<'a> {
     /// In the order of their turns, each with its answer once that is there.
     answers: VecDeque<Awaited>,
-    /// Those without an answer.
+    /// Calls of initializers without an answer.
     asking: FuturesUnordered<Asking<'a>>,
     /// The object that they are about.
     of: Option<Arc<Patched>>,

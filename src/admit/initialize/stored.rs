@@ -113,7 +113,7 @@ impl Phase<'_> {
         let owns = match owners {
             _ if itself => Owned::Any,
             Some(owners) if !is(owners) => Owned::Names(&[]),
-            // Nobody in particular owns it: whoever may initialize does.
+            // The user is an owner, or none are configured: then any user who may initialize is one.
             _ => Owned::Names(&own),
         };
         transition(old.clone(), new, Actor { may_initialize, owns }).map_err(|refused| self.denied(refused))

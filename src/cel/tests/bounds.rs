@@ -77,7 +77,7 @@ fn what_takes_time_takes_steps_whatever_it_costs() {
     let rounds = |expression: &str| steps_of(&format!("lists.range(1000).all(i, {expression})"), &large(10_000, 1));
     let plain = rounds("i >= 0");
     for (expression, least) in [
-        // What is gone through, in bytes, by what a step takes.
+        // Least steps: bytes that are read, divided by the bytes of one step.
         ("double(object.s) == 1.0 || i >= 0", 300),
         ("bool(object.s) || i >= 0", 300),
         ("duration(object.s) == duration('1s') || i >= 0", 300),

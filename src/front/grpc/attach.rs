@@ -330,7 +330,7 @@ impl Telling<'_> {
                     let cancel = ToWire::Cancel { task: task.0 }.framed();
                     self.send(Outgoing::held(cancel, room, self.expiring(PATIENCE)))
                 }
-                // What it answers does not count anyway.
+                // Its answer is ignored in any case.
                 None => Ok(()),
             },
         }

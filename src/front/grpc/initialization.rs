@@ -207,7 +207,7 @@ fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_respons
             }
         }
         HoldEnd::OutOfTime(object) => {
-            // What was not reported is as it was when it was stored, as far as is known.
+            // An object without a report is taken to be as it was stored.
             let object = object.unwrap_or_else(|| Arc::new(sought.as_stored(version)));
             End::TimedOut(pb::TimedOut { status: Some(wire::status(&still_pending(&object))), pending: true })
         }

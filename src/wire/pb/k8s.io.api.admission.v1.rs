@@ -27,7 +27,7 @@ pub struct AdmissionRequest {
     /// CREATE, UPDATE, DELETE or CONNECT.
     #[prost(string, optional, tag = "7")]
     pub operation: ::core::option::Option<::prost::alloc::string::String>,
-    /// Who asks.
+    /// The user who sends the request.
     #[prost(message, optional, tag = "8")]
     pub user_info: ::core::option::Option<super::super::authentication::v1::UserInfo>,
     /// The object of the request.
@@ -70,7 +70,7 @@ pub struct AdmissionResponse {
     pub uid: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(bool, optional, tag = "2")]
     pub allowed: ::core::option::Option<bool>,
-    /// Why not; ignored when allowed.
+    /// Status of a denial, with its reason; ignored when allowed.
     #[prost(message, optional, tag = "3")]
     pub status: ::core::option::Option<
         super::super::super::apimachinery::pkg::apis::meta::v1::Status,

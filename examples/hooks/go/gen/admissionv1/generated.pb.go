@@ -44,7 +44,7 @@ type AdmissionRequest struct {
 	Namespace *string `protobuf:"bytes,6,opt,name=namespace" json:"namespace,omitempty"`
 	// CREATE, UPDATE, DELETE or CONNECT.
 	Operation *string `protobuf:"bytes,7,opt,name=operation" json:"operation,omitempty"`
-	// Who asks.
+	// The user who sends the request.
 	UserInfo *authenticationv1.UserInfo `protobuf:"bytes,8,opt,name=userInfo" json:"userInfo,omitempty"`
 	// The object of the request.
 	Object *runtime.RawExtension `protobuf:"bytes,9,opt,name=object" json:"object,omitempty"`
@@ -205,7 +205,7 @@ type AdmissionResponse struct {
 	// The request's uid.
 	Uid     *string `protobuf:"bytes,1,opt,name=uid" json:"uid,omitempty"`
 	Allowed *bool   `protobuf:"varint,2,opt,name=allowed" json:"allowed,omitempty"`
-	// Why not; ignored when allowed.
+	// Status of a denial, with its reason; ignored when allowed.
 	Status *metav1.Status `protobuf:"bytes,3,opt,name=status" json:"status,omitempty"`
 	// A JSON patch (RFC 6902); mutating hooks only.
 	Patch []byte `protobuf:"bytes,4,opt,name=patch" json:"patch,omitempty"`
