@@ -57,6 +57,13 @@ fn cell(plan: &Plan, rig: &Rig<'_>, (size, hooks): (Size, usize), results: &mut 
     let reps = plan.reps * FINER;
     let pairs = rig.interleaved(reps, &Load::new(Shape::Open(rate), size, total / u32::try_from(reps)?))?;
     results.keep(&format!("latency-{size}-{hooks}"), &pairs)?;
+    let expired: (u64, u64) =
+        pairs.iter().fold((0, 0), |(naive, ours), pair| (naive + pair.naive.expired, ours + pair.ours.expired));
+    if expired != (0, 0) {
+        let (naive, ours) = expired;
+        results
+            .note(format!("latency {size} x {hooks}: reviews given up at their deadline: naive {naive}, ours {ours}"));
+    }
 
     let (naive, ours) = (merged(&pairs, Side::Naive)?, merged(&pairs, Side::Ours)?);
     let at = |quantile| (micros(&naive, quantile), micros(&ours, quantile));

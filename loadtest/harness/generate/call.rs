@@ -51,9 +51,24 @@ pub(super) async fn connect(
     Ok(callers)
 }
 
+/// End of a review that is not an error of the measurement.
+pub(super) enum Ended {
+    Allowed,
+    /// The sidecar gave up at the review's deadline.
+    Expired,
+}
+
 impl Caller {
     /// One review there and back; an error unless the verdict is `allowed` for our uid.
     pub(super) async fn call(&self) -> Fallible<()> {
+        match self.call_within_deadline().await? {
+            Ended::Allowed => Ok(()),
+            Ended::Expired => Err("the sidecar gave up at a review's deadline".into()),
+        }
+    }
+
+    /// The same, for who counts the reviews whose deadline ends.
+    pub(super) async fn call_within_deadline(&self) -> Fallible<Ended> {
         let mut streams = self.streams.clone().ready().await?;
         let (response, mut body) = streams.send_request(self.request.clone(), false)?;
         body.send_data(self.body.clone(), true)?;
@@ -69,14 +84,23 @@ impl Caller {
     }
 }
 
-fn check(answer: &[u8], trailers: &HeaderMap) -> Fallible<()> {
+fn check(answer: &[u8], trailers: &HeaderMap) -> Fallible<Ended> {
+    if is_expired(trailers) {
+        return Ok(Ended::Expired);
+    }
     if trailers.get("grpc-status").is_none_or(|status| status != "0") {
         return Err(format!("the sidecar answered no verdict: {trailers:?}").into());
     }
     let message = answer.get(5..).ok_or("the sidecar answered without a message")?;
     let response = AdmissionReview::decode(message)?.response.ok_or("the sidecar answered without a response")?;
     match (response.allowed, response.uid.as_deref()) {
-        (Some(true), Some(UID)) => Ok(()),
+        (Some(true), Some(UID)) => Ok(Ended::Allowed),
         _ => Err(format!("the sidecar did not allow our review: {response:?}").into()),
     }
+}
+
+/// DEADLINE_EXCEEDED; tonic's server says CANCELLED instead, with these words.
+fn is_expired(trailers: &HeaderMap) -> bool {
+    let is = |name, value: &str| trailers.get(name).is_some_and(|there| there == value);
+    is("grpc-status", "4") || (is("grpc-status", "1") && is("grpc-message", "Timeout%20expired"))
 }

@@ -1,13 +1,23 @@
 //! Open loop: reviews leave on schedule whether or not earlier ones are back.
 
-use std::{cell::RefCell, rc::Rc, time::Instant};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Instant,
+};
 
 use tokio::{
     sync::mpsc,
     task::{JoinSet, LocalSet},
 };
 
-use super::{Settings, call::Caller, pacer, report, report::Report, watch::Watch};
+use super::{
+    Settings,
+    call::{Caller, Ended},
+    pacer, report,
+    report::Report,
+    watch::Watch,
+};
 use crate::Fallible;
 
 /// More reviews than this in flight: the rate is not sustained, and latencies would only say for how long we tried.
@@ -15,6 +25,7 @@ const TOO_MANY: usize = 2048;
 
 pub(super) async fn run(settings: &Settings, callers: Vec<Caller>, rate: f64) -> Fallible<Report> {
     let latencies = Rc::new(RefCell::new(report::histogram()?));
+    let expired = Rc::new(Cell::new(0));
     let watch = Watch::new(settings);
     let (send, mut due) = mpsc::unbounded_channel();
     let schedule = pacer::Schedule { start: Instant::now(), rate, end: settings.warm_up + settings.window };
@@ -32,9 +43,12 @@ pub(super) async fn run(settings: &Settings, callers: Vec<Caller>, rate: f64) ->
                     before = Some(watch.read()?);
                 }
                 let (caller, latencies) = (callers[sent % callers.len()].clone(), latencies.clone());
+                let expired = expired.clone();
                 calls.spawn_local(async move {
-                    caller.call().await?;
+                    let ended = caller.call_within_deadline().await?;
                     if measured {
+                        // One that expired counts with the time it took: leaving it out would flatter.
+                        expired.set(expired.get() + u64::from(matches!(ended, Ended::Expired)));
                         report::record(&mut latencies.borrow_mut(), intended.elapsed());
                     }
                     Fallible::Ok(())
@@ -54,7 +68,7 @@ pub(super) async fn run(settings: &Settings, callers: Vec<Caller>, rate: f64) ->
             let used = watch.read()?.since(&before);
             let elapsed = measured_from.elapsed();
             pacer.join().map_err(|_| "the pacing thread panicked")?;
-            Ok(Report::new(&latencies.borrow(), elapsed, used))
+            Ok(Report { expired: expired.get(), ..Report::new(&latencies.borrow(), elapsed, used) })
         })
         .await
 }

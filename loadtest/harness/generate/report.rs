@@ -11,8 +11,11 @@ use crate::Fallible;
 /// One run. Latencies in nanoseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
-    /// Reviews answered inside the window, all of them allowed
+    /// Reviews answered inside the window, all of them allowed but those that expired
     pub(crate) reviews: u64,
+    /// Reviews that the sidecar gave up at their deadline
+    #[serde(default)]
+    pub(crate) expired: u64,
     /// Length of the window
     pub(crate) seconds: f64,
     /// Reviews a second
@@ -45,6 +48,7 @@ impl Report {
         let at = |quantile| latencies.value_at_quantile(quantile);
         Self {
             reviews,
+            expired: 0,
             seconds,
             rate: reviews as f64 / seconds,
             cpu_us_per_review: used.cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / reviews.max(1) as f64),
