@@ -3,14 +3,19 @@
 use std::{
     fmt,
     sync::{Arc, Weak},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
     admit::Gate,
     live::{Current, HookState, LastGoodState, LiveHook, Namespaces, attendance},
+    snapshot::coverage,
     telemetry::{Audit, Reading},
 };
+
+/// Age from which a stale replica sends callers to others. What keeps every replica from reading, as a new leader of etcd
+/// does, is mostly over by then and has emptied no Service.
+const LEAVE_AFTER: Duration = Duration::from_secs(30);
 
 /// May callers be sent here?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub enum Readiness {
     NeverRead,
     /// Not yet: what was read is not sound.
     Rejected,
-    /// Not now: every review is refused. Only for callers who have other replicas to go to.
+    /// Not now: every review is refused, and has been for a while. Only for callers who have other replicas to go to.
     Stale,
     /// Not any longer: the process is about to end.
     Draining,
@@ -40,13 +45,26 @@ impl Readiness {
         }
     }
 
-    /// The same where callers can be sent to another replica: one with a stale configuration is not ready then.
+    /// The same where callers can be sent to another replica. One that has been stale for a while is not ready then, unless
+    /// that opened or closed something should the others be no better; one that break-glass opens is.
     pub(crate) fn among_replicas(current: &Current) -> Self {
+        let now = Instant::now();
+        let is_open = || current.break_glass().open(now).iter().any(|open| open.document.is_about_all());
+        let is_old = || current.age(now).is_none_or(|age| age >= LEAVE_AFTER);
         match Self::of(current) {
-            Self::Ready if !current.is_fresh(Instant::now()) => Self::Stale,
+            Self::NeverRead | Self::Rejected if is_open() => Self::Ready,
+            Self::Ready if is_old() && !is_open() && !is_needed_while_stale(current) => Self::Stale,
             other => other,
         }
     }
+}
+
+/// Effect of a Service without endpoints, seen from this configuration: is anything refused that a bypass rule lets past
+/// also while it is stale, or does anything pass unseen that is refused here?
+fn is_needed_while_stale(current: &Current) -> bool {
+    let snapshot = &current.load().snapshot;
+    let lets_past = snapshot.bypasses().iter().any(|bypass| bypass.is_about_all());
+    lets_past || coverage::compared(snapshot).any(|one| !one.is_closed())
 }
 
 /// Documents that are held back, a line each.
@@ -155,4 +173,108 @@ pub(crate) fn observe(gate: &Gate) {
     let (of, now) = (Arc::downgrade(current), Instant::now);
     metrics.observe_attendance(move || of.upgrade().map(|current| attendance(&current, now())).unwrap_or_default());
     metrics.observe(Reading::AuditLost, reading(&gate.audit, |audit: &Audit| Some(audit.lost() as f64)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::{
+        live::{Generation, Rejection, break_glass::GlassOrigin},
+        model::{BreakGlass, Revision},
+        snapshot::{SourceFile, load},
+    };
+
+    fn before(seconds: u64) -> Instant {
+        Instant::now().checked_sub(Duration::from_secs(seconds)).expect("a machine that has run for longer")
+    }
+
+    /// A configuration with these lists, read so many seconds ago.
+    fn read(seconds: u64, lists: &str) -> Current {
+        let text = format!(
+            r#"{{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration", "metadata": {{"name": "c"}},
+            {lists}}}"#
+        );
+        let file = SourceFile { name: "a.json".into(), bytes: text.into_bytes().into() };
+        let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("sound");
+        let current = Current::new(before(seconds));
+        current.publish(Arc::new(Generation {
+            number: 1,
+            digest: String::new(),
+            revision: Revision::Store(1),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(snapshot),
+            hooks: Vec::new(),
+            bypassed: Vec::new(),
+            initializers: Default::default(),
+        }));
+        current.stamp(before(seconds));
+        current
+    }
+
+    fn hook(policy: &str) -> String {
+        format!(
+            r#""externalAdmissionHooks": [{{"name": "h.x", "clientConfig": {{"url": "grpc://127.0.0.1:1"}},
+            "failurePolicy": "{policy}", "rules": [{{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["pods"]}}]}}]"#
+        )
+    }
+
+    fn open(current: &Current, hooks: &[&str]) {
+        let glass = BreakGlass {
+            name: "night".into(),
+            opened: SystemTime::now(),
+            lasts: Duration::from_secs(60),
+            reason: "r".into(),
+            hooks: hooks.iter().map(|hook| Box::from(*hook)).collect(),
+            by: "ann".into(),
+        };
+        current.break_glass().take(GlassOrigin::File, vec![glass], Instant::now(), SystemTime::now());
+    }
+
+    #[test]
+    fn a_stale_replica_leaves_others_to_answer_after_a_while() {
+        for (seconds, ready) in [(0, Readiness::Ready), (20, Readiness::Ready), (31, Readiness::Stale)] {
+            let current = read(seconds, &hook("Fail"));
+            assert_eq!(Readiness::among_replicas(&current), ready, "{seconds} s");
+            assert_eq!(Readiness::of(&current), Readiness::Ready, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_stale_replica_stays_where_no_endpoint_would_open_or_close_something() {
+        let bypass = |hooks: &str| {
+            format!(r#"{}, "bypass": [{{"name": "b", "reason": "r", "users": ["ann"]{hooks}}}]"#, hook("Fail"))
+        };
+        let initializers = r#""resourceInitializers": [{"resource": "pods", "initializers": [
+            {"name": "a", "builtIn": {"labels": {"a": "b"}}}]}]"#;
+        for (lists, ready) in [
+            (hook("Ignore"), Readiness::Ready),
+            (hook("Retry"), Readiness::Stale),
+            (initializers.to_owned(), Readiness::Ready),
+            (bypass(""), Readiness::Ready),
+            (bypass(r#", "effect": "FailOpen""#), Readiness::Ready),
+            (bypass(r#", "hooks": ["h.x"]"#), Readiness::Stale),
+        ] {
+            assert_eq!(Readiness::among_replicas(&read(31, &lists)), ready, "{lists}");
+        }
+    }
+
+    #[test]
+    fn break_glass_for_everything_needs_no_configuration() {
+        let stale = read(31, &hook("Fail"));
+        let [never, rejected] = [Current::new(Instant::now()), Current::new(Instant::now())];
+        let (revision, since) = (Revision::Store(1), SystemTime::UNIX_EPOCH);
+        rejected.set_rejected(Some(Rejection { problems: Vec::new(), revision, since, held: Vec::new() }));
+        let without = [(&stale, Readiness::Stale), (&never, Readiness::NeverRead), (&rejected, Readiness::Rejected)];
+        for (current, closed) in without {
+            open(current, &["h.x"]);
+            assert_eq!(Readiness::among_replicas(current), closed, "the other hooks are not known");
+            open(current, &[]);
+            assert_eq!(Readiness::among_replicas(current), Readiness::Ready);
+            current.drain();
+            assert_eq!(Readiness::among_replicas(current), Readiness::Draining);
+        }
+    }
 }

@@ -69,6 +69,11 @@ impl Compared<'_> {
     pub fn hook_type(&self) -> HookType {
         self.hook.hook_type
     }
+
+    /// Do its failures reject, now or once it is rolled out?
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
 }
 
 impl fmt::Display for Compared<'_> {
