@@ -23,7 +23,7 @@ use self::slices::{Service, Slices};
 use crate::{
     clock::{Backoff, Moment, slept},
     hooks::ServiceAddresses,
-    kube::{Access, Connection, Event, KubeError},
+    kube::{Access, Client, Connection, Event, KubeError},
     live::Current,
     model::hook::Address,
 };
@@ -41,7 +41,7 @@ const RELIST: Duration = Duration::from_secs(300);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// Interval of looks at the hooks in force.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Shortest interval of reading a Service's ports anew when its slices change.
+/// Shortest interval of reading a Service's ports anew, once its slices have changed or do not fit them.
 const PORTS_EVERY: Duration = Duration::from_secs(5);
 
 /// Services of one cluster, about to be followed.
@@ -161,19 +161,19 @@ impl ServiceWatcher {
                 if slept() > opened.slept + PAUSES.0 {
                     return Ok(());
                 }
-                let Ok(change) = timeout(LOOK_EVERY, changes.next()).await else { continue };
+                let Ok(change) = timeout(LOOK_EVERY, changes.next()).await else {
+                    if reread_ports(&client, &mut slices).await? {
+                        self.addresses.replace(slices.addresses());
+                    }
+                    continue;
+                };
                 let object = match change? {
                     Some(Event::Changed(object)) => {
-                        let stale = slices.set(&object, PORTS_EVERY);
-                        if let Some(service) = stale {
-                            slices.set_ports(&service, client.find(&service.path(), &service.name).await?.as_ref());
-                        }
-                        self.addresses.replace(slices.addresses());
+                        slices.set(&object);
                         object
                     }
                     Some(Event::Gone(object)) => {
                         slices.remove(&object);
-                        self.addresses.replace(slices.addresses());
                         object
                     }
                     Some(Event::Bookmark(at)) => {
@@ -184,6 +184,8 @@ impl ServiceWatcher {
                     Some(Event::Expired) => return Ok(()),
                     None => break,
                 };
+                reread_ports(&client, &mut slices).await?;
+                self.addresses.replace(slices.addresses());
                 if let Some(at) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
                     at.clone_into(&mut revision);
                 }
@@ -194,4 +196,11 @@ impl ServiceWatcher {
         }
         Ok(())
     }
+}
+
+/// Reads the ports of one Service again, where that is due. One at a time: changes wait meanwhile.
+async fn reread_ports(client: &Client, slices: &mut Slices) -> Result<bool, KubeError> {
+    let Some(service) = slices.due(PORTS_EVERY) else { return Ok(false) };
+    slices.set_ports(&service, client.find(&service.path(), &service.name).await?.as_ref());
+    Ok(true)
 }

@@ -35,20 +35,26 @@ struct Face {
 #[derive(Default)]
 struct State {
     slices: Vec<Value>,
+    /// Name of the Service's port.
+    port: &'static str,
     asked: Vec<String>,
     refuses: bool,
 }
 
 fn slice(name: &str, address: &str, ready: bool) -> Value {
+    of_port("https", name, address, ready)
+}
+
+fn of_port(port: &str, name: &str, address: &str, ready: bool) -> Value {
     json!({"metadata": {"name": name, "namespace": "policy", "resourceVersion": "8",
-        "labels": {"kubernetes.io/service-name": "hook"}}, "ports": [{"name": "https", "port": 8443}],
+        "labels": {"kubernetes.io/service-name": "hook"}}, "ports": [{"name": port, "port": 8443}],
         "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}]})
 }
 
 impl Face {
     async fn start(slices: &[Value]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let state = Arc::new(Mutex::new(State { slices: slices.to_vec(), ..State::default() }));
+        let state = Arc::new(Mutex::new(State { slices: slices.to_vec(), port: "https", ..State::default() }));
         let (lines, address) = (broadcast::channel(16).0, listener.local_addr().unwrap());
         let (theirs, sender) = (Arc::clone(&state), lines.clone());
         tokio::spawn(async move {
@@ -73,10 +79,10 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>, mut lines: broadcast
     let mut head = BufReader::new(read).lines();
     let path = head.next_line().await.unwrap().unwrap().split(' ').nth(1).unwrap().to_owned();
     while head.next_line().await.is_ok_and(|line| line.is_some_and(|line| !line.is_empty())) {}
-    let (refuses, slices) = {
+    let (refuses, slices, port) = {
         let mut state = state.lock().unwrap();
         state.asked.push(path.clone());
-        (state.refuses, state.slices.clone())
+        (state.refuses, state.slices.clone(), state.port)
     };
     // A body without a length ends with its connection.
     let (code, body) = match &*path {
@@ -87,7 +93,7 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>, mut lines: broadcast
             (200, json!({"apiVersion": "v1", "kind": "EndpointSliceList", "metadata": list, "items": slices}))
         }
         "/api/v1/namespaces/policy/services/hook" => {
-            (200, json!({"spec": {"ports": [{"name": "https", "port": 443, "targetPort": "webhook"}]}}))
+            (200, json!({"spec": {"ports": [{"name": port, "port": 443, "targetPort": "webhook"}]}}))
         }
         _ => (404, json!({"kind": "Status", "code": 404, "message": "not found"})),
     };
@@ -167,6 +173,13 @@ async fn endpoints_come_and_go_with_their_slices_and_hooks() {
     are(Some(&["10.0.0.1:8443", "10.0.0.2:8443"])).await;
     face.tells("DELETED", &slice("one", "10.0.0.1", true));
     are(Some(&["10.0.0.2:8443"])).await;
+
+    // The Service's port is renamed, a moment after it was read.
+    face.state.lock().unwrap().port = "webhook";
+    face.tells("MODIFIED", &of_port("webhook", "two", "10.0.0.2", true));
+    are(Some(&[])).await;
+    are(Some(&["10.0.0.2:8443"])).await;
+    face.state.lock().unwrap().port = "https";
 
     // The apiserver ends the watch, and refuses for a while: what is known stays.
     face.state.lock().unwrap().refuses = true;

@@ -56,11 +56,12 @@ pub(super) async fn everywhere(client: &Client, service: &Service, pair: &Pair) 
 fn endpoints(slices: &[Value]) -> Option<Vec<(String, u16)>> {
     let mut all = Vec::new();
     for slice in slices {
-        let ports = slice["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let port = match ports {
+        let is_tcp = |port: &&Value| port["protocol"].is_null() || port["protocol"] == "TCP";
+        let ports: Vec<_> = slice["ports"].as_array().into_iter().flatten().filter(is_tcp).collect();
+        let port = match &*ports {
             [] => continue,
-            [only] => only,
-            several => several.iter().find(|port| port["name"] == NAME_OF_PORT)?,
+            [only] => *only,
+            several => *several.iter().find(|port| port["name"] == NAME_OF_PORT)?,
         };
         let port = u16::try_from(port["port"].as_u64()?).ok()?;
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
@@ -86,6 +87,9 @@ mod tests {
         let one = json!([{"name": "", "port": 9440}]);
         let two = json!([{"name": "metrics", "port": 9441}, {"name": "https", "port": 9440}]);
         let found = endpoints(&[slice(one.clone(), &["192.0.2.1", "192.0.2.2"]), slice(two, &["2001:db8::1"])]);
+        let udp =
+            json!([{"name": "h3", "port": 9442, "protocol": "UDP"}, {"name": "web", "port": 9440, "protocol": "TCP"}]);
+        assert_eq!(endpoints(&[slice(udp, &["192.0.2.1"])]), Some(vec![("192.0.2.1".to_owned(), 9440)]));
         let wanted = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|address| (address.to_owned(), 9440));
         assert_eq!(found, Some(wanted.to_vec()));
         assert_eq!(endpoints(&[]), None, "nobody serves, or nobody is known");

@@ -69,6 +69,8 @@ struct ServicePorts {
     ports: Vec<(u16, Box<str>)>,
     /// Time at which they were read.
     read: Instant,
+    /// Its slices have changed since.
+    outdated: bool,
 }
 
 impl Slices {
@@ -76,24 +78,38 @@ impl Slices {
     pub(super) fn of(wanted: BTreeSet<Service>, objects: &[Value]) -> Self {
         let mut slices = Self { wanted, slices: BTreeMap::new(), ports: BTreeMap::new() };
         for object in objects {
-            slices.set(object, Duration::MAX);
+            slices.set(object);
         }
         slices
     }
 
-    /// Takes up a slice. The Service that it belongs to, where its ports were read longer ago than that.
-    pub(super) fn set(&mut self, object: &Value, ports_every: Duration) -> Option<Service> {
-        let key = key(object)?;
+    /// Takes up a slice.
+    pub(super) fn set(&mut self, object: &Value) {
+        let Some(key) = key(object) else { return };
         let Some(slice) = slice(object, &self.wanted) else {
             self.slices.remove(&key);
-            return None;
+            return;
         };
-        let service = slice.service.clone();
+        if let Some(known) = self.ports.get_mut(&slice.service) {
+            known.outdated = true;
+        }
         if self.slices.len() < MOST_SLICES || self.slices.contains_key(&key) {
             self.slices.insert(key, slice);
         }
-        let stale = self.ports.get(&service).is_some_and(|known| known.read.elapsed() >= ports_every);
-        stale.then_some(service)
+    }
+
+    /// The Service whose ports are to be read again, and were last read longer ago than that and than those of others: its
+    /// slices have changed since, or one with endpoints has none of its ports.
+    pub(super) fn due(&self, ports_every: Duration) -> Option<Service> {
+        let outdated = self.ports.iter().filter(|(_, known)| known.outdated);
+        let unfit = self.slices.values().filter_map(|slice| {
+            let (service, known) = self.ports.get_key_value(&slice.service)?;
+            let fits = slice.ports.iter().any(|(name, _)| known.ports.iter().any(|(_, of)| of == name));
+            // Without any port the name is looked up.
+            (!fits && !slice.ready.is_empty() && !known.ports.is_empty()).then_some((service, known))
+        });
+        let due = outdated.chain(unfit).filter(|(_, known)| known.read.elapsed() >= ports_every);
+        due.min_by_key(|(_, known)| known.read).map(|(service, _)| service.clone())
     }
 
     /// Forgets a slice.
@@ -112,8 +128,8 @@ impl Slices {
         };
         // Another name leads out of the cluster: whoever dials it has to look it up.
         let external = object.is_some_and(|object| object["spec"]["type"] == "ExternalName");
-        let ports = ports.into_iter().flatten().filter(|_| !external).filter_map(port).collect();
-        self.ports.insert(service.clone(), ServicePorts { ports, read: Instant::now() });
+        let ports = ports.into_iter().flatten().filter(|port| !external && is_tcp(port)).filter_map(port).collect();
+        self.ports.insert(service.clone(), ServicePorts { ports, read: Instant::now(), outdated: false });
     }
 
     /// The addresses behind each port of each Service.
@@ -142,6 +158,11 @@ fn key(object: &Value) -> Option<(Box<str>, Box<str>)> {
     Some((metadata["namespace"].as_str()?.into(), metadata["name"].as_str()?.into()))
 }
 
+/// Is it a port that hooks are called at? One number may be several ports, each with a protocol of its own.
+fn is_tcp(port: &Value) -> bool {
+    port["protocol"].is_null() || port["protocol"] == "TCP"
+}
+
 /// A slice of one of these Services.
 fn slice(object: &Value, wanted: &BTreeSet<Service>) -> Option<Slice> {
     let metadata = &object["metadata"];
@@ -161,7 +182,8 @@ fn slice(object: &Value, wanted: &BTreeSet<Service>) -> Option<Slice> {
     let address = |endpoint: &Value| endpoint["addresses"][0].as_str()?.parse().ok();
     let endpoints = list(&object["endpoints"]);
     let ready = endpoints.iter().filter(is_ready).filter_map(address).take(MOST_ADDRESSES);
-    Some(Slice { service, ports: list(&object["ports"]).iter().filter_map(port).collect(), ready: ready.collect() })
+    let ports = list(&object["ports"]).iter().filter(|port| is_tcp(port)).filter_map(port).collect();
+    Some(Slice { service, ports, ready: ready.collect() })
 }
 
 #[cfg(test)]
@@ -225,15 +247,12 @@ mod tests {
         assert_eq!(found, ["10.0.0.1:8443", "10.0.0.2:8443", "[2001:db8::1]:9443"]);
         assert_eq!((behind(&slices, 80), behind(&slices, 9090)), (Some(vec![]), None));
 
-        assert_eq!(
-            slices.set(&slice("one", "policy", "hook", ports, &[("10.0.0.9", json!(true))]), Duration::MAX),
-            None
-        );
+        slices.set(&slice("one", "policy", "hook", ports, &[("10.0.0.9", json!(true))]));
         slices.remove(&all[1]);
         assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.9:8443".to_owned()]));
         // A slice may be given to another Service.
         let moved = slice("one", "policy", "other", json!([]), &[]);
-        assert_eq!(slices.set(&moved, Duration::ZERO), None);
+        slices.set(&moved);
         assert_eq!(behind(&slices, 443), Some(vec![]));
     }
 
@@ -243,10 +262,67 @@ mod tests {
         let mut slices = Slices::of([hook()].into(), std::slice::from_ref(&one));
         slices.set_ports(&hook(), Some(&json!({"spec": {"ports": [{"port": 443}]}})));
         assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.1:8443".to_owned()]));
-        assert_eq!(slices.set(&one, Duration::ZERO), Some(hook()), "its ports are to be read again");
         slices.set_ports(&hook(), Some(&json!({"spec": {"type": "ExternalName", "ports": [{"port": 443}]}})));
         assert_eq!(behind(&slices, 443), None);
         slices.set_ports(&hook(), None);
         assert_eq!(behind(&slices, 443), None);
+    }
+
+    #[test]
+    fn ports_are_read_again_where_slices_have_changed_or_do_not_fit_them() {
+        let named = |name: &str| json!([{"name": name, "port": 8443}]);
+        let of = |name: &str, ready: bool| slice("one", "policy", "hook", named(name), &[("10.0.0.1", json!(ready))]);
+        let service = |name: &str| json!({"spec": {"ports": [{"name": name, "port": 443}]}});
+        let mut slices = Slices::of([hook()].into(), &[of("https", true)]);
+        slices.set_ports(&hook(), Some(&service("https")));
+        assert_eq!(slices.due(Duration::ZERO), None);
+
+        slices.set(&of("https", true));
+        assert_eq!(slices.due(Duration::MAX), None, "they were read a moment ago");
+        assert_eq!(slices.due(Duration::ZERO), Some(hook()), "that is not forgotten");
+        slices.set_ports(&hook(), Some(&service("https")));
+        assert_eq!(slices.due(Duration::ZERO), None);
+
+        // The Service is renamed after its slice, which says nothing of it any more.
+        slices.set(&of("webhook", true));
+        slices.set_ports(&hook(), Some(&service("https")));
+        assert_eq!((behind(&slices, 443), slices.due(Duration::ZERO)), (Some(vec![]), Some(hook())));
+        slices.set_ports(&hook(), Some(&service("webhook")));
+        assert_eq!((behind(&slices, 443).unwrap().len(), slices.due(Duration::ZERO)), (1, None));
+
+        slices.set(&of("other", false));
+        slices.set_ports(&hook(), Some(&service("webhook")));
+        assert_eq!(slices.due(Duration::ZERO), None, "there is no endpoint to be found");
+        slices.set(&of("other", true));
+        slices.set_ports(&hook(), None);
+        assert_eq!(slices.due(Duration::ZERO), None, "its name is looked up");
+    }
+
+    #[test]
+    fn the_service_that_was_read_first_is_read_again_first() {
+        let other = Service::of_host("other.policy.svc").unwrap();
+        let mut slices = Slices::of([hook(), other.clone()].into(), &[]);
+        for service in [&other, &hook()] {
+            slices.set_ports(service, Some(&json!({"spec": {"ports": [{"port": 443}]}})));
+            slices.set(&slice(&service.name, "policy", &service.name, json!([]), &[]));
+        }
+        assert_eq!(slices.due(Duration::ZERO), Some(other));
+    }
+
+    #[test]
+    fn ports_of_other_protocols_are_none() {
+        let both = json!([{"name": "h3", "port": 8444, "protocol": "UDP"}, {"name": "https", "port": 8443, "protocol": "TCP"}]);
+        let mut slices =
+            Slices::of([hook()].into(), &[slice("one", "policy", "hook", both, &[("10.0.0.1", json!(true))])]);
+        let of = |port: u16, protocol: &str, name: &str| json!({"name": name, "port": port, "protocol": protocol});
+        let [tcp, udp] = [of(443, "TCP", "https"), of(443, "UDP", "h3")];
+        for ports in [json!([tcp, udp, of(53, "UDP", "dns")]), json!([udp, tcp])] {
+            slices.set_ports(&hook(), Some(&json!({"spec": {"ports": ports}})));
+            assert_eq!(behind(&slices, 443), Some(vec!["10.0.0.1:8443".to_owned()]));
+            assert_eq!(behind(&slices, 53), None);
+        }
+        // A port of the same name that only another protocol has.
+        slices.set_ports(&hook(), Some(&json!({"spec": {"ports": [of(443, "TCP", "h3")]}})));
+        assert_eq!(behind(&slices, 443), Some(vec![]));
     }
 }
