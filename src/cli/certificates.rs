@@ -1,42 +1,36 @@
 //! `certificates`: the certificate that Gatepost serves behind a Service, and the authority that its callers trust.
 
 mod issue;
+mod keeper;
 mod plan;
 mod registrations;
 mod served;
 mod store;
 mod stored;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, SystemTime},
-};
+use std::{path::PathBuf, time::Duration};
 
 use clap::builder::NonEmptyStringValueParser;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::sleep,
-};
 
 use self::{
-    plan::{Step, Wanted, step},
+    keeper::Keeper,
+    plan::{Wanted, shortest},
     store::Store,
 };
-use super::{Ending, complain, duration, logging::Logging, misused, service::Service};
+use super::{
+    Ending, complain, duration,
+    logging::Logging,
+    misused,
+    service::{REGISTRATION, Service},
+};
 use crate::{
     app::UnwaitedRuntime,
-    kube::{Access, Client, Connection, KubeError},
+    kube::{Access, Connection, KubeError},
     snapshot,
 };
 
 /// Field manager of all that is written, for readers of managedFields.
 const MANAGER: &str = "gatepost-certificates";
-/// Steps of one renewal, and some.
-const MOST_STEPS: usize = 16;
-/// Pause after somebody else has written what was read.
-const AFTER_CONFLICT: Duration = Duration::from_millis(300);
-/// The most such pauses in one round.
-const MOST_CONFLICTS: usize = 20;
 /// Shortest life of a certificate: a shorter one would be renewed again before all replicas have it.
 const SHORTEST: Duration = Duration::from_secs(60);
 /// Longest life of a certificate: ten years.
@@ -58,6 +52,8 @@ A renewal:
      every webhook of the registration that names the Service
   2. after --settle, the new certificate becomes tls.crt; `serve` reads it within a second of seeing it
   3. once each endpoint of the Service shows it, the old authority leaves; at the latest when it has ended
+  While a registration has no webhook that names the Service, nobody is known to trust the new certificate: it is not
+  served before a tenth of the old one's life is left, and this ends with 1.
   Several may run: each change is made to the state that was read, or not at all.
 
 Rights:
@@ -86,7 +82,8 @@ pub struct Certificates {
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 
-    /// Registration that has to trust the authority; repeat for more [default: gatepost; with --out: none]
+    /// Registration that has to trust the authority, as `register --name` named it; repeat for more [default: gatepost;
+    /// with --out: none]
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     registration: Vec<String>,
 
@@ -94,7 +91,7 @@ pub struct Certificates {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     name: Vec<String>,
 
-    /// Life of a certificate
+    /// Life of a certificate, at least fifteen times --settle
     #[arg(long, value_name = "DURATION", value_parser = lifetime, default_value = "90d")]
     lifetime: Duration,
 
@@ -156,6 +153,14 @@ enum Failure {
     Issue(#[from] rcgen::Error),
     #[error("no cluster is known; give --kubeconfig")]
     NoCluster,
+    #[error(
+        "no webhook of the registration {missing} names the Service {service}, so nobody is known to trust the next \
+         certificate, and it is not served before the current one is about to end; give each name that `gatepost \
+         register --name` had as --registration NAME, or apply the registration"
+    )]
+    Unregistered { missing: String, service: String },
+    #[error("somebody else has changed the stored state meanwhile")]
+    Outrun,
     #[error("the stored state changes again and again; see who else writes it")]
     Restless,
 }
@@ -164,20 +169,8 @@ impl Failure {
     /// A lost race: somebody else has written the state that was read.
     fn is_conflict(&self) -> bool {
         // A test of a JSON patch that fails is 422; an object that was created meanwhile is 409, and so is a revision.
-        matches!(self, Self::Kube(KubeError::Unwritten { code: 409 | 422, .. }))
+        matches!(self, Self::Outrun | Self::Kube(KubeError::Unwritten { code: 409 | 422, .. }))
     }
-}
-
-/// Keeper of one certificate.
-struct Keeper {
-    store: Store,
-    service: Service,
-    registrations: Vec<String>,
-    lifetime: Duration,
-    wanted: Wanted,
-    connection: Option<Connection>,
-    /// The last reported failure to list endpoints.
-    unlisted: Option<String>,
 }
 
 impl Certificates {
@@ -188,6 +181,17 @@ impl Certificates {
         }
         if self.watch && self.every.is_zero() {
             return misused("certificates", &"--every 0s never rests; give a duration like 30s");
+        }
+        let (lifetime, settle, shortest) = (self.lifetime, self.settle, shortest(self.settle));
+        if lifetime < shortest {
+            let [lifetime, settle, shortest] = [lifetime, settle, shortest].map(humantime::format_duration);
+            return misused(
+                "certificates",
+                &format_args!(
+                    "--lifetime {lifetime} ends before a renewal with --settle {settle} does; give --lifetime \
+                     {shortest} or longer, or a shorter --settle"
+                ),
+            );
         }
         let runtime = match UnwaitedRuntime::new() {
             Ok(runtime) => runtime,
@@ -213,7 +217,7 @@ impl Certificates {
             Some(folder) => Store::Folder(folder),
             None => {
                 if registration.is_empty() {
-                    registration.push("gatepost".to_owned());
+                    registration.push(REGISTRATION.to_owned());
                 }
                 let name = self.secret.unwrap_or_else(|| format!("{}-tls", service.name));
                 Store::Secret { namespace: service.namespace.clone(), name }
@@ -236,142 +240,5 @@ impl Certificates {
             connection,
             unlisted: None,
         })
-    }
-}
-
-impl Keeper {
-    /// All steps that are due, with the pauses between them.
-    async fn once(&mut self) -> Result<(), Failure> {
-        loop {
-            let (rest, settling) = self.round().await?;
-            if !settling {
-                return Ok(());
-            }
-            sleep(rest).await;
-        }
-    }
-
-    /// The same again and again, until SIGTERM or SIGINT.
-    async fn watch(&mut self, every: Duration) -> Ending {
-        let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
-            return complain(&"cannot listen to signals");
-        };
-        let keeping = async {
-            let mut told = None;
-            loop {
-                let pause = match self.round().await {
-                    Ok((rest, _)) => {
-                        if told.take().is_some() {
-                            tracing::info!("the certificate is kept again");
-                        }
-                        rest.min(every)
-                    }
-                    Err(failure) => {
-                        let failure = failure.to_string();
-                        if told.as_ref() != Some(&failure) {
-                            tracing::error!(failure, "cannot keep the certificate; trying again");
-                            told = Some(failure);
-                        }
-                        every
-                    }
-                };
-                // Work that was due is done; a clock that does not advance must not make this a busy loop.
-                sleep(pause.max(AFTER_CONFLICT)).await;
-            }
-        };
-        tokio::select! {
-            ending = keeping => ending,
-            _ = terminate.recv() => Ending::Good,
-            _ = interrupt.recv() => Ending::Good,
-        }
-    }
-
-    /// Steps, until there is nothing to do but wait: for how long, and whether a renewal is under way.
-    async fn round(&mut self) -> Result<(Duration, bool), Failure> {
-        let mut conflicts = 0;
-        for _ in 0..MOST_STEPS + MOST_CONFLICTS {
-            match self.one_step().await {
-                Ok(None) => {}
-                Ok(Some(rest)) => return Ok(rest),
-                Err(failure) if failure.is_conflict() && conflicts < MOST_CONFLICTS => {
-                    conflicts += 1;
-                    sleep(AFTER_CONFLICT).await;
-                }
-                Err(failure) => {
-                    if let (Some(connection), Failure::Kube(error)) = (&mut self.connection, &failure) {
-                        connection.failed(error);
-                    }
-                    return Err(failure);
-                }
-            }
-        }
-        Err(Failure::Restless)
-    }
-
-    /// One step; `None` where another may follow.
-    async fn one_step(&mut self) -> Result<Option<(Duration, bool)>, Failure> {
-        let client = match &mut self.connection {
-            Some(connection) => Some(connection.client().await?),
-            None => None,
-        };
-        let client = client.as_ref();
-        let now = SystemTime::now();
-        let (stored, version) = self.store.read(client).await?;
-        let alone = self.make_trusted(client, &stored, now).await?;
-        let step = step(&stored, &self.wanted, alone, now);
-        let new = || issue::issue(&self.wanted.names, self.lifetime, now);
-        let next = match step {
-            Step::Rest(rest) => return Ok(Some((rest, stored.next.is_some()))),
-            Step::Issue => stored.issued(new()?, now),
-            Step::Prepare => stored.prepared(new()?),
-            Step::Trust => stored.trusted(now),
-            Step::Promote => stored.promoted(now),
-            Step::Retire => stored.retired(),
-        };
-        self.store.write(client, &version, &next.files()).await?;
-        if matches!(step, Step::Issue | Step::Prepare) {
-            self.wanted.renew = false;
-        }
-        let (place, names) = (&self.store, self.wanted.names.join(","));
-        match step {
-            Step::Issue => tracing::info!(%place, names, "made a certificate"),
-            Step::Prepare => tracing::info!(%place, names, "made the next certificate, and its authority known"),
-            Step::Promote => tracing::info!(%place, "the next certificate is to be served"),
-            Step::Retire => tracing::info!(%place, "former authorities are not trusted any more"),
-            Step::Trust | Step::Rest(_) => {}
-        }
-        Ok(None)
-    }
-
-    /// Lets every registration trust what is stored. Does each replica serve the current pair, as far as that is asked?
-    async fn make_trusted(
-        &mut self,
-        client: Option<&Client>,
-        stored: &stored::Stored,
-        now: SystemTime,
-    ) -> Result<bool, Failure> {
-        let (Some(client), Some(current)) = (client, &stored.current) else { return Ok(false) };
-        let bundle = stored.bundle();
-        let trust = |keep| registrations::trust(client, &self.registrations, &self.service, &bundle, keep, now);
-        let trusting = trust(true).await?;
-        if stored.former.is_empty() && !trusting.others {
-            return Ok(false);
-        }
-        let alone = match served::everywhere(client, &self.service, &current.pair).await {
-            Ok(alone) => alone,
-            Err(error) => {
-                let why = format!("{error}; {}", error.fix());
-                if self.unlisted.as_ref() != Some(&why) {
-                    tracing::warn!(why, "cannot list the endpoints; former authorities stay until they end");
-                    self.unlisted = Some(why);
-                }
-                return Ok(false);
-            }
-        };
-        if alone && stored.former.is_empty() {
-            trust(false).await?;
-        }
-        Ok(alone)
     }
 }

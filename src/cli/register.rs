@@ -22,7 +22,12 @@ use self::{
     plan::{Plan, Wanted, everything, plan},
     target::{Target, ca_bundle},
 };
-use super::{Ending, complain, import::folder, misused, service::Service};
+use super::{
+    Ending, complain,
+    import::folder,
+    misused,
+    service::{REGISTRATION, Service},
+};
 use crate::{
     model::{FailurePolicy, HookType, Reinvocation, registration::Segment},
     snapshot::{
@@ -90,7 +95,7 @@ pub struct Register {
     include_kube_system: bool,
 
     /// Name of the registration
-    #[arg(long, value_name = "NAME", value_parser = document::name, default_value = "gatepost")]
+    #[arg(long, value_name = "NAME", value_parser = document::name, default_value = REGISTRATION)]
     name: String,
 
     /// Send only what the hooks of this configuration want, in the versions they want [default: everything]
@@ -164,6 +169,9 @@ impl Register {
                 }
                 excluded.extend([service.namespace.clone(), NODE_LEASES.to_owned()]);
                 excluded.extend((!self.include_kube_system).then(|| SYSTEM.to_owned()));
+                if self.ca_from.is_none() && self.name != REGISTRATION {
+                    complain(&format_args!("warning: {}", document::other_name(&self.name)));
+                }
                 excluded.sort_unstable();
                 excluded.dedup();
                 Caller::Service(service)

@@ -9,6 +9,9 @@ use crate::snapshot::is_dns_label;
 /// Port of a Service whose registration names none. source: k8s.io/api/admissionregistration/v1, ServiceReference.
 const PORT: u16 = 443;
 
+/// Name of our registration where none is given.
+pub(super) const REGISTRATION: &str = "gatepost";
+
 /// Gatepost's own Service: `NAMESPACE/NAME`, or `NAMESPACE/NAME:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Service {

@@ -227,6 +227,9 @@ fn certificates_are_made_once_and_renewed_when_that_is_said() {
 
     assert_eq!(run(&["--once", "--watch"]).0, Some(2));
     assert_eq!(run(&["--lifetime", "1s"]).0, Some(2));
+    let arguments = ["certificates", "--service", "policy/gatepost", "--lifetime", "7m", "--settle", "30s", "--out"];
+    let (code, _, stderr) = ended(gatepost(&arguments, &out));
+    assert_eq!((code, stderr.contains("give --lifetime 7m 30s or longer")), (Some(2), true), "{stderr}");
     fs::remove_file(file("tls-ca.crt")).expect("removed");
     let (code, stderr) = run(&[]);
     assert_eq!((code, stderr.contains("has not made")), (Some(1), true), "{stderr}");

@@ -10,7 +10,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 
-use super::{Failure, MANAGER};
+use super::{
+    Failure, MANAGER,
+    store::{Store, Version},
+};
 use crate::{cli::service::Service, kube::Client, snapshot::bundle::sections, tls::expiry};
 
 /// Registrations of validating and of mutating hooks.
@@ -19,37 +22,64 @@ const KINDS: [&str; 2] = ["validatingwebhookconfigurations", "mutatingwebhookcon
 const MOST_OTHERS: usize = 8;
 
 /// Result of a look at the registrations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trusting {
-    /// Webhooks that name our Service.
-    pub(super) webhooks: usize,
     /// Webhooks whose bundle was written.
     pub(super) written: usize,
     /// Some bundle has an authority that is not ours.
     pub(super) others: bool,
+    /// Names under which no webhook names our Service.
+    pub(super) missing: Vec<String>,
 }
 
-/// Lets the registrations of these names trust `ours`. Authorities that are there besides stay while `keep` says so.
+/// The same of one registration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Webhooks that name our Service.
+    webhooks: usize,
+    written: usize,
+    others: bool,
+}
+
+/// Treatment of authorities that are in a bundle and not ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Others<'a> {
+    /// They stay.
+    Stay,
+    /// They go, where the store is still at the version that was read: one of them may be what another keeper has
+    /// stored to be served next.
+    Go(&'a Store, &'a Version),
+}
+
+/// Lets the registrations of these names trust `ours`.
 pub(super) async fn trust(
     client: &Client,
     names: &[String],
     service: &Service,
     ours: &str,
-    keep: bool,
+    others: Others<'_>,
     now: SystemTime,
 ) -> Result<Trusting, Failure> {
-    let mut all = Trusting::default();
+    let mut all = Trusting { missing: names.to_vec(), ..Trusting::default() };
     for kind in KINDS {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}");
         for name in names {
             let Some(object) = client.find(&path, name).await? else { continue };
-            let (found, patch) = patched(&object, service, ours, keep, now);
+            let (found, patch) = patched(&object, service, ours, matches!(others, Others::Stay), now);
             if found.written > 0 {
+                // Asked after the registration was read: whoever adds an authority has stored it before.
+                if let Others::Go(store, version) = others
+                    && !store.is_at(client, version).await?
+                {
+                    return Err(Failure::Outrun);
+                }
                 let path = format!("{path}/{name}?fieldManager={MANAGER}&fieldValidation=Strict");
                 client.patch(&path, "application/json-patch+json", &Value::from(patch)).await?;
                 tracing::info!(registration = name, kind, webhooks = found.written, "wrote the caBundle");
             }
-            all.webhooks += found.webhooks;
+            if found.webhooks > 0 {
+                all.missing.retain(|missing| missing != name);
+            }
             all.written += found.written;
             all.others |= found.others;
         }
@@ -58,10 +88,10 @@ pub(super) async fn trust(
 }
 
 /// The patch of one registration, of the state that was read and no other.
-fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (Trusting, Vec<Value>) {
+fn patched(object: &Value, service: &Service, ours: &str, keep: bool, now: SystemTime) -> (Found, Vec<Value>) {
     let mut patch = vec![json!({"op": "test", "path": "/metadata/resourceVersion",
         "value": object["metadata"]["resourceVersion"]})];
-    let mut found = Trusting::default();
+    let mut found = Found::default();
     for (index, webhook) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let client_config = &webhook["clientConfig"];
         if !service.is_named_by(client_config) {
@@ -94,10 +124,11 @@ fn bundle(ours: &str, there: &[u8], keep: bool, now: SystemTime) -> (Option<Stri
     let any = !others.is_empty();
     let kept: String = others.into_iter().filter(|_| keep).collect();
     let wanted = format!("{ours}{kept}");
-    let same = |one: &[CertificateDer<'_>], other: &[CertificateDer<'_>]| {
-        one.len() == other.len() && one.iter().all(|certificate| other.contains(certificate))
-    };
-    ((!same(&sections(wanted.as_bytes()), &there)).then_some(wanted), any)
+    // Ours stand in the order of the stored bundle, so that whoever applies that text changes nothing. Where others stand is
+    // all one: two keepers with one registration must not write it in turns.
+    let in_order = there.iter().filter(|one| own.contains(one)).eq(&own);
+    let same = in_order && sections(wanted.as_bytes()).len() == there.len();
+    ((!same).then_some(wanted), any)
 }
 
 fn pem(certificate: &CertificateDer<'_>) -> String {
@@ -115,9 +146,20 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        fs,
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+
+    use tempfile::TempDir;
+    use tokio::{
+        io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+        net::TcpListener,
+    };
 
     use super::{super::issue::issue, *};
+    use crate::kube::Access;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -142,21 +184,93 @@ mod tests {
         ];
         let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": webhooks});
         let (found, patch) = patched(&object, &service, &ours, true, start());
-        assert_eq!(found, Trusting { webhooks: 2, written: 1, others: false });
+        assert_eq!(found, Found { webhooks: 2, written: 1, others: false });
         let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"});
         assert_eq!(patch, [test, json!({"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": good})]);
-        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, Trusting::default());
+        assert_eq!(patched(&json!({}), &service, &ours, true, start()).0, Found::default());
     }
 
     #[test]
     fn authorities_of_others_stay_until_nobody_serves_what_they_signed() {
         let (ours, other) = (authority(), authority());
         let there = format!("{other}{ours}");
-        assert_eq!(bundle(&ours, there.as_bytes(), true, start()), (None, true), "the order is of no importance");
+        assert_eq!(bundle(&ours, there.as_bytes(), true, start()), (None, true), "wherever it stands");
         assert_eq!(bundle(&ours, there.as_bytes(), false, start()), (Some(ours.clone()), true));
         assert_eq!(bundle(&ours, other.as_bytes(), true, start()), (Some(format!("{ours}{other}")), true));
         let late = start() + HOUR * 2;
         assert_eq!(bundle(&ours, there.as_bytes(), true, late), (Some(ours.clone()), false), "one that has ended goes");
         assert_eq!(bundle(&ours, b"rubbish", true, start()), (Some(ours), false));
+    }
+
+    #[test]
+    fn ours_stand_as_they_are_stored_so_that_applying_them_changes_nothing() {
+        let [current, former, other] = [authority(), authority(), authority()];
+        let ours = format!("{current}{former}");
+        let bundle = |there: String| bundle(&ours, there.as_bytes(), true, start()).0;
+        assert_eq!(bundle(ours.clone()), None);
+        assert_eq!(bundle(format!("{former}{current}")), Some(ours.clone()), "as before the pair was served");
+        assert_eq!(bundle(format!("{current}{other}{former}")), None);
+        assert_eq!(bundle(format!("{current}{current}")), Some(ours.clone()));
+    }
+
+    /// An apiserver with our Secret at that revision, and a registration with that bundle. Requests that it has had.
+    async fn apiserver(revision: &'static str, bundle: String) -> (Client, Arc<Mutex<Vec<String>>>, TempDir) {
+        let (listener, folder) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), tempfile::tempdir().unwrap());
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}], "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+        let path = folder.path().join("kubeconfig");
+        fs::write(&path, config.to_string()).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut lines = BufReader::new(stream).lines();
+                let line = lines.next_line().await.unwrap().unwrap();
+                let mut length = 0;
+                while let Ok(Some(line)) = lines.next_line().await
+                    && !line.is_empty()
+                {
+                    length = line.strip_prefix("content-length: ").map_or(length, |text| text.parse().unwrap());
+                }
+                let (code, body) = match &*line {
+                    line if line.starts_with("PATCH ") => (200, json!({})),
+                    line if line.contains("/validatingwebhookconfigurations/gatepost ") => {
+                        let service = json!({"namespace": "ns", "name": "gatepost"});
+                        let config = json!({"service": service, "caBundle": STANDARD.encode(&bundle)});
+                        (200, json!({"metadata": {"resourceVersion": "1"}, "webhooks": [{"clientConfig": config}]}))
+                    }
+                    line if line.contains("/secrets/tls ") => (200, json!({"metadata": {"resourceVersion": revision}})),
+                    _ => (404, json!({})),
+                };
+                record.lock().unwrap().push(line.split('?').next().unwrap().to_owned());
+                let mut stream = lines.into_inner();
+                stream.read_exact(&mut vec![0; length]).await.unwrap();
+                let answer =
+                    format!("HTTP/1.1 {code} X\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let access = Access::Kubeconfig { path: Some(path), context: None };
+        (Client::open(&access).await.unwrap(), asked, folder)
+    }
+
+    #[tokio::test]
+    async fn an_authority_that_another_keeper_has_just_stored_is_not_removed() {
+        let (ours, names) = (authority(), ["gatepost".to_owned(), "other".to_owned()]);
+        let service = "ns/gatepost".parse::<Service>().unwrap();
+        let store = Store::Secret { namespace: "ns".to_owned(), name: "tls".to_owned() };
+        let version = Version::Revision("7".to_owned());
+        for (revision, goes) in [("7", true), ("8", false)] {
+            let (client, asked, _folder) = apiserver(revision, format!("{ours}{}", authority())).await;
+            let trust = |others| trust(&client, &names, &service, &ours, others, start());
+            let missing = vec!["other".to_owned()];
+            assert_eq!(trust(Others::Stay).await.unwrap(), Trusting { written: 0, others: true, missing });
+            let gone = trust(Others::Go(&store, &version)).await;
+            assert_eq!(gone.as_ref().is_err_and(Failure::is_conflict), !goes, "{gone:?}");
+            let patches = asked.lock().unwrap().iter().filter(|line| line.starts_with("PATCH ")).count();
+            assert_eq!(patches, usize::from(goes));
+        }
     }
 }

@@ -74,6 +74,17 @@ impl Store {
         Ok((stored, version))
     }
 
+    /// Is the stored state still the one that was read?
+    pub(super) async fn is_at(&self, client: &Client, version: &Version) -> Result<bool, Failure> {
+        match (self, version) {
+            (Self::Folder(_), _) => Ok(true),
+            (Self::Secret { .. }, read) => Ok(match (read, self.read(Some(client)).await?.1) {
+                (Version::Revision(read), Version::Revision(now)) => *read == now,
+                _ => false,
+            }),
+        }
+    }
+
     /// Writes it over the state that was read, and over no other.
     pub(super) async fn write(&self, client: Option<&Client>, version: &Version, files: &Files) -> Result<(), Failure> {
         match (self, version) {
@@ -141,19 +152,28 @@ fn read_folder(folder: &Path) -> io::Result<(BTreeMap<String, String>, Version)>
     Ok((files, Version::Locked(lock)))
 }
 
-/// Writes each file by rename. Whoever reads a certificate with the key of another rejects both, and looks again.
+/// Writes each file by rename, in order. Whoever reads a certificate with the key of another rejects both, and looks again.
 fn write_folder(folder: &Path, files: &Files) -> io::Result<()> {
-    for (name, text) in files {
-        let path = folder.join(name);
-        match text {
-            Some(text) => replace(&path, text.as_bytes(), if name.ends_with(".key") { 0o600 } else { 0o644 })?,
-            None => match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            },
+    for name in NAMES {
+        if let Some(text) = files.get(name) {
+            write_file(folder, name, text.as_deref())?;
         }
     }
     Ok(())
+}
+
+/// Writes one file, or removes it.
+fn write_file(folder: &Path, name: &str, text: Option<&str>) -> io::Result<()> {
+    let path = folder.join(name);
+    let Some(text) = text else {
+        if !path.try_exists()? {
+            return Ok(());
+        }
+        // A power failure must not bring back what was written before and lose what is removed after.
+        File::open(folder)?.sync_all()?;
+        return fs::remove_file(&path);
+    };
+    replace(&path, text.as_bytes(), if name.ends_with(".key") { 0o600 } else { 0o644 })
 }
 
 /// Writes a file that has this mode from its first moment on.
@@ -175,10 +195,17 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 mod tests {
     use std::{
         os::unix::fs::PermissionsExt,
+        slice,
         time::{Duration, SystemTime},
     };
 
-    use super::{super::issue::issue, *};
+    use super::{
+        super::{
+            issue::issue,
+            plan::{Seen, Step, Wanted, step},
+        },
+        *,
+    };
 
     #[tokio::test]
     async fn a_folder_holds_what_is_stored_and_lets_one_writer_in() {
@@ -207,6 +234,46 @@ mod tests {
         fs::remove_file(folder.path().join("tls/tls-ca.crt")).unwrap();
         let told = store.read(None).await.unwrap_err().to_string();
         assert!(told.contains("has not made"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn a_crash_between_two_files_loses_no_pair_and_serves_none_that_is_not_trusted() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let pair = || issue(&["a.b.svc".to_owned()], Duration::from_secs(3600), now).unwrap();
+        let (settle, seen) = (Duration::from_secs(30), Seen::default());
+        let wanted = Wanted { names: vec!["a.b.svc".to_owned()], settle, renew: false };
+        let before = Stored::default().issued(pair(), now).prepared(pair()).trusted(now);
+        let [first, second] = [&before.current, &before.next].map(|stored| stored.clone().unwrap().pair);
+        let late = now + settle;
+        let after = before.promoted(late).files();
+        for written in 0..=NAMES.len() {
+            let folder = tempfile::tempdir().unwrap();
+            write_folder(folder.path(), &before.files()).unwrap();
+            for name in &NAMES[..written] {
+                write_file(folder.path(), name, after[name].as_deref()).unwrap();
+            }
+            let store = Store::Folder(folder.path().to_owned());
+            // What is done when the crash is over.
+            let mut at = late;
+            loop {
+                let (stored, version) = store.read(None).await.unwrap();
+                assert!(stored.bundle().contains(&first.authority), "a replica may still serve it: {written}");
+                let next = match step(&stored, &wanted, seen, at) {
+                    Step::Rest(_) if stored.next.is_none() => break,
+                    Step::Rest(rest) => {
+                        at += rest;
+                        continue;
+                    }
+                    Step::Trust => stored.trusted(at),
+                    Step::Promote => stored.promoted(at),
+                    other => panic!("{other:?} after {written} files"),
+                };
+                store.write(None, &version, &next.files()).await.unwrap();
+            }
+            let stored = store.read(None).await.unwrap().0;
+            assert_eq!(stored.current.unwrap().pair, second, "after {written} files");
+            assert_eq!(stored.former, slice::from_ref(&first.authority), "after {written} files");
+        }
     }
 
     #[test]

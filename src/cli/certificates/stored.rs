@@ -26,18 +26,19 @@ const NEXT_SINCE: &str = "next-since";
 const FORMER: &str = "former-ca.crt";
 pub(super) const BUNDLE: &str = "ca.crt";
 
-/// All names there are.
+/// All names there are, in the order in which files are written: what callers trust, then what is served, then what
+/// follows that. A writer that is cut short between two of them has lost no pair, and left none for trusted that is not.
 pub(super) const NAMES: [&str; 10] = [
+    BUNDLE,
+    FORMER,
+    "tls-ca.crt",
     "tls.crt",
     "tls.key",
-    "tls-ca.crt",
     CURRENT_SINCE,
+    NEXT_SINCE,
+    "next-ca.crt",
     "next.crt",
     "next.key",
-    "next-ca.crt",
-    NEXT_SINCE,
-    FORMER,
-    BUNDLE,
 ];
 
 /// A certificate, its key and its authority, as PEM text.
@@ -156,8 +157,14 @@ impl Stored {
     /// This state with the next pair being served.
     pub(super) fn promoted(&self, now: SystemTime) -> Self {
         let Some(next) = self.next.clone() else { return self.clone() };
-        let mut former = self.former_at(now);
-        former.extend(self.current.iter().map(|current| current.pair.authority.clone()));
+        let mut former = Vec::new();
+        let current = self.current.iter().map(|current| current.pair.authority.clone());
+        for authority in self.former_at(now).into_iter().chain(current) {
+            // A writer that was cut short has stored some of this already.
+            if authority != next.pair.authority && !former.contains(&authority) {
+                former.push(authority);
+            }
+        }
         let most = former.len().saturating_sub(MOST_FORMER);
         Self { current: Some(Since { since: Some(now), ..next }), next: None, former: former.split_off(most) }
     }

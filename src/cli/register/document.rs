@@ -8,7 +8,10 @@ use super::{
     union::rules,
 };
 use crate::{
-    cli::{service::Service, yaml::yaml},
+    cli::{
+        service::{REGISTRATION, Service},
+        yaml::yaml,
+    },
     kube::{MANAGED_BY, our_webhooks},
     model::{HookType, Reinvocation},
     snapshot::hazards::written_selector,
@@ -93,6 +96,14 @@ pub(super) fn name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err("write lower-case letters, digits and hyphens, as in gatepost or gatepost-prod".to_owned()),
     }
+}
+
+/// Advice on a registration behind a Service that the deployed commands do not look for.
+pub(super) fn other_name(name: &str) -> String {
+    format!(
+        "`gatepost certificates` keeps the caBundle of the registration {REGISTRATION}. Start it, and `gatepost serve`, with\n  \
+         --registration {name}, and let both have their rights on it, or calls fail after the next renewal."
+    )
 }
 
 impl Registration {
@@ -190,6 +201,9 @@ impl Registration {
                 (None, Some(_)) => CA_INJECTED,
                 (None, None) => CA_LEFT,
             });
+            if self.ca_from.is_none() && self.name != REGISTRATION {
+                say(&other_name(&self.name));
+            }
         }
         say(&format!("\n{SIDE_EFFECTS}"));
         let again = self.plan.entries.iter().any(|entry| entry.again);

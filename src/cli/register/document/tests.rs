@@ -140,10 +140,17 @@ fn behind_a_service_every_entry_names_it_and_the_namespaces_that_are_never_sent_
         assert!(text.contains("caBundle: the authorities of --ca-file"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
 
+        assert!(!text.contains("--registration"), "the name that all commands look for: {text}");
+
         let left = Registration { ca_bundle: None, ..registration };
         assert_eq!(left.value()["webhooks"][0]["clientConfig"].get("caBundle"), None);
         assert!(left.text().unwrap().contains("left to `gatepost certificates`"));
-        let injected = Registration { ca_from: Some("gatepost/tls".to_owned()), ..left };
+        let other = Registration { name: "gatepost-prod".to_owned(), ..left };
+        let text = other.text().unwrap();
+        assert!(text.contains("#   --registration gatepost-prod, "), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+        let injected = Registration { ca_from: Some("gatepost/tls".to_owned()), ..other };
+        assert!(!injected.text().unwrap().contains("--registration"), "cert-manager finds it by its annotation");
         assert_eq!(injected.value()["metadata"]["annotations"]["cert-manager.io/inject-ca-from"], "gatepost/tls");
         assert!(injected.text().unwrap().contains("written here by cert-manager"));
     }
