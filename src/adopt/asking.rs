@@ -1,7 +1,9 @@
 //! Asking: the webhooks that one replica calls, updated by each read of the cluster.
 //!
 //! A webhook is called while it carries our condition or the leader announces it, and for [`GRACE`] after the last read
-//! that found one of both. While its newest state cannot be served, its last good state is called.
+//! that found one of both, even if it goes from its configuration meanwhile: its owner may have renamed it, and an
+//! apiserver that has not heard of that goes by its former state. While its newest state cannot be served, its last good
+//! state is called.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,6 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::{Reason, Standing, WebhookKey};
 
@@ -57,6 +60,8 @@ pub struct Asked {
     pub id: String,
     /// The entry that is called.
     pub entry: Value,
+    /// Digest of that entry.
+    pub state: String,
     /// Reason for the calls.
     pub cause: Cause,
     /// Called before its endpoint has passed a probe, because the apiserver does not call it, or may not.
@@ -65,6 +70,8 @@ pub struct Asked {
 
 #[derive(Debug)]
 struct Entry {
+    /// Its id.
+    id: String,
     /// Called until then, unless there is a reason again.
     until: Duration,
     /// The last state that could be served.
@@ -72,10 +79,24 @@ struct Entry {
     at_once: bool,
 }
 
+impl Entry {
+    fn asked(&self, key: &WebhookKey, cause: Cause) -> Asked {
+        let digest = Sha256::digest(self.last.to_string());
+        let state = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let (key, id, entry) = (key.clone(), self.id.clone(), self.last.clone());
+        Asked { key, id, entry, state, cause, at_once: self.at_once }
+    }
+}
+
 /// Webhooks that one replica calls.
 #[derive(Debug, Default)]
 pub struct Asking {
     entries: BTreeMap<WebhookKey, Entry>,
+    /// Webhooks that carried the condition at the last read, and of which this replica never knew a state that it could
+    /// serve.
+    unserved: Vec<WebhookKey>,
+    /// Until when an apiserver may count on us for such a one.
+    counted_on: Duration,
 }
 
 #[cfg(test)]
@@ -93,10 +114,12 @@ impl Asking {
     /// without a probe.
     pub fn step(&mut self, now: Duration, seen: &[Seen], announced: &BTreeSet<String>, unheard: bool) -> Vec<Asked> {
         let mut asked = Vec::new();
-        let mut there = BTreeSet::new();
+        let (mut there, mut configurations) = (BTreeSet::new(), BTreeSet::new());
+        self.unserved.clear();
         for Seen { standing, unservable, in_flight, .. } in seen {
             let key = &standing.key;
             there.insert(key);
+            configurations.insert((key.hook_type, key.configuration.as_str()));
             let reason = match (standing.carries, announced.contains(&standing.id)) {
                 (true, _) => Some(Cause::Carries),
                 (false, true) => Some(Cause::Announced),
@@ -113,9 +136,16 @@ impl Asking {
             };
             let entry = match (known, unservable) {
                 (Some(known), _) => known,
-                // Nothing of it was ever served; the leader gives it back.
-                (None, Some(_)) => continue,
+                // Nothing of it was ever served; the leader gives it back, or we do as we start.
+                (None, Some(_)) => {
+                    if standing.carries {
+                        self.unserved.push(key.clone());
+                        self.counted_on = self.counted_on.max(now + GRACE + *in_flight);
+                    }
+                    continue;
+                }
                 (None, None) => self.entries.entry(key.clone()).or_insert_with(|| Entry {
+                    id: standing.id.clone(),
                     until: now,
                     last: standing.entry.clone(),
                     at_once: false,
@@ -129,12 +159,23 @@ impl Asking {
             if unservable.is_none() {
                 entry.last.clone_from(&standing.entry);
             }
-            let (key, id, entry_called) = (key.clone(), standing.id.clone(), entry.last.clone());
-            asked.push(Asked { key, id, entry: entry_called, cause, at_once: entry.at_once });
+            asked.push(entry.asked(key, cause));
         }
-        // An apiserver does not call what is gone either.
-        self.entries.retain(|key, _| there.contains(key));
+        // What is gone with its configuration no apiserver calls either.
+        self.entries.retain(|key, entry| {
+            let lingers = now < entry.until && configurations.contains(&(key.hook_type, key.configuration.as_str()));
+            if lingers && !there.contains(key) {
+                asked.push(entry.asked(key, Cause::Grace));
+            }
+            lingers || there.contains(key)
+        });
         asked
+    }
+
+    /// Webhooks that no apiserver calls, or may not call yet at `now`, and that this replica cannot call; `None` where there
+    /// are none.
+    pub fn unserved(&self, now: Duration) -> Option<&[WebhookKey]> {
+        (now < self.counted_on).then_some(&*self.unserved)
     }
 }
 
@@ -205,6 +246,40 @@ mod tests {
         let step = asking.step(at(0), &[seen("w", false, 1)], &announced, true);
         assert_eq!(told(&step), [(Cause::Announced, 1, true)]);
         assert_eq!(told(&asking.step(at(1), &[seen("w", false, 1)], &announced, false)), [(Cause::Announced, 1, true)]);
+    }
+
+    #[test]
+    fn what_its_owner_renames_is_called_until_every_apiserver_has_heard() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let slow = |name: &str, carries| Seen { in_flight: at(3000), ..seen(name, carries, 1) };
+        let mut names = |now, seen: &[Seen]| {
+            let asked = asking.step(at(now), seen, &none, false);
+            asked.iter().map(|it| (it.key.webhook.clone(), it.cause)).collect::<Vec<_>>()
+        };
+        let gone = || vec![("w".to_owned(), Cause::Grace)];
+        assert_eq!(names(0, &[slow("w", true)]).len(), 1);
+        assert_eq!(names(1000, &[slow("other", false)]), gone());
+        assert_eq!(names(4999, &[slow("other", false)]), gone());
+        assert_eq!(names(5000, &[slow("other", false)]), [], "in time");
+        assert_eq!(names(6000, &[slow("w", true)]).len(), 1);
+        assert_eq!(names(7000, &[]), [], "its configuration is gone");
+    }
+
+    #[test]
+    fn what_could_never_be_served_is_told_until_every_apiserver_calls_it() {
+        let (mut asking, none) = (Asking::default(), BTreeSet::new());
+        let broken = |carries, state| Seen { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+        let mut unserved = |now, seen: Seen| {
+            asking.step(at(now), &[seen], &none, false);
+            asking.unserved(at(now)).map(<[_]>::len)
+        };
+        assert_eq!(unserved(0, broken(false, 1)), None);
+        assert_eq!(unserved(1000, broken(true, 1)), Some(1));
+        assert_eq!(unserved(2000, broken(false, 1)), Some(0));
+        assert_eq!(unserved(2999, broken(false, 1)), Some(0));
+        assert_eq!(unserved(3000, broken(false, 1)), None);
+        assert_eq!(unserved(4000, seen("w", true, 2)), None);
+        assert_eq!(unserved(5000, broken(true, 3)), None, "its last good state is called");
     }
 
     #[test]

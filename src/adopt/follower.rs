@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, heard::Heard};
+use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, WebhookKey, heard::Heard};
 
 /// Time without a renewal by the leader after which its announcement is ignored: with no leader to apply the condition,
 /// replicas and apiserver would both call the webhook for ever. Another replica leads after [`LIVE`](super::LIVE),
@@ -28,6 +28,9 @@ pub struct Followed {
     pub asked: Vec<Asked>,
     /// Epoch of the announcement that it follows.
     pub epoch: u64,
+    /// Webhooks that carry the condition and that a replica which starts now cannot call; `None` where every apiserver calls
+    /// whatever this replica cannot.
+    pub unserved: Option<Vec<WebhookKey>>,
 }
 
 impl Follower {
@@ -40,7 +43,8 @@ impl Follower {
         let Announcement { epoch, ids } = heeded.map(Lease::announcement).unwrap_or_default();
         let own = leases.iter().find(|lease| !lease.is_leader() && lease.holder == holder);
         let unheard = own.is_none_or(|lease| self.heard.silence(now, lease) >= UNHEARD);
-        Followed { asked: self.asking.step(now, seen, &ids, unheard), epoch }
+        let asked = self.asking.step(now, seen, &ids, unheard);
+        Followed { asked, epoch, unserved: self.asking.unserved(now).map(<[_]>::to_vec) }
     }
 }
 

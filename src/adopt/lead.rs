@@ -66,8 +66,8 @@ pub struct Write {
     pub configuration: String,
     /// Its uid and its resourceVersion as they were read.
     pub read: (String, String),
-    /// Names of the webhooks that carry the condition afterwards.
-    pub carry: Vec<String>,
+    /// Webhooks that carry the condition afterwards, each with its expression.
+    pub carry: Vec<(String, &'static str)>,
     /// Webhooks that get the condition.
     pub taken: Vec<WebhookKey>,
     /// Webhooks that lose the condition, and the reason.
@@ -168,8 +168,8 @@ impl Plan {
     pub fn writes(&self, seen: &[Seen]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(HookType, &str), Write>::new();
-        // Configurations with a mark that has done its work.
-        let mut clean = BTreeSet::new();
+        // Configurations with a mark that has done its work, or with a condition that says something else now.
+        let mut again = BTreeSet::new();
         for (key, decision) in &self.decisions {
             let Some(standing) = read.get(key) else { continue };
             let write = writes.entry((key.hook_type, key.configuration.as_str())).or_insert_with(|| Write {
@@ -182,11 +182,15 @@ impl Plan {
                 written_by_others: Vec::new(),
                 fenced: Vec::new(),
             });
-            clean.extend(standing.fenced.then_some((key.hook_type, key.configuration.as_str())));
+            again.extend(standing.fenced.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
-                Decision::Keep => write.carry.push(key.webhook.clone()),
+                Decision::Keep => {
+                    write.carry.push((key.webhook.clone(), standing.expression));
+                    // The apiserver is kept from more than it is to be kept from, or from less.
+                    again.extend(standing.outdated.then_some((key.hook_type, key.configuration.as_str())));
+                }
                 Decision::Take => {
-                    write.carry.push(key.webhook.clone());
+                    write.carry.push((key.webhook.clone(), standing.expression));
                     write.taken.push(key.clone());
                 }
                 Decision::GiveBack(reason) => {
@@ -200,7 +204,7 @@ impl Plan {
             }
         }
         let due = |(of, write): &(_, Write)| {
-            !write.fenced.is_empty() || clean.contains(of) || !write.taken.is_empty() || !write.given_back.is_empty()
+            !write.fenced.is_empty() || again.contains(of) || !write.taken.is_empty() || !write.given_back.is_empty()
         };
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }

@@ -174,7 +174,7 @@ impl Leader {
             track.lingers = now + LINGERS + facts.seen.in_flight;
             // The replicas call it already.
             track.since = Some(now.saturating_sub(LEAST_ANNOUNCED));
-            track.fights.dropped(now);
+            track.fights.dropped(now, facts.seen.in_flight);
         }
         // A write to the object as it was then fails now.
         track.attempted.take_if(|version| *version != standing.version);
@@ -202,9 +202,14 @@ impl Leader {
         if announced_for < MOST_ANNOUNCED {
             return Decision::Announce;
         }
-        let reason = match facts.unconfirmed.is_empty() && !facts.seen.guarded {
-            true => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
-            false => Reason::NotCalled(facts.unconfirmed.clone()),
+        let reason = match facts.unconfirmed.is_empty() {
+            true if !facts.seen.guarded => Reason::Refused("Gatepost's registration gets no finalizer".to_owned()),
+            true if !known => Reason::Unservable(
+                "it changes all the time, and no replica has called its newest state for long enough; let its owner \
+                 write it only when something has changed"
+                    .to_owned(),
+            ),
+            _ => Reason::NotCalled(facts.unconfirmed.clone()),
         };
         let rest = FIRST_REST.saturating_mul(1 << track.vain.min(10)).min(LONGEST_REST);
         track.vain += 1;
@@ -298,6 +303,19 @@ mod tests {
         assert_eq!(turn(&mut leader, 2, &changed, true, &[]), Decision::Announce);
         assert_eq!(turn(&mut leader, 3, &changed, true, &[]), Decision::Announce);
         assert_eq!(turn(&mut leader, 4, &changed, true, &[]), Decision::Take);
+    }
+
+    #[test]
+    fn what_changes_at_every_turn_is_left_and_says_so() {
+        let mut leader = Leader::default();
+        let mut last = Decision::Keep;
+        for second in 0..7 {
+            let mut changed = seen(false);
+            changed.standing.entry["timeoutSeconds"] = second.into();
+            last = turn(&mut leader, second, &changed, true, &[]);
+        }
+        let Decision::Leave(Reason::Unservable(why)) = last else { panic!("{last:?}") };
+        assert!(why.contains("changes all the time"));
     }
 
     #[test]

@@ -2,17 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::{CONDITION, EXPRESSION, FENCE, WebhookKey};
+use super::{CONDITION, FENCE, WebhookKey, standing::our_expression};
 use crate::model::HookType;
 
 /// The field manager of our conditions: it owns them, and nothing else.
 pub const MANAGER: &str = "gatepost-adopt";
 
+/// A webhook, and the expression of our condition there.
+pub type Carrier<'a> = (&'a str, &'a str);
+
 /// Server-side apply document for one configuration: exactly these of its webhooks carry our condition. Because of the
 /// uid, and of the version where it is given, the write fails where the object was recreated or has changed.
-pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>, webhooks: &[&str]) -> Value {
-    let condition = json!({"name": CONDITION, "expression": EXPRESSION});
-    let entry = |name: &&str| json!({"name": name, "matchConditions": [condition]});
+pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>, webhooks: &[Carrier<'_>]) -> Value {
+    let condition = |expression: &str| json!({"name": CONDITION, "expression": expression});
+    let entry = |(name, expression): &Carrier<'_>| json!({"name": name, "matchConditions": [condition(expression)]});
     let entries: Vec<_> = webhooks.iter().map(entry).collect();
     let mut document = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": WebhookKey::kind(hook_type),
@@ -29,7 +32,7 @@ pub fn applied(hook_type: HookType, name: &str, uid: &str, version: Option<&str>
 
 /// As [`applied`], with an annotation that changes the resourceVersion in any case: a write that is still in flight
 /// then fails.
-pub fn fenced(hook_type: HookType, name: &str, (uid, version): (&str, &str), webhooks: &[&str]) -> Value {
+pub fn fenced(hook_type: HookType, name: &str, (uid, version): (&str, &str), webhooks: &[Carrier<'_>]) -> Value {
     let mut document = applied(hook_type, name, uid, Some(version), webhooks);
     document["metadata"]["annotations"] = json!({ FENCE: version });
     document
@@ -56,10 +59,7 @@ pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
     for (place, entry) in object["webhooks"].as_array().into_iter().flatten().enumerate() {
         let Some(name) = entry["name"].as_str().filter(|name| webhooks.contains(name)) else { continue };
         let conditions = entry["matchConditions"].as_array().map_or(&[][..], Vec::as_slice);
-        let ours = |condition: &Value| {
-            condition["name"] == CONDITION && condition["expression"].as_str().map(str::trim) == Some(EXPRESSION)
-        };
-        let Some(at) = conditions.iter().position(ours) else { continue };
+        let Some(at) = conditions.iter().position(|one| our_expression(one).is_some()) else { continue };
         let at_webhook = format!("/webhooks/{place}");
         operations.push(json!({"op": "test", "path": format!("{at_webhook}/name"), "value": name}));
         let path = format!("{at_webhook}/matchConditions/{at}");
@@ -72,12 +72,13 @@ pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adopt::EXPRESSION;
 
     #[test]
     fn one_configuration_is_applied_as_a_whole_and_says_nothing_else() {
         let condition = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
         assert_eq!(
-            applied(HookType::Mutating, "c", "u", Some("7"), &["a"]),
+            applied(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]),
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
                 "metadata": {"name": "c", "uid": "u", "resourceVersion": "7"},
                 "webhooks": [{"name": "a", "matchConditions": condition}]})
@@ -85,8 +86,8 @@ mod tests {
         let none = applied(HookType::Validating, "c", "u", None, &[]);
         assert_eq!(none["metadata"], json!({"name": "c", "uid": "u"}));
         assert!(none.get("webhooks").is_none());
-        let fenced = fenced(HookType::Mutating, "c", ("u", "7"), &["a"]);
-        let bare = applied(HookType::Mutating, "c", "u", Some("7"), &["a"]);
+        let fenced = fenced(HookType::Mutating, "c", ("u", "7"), &[("a", EXPRESSION)]);
+        let bare = applied(HookType::Mutating, "c", "u", Some("7"), &[("a", EXPRESSION)]);
         assert_eq!((&fenced["webhooks"], &fenced["metadata"]["annotations"][FENCE]), (&bare["webhooks"], &"7".into()));
         let held = guard(HookType::Validating, "gatepost", ("u", "7"), true);
         assert_eq!(held["metadata"]["finalizers"], json!([GUARD]));

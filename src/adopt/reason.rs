@@ -101,11 +101,10 @@ impl fmt::Display for Reason {
             Self::NoConditions(version) => {
                 write!(f, "the apiserver ({version}) knows no match conditions; they exist from 1.28 on")
             }
-            Self::NotCalled(replicas) => write!(
-                f,
-                "not called by {}; `gatepost status` says where its endpoint stands there",
-                replicas.join(", ")
-            ),
+            Self::NotCalled(replicas) => {
+                let by = if replicas.is_empty() { "every replica in time".to_owned() } else { replicas.join(", ") };
+                write!(f, "not called by {by}; `gatepost status` says where its endpoint stands there")
+            }
             Self::Fought(times) => write!(
                 f,
                 "its owner replaced the configuration {times} times and dropped the condition; left to the apiserver \

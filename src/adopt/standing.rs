@@ -3,11 +3,17 @@
 use serde_json::Value;
 
 use super::{MANAGER, WebhookKey};
-use crate::model::{HookType, registration::SERVED};
+use crate::{
+    model::{
+        HookType,
+        registration::{SERVED, SERVED_BUT_EXEMPT, served_expression},
+    },
+    snapshot::exempt_resources,
+};
 
 /// Name of the match condition that keeps the apiserver from calling a webhook.
 pub const CONDITION: &str = SERVED.0;
-/// Its expression.
+/// Its expression, but for a webhook that is also about what Gatepost asks nobody about.
 pub const EXPRESSION: &str = SERVED.1;
 /// The most match conditions that an apiserver lets a webhook have.
 pub const MOST_CONDITIONS: usize = 64;
@@ -30,6 +36,10 @@ pub struct Standing {
     pub labels: Vec<(String, String)>,
     /// It carries our condition: the apiserver does not call it.
     pub carries: bool,
+    /// The expression that our condition is to have there.
+    pub expression: &'static str,
+    /// True where our condition has another expression there, as of rules that have changed.
+    pub outdated: bool,
     /// Our field manager owns that condition, and nobody else does, as far as the apiserver says who owns what.
     pub by_us: bool,
     /// Its configuration has our [`FENCE`].
@@ -51,7 +61,8 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
     let entries = object["webhooks"].as_array().into_iter().flatten();
     let standing = |entry: &Value| {
         let webhook = entry["name"].as_str()?.to_owned();
-        let (entry, carries) = stripped(entry.clone());
+        let (entry, carried) = taken_off(entry.clone());
+        let (carries, expression) = (carried.is_some(), expression_for(&entry));
         let by_us = carries && is_ours(metadata, &webhook);
         let key = WebhookKey { hook_type, configuration: configuration.clone(), webhook };
         Some(Standing {
@@ -63,6 +74,8 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
             version: version.clone(),
             labels: labels.clone(),
             carries,
+            expression,
+            outdated: carried.is_some_and(|carried| carried != expression),
             conditions: entry["matchConditions"].as_array().map_or(0, Vec::len),
             entry,
         })
@@ -70,24 +83,48 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
     entries.filter_map(standing).collect()
 }
 
-/// The entry without our condition, and whether it had it. A condition of our name with another expression than `false`
+/// The entry without our condition, and whether it had it. A condition of our name with another expression than ours
 /// belongs to the owner, and stays: the apiserver calls the webhook for requests that it lets through.
-pub fn stripped(mut entry: Value) -> (Value, bool) {
-    let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
-        return (entry, false);
+pub fn stripped(entry: Value) -> (Value, bool) {
+    let (entry, carried) = taken_off(entry);
+    (entry, carried.is_some())
+}
+
+/// The expression of this match condition, where it is ours.
+pub(super) fn our_expression(condition: &Value) -> Option<&'static str> {
+    served_expression(condition["name"].as_str()?, condition["expression"].as_str()?)
+}
+
+/// The expression of our condition for this entry. Where its rules match resources about which Gatepost asks no hook, the
+/// apiserver goes on calling the webhook about these.
+pub(super) fn expression_for(entry: &Value) -> &'static str {
+    let has = |list: &Value, fits: &dyn Fn(&str) -> bool| {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).any(fits)
     };
-    let before = conditions.len();
-    conditions.retain(|condition| {
-        condition["name"] != CONDITION || condition["expression"].as_str().map(str::trim) != Some(EXPRESSION)
-    });
-    let carries = conditions.len() < before;
-    if carries
+    let matches = |rule: &Value| {
+        exempt_resources().any(|(group, resource, _)| {
+            // Subresources, too: it does no harm.
+            let is = |written: &str| matches!(written.split('/').next(), Some(main) if main == "*" || main == resource);
+            has(&rule["apiGroups"], &|written| written == "*" || written == group) && has(&rule["resources"], &is)
+        })
+    };
+    let exempt = entry["rules"].as_array().into_iter().flatten().any(matches);
+    if exempt { SERVED_BUT_EXEMPT } else { EXPRESSION }
+}
+
+fn taken_off(mut entry: Value) -> (Value, Option<&'static str>) {
+    let Some(conditions) = entry.get_mut("matchConditions").and_then(Value::as_array_mut) else {
+        return (entry, None);
+    };
+    let carried = conditions.iter().find_map(our_expression);
+    conditions.retain(|condition| our_expression(condition).is_none());
+    if carried.is_some()
         && conditions.is_empty()
         && let Some(entry) = entry.as_object_mut()
     {
         entry.remove("matchConditions");
     }
-    (entry, carries)
+    (entry, carried)
 }
 
 /// Is our field manager the only one that owns the condition of that webhook?
@@ -131,6 +168,31 @@ mod tests {
         assert_eq!((odd.carries, odd.conditions), (false, 1), "somebody's own, of our name");
         assert!(!one(Value::Null, json!([])).carries);
         assert!(standings(HookType::Mutating, &json!({"webhooks": [{}, 1]})).is_empty());
+    }
+
+    #[test]
+    fn what_gatepost_asks_nobody_about_stays_with_the_apiserver() {
+        let standing = |expression: &str, group: &str, resource: &str| {
+            let conditions = json!([{"name": CONDITION, "expression": expression}]);
+            let rule = json!({"apiGroups": ["apps", group], "resources": [resource]});
+            let object = json!({"metadata": {"name": "c"},
+                "webhooks": [{"name": "w.x.y", "rules": [rule], "matchConditions": conditions}]});
+            standings(HookType::Validating, &object).remove(0)
+        };
+        for (group, resource, exempt) in [
+            ("*", "*", true),
+            ("gatepost.dev", "*/*", true),
+            ("*", "tokenreviews", true),
+            ("authentication.k8s.io", "tokenreviews/x", true),
+            ("", "*", false),
+            ("*", "pods", false),
+            ("gatepost.dev", "pods", false),
+        ] {
+            let (plain, but) = (standing(EXPRESSION, group, resource), standing(SERVED_BUT_EXEMPT, group, resource));
+            assert!(plain.carries && but.carries && plain.entry == but.entry);
+            assert_eq!((plain.outdated, but.outdated), (exempt, !exempt), "{group} {resource}");
+            assert_eq!(plain.expression == SERVED_BUT_EXEMPT, exempt, "{group} {resource}");
+        }
     }
 
     #[test]

@@ -54,8 +54,10 @@ struct Replica {
     next: u32,
     /// It has read at least once, and serves.
     ready: bool,
-    /// It has read a state that can be served; otherwise there is nothing that it could call.
-    could: bool,
+    /// Step of its first read.
+    began: Option<u32>,
+    /// It could not give back in time what it cannot call, and serves all the same.
+    gave_up: bool,
     /// True where it calls the webhook; a new one waits for its probe.
     calls: bool,
     probed: Option<u32>,
@@ -174,7 +176,10 @@ impl World {
                 self.replicas[replica] = Replica { down, starts, ..Replica::default() };
             }
             Event::Want(wanted) => self.wanted = wanted,
-            Event::Servable(servable) => self.servable = servable,
+            Event::Servable(servable) => {
+                self.servable = servable;
+                self.version += 1;
+            }
             Event::Late(steps) => self.late = steps,
             Event::Mute(steps) => self.mute = self.step + steps,
             Event::Nothing => {}
@@ -235,8 +240,18 @@ impl World {
         let (step, seen, leases) = (self.step, self.seen(), self.leases());
         let (probe, slow, holder) = (self.probe, self.slow, self.holder(index));
         let replica = &mut self.replicas[index];
-        replica.could |= self.servable;
         replica.followed = replica.follower.read(now(step), &holder, &leases, std::slice::from_ref(&seen));
+        let began = *replica.began.get_or_insert(step);
+        if let Some(unserved) = replica.followed.unserved.as_ref().filter(|_| !replica.ready) {
+            if step < began + 10 * SECOND {
+                if step >= self.mute && !unserved.is_empty() {
+                    let version = self.version;
+                    self.writing.push(Writing { at: step + slow, version, carries: Some(false) });
+                }
+                return;
+            }
+            replica.gave_up = true;
+        }
         match replica.followed.asked.first() {
             None => (replica.calls, replica.probed) = (false, None),
             Some(asked) if !replica.ready || asked.at_once => replica.calls = true,
@@ -272,7 +287,7 @@ impl World {
         if serving.is_empty() {
             return;
         }
-        let all = serving.iter().all(|replica| replica.calls || !replica.could);
+        let all = serving.iter().all(|replica| replica.calls || replica.gave_up);
         assert!(!heard || all, "nobody calls it at step {}", self.step);
         let both = !heard && serving.iter().any(|replica| replica.calls);
         self.twice = if both { self.twice + 1 } else { 0 };

@@ -19,6 +19,28 @@ pub const fn our_webhooks(hook_type: HookType) -> &'static str {
 /// apiserver does not.
 pub const SERVED: (&str, &str) = ("gatepost.dev/served", "false");
 
+/// Its expression for a webhook whose rules match resources about which Gatepost asks no hook: about these the apiserver
+/// goes on calling it.
+pub const SERVED_BUT_EXEMPT: &str = "\
+request.kind.group + '/' + request.kind.kind + ' ' + request.resource.group + '/' + request.resource.resource in [\
+'gatepost.dev/AdmissionControlConfiguration gatepost.dev/admissioncontrolconfigurations', \
+'gatepost.dev/BreakGlass gatepost.dev/breakglasses', \
+'authentication.k8s.io/SelfSubjectReview authentication.k8s.io/selfsubjectreviews', \
+'authentication.k8s.io/TokenReview authentication.k8s.io/tokenreviews', \
+'authorization.k8s.io/LocalSubjectAccessReview authorization.k8s.io/localsubjectaccessreviews', \
+'authorization.k8s.io/SelfSubjectAccessReview authorization.k8s.io/selfsubjectaccessreviews', \
+'authorization.k8s.io/SelfSubjectRulesReview authorization.k8s.io/selfsubjectrulesreviews', \
+'authorization.k8s.io/SubjectAccessReview authorization.k8s.io/subjectaccessreviews']";
+
+/// The expression of that condition that these are, where they are one.
+pub fn served_expression(name: &str, expression: &str) -> Option<&'static str> {
+    let ours = [SERVED.1, SERVED_BUT_EXEMPT].into_iter().find(|ours| *ours == expression.trim());
+    ours.filter(|_| name == SERVED.0)
+}
+
+/// Prefix of the names of match conditions by which an entry of our registration leaves requests to another one.
+pub const SENT_ALREADY: &str = "sent-already-";
+
 /// Is it the name of such a webhook?
 pub fn is_our_webhook(name: &str) -> bool {
     [HookType::Validating, HookType::Mutating].into_iter().any(|hook_type| name.ends_with(our_webhooks(hook_type)))

@@ -42,12 +42,12 @@ pub use self::{
         names::is_dns_label,
         namespace::NAME_LABEL,
         url::{UrlProblem, parse_url},
-        webhooks::{CALL_AT_ONCE, NOT_STATIC, STATIC},
+        webhooks::{CALL_AT_ONCE, ENTRY_STATES, NOT_STATIC, STATIC},
     },
     describe::describe_protocol,
     document::{note::Note, problem::Problem, spelling::nearest_words},
     matcher::{
-        exempt::Eligibility,
+        exempt::{Eligibility, exempt_resources},
         matched::{HookSet, How, Matched, Wanted},
     },
     reload::{
@@ -97,6 +97,8 @@ pub struct Origin {
     pub rollout: Rollout,
     /// Conditions that a request must meet before the hook is asked.
     pub conditions: Arc<[Condition]>,
+    /// Word for the state that its entry is in, by [`ENTRY_STATES`].
+    pub state: Option<Box<str>>,
     /// The file it stands in, named as the source names it.
     pub file: String,
     /// Its place there, as in a [`Problem`].

@@ -109,6 +109,15 @@ pub enum ReadError {
         /// Its identity now.
         found: String,
     },
+    /// A replica that starts cannot serve what an apiserver counts on it for, and gives that back first.
+    #[error(
+        "{webhooks} cannot be served here and the apiserver may not call it yet: it is given back before a review is \
+         accepted"
+    )]
+    GivesBack {
+        /// Names of the webhooks.
+        webhooks: String,
+    },
     /// Half an answer, or what no such store would say.
     #[error("the answer of {store} cannot be used: {cause}")]
     Garbled {
@@ -135,6 +144,7 @@ impl ReadError {
             Self::NotInstalled { .. } => "not_installed",
             Self::WentBack { .. } => "went_back",
             Self::OtherStore { .. } => "other_store",
+            Self::GivesBack { .. } => "other",
         }
     }
 

@@ -15,15 +15,21 @@ use std::{
 };
 
 use serde_json::Value;
-use tokio::{sync::watch, time::timeout};
-
-use self::{
-    adopting::Shared,
-    objects::{Kind, Taken},
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
 };
+
 pub use self::{
     adopting::{Adopt, AdoptionView},
     objects::Objects,
+};
+use self::{
+    adopting::{
+        Shared,
+        giving_back::{Starting, give_back, names},
+    },
+    objects::{Kind, Taken},
 };
 use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
@@ -108,6 +114,7 @@ struct Adoption {
     opened: Moment,
     /// Its lease has been written.
     registered: bool,
+    starting: Starting,
     adopting: Shared,
     views: watch::Sender<Arc<AdoptionView>>,
 }
@@ -119,6 +126,7 @@ impl Adoption {
             holder: format!("{replica}/{instance:016x}"),
             opened: Moment::now(slept),
             registered: false,
+            starting: Starting::default(),
             adopting: Shared::default(),
             views: watch::channel(Arc::default()).0,
         }
@@ -181,7 +189,7 @@ impl KubernetesSource {
     /// # Errors
     /// [`ReadError`]; nothing of what was read is remembered then.
     pub async fn read(&mut self) -> Result<Contents, ReadError> {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let asking = timeout(READ_DEADLINE, ask(&mut self.connection, &self.place, self.adoption.as_mut())).await;
         let asked = asking.unwrap_or_else(|_| {
             let server = self.connection.server();
@@ -191,12 +199,12 @@ impl KubernetesSource {
             self.connection.failed(error);
         }
         let lists = asked?;
-        let left = READ_DEADLINE.saturating_sub(began.elapsed());
-        self.take(lists, left).await
+        self.take(lists, began + READ_DEADLINE).await
     }
 
     /// Takes up what was read, if it is of the same store as before, and not from its past.
-    async fn take(&mut self, lists: Lists, left: Duration) -> Result<Contents, ReadError> {
+    async fn take(&mut self, lists: Lists, until: Instant) -> Result<Contents, ReadError> {
+        let left = || until.saturating_duration_since(Instant::now());
         let store = self.connection.server();
         if let Some(known) = self.cluster.as_ref().filter(|known| **known != lists.cluster) {
             return Err(ReadError::OtherStore { store, known: known.clone(), found: lists.cluster });
@@ -210,11 +218,16 @@ impl KubernetesSource {
         let (place, last) = (self.place.clone(), self.last.clone());
         let ours = self.adoption.as_ref().map(|adoption| (adoption.holder.clone(), Arc::clone(&adoption.adopting)));
         let leases = lists.leases.zip(ours);
-        let assembled = self.assembling.run(left, move || assemble(lists.lists, &place, last, now, leases)).await;
+        let assembled = self.assembling.run(left(), move || assemble(lists.lists, &place, last, now, leases)).await;
         let garbled = |cause| ReadError::Garbled { store: store.clone(), cause };
         let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
         let (contents, view) = assembled.map_err(unfinished)?.map_err(garbled)?;
-        if let Some((view, adoption)) = view.zip(self.adoption.as_ref()) {
+        if let Some((view, adoption)) = view.zip(self.adoption.as_mut()) {
+            if let Some(unserved) = adoption.starting.waits_for(view.now, &view.followed) {
+                let client = self.connection.client().await?;
+                give_back(&client, unserved, left()).await;
+                return Err(ReadError::GivesBack { webhooks: names(unserved) });
+            }
             let cluster = lists.cluster.clone();
             adoption.views.send_replace(Arc::new(AdoptionView { cluster, ..view }));
         }

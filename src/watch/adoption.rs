@@ -5,6 +5,7 @@
 //! lease: by the time that another may hold it, nothing of ours is under way.
 
 mod failure;
+mod in_force;
 mod record;
 mod rights;
 mod writes;
@@ -19,8 +20,14 @@ use std::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-pub use self::writes::{hold, remove};
-use self::{failure::Failure, record::Recorder, rights::Rights, writes::Written};
+pub use self::writes::hold;
+use self::{
+    failure::Failure,
+    in_force::{Displaced, InForce},
+    record::Recorder,
+    rights::Rights,
+    writes::Written,
+};
 use crate::{
     adopt::{
         Cause, Claims, Decision, LEADER, Lead, Lease, Plan, Reason, Seen, Turn, WebhookKey, Write, leader_lease,
@@ -73,6 +80,7 @@ pub struct Adoption {
     last: Option<Instant>,
     /// Time from which both the apiserver and we may have called a webhook, by its id.
     both: BTreeMap<String, Instant>,
+    displaced: Displaced,
     /// Time from which our registration has not covered a taken webhook, by its id.
     uncovered: BTreeMap<String, Instant>,
     leads: bool,
@@ -106,6 +114,7 @@ impl Adoption {
             failed: None,
             last: None,
             both: BTreeMap::new(),
+            displaced: Displaced::default(),
             uncovered: BTreeMap::new(),
             leads: false,
             withdrawn: false,
@@ -140,8 +149,9 @@ impl Adoption {
 
     async fn turn(&mut self, view: &AdoptionView) -> Result<(), Failure> {
         let client = self.connection.client().await?;
-        let in_force = self.in_force();
-        self.count(view, &in_force);
+        let in_force = InForce::of(&self.current.load(), &view.followed.asked);
+        self.count(view, &in_force.called);
+        let counted_on = self.displaced.counted_on(in_force, Instant::now());
         if let Some(other) = self.rights.other_cluster(&view.cluster).await.map(str::to_owned) {
             // Whoever serves another cluster has no say in this one.
             if !std::mem::replace(&mut self.withdrawn, true) {
@@ -150,7 +160,7 @@ impl Adoption {
             return Err(Failure::OtherCluster { ours: view.cluster.clone(), other });
         }
         let (seen, denied) = self.objected(view).await;
-        let called = in_force.into_iter().filter(|id| !denied.contains(id)).collect();
+        let called = counted_on.into_iter().filter(|id| !denied.contains(id)).collect();
         let claims = view.followed.claims(&called);
         let due = self.said.as_ref().is_none_or(|(said, at)| *said != claims || at.elapsed() >= RENEW);
         if due {
@@ -324,20 +334,6 @@ impl Adoption {
         if let Some(longest) = self.both.values().map(|since| now - *since).max() {
             adoption.overlap_lasts(longest);
         }
-    }
-
-    /// Ids of the webhooks that are called in fact.
-    fn in_force(&self) -> BTreeSet<String> {
-        let generation = self.current.load();
-        let hooks = (0..).zip(&generation.hooks).filter(|(_, live)| live.rotation.asks());
-        let id = |(index, live): (u32, &crate::live::LiveHook)| {
-            let origin = generation.snapshot.origin(index)?;
-            let hook_type = live.hook.hook_type;
-            let configuration = origin.file.strip_prefix(WebhookKey::resource(hook_type))?.strip_prefix('/')?;
-            let (configuration, webhook) = (configuration.to_owned(), live.hook.name.to_string());
-            Some(WebhookKey { hook_type, configuration, webhook }.id())
-        };
-        hooks.filter_map(id).collect()
     }
 
     /// The apiserver's version, where it knows no match conditions.

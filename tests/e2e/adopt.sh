@@ -288,10 +288,38 @@ adopting() {
 
   eventually "adopt: the registration is held no longer" unguarded validating
   not_taken
+  exempt
+  narrowed
   by_hand
   alone
   kubectl delete -f "$work/adopt-registration.yaml" -f "$work/move.yaml" -f "$work/owned-mutating.yaml" >"$work/said" 2>&1 || broken "unregistering"
   stop move-first && stop move-plain || broken "the hooks"
+}
+
+# exempt: what Gatepost asks no hook about stays with the apiserver, although the webhook is taken over.
+exempt() {
+  hostile adopt-exempt exempt.e2e.gatepost.dev "{name: c, expression: 'true'}" tokenreviews |
+    sed '/namespaceSelector/d; s|json/move-first|json/adopt-exempt|; s/apiGroups: .""./apiGroups: [authentication.k8s.io]/; s/CREATE, UPDATE, DELETE/CREATE/' >"$work/exempt.yaml"
+  check "adopt: a webhook about token reviews" kubectl apply -f "$work/exempt.yaml"
+  check "adopt: it is taken over" adopt adopt-exempt
+  prints "adopt: but for these" "TokenReview authentication.k8s.io/tokenreviews'" kubectl get validatingwebhookconfiguration adopt-exempt -o yaml
+  echo '{apiVersion: authentication.k8s.io/v1, kind: TokenReview, spec: {token: none}}' >"$work/token-review.yaml"
+  check "adopt: a token is reviewed" kubectl create -f "$work/token-review.yaml"
+  check "adopt: the webhook was called about that" judged_by adopt-exempt
+  check "adopt: it is given back" release adopt-exempt
+  kubectl delete -f "$work/exempt.yaml" >"$work/said" 2>&1 || broken "removing it"
+}
+
+# unconditional: our registration has no condition of that somebody.
+unconditional() { ! kubectl get validatingwebhookconfigurations gatepost -o jsonpath='{.webhooks[*].matchConditions[*].name}' | grep -qw mine; }
+
+# narrowed: somebody puts a condition on Gatepost's own registration, which then sends nothing.
+narrowed() {
+  check "adopt: one is taken" adopt move-first
+  check "adopt: a condition is put on Gatepost's registration" kubectl patch validatingwebhookconfiguration gatepost --type json \
+    -p '[{"op": "add", "path": "/webhooks/0/matchConditions", "value": [{"name": "mine", "expression": "false"}]}]'
+  eventually "adopt: it is taken off" unconditional
+  check "adopt: the one is given back" release move-first
 }
 
 # emergency: the chapter's command that needs no Gatepost.

@@ -16,8 +16,11 @@ use crate::{
     },
     kube::{Access, Client, KubeError},
     model::HookType,
-    source::{Adopt, kubernetes::adopting},
-    watch::adoption::{hold, remove, too_old},
+    source::{
+        Adopt,
+        kubernetes::adopting::{self, remove},
+    },
+    watch::adoption::{hold, too_old},
 };
 
 /// Polling interval.

@@ -13,14 +13,12 @@ use crate::{
         yaml::yaml,
     },
     kube::{MANAGED_BY, our_webhooks},
-    model::{HookType, Reinvocation},
+    model::{HookType, Reinvocation, registration::SENT_ALREADY},
     snapshot::hazards::written_selector,
 };
 
 /// Added to the path where reviews are taken: the review is one of several, each in a version of its own.
 const ONE_VERSION: &str = "/one-version";
-/// Prefix of the names of conditions that leave a request to another entry.
-pub(super) const SENT_ALREADY: &str = "sent-already-";
 /// The annotation by which cert-manager's injector finds an object.
 const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
 /// Names of static manifests end so, and no others may.

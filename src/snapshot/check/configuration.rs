@@ -47,13 +47,14 @@ impl Configuration {
     /// One that holds these hooks, each of which gets its id.
     pub(crate) fn of(name: &str, prefix: &'static str, entries: Vec<Entry>) -> Self {
         let (name, mut identities) = (Arc::<str>::from(name), Identities::default());
-        let placed =
-            |Entry { mut hook, declared_policy, rolling_out, rollout, conditions, place: (file, path) }: Entry| {
-                hook.id = identities.next(prefix, &name, &hook.name);
-                let configuration = Arc::clone(&name);
-                let origin = Origin { configuration, declared_policy, rolling_out, rollout, conditions, file, path };
-                (Arc::new(hook), Arc::new(origin))
-            };
+        let placed = |entry: Entry| {
+            let Entry { mut hook, declared_policy, rolling_out, rollout, conditions, state, place: (file, path) } =
+                entry;
+            hook.id = identities.next(prefix, &name, &hook.name);
+            let configuration = Arc::clone(&name);
+            let origin = Origin { configuration, declared_policy, rolling_out, rollout, conditions, state, file, path };
+            (Arc::new(hook), Arc::new(origin))
+        };
         let hooks = entries.into_iter().map(placed).collect();
         Self { name, prefix, hooks, initializers: Vec::new(), bypasses: Vec::new() }
     }

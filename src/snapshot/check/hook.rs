@@ -77,6 +77,8 @@ pub(crate) struct Entry {
     pub(crate) rollout: Rollout,
     /// Conditions that a request must meet before the hook is asked.
     pub(crate) conditions: Arc<[Condition]>,
+    /// A word for the state that the entry is in, where its configuration has one.
+    pub(crate) state: Option<Box<str>>,
     /// The file it stands in, and its place there.
     pub(crate) place: (String, String),
 }
@@ -154,7 +156,8 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
         namespace_selector,
         object_selector,
     };
-    Some(Entry { hook, declared_policy, rolling_out: create_as.is_some(), rollout, conditions, place: at.place() })
+    let (rolling_out, place) = (create_as.is_some(), at.place());
+    Some(Entry { hook, declared_policy, rolling_out, rollout, conditions, state: None, place })
 }
 
 /// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.

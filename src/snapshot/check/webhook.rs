@@ -92,6 +92,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
         rolling_out: false,
         rollout: Rollout::default(),
         conditions,
+        state: None,
         place: at.place(),
     })
 }

@@ -30,6 +30,10 @@ const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
 /// probe, because the apiserver does not call them any more.
 pub const CALL_AT_ONCE: &str = "gatepost.dev/call-at-once";
 
+/// Annotation of a configuration: names of its webhooks, by spaces, each with `=` and a word for the state that its entry is
+/// in, for whoever wants to know which state is in force.
+pub const ENTRY_STATES: &str = "gatepost.dev/entry-states";
+
 /// Checks a configuration; what is wrong is reported.
 pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<Configuration> {
     at.is_map_of(&["apiVersion", "kind", "metadata", "webhooks"]);
@@ -63,7 +67,11 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
         }
     }
     let at_once = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(CALL_AT_ONCE));
+    let states = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(ENTRY_STATES));
+    let states = states.unwrap_or_default().split(' ').filter_map(|state| state.split_once('='));
+    let states: HashMap<&str, &str> = states.collect();
     for entry in &mut hooks {
+        entry.state = states.get(&*entry.hook.name).map(|state| Box::from(*state));
         if at_once.is_some_and(|names| names.split(' ').any(|name| *name == *entry.hook.name)) {
             entry.rollout = Rollout { probe_within: Duration::ZERO, on_probe_failure: OnProbeFailure::Enforce };
         }

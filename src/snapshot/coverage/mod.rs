@@ -146,6 +146,11 @@ impl Registration {
         self.entries.len()
     }
 
+    /// Are mutating hooks registered apart?
+    pub fn has_segments(&self) -> bool {
+        self.entries.iter().any(|entry| entry.segment.is_some_and(|segment| segment.of > 1))
+    }
+
     /// Does none lead to Gatepost?
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

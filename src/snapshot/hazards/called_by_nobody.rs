@@ -2,13 +2,13 @@
 //! calling it, too.
 
 use super::{finding::Found, mend::Mend, severity::Severity, view::View};
-use crate::model::registration::SERVED;
+use crate::model::registration::{SERVED, served_expression};
 
 pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
     for (number, seen) in view.hooks.iter().enumerate() {
-        let (name, expression) = SERVED;
+        let (name, _) = SERVED;
         let is_ours =
-            |condition: &crate::cel::Condition| *condition.name == *name && condition.expression.trim() == expression;
+            |condition: &crate::cel::Condition| served_expression(&condition.name, &condition.expression).is_some();
         if seen.origin.conditions.iter().any(is_ours) {
             found.push(Found {
                 rule: "called-by-nobody",

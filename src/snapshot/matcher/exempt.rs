@@ -19,6 +19,14 @@ pub enum Eligibility {
 /// or another resource, is about something else, whatever it says first.
 type ResourceAndKind = (&'static str, &'static str);
 
+/// Resources about which no hook is asked, whatever the apiserver does: group, resource, and kind of its objects.
+pub fn exempt_resources() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let of = |group: &'static str, all: &'static [ResourceAndKind]| all.iter().map(move |(r, kind)| (group, *r, *kind));
+    of(OURS, &OUR_CONFIG)
+        .chain(of(AUTHENTICATION_GROUP, &AUTHENTICATION))
+        .chain(of(AUTHORIZATION_GROUP, &AUTHORIZATION))
+}
+
 const OURS: &str = "gatepost.dev";
 /// Our own configuration. Anything else in our group is somebody else's.
 const OUR_CONFIG: [ResourceAndKind; 2] =
@@ -35,6 +43,8 @@ const ADMISSION_CONFIG: [ResourceAndKind; 6] = [
     ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
 ];
 
+const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
+const AUTHORIZATION_GROUP: &str = "authorization.k8s.io";
 /// Resources that store nothing: asking the apiserver who one is, or what one may do.
 const AUTHENTICATION: [ResourceAndKind; 2] =
     [("selfsubjectreviews", "SelfSubjectReview"), ("tokenreviews", "TokenReview")];
@@ -68,7 +78,7 @@ pub(crate) fn is_admission_config(review: &Review) -> bool {
 
 /// Is this about a resource that stores nothing? In any version, as upstream.
 pub(crate) fn is_virtual(review: &Review) -> bool {
-    is_of(review, "authentication.k8s.io", &AUTHENTICATION) || is_of(review, "authorization.k8s.io", &AUTHORIZATION)
+    is_of(review, AUTHENTICATION_GROUP, &AUTHENTICATION) || is_of(review, AUTHORIZATION_GROUP, &AUTHORIZATION)
 }
 
 /// Is this about one of these, as its client made it and as it was sent? Upstream looks at the kind alone, or at the

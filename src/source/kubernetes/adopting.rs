@@ -1,5 +1,6 @@
 //! Adopting: webhooks of others among the objects of a cluster, and those of them that this replica calls.
 
+pub(super) mod giving_back;
 mod own;
 pub mod upkeep;
 
@@ -14,7 +15,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use self::own::{Own, hold_back};
-pub use self::upkeep::{Due, Upkeep};
+pub use self::{
+    giving_back::remove,
+    upkeep::{Due, Upkeep},
+};
 use super::objects::Kind;
 use crate::{
     adopt::{
@@ -25,7 +29,7 @@ use crate::{
     kube::{Client, KubeError, is_our_own},
     model::{FailurePolicy, Hook, HookType, registration::is_our_webhook},
     snapshot::{
-        CALL_AT_ONCE, SourceFile,
+        CALL_AT_ONCE, ENTRY_STATES, SourceFile,
         coverage::{Atom, atoms_of},
         hazards::Severity,
         load,
@@ -163,8 +167,7 @@ impl Adopting {
             let own = Own::among(items, adopt);
             let registered = digest(own.items.iter().map(|item| item["webhooks"].to_string()));
             let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
-            let others = items.iter().filter(|item| !is_our_own(item));
-            for standing in others.flat_map(|item| standings(hook_type, item)) {
+            for standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
                 let depends = [standing.entry.to_string(), format!("{registered:?} {:?}", own.ambiguous)];
                 let state = digest(depends.into_iter());
                 let known =
@@ -186,10 +189,29 @@ impl Adopting {
 }
 
 impl Adopt {
-    /// True for a webhook configuration that registers this Gatepost; that of another Gatepost is none.
+    /// True for a webhook configuration that registers this Gatepost. That of another Gatepost is none, nor is one with our
+    /// label and no webhook of ours: anybody may put the label there.
     pub fn is_our_own(&self, item: &Value) -> bool {
-        is_our_own(item) && self.registration.as_ref().is_none_or(|name| item["metadata"]["name"] == **name)
+        let webhooks = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+        let leads_to_us = webhooks.is_empty() || webhooks.iter().any(is_ours);
+        is_our_own(item)
+            && leads_to_us
+            && self.registration.as_ref().is_none_or(|name| item["metadata"]["name"] == **name)
     }
+}
+
+fn is_ours(entry: &Value) -> bool {
+    entry["name"].as_str().is_some_and(is_our_webhook)
+}
+
+/// The webhooks of a configuration that are not those of a registration of Gatepost. A label alone makes none: whoever puts
+/// it on a configuration that is taken over would have nobody call its webhooks.
+fn of_others(hook_type: HookType, item: &Value) -> Vec<Standing> {
+    let mut all = standings(hook_type, item);
+    if is_our_own(item) {
+        all.retain(|standing| !is_our_webhook(&standing.key.webhook));
+    }
+    all
 }
 
 /// Webhook configurations as they are judged outside of a running sidecar: what could be taken, and what could not.
@@ -267,11 +289,24 @@ fn judge(standing: &Standing, own: &Own<'_>, namespace: &str) -> Verdict {
         // Every gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls it
         // there.
         let gap = own.registration.gaps(&snapshot).into_iter().next()?;
-        Some(Reason::Uncovered(gap.what))
+        let condition = own.conditional.as_ref().map(|what| format!("; {what}")).unwrap_or_default();
+        Some(Reason::Uncovered(format!("{}{condition}", gap.what)))
+    };
+    // Its announcement would put our own hooks into other segments than they are registered for, or itself into one that is
+    // not sent what it wants; and for some time after each such change, segments are refused.
+    let renumbers = || {
+        let mutating = standing.key.hook_type == HookType::Mutating;
+        (mutating && own.registration.has_segments()).then(|| {
+            Reason::Hazard(
+                "Gatepost's hooks are registered in segments, and another mutating webhook would change these; take \
+                 `isolate: true` off the hooks and register Gatepost again, or leave this one to the apiserver"
+                    .to_owned(),
+            )
+        })
     };
     let mut conditions = (0..).map_while(|index| snapshot.origin(index)).flat_map(|origin| origin.conditions.iter());
     let asks_authorizer = conditions.any(Condition::asks_authorizer);
-    let objection = deadlock().or_else(ties_our_hands).or_else(uncovered);
+    let objection = deadlock().or_else(ties_our_hands).or_else(renumbers).or_else(uncovered);
     Verdict { unservable: None, objection, asks_authorizer }
 }
 
@@ -296,6 +331,8 @@ fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile
                     annotations.insert(key.clone(), value.clone());
                 }
             }
+            let states = asked.iter().map(|one| format!("{}={}", one.key.webhook, one.state));
+            annotations.insert(ENTRY_STATES.to_owned(), states.collect::<Vec<_>>().join(" ").into());
             annotations.remove(CALL_AT_ONCE);
             if !at_once.is_empty() {
                 annotations.insert(CALL_AT_ONCE.to_owned(), at_once.into());

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use crate::{
-    adopt::{Guard, WebhookKey, Write, applied, fenced, forced_removal, guard},
+    adopt::{Guard, WebhookKey, Write, applied, fenced, guard},
     kube::{Client, KubeError},
-    source::kubernetes::adopting::Due,
+    source::kubernetes::adopting::{Due, remove},
 };
 
 /// Outcome of a write.
@@ -21,7 +21,7 @@ pub(super) enum Written {
 
 /// Writes one configuration.
 pub(super) async fn write(client: &Client, write: &Write) -> Result<Written, KubeError> {
-    let carry: Vec<_> = write.carry.iter().map(String::as_str).collect();
+    let carry: Vec<_> = write.carry.iter().map(|(webhook, expression)| (webhook.as_str(), *expression)).collect();
     let (uid, version) = (&*write.read.0, &*write.read.1);
     let document = match write.fenced.is_empty() {
         true => applied(write.hook_type, &write.configuration, uid, Some(version), &carry),
@@ -76,17 +76,5 @@ pub(super) async fn bring_up_to_date(client: &Client, Due { registered, webhooks
     {
         Err(KubeError::Unwritten { code: 404 | 409, .. }) => Ok(()),
         other => other,
-    }
-}
-
-/// Takes our condition off these webhooks, whoever put it there.
-///
-/// # Errors
-/// [`KubeError`] of the read or the write.
-pub async fn remove(client: &Client, path: &str, webhooks: &[&str]) -> Result<(), KubeError> {
-    let object = client.get(path).await?;
-    match forced_removal(&object, webhooks) {
-        Some(patch) => client.patch(&format!("{path}?timeout=2s"), "application/json-patch+json", &patch).await,
-        None => Ok(()),
     }
 }

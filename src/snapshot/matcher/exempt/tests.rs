@@ -1,5 +1,8 @@
 use super::*;
-use crate::model::Operation;
+use crate::{
+    cel::Condition,
+    model::{Operation, registration::SERVED_BUT_EXEMPT},
+};
 
 /// Group, resource and kind.
 type About = (&'static str, &'static str, &'static str);
@@ -33,6 +36,16 @@ const EXEMPT: [(About, Eligibility); 14] = [
     (("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"), Eligibility::Exempt),
 ];
 const POD: About = ("", "pods", "Pod");
+
+#[test]
+fn what_no_hook_is_asked_about_is_what_the_apiserver_goes_on_asking_about() {
+    let all = exempt_resources().map(|(group, resource, kind)| format!("'{group}/{kind} {group}/{resource}'"));
+    let list = all.collect::<Vec<_>>().join(", ");
+    assert!(SERVED_BUT_EXEMPT.ends_with(&format!(" in [{list}]")), "{list}");
+    Condition::compile("gatepost.dev/served", SERVED_BUT_EXEMPT).unwrap();
+    let upstream = |about: &&(About, Eligibility)| about.0.0 != REGISTRATION;
+    assert_eq!(EXEMPT.iter().filter(upstream).count(), exempt_resources().count());
+}
 
 #[test]
 fn our_configuration_admissions_and_virtual_resources_are_exempt_in_any_version() {

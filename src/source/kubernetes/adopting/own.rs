@@ -7,16 +7,20 @@ use serde_json::{Value, json};
 use super::Adopt;
 use crate::{
     adopt::{Seen, standings},
-    model::HookType,
+    model::{HookType, registration::SENT_ALREADY},
     snapshot::coverage::Registration,
 };
 
 /// Our own registrations of one type.
 pub(super) struct Own<'a> {
     pub(super) items: Vec<&'a Value>,
+    /// The same and those that are being deleted: an apiserver still calls all of them.
+    pub(super) called: Vec<&'a Value>,
     pub(super) registration: Registration,
     /// Message where there are several, and the one that leads here is unknown.
     pub(super) ambiguous: Option<String>,
+    /// Message where an entry of them is not relied on.
+    pub(super) conditional: Option<String>,
 }
 
 impl<'a> Own<'a> {
@@ -30,10 +34,36 @@ impl<'a> Own<'a> {
             )
         });
         // One that is being deleted is in force still, and will not be: what it covers is given back meanwhile.
-        let items: Vec<_> = ours.into_iter().filter(|item| item["metadata"]["deletionTimestamp"].is_null()).collect();
-        let registration = Registration::read(items.iter().copied().cloned().map(bare)).unwrap_or_default();
-        Self { items, registration, ambiguous }
+        let lasts = |item: &&Value| item["metadata"]["deletionTimestamp"].is_null();
+        let items: Vec<_> = ours.iter().copied().filter(lasts).collect();
+        let conditional = items.iter().find_map(|item| conditional(item));
+        let registration = Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
+        Self { items, called: ours, registration, ambiguous, conditional }
     }
+}
+
+/// A match condition of the entry that `gatepost register` has not written: nobody knows which requests it holds back.
+fn foreign_condition(entry: &Value) -> Option<&str> {
+    let names = entry["matchConditions"].as_array().into_iter().flatten();
+    let names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
+    names.into_iter().find(|name| !name.starts_with(SENT_ALREADY))
+}
+
+fn conditional(item: &Value) -> Option<String> {
+    item["webhooks"].as_array()?.iter().find_map(|entry| {
+        let (name, condition) = (entry["name"].as_str().unwrap_or_default(), foreign_condition(entry)?);
+        Some(format!("its entry {name} is not counted on: remove the match condition {condition} from it"))
+    })
+}
+
+/// The registration without entries that a foreign condition may keep from sending anything, and without what an apiserver
+/// adds.
+fn relied_on(item: &Value) -> Value {
+    let mut item = bare(item.clone());
+    if let Some(entries) = item["webhooks"].as_array_mut() {
+        entries.retain(|entry| foreign_condition(entry).is_none());
+    }
+    item
 }
 
 /// Sets for mutating webhooks the time from an apiserver's evaluation of their conditions to its call of us: it calls
@@ -42,12 +72,12 @@ pub(super) fn hold_back(seen: &mut [Seen], items: &[Value], own: &Own<'_>) {
     /// No request takes longer.
     const MOST: u64 = 60;
     let name = |item: &Value| item["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let Some(last) = own.items.iter().map(|item| name(item)).max() else { return };
+    let Some(last) = own.called.iter().map(|item| name(item)).max() else { return };
     let seconds = |entry: &Value| entry["timeoutSeconds"].as_u64().unwrap_or(10).min(30);
-    let ours = own.items.iter().flat_map(|item| item["webhooks"].as_array().into_iter().flatten());
+    let ours = own.called.iter().flat_map(|item| item["webhooks"].as_array().into_iter().flatten());
     // Of our own entries, the last one may be the one that sends it.
     let ours: u64 = ours.map(seconds).collect::<Vec<_>>().split_last().map_or(0, |(_, before)| before.iter().sum());
-    let before = items.iter().filter(|item| name(item) < last && !own.items.contains(item));
+    let before = items.iter().filter(|item| name(item) < last && !own.called.contains(item));
     let before: u64 = before
         .flat_map(|item| standings(HookType::Mutating, item))
         .filter(|standing| !standing.carries)

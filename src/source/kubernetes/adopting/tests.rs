@@ -110,6 +110,8 @@ fn only_what_is_called_is_configuration() {
     assert_eq!(files.len(), 1);
     let document: Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(document["webhooks"], json!([webhook("a.x.y", "")]), "without the condition");
+    let asked = &view.followed.asked[0];
+    assert_eq!(document["metadata"]["annotations"][ENTRY_STATES], format!("a.x.y={}", asked.state));
     assert_eq!((&*files[0].name, view.seen.len()), ("validatingwebhookconfigurations/c", 2));
 
     // A webhook that carries the condition waits for no probe; one that is announced is called as well.
@@ -143,6 +145,55 @@ fn what_the_registration_leaves_out_or_opens_stays_with_the_apiserver() {
         "values": ["kube-system"]}]});
     assert_eq!(with(&|entry| entry["namespaceSelector"] = left_out.clone()), "a.x.y uncovered");
     assert_eq!(with(&|entry| entry["failurePolicy"] = "Ignore".into()), "a.x.y uncovered");
+}
+
+#[test]
+fn an_entry_of_ours_with_a_condition_of_others_is_not_counted_on() {
+    let with = |name: &str, expression: &str| {
+        let mut entry = registration();
+        entry["webhooks"][0]["matchConditions"] = json!([{"name": name, "expression": expression}]);
+        let lists = [(HookType::Validating, vec![object("c", vec![webhook("a.x.y", "")]), entry])];
+        let seen = judged(&lists, &adopt(Wanted::All), &Wishes::default());
+        (told(&seen).remove(0), seen[0].objection.as_ref().map(ToString::to_string).unwrap_or_default())
+    };
+    assert_eq!(with("sent-already-1", "!(request.operation == 'DELETE')").0, "a.x.y ok");
+    for (name, expression) in
+        [("mine", "!('system:nodes' in request.userInfo.groups)"), ("gatepost.dev/served", "false")]
+    {
+        let (told, why) = with(name, expression);
+        assert_eq!(told, "a.x.y uncovered");
+        assert!(why.contains(&format!("remove the match condition {name} from it")), "{why}");
+    }
+}
+
+#[test]
+fn our_label_alone_makes_no_registration_of_ours() {
+    let carried = ", \"matchConditions\": [{\"name\": \"gatepost.dev/served\", \"expression\": \"false\"}]";
+    let mut labelled = object("c", vec![webhook("a.x.y", carried)]);
+    labelled["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "gatepost"});
+    let lists = [(Kind::Validating, vec![labelled, registration()])];
+    let adopt = adopt(Wanted::All);
+    let mut adopting = Adopting::default();
+    let (files, view) = adopting.take((Duration::ZERO, &adopt, "r/1"), Vec::new(), &lists).unwrap();
+    assert_eq!(told(&view.seen), ["a.x.y ok"], "and there is one registration");
+    assert_eq!((files.len(), view.registered.len()), (1, 1), "it is called");
+}
+
+#[test]
+fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
+    let with = |hook_type: HookType, path: &str| {
+        let mut own = webhook("gatepost.mutate.gatepost.dev", "");
+        own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
+        let of_type = |mut object: Value| {
+            object["kind"] = WebhookKey::kind(hook_type).into();
+            object
+        };
+        let lists = vec![of_type(object("c", vec![webhook("a.x.y", "")])), of_type(object("gatepost", vec![own]))];
+        told(&judged(&[(hook_type, lists)], &adopt(Wanted::All), &Wishes::default())).remove(0)
+    };
+    assert_eq!(with(HookType::Mutating, "/mutate"), "a.x.y ok");
+    assert_eq!(with(HookType::Mutating, "/mutate/segment/1/of/1"), "a.x.y ok");
+    assert_eq!(with(HookType::Mutating, "/mutate/segment/1/of/2"), "a.x.y hazard");
 }
 
 #[test]
@@ -185,6 +236,9 @@ fn mutating_webhooks_before_us_may_hold_back_a_request() {
     assert_eq!(held(own(&["gatepost"])), [0, 7, 7]);
     assert_eq!(held(own(&["gatepost", "gatepost-2"])), [10, 17, 17]);
     assert_eq!(held(object("none", vec![webhook("n.x.y", "")])), [0, 0, 0, 0]);
+    let mut going = own(&["gatepost"]);
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z".into();
+    assert_eq!(held(going), [0, 7, 7], "it is called while its finalizer keeps it");
 }
 
 #[test]
@@ -210,6 +264,10 @@ fn a_registration_is_widened_at_once_and_narrowed_later() {
     assert_eq!(widened[0]["rules"].as_array().unwrap().len(), 2);
     let mut wide = registration();
     wide["webhooks"] = widened.into();
+    assert_eq!(due(1, both(), wide.clone()), None);
+    let mut narrowed = wide.clone();
+    narrowed["webhooks"][0]["matchConditions"] = json!([{"name": "mine", "expression": "false"}]);
+    assert!(due(1, both(), narrowed.clone()).is_some_and(|webhooks| webhooks[0].get("matchConditions").is_none()));
     assert_eq!(due(1, both(), wide.clone()), None);
     assert_eq!(due(2, vec![webhook("a.x.y", "")], wide.clone()), None);
     assert_eq!(due(61, vec![webhook("a.x.y", "")], wide.clone()), None);

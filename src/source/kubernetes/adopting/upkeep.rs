@@ -123,7 +123,9 @@ fn compared(
     let current = item["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
     let same =
         current.len() == wanted.len() && wanted.iter().zip(current).all(|(wanted, current)| says(current, wanted));
-    let urgent = own.registration.gaps(snapshot).iter().any(|gap| gap.hook_type == hook_type);
+    // A condition that somebody has put on an entry may hold anything back.
+    let missing = own.registration.gaps(snapshot).iter().any(|gap| gap.hook_type == hook_type);
+    let urgent = missing || own.conditional.is_some();
     Found { webhooks: (!same).then_some(wanted), urgent }
 }
 
