@@ -56,8 +56,8 @@ impl Rule {
 
     /// Does this rule see the same objects in another version, or in another group that shares them? That is what it
     /// means under `matchPolicy: Equivalent`, and kube-apiserver then converts. A rule means the versions in which the
-    /// resource is served, and where nobody knows which these are, any. One that names both the group and the resource
-    /// also means such as may be newer than our table. Allocates nothing.
+    /// resource is served, and where nobody knows which these are, any. A version that is not served means nothing, as
+    /// with kube-apiserver: a rule that names one must not fail every write. Allocates nothing.
     pub fn sees_elsewhere(&self, target: &Target<'_>, served: Option<&Served>) -> bool {
         let Gvr { group, version, resource } = target.resource;
         let may_see = self.scope_matches(target)
@@ -67,16 +67,8 @@ impl Rule {
             return false;
         }
         let named = |version: &str| names(&self.api_versions, version);
-        if names(&self.api_groups, group) && !named(version) {
-            let by_name = || {
-                let is = |entry: &str| entry.split('/').next() == Some(&**resource) && entry_matches(entry, target);
-                self.api_groups.iter().any(|named| **named == **group) && self.resources.iter().any(|entry| is(entry))
-            };
-            let versions = served::versions(served, group, resource);
-            let may_be_new = || self.api_versions.iter().any(|version| versions.may_get(version));
-            if versions.may(named) || by_name() && may_be_new() {
-                return true;
-            }
+        if names(&self.api_groups, group) && !named(version) && served::versions(served, group, resource).may(named) {
+            return true;
         }
         builtin::other_group(group, resource).is_some_and(|other| {
             names(&self.api_groups, other) && served::versions_if_any(served, other, resource).may(named)

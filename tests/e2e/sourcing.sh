@@ -94,6 +94,11 @@ sourcing() {
   configured other | kubectl apply --filename - >"$work/said" 2>&1 || broken "a second configuration"
   eventually "source: a second configuration, written while Gatepost guards the cluster, is in force" has_hook other.e2e.gatepost.dev
 
+  # Nothing tells this Gatepost in which versions the cluster serves config maps.
+  configured ninth | sed 's/apiVersions: \[v1\]/apiVersions: [v9]/' | kubectl apply --filename - >"$work/said" 2>&1 || broken "a hook for v9"
+  eventually "source: a hook for a version that there is not is in force" has_hook ninth.e2e.gatepost.dev
+  allows "source: and fails no write, nor is it asked" asking ninth yes 'canary={"allowed": false}'
+
   mark_log
   check "source: kube-apiserver stops" kube/cluster.sh stop "$work/cluster"
   eventually "source: the log says that it is gone" sourced_log 'cannot reach the apiserver'

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::support::{
-    gate::{caller, document, gate, revision},
+    gate::{ask as ask_as_made, caller, document, gate, revision},
     reviews::{create_pod, message},
     scripted_hook::{Script, ScriptedHook},
 };
@@ -65,6 +65,24 @@ async fn asked_apart_nothing_is_noted_and_other_failures_count() {
     let apart = ask(&gate, "v2", "v2", OtherVersions::AskedApart).await;
     assert!(apart.allowed() && apart.audit_annotations == [revision()], "{apart:?}");
     assert!(!ask(&gate, "v1", "v2", OtherVersions::AskedApart).await.allowed());
+}
+
+/// A rule for Pods in `v9`, of which `check` says that it never matches, leaves the writing of Pods alone; what no
+/// table knows may be served in any version, and is not passed over.
+#[tokio::test]
+async fn a_version_that_does_not_exist_fails_no_write_of_a_known_resource() {
+    let no = ScriptedHook::start(Script::Deny("seen")).await;
+    let ninth = |group: &str, resource: &str| {
+        let rule = "[x.io], apiVersions: [v9], resources: [things]";
+        assert!(hook_for("v9", &no, "").contains(rule));
+        hook_for("v9", &no, "").replace(rule, &format!("['{group}'], apiVersions: [v9], resources: [{resource}]"))
+    };
+    let gate_for = |group: &str, resource: &str| gate(&document(&[ninth(group, resource)]), Reasons::First);
+    let verdict = ask_as_made(&gate_for("", "pods"), create_pod("u", 0)).await;
+    assert!(verdict.allowed(), "{verdict:?}");
+    let verdict = ask(&gate_for("x.io", "things"), "v1", "v1", OtherVersions::Fail).await;
+    assert_eq!(verdict.refusal.expect("it may be served in v9").code, 500);
+    assert!(no.seen().is_empty());
 }
 
 /// Beside a hook of one version stands one that takes any: the entry that sends the request as its client made it asks

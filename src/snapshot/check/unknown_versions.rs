@@ -64,8 +64,8 @@ fn shared(hook: &Hook) -> Option<String> {
     ))
 }
 
-/// A rule that names no version in which Kubernetes serves, or may yet serve, one of its own resources: as with
-/// kube-apiserver, the hook is not asked about it. An entry that matches nothing for any reason is a finding already.
+/// A rule that names no version in which Kubernetes serves one of its own resources: as with kube-apiserver, the hook
+/// is not asked about it. An entry that matches nothing for any reason is a finding already.
 fn never_served(hook: &Hook) -> Option<String> {
     let rules = hook.rules.iter().filter(|rule| !any(&rule.api_versions));
     rules.into_iter().find_map(|rule| {
@@ -75,14 +75,13 @@ fn never_served(hook: &Hook) -> Option<String> {
         let mut pairs = rule.api_groups.iter().flat_map(|group| resources().map(move |resource| (&**group, resource)));
         let is_never = |(group, resource): &(&str, &str)| {
             let versions = served::versions(None, group, resource);
-            let may_be = |version: &str| versions.may(|known| known == version) || versions.may_get(version);
-            !rule.api_versions.iter().any(|version| may_be(version))
+            !versions.may(|known| rule.api_versions.iter().any(|version| **version == *known))
         };
         let (group, resource) = pairs.find(is_never)?;
         let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         Some(format!(
-            "names {shown} in versions in which no apiserver serves them ({}): it is not asked about them; apiVersions \
-             [\"*\"] means every version",
+            "names {shown} in versions in which Kubernetes does not serve them ({}): it is not asked about them; \
+             apiVersions [\"*\"] means every version",
             quoted(&rule.api_versions.join(", "))
         ))
     })
@@ -142,9 +141,15 @@ mod tests {
         }
         let found = rules("apps", "v1beta9, v1alpha9", "deployments/scale");
         assert!(noted(&found).is_empty(), "it is a finding, and not told twice: {:?}", noted(&found));
-        for (rule, says) in
-            [(rules("example.com, ''", "v1beta1", "pods"), "names pods in versions in which no apiserver serves them")]
-        {
+        let both = |version: &str| rules("example.com, apps", version, "deployments");
+        for (rule, says) in [
+            (
+                rules("example.com, ''", "v1beta1", "pods"),
+                "names pods in versions in which Kubernetes does not serve them",
+            ),
+            (both("v2"), "names deployments.apps in versions in which Kubernetes does not serve them (\"v2\")"),
+            (both("v1beta9, v9"), "does not serve them (\"v1beta9, v9\")"),
+        ] {
             for policy in ["Equivalent", "Exact"] {
                 let message = noted(&format!("matchPolicy: {policy}\n  {rule}"));
                 assert!(message.len() == 1 && message[0].contains(says), "{rule}: {message:?}");
