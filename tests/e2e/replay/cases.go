@@ -77,6 +77,9 @@ func warnings() []namedCall {
 		{"warned beyond every limit", scripted(`{"warnings": ["a` + long("0123456789", 180) + `", "b` + long("0123456789", 180) + `", "c` + long("0123456789", 180) + `"]}`)},
 		{"warned and denied", scripted(`{"allowed": false, "status": {"message": "no"}, "warnings": ["I did warn you"]}`)},
 		{"warned by both", create(pods+dryRun, pod("scripted").script("pods", `{"warnings": ["pods warns"]}`).script("second", `{"warnings": ["second warns"]}`))},
+		{"warned late, denied at once", create(pods+dryRun, pod("scripted").
+			script("second", `{"allowed": false, "status": {"message": "second says no"}}`).
+			script("pods", `{"delay": "600ms", "warnings": ["too late"]}`))},
 		{"warned by both with the same words", create(pods+dryRun, pod("scripted").script("pods", `{"warnings": ["same"]}`).script("second", `{"warnings": ["same"]}`))},
 	}
 }

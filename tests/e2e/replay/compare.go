@@ -21,7 +21,7 @@ import (
 type expectation struct {
 	mode, name, field string
 	direct, through   *regexp.Regexp
-	becomes, why      string
+	becomes, why, do  string
 	used              bool
 }
 
@@ -36,10 +36,15 @@ func readExpectations(file string) ([]*expectation, error) {
 			continue
 		}
 		columns := strings.Split(line, "\t")
-		if len(columns) != 6 {
-			return nil, fmt.Errorf("%s:%d: %d columns, not 6", file, n+1, len(columns))
+		if len(columns) != 7 || slices.Contains(columns, "") {
+			return nil, fmt.Errorf("%s:%d: %d columns, not 7, or an empty one", file, n+1, len(columns))
 		}
-		one := &expectation{mode: columns[0], name: columns[1], field: columns[2], becomes: columns[4], why: columns[5]}
+		one := &expectation{
+			mode: columns[0], name: columns[1], field: columns[2], becomes: columns[4], why: columns[5], do: columns[6],
+		}
+		if rank(one.field) == len(ranks) {
+			return nil, fmt.Errorf("%s:%d: no field %q", file, n+1, one.field)
+		}
 		if columns[3] == "-" {
 			one.through, err = regexp.Compile("^(?s:" + columns[4] + ")$")
 		} else {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -22,9 +23,9 @@ func expectations(t *testing.T, rows string) []*expectation {
 
 func TestOnlyWhatIsExpectedHasAReason(t *testing.T) {
 	rows := "# a comment\n" +
-		"*\tdenied*\tmessage\t(hook .*)\touter: $1\tprefixed\n" +
-		"api\t*\taudit\tgone=.*\t-\tdropped\n" +
-		"*\t*\taudit\t-\tnew=.*\tadded\n"
+		"*\tdenied*\tmessage\t(hook .*)\touter: $1\tprefixed\tread on\n" +
+		"api\t*\taudit\tgone=.*\t-\tdropped\tnothing\n" +
+		"*\t*\taudit\t-\tnew=.*\tadded\tnothing\n"
 	for _, one := range []struct {
 		name, mode, field string
 		direct, through   []string
@@ -58,7 +59,7 @@ func TestOnlyWhatIsExpectedHasAReason(t *testing.T) {
 }
 
 func TestWhatIsExpectedAndNotSeenIsTold(t *testing.T) {
-	all := expectations(t, "*\t*\tmessage\thook (.*)\touter $1\tprefixed\n")
+	all := expectations(t, "*\t*\tmessage\thook (.*)\touter $1\tprefixed\tread on\n")
 	compareField(all, "api", "denied", "message", []string{"hook no"}, []string{"hook no"})
 	if all[0].used {
 		t.Error("a row that did not come true counts as used")
@@ -66,6 +67,49 @@ func TestWhatIsExpectedAndNotSeenIsTold(t *testing.T) {
 	compareField(all, "api", "denied", "message", []string{"hook no"}, []string{"outer no"})
 	if !all[0].used {
 		t.Error("a row that came true does not count as used")
+	}
+}
+
+func TestARowSaysWhatToDo(t *testing.T) {
+	for _, row := range []string{
+		"*\t*\tmessage\thook (.*)\touter $1\tprefixed\n",
+		"*\t*\tmessage\thook (.*)\touter $1\tprefixed\t\n",
+		"*\t*\tmesage\thook (.*)\touter $1\tprefixed\tread on\n",
+	} {
+		file := filepath.Join(t.TempDir(), "expected.tsv")
+		if err := os.WriteFile(file, []byte(row), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readExpectations(file); err == nil {
+			t.Errorf("%q: taken", row)
+		}
+	}
+	if _, err := readExpectations("../expected.tsv"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheTableIsSortedByHowMuchADifferenceMatters(t *testing.T) {
+	why := &expectation{why: "prefixed", do: "read on"}
+	var found []difference
+	for _, field := range []string{"asked", "audit", "details", "retry-after", "warnings", "odd", "message", "code", "status", "reason"} {
+		found = append(found, difference{mode: "api", name: "denied", field: field})
+	}
+	found = append(found, difference{"api", "again", "code", "201", "500", why})
+	var table strings.Builder
+	writeReport(&table, 1, []string{"api"}, found)
+	var fields []string
+	for _, line := range strings.Split(table.String(), "\n") {
+		if columns := strings.Split(line, " | "); len(columns) == 6 {
+			fields = append(fields, strings.TrimPrefix(columns[0], "| "))
+		}
+	}
+	want := append([]string{"field", "---", "code", "code"}, append(slices.Clone(ranks[1:]), "odd")...)
+	if !slices.Equal(fields, want) {
+		t.Errorf("%q, not %q", fields, want)
+	}
+	if !strings.Contains(table.String(), "| `201` | `500` | api: again | prefixed | read on |\n") {
+		t.Error(table.String())
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -24,7 +25,19 @@ func cell(text string) string {
 	return "`" + text + "`"
 }
 
-// writeReport is the table: differences that one expectation explains are one row.
+// ranks is the fields, from what decides a request to what only its hooks see.
+var ranks = []string{"code", "status", "reason", "message", "details", "retry-after", "warnings", "audit", "asked"}
+
+// rank is where a field's differences stand in the table: a field that is in no list comes last.
+func rank(field string) int {
+	if i := slices.Index(ranks, field); i >= 0 {
+		return i
+	}
+	return len(ranks)
+}
+
+// writeReport is the table, sorted by how much a difference matters: differences that one expectation explains are one
+// row.
 func writeReport(w io.Writer, cases int, modes []string, found []difference) {
 	fmt.Fprintf(w, "# Direct or through Gatepost\n\n")
 	fmt.Fprintf(w, "%d requests to kube-apiserver, each with the same hooks: called by kube-apiserver itself,\n"+
@@ -63,19 +76,20 @@ func writeReport(w io.Writer, cases int, modes []string, found []difference) {
 		fmt.Fprintf(w, "**%d of these differences are not expected.**\n\n", unexpected)
 	}
 	slices.SortStableFunc(rows, func(a, b *row) int {
-		return strings.Compare(a.first.field, b.first.field)
+		return cmp.Compare(rank(a.first.field), rank(b.first.field))
 	})
-	fmt.Fprintln(w, "| field | direct | through Gatepost | in | why |")
-	fmt.Fprintln(w, "| --- | --- | --- | --- | --- |")
+	fmt.Fprintln(w, "| field | direct | through Gatepost | in | why | what to do |")
+	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- |")
 	for _, one := range rows {
 		in := fmt.Sprintf("%s: %s", strings.Join(one.modes, ", "), one.cases[0])
 		if len(one.cases) > 1 {
 			in = fmt.Sprintf("%s: %d cases, for instance %s", strings.Join(one.modes, ", "), len(one.cases), one.cases[0])
 		}
-		why := "**not expected**"
+		why, do := "**not expected**", "find out why"
 		if one.first.expected != nil {
-			why = one.first.expected.why
+			why, do = one.first.expected.why, one.first.expected.do
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", one.first.field, cell(one.first.direct), cell(one.first.through), in, why)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n",
+			one.first.field, cell(one.first.direct), cell(one.first.through), in, why, do)
 	}
 }
