@@ -16,8 +16,11 @@ use gatepost::{
     source::{KubernetesPlace, Place, kubernetes::Objects},
     wire::pb::k8s::io::api::admission::v1::AdmissionReview,
 };
+use http::Request;
 use prost::Message;
 use serde_json::json;
+
+const STOCK: &str = r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"shop","name":"web","userInfo":{"username":"ann"},"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"}}}}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
@@ -70,5 +73,13 @@ async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothi
     let said = status.message();
     assert!(said.contains("was rejected: admissioncontrolconfigurations/bad: externalAdmissionHooks[0]"), "{said}");
     assert!(!said.contains("secret") && !said.contains("not been read"), "{said}");
+
+    // A stock apiserver is told the same.
+    let review = Request::post("http://gatepost/validate").header("content-type", "application/json").body(());
+    let ended = caller.call(review.unwrap(), [STOCK.into()]).await;
+    let answer: serde_json::Value = serde_json::from_slice(&ended.body).expect("JSON");
+    assert_eq!(answer["response"]["allowed"], false, "{answer}");
+    assert_eq!(answer["response"]["status"]["code"], 503, "{answer}");
+    assert_eq!(answer["response"]["status"]["message"], said, "{answer}");
     tokio::task::spawn_blocking(|| drop(running)).await.unwrap();
 }

@@ -13,10 +13,27 @@ begin_replica() {
 # of_object NAME TEMPLATE TEXT: what jsonpath finds in the object.
 of_object() { test "$(kubectl get acc "$1" --output "jsonpath={$2}")" = "$3"; }
 
+# in_columns NAME TEXT: what kubectl prints of the object, its columns one blank apart.
+in_columns() { [[ "$(kubectl get acc "$1" | tr -s ' ')" == *"$2"* ]]; }
+
 says_log() { grep -qF -- "$2" "$work/$1.log"; }
 
 # written FILE: applies it and prints the revision at which it was stored.
 written() { kubectl apply --filename "$1" --output 'jsonpath={.metadata.resourceVersion}'; }
+
+# refused_object: one that the definition lets through and `gatepost check` does not. kubectl alone says what is wrong.
+refused_object() {
+  local problem='"configmap" is not the name of a resource'
+  configured third | sed 's/\[configmaps\]/[configmap]/' >"$work/third.yaml"
+  refuses "replicas: check refuses an object" "$problem" "$gatepost" check "$work/third.yaml"
+  allows "replicas: which the definition lets through" kubectl apply --filename "$work/third.yaml"
+  eventually "replicas: kubectl get acc says that it is not accepted, and in one word why" in_columns third 'third False LeftOut'
+  check "replicas: in columns with these names" in_columns third 'NAME ACCEPTED REASON MESSAGE'
+  check "replicas: the last one says that nothing of it is in force" in_columns third 'nothing of it is in force: '
+  check "replicas: and what is wrong with it" in_columns third "$problem"
+  check "replicas: the other object stays accepted" in_columns first 'first True InForce'
+  check "replicas: it is deleted" kubectl delete acc third --timeout=20s
+}
 
 replicated() {
   local revision in_cluster other
@@ -43,6 +60,7 @@ replicated() {
   eventually "replicas: it is accepted" of_object first '.status.conditions[?(@.type=="Accepted")].status' True
   prints "replicas: status shows them" '1 Active' "$gatepost" status "${in_cluster[@]}"
   check "replicas: without the right to it, no finalizer is set" of_object first .metadata.finalizers ''
+  refused_object
   eventually "replicas: and the log says what is missing" says_log one 'cannot patch resource \"admissioncontrolconfigurations\"'
   check "replicas: and how to do without" says_log one '--no-drain-finalizer'
 

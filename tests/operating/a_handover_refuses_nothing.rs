@@ -239,13 +239,13 @@ async fn no_call_is_refused_while_one_instance_follows_another() {
     let address = serving.tcp;
     let mut load = Load::begin(address, &uds);
     load.goes_on(300).await;
-    for _ in 0..5 {
+    for signal in ["-TERM", "-INT", "-TERM", "-INT", "-TERM"] {
         let (of, more) = (folder.path().to_owned(), shared.map(str::to_owned));
         let next = move || Served::start(&of, &address.to_string(), &more.each_ref().map(String::as_str));
         let next = tokio::task::spawn_blocking(next).await.expect("starts");
         let former = std::mem::replace(&mut serving, next);
-        former.signal("-TERM");
-        assert_eq!(tokio::task::spawn_blocking(|| former.ended()).await.expect("ends"), Some(0));
+        former.signal(signal);
+        assert_eq!(tokio::task::spawn_blocking(|| former.ended()).await.expect("ends"), Some(0), "{signal}");
         load.goes_on(300).await;
     }
     load.end().await;
