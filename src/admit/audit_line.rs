@@ -54,6 +54,9 @@ struct Line<'a> {
     /// For programs: microseconds since 1970.
     time_us: u64,
     uid: &'a str,
+    /// Identifier of the client's request in the caller's audit log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit_id: Option<&'a str>,
     operation: &'a str,
     group: &'a str,
     version: &'a str,
@@ -187,10 +190,11 @@ fn reason(refusal: &StatusInfo, said: bool) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The record of one review; `said`: with what hooks said, its beginning.
+/// The record of one review, which may have an identifier in the caller's audit log; `said`: with what hooks said, its
+/// beginning.
 #[allow(clippy::too_many_arguments, reason = "each is one field, or several, of one line")]
 pub(super) fn audit_line(
-    review: &Review,
+    (review, audit_id): (&Review, Option<&str>),
     generation: &Generation,
     bypass: &BypassDecision<'_>,
     age: Option<Duration>,
@@ -205,6 +209,7 @@ pub(super) fn audit_line(
         time: humantime::format_rfc3339_millis(now).to_string(),
         time_us: now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
         uid: &review.uid,
+        audit_id,
         operation: review.operation.as_str(),
         group: &review.resource.group,
         version: &review.resource.version,

@@ -35,4 +35,6 @@ pub struct Caller {
     pub namespace_labels: Option<Labels>,
     /// The same as they came (base64), passed on to the hooks so that sidecars chain.
     pub namespace_labels_text: Option<Bytes>,
+    /// Identifier of the client's request in the caller's audit log, short and of plain characters: for our own.
+    pub audit_id: Option<Box<str>>,
 }

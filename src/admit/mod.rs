@@ -363,7 +363,8 @@ impl<'a> Case<'a> {
         gate.metrics.request(caller.worker, how, took);
         if gate.audit.enabled() {
             let said = gate.audit.has_hook_messages();
-            gate.audit.push(audit_line::audit_line(review, generation, bypass, age, calls, &verdict, took, said));
+            let whose = (review, caller.audit_id.as_deref());
+            gate.audit.push(audit_line::audit_line(whose, generation, bypass, age, calls, &verdict, took, said));
         }
         verdict
     }

@@ -98,7 +98,7 @@ pub struct AuditCommand {
     #[arg(long, value_name = "RESOURCE", value_parser = ResourceName::parse)]
     resource: Option<ResourceName>,
 
-    /// With this uid, which hooks get as well
+    /// With this uid, which hooks get as well, or this audit id
     #[arg(long, value_name = "UID")]
     uid: Option<String>,
 

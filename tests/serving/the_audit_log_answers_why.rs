@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use crate::front::{REVIEW, before, caller, grpc, review, with};
 use crate::support::{
     gate::{ask, document, gate, hook},
     reviews::create_pod,
@@ -17,10 +18,12 @@ use crate::support::{
 use flate2::{Compression, write::GzEncoder};
 use gatepost::{
     admit::{Gate, Reasons},
+    front::{Bound, Limits},
     telemetry::Audit,
     wire::pb::k8s::io::{api::admission::v1::AdmissionResponse, apimachinery::pkg::apis::meta::v1::Status},
 };
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 /// Exit code, stdout and stderr of `gatepost audit` with these arguments.
 fn audit(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -112,6 +115,31 @@ async fn what_was_denied_an_hour_ago_is_found_with_its_reason_in_rotated_files_t
     let (code, stdout, stderr) = audit(&["--since", "2099-01-01T00:00:00Z", path]);
     assert_eq!((code, &*stdout), (Some(0), ""));
     assert!(stderr.starts_with("gatepost: nothing found; "), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_review_is_found_by_its_identifier_in_the_callers_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.jsonl");
+    let yes = ScriptedHook::start(Script::Allow).await;
+    let gate = Arc::new(audited(hook("a.example.com", &yes.url(), ""), &log));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sidecar = before(Arc::clone(&gate), Limits::default(), address, Bound::Tcp(listener));
+    let caller = caller(sidecar.address).await;
+    for (uid, id) in [("known", "9b1-2"), ("odd", "9b1 \"2\"")] {
+        let ended = caller.call(with(grpc(REVIEW), "audit-id", id), [review(uid, 100)]).await;
+        ended.assert_allowed(uid);
+    }
+    caller.review("none", 100).await.assert_allowed("none");
+    gate.audit.close();
+    let path = log.to_str().unwrap();
+    let (_, stdout, _) = audit(&[path, "--json", "--uid", "9b1-2"]);
+    let found: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(found.len(), 1, "{stdout}");
+    assert_eq!((&found[0]["uid"], &found[0]["audit_id"]), (&"known".into(), &"9b1-2".into()));
+    let (_, stdout, _) = audit(&[path, "--json"]);
+    assert_eq!((stdout.lines().count(), stdout.matches("audit_id").count()), (3, 1), "{stdout}");
 }
 
 #[test]

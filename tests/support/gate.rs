@@ -112,5 +112,6 @@ pub fn caller(budget: Duration) -> Caller {
         stores_unfinished: false,
         namespace_labels: None,
         namespace_labels_text: None,
+        audit_id: None,
     }
 }

@@ -26,7 +26,7 @@ impl Filter {
     pub(super) fn takes(&self, record: &Record<'_>) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         self.in_time(record.time())
-            && is(&self.uid, &record.uid)
+            && (is(&self.uid, &record.uid) || is(&self.uid, &record.audit_id))
             && is(&self.user, &record.user)
             && self.name.as_ref().is_none_or(|name| name.is_of(record))
             && self.resource.as_ref().is_none_or(|resource| resource.is_of(record))
@@ -153,7 +153,7 @@ mod tests {
         r#"{"time_us":30,"uid":"2","group":"apps","resource":"deployments","subresource":"scale","namespace":"shop",
             "name":"web","allowed":false,"hooks":[{"hook":"a","outcome":"failed_closed"}]}"#,
         r#"{"time_us":40,"uid":"3","resource":"namespaces","namespace":"web","name":"web","allowed":false,"hooks":[]}"#,
-        r#"{"time_us":50,"uid":"4","resource":"nodes","name":"web","allowed":true,"hooks":[]}"#,
+        r#"{"time_us":50,"uid":"4","audit_id":"a-4","resource":"nodes","name":"web","allowed":true,"hooks":[]}"#,
     ];
 
     fn taken(filter: &Filter) -> String {
@@ -190,6 +190,7 @@ mod tests {
             (resource("deployments/status"), ""),
             (Filter { user: Some("bob".into()), ..Filter::default() }, "1"),
             (Filter { uid: Some("4".into()), ..Filter::default() }, "4"),
+            (Filter { uid: Some("a-4".into()), ..Filter::default() }, "4"),
         ] {
             assert_eq!(taken(&filter), expected, "{filter:?}");
         }

@@ -12,6 +12,8 @@ pub(super) struct Record<'a> {
     #[serde(borrow)]
     pub(super) uid: Cow<'a, str>,
     #[serde(borrow, default)]
+    pub(super) audit_id: Cow<'a, str>,
+    #[serde(borrow, default)]
     pub(super) operation: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(super) group: Cow<'a, str>,

@@ -47,7 +47,9 @@ fn write(record: &Record<'_>, out: &mut String) -> fmt::Result {
         }
     }
     let generation = record.generation;
-    write!(out, "    uid {}; took {}; configuration {generation}", clean(&record.uid), took(record.took()))?;
+    write!(out, "    uid {}", clean(&record.uid))?;
+    part(out, "; audit id ", &record.audit_id)?;
+    write!(out, "; took {}; configuration {generation}", took(record.took()))?;
     if !record.revision.is_empty() {
         write!(out, " ({})", clean(&record.revision))?;
     }
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_paragraph_says_what_happened_and_why() {
-        let line = r#"{"time_us":1767225600812345,"uid":"705a","operation":"CREATE","group":"apps","resource":"deployments",
+        let line = r#"{"time_us":1767225600812345,"uid":"705a","audit_id":"9b\u001b1","operation":"CREATE","group":"apps","resource":"deployments",
             "subresource":"scale","namespace":"shop","name":"web","user":"ann","dry_run":true,"generation":3,
             "revision":"sha256:9f86","allowed":false,"code":403,"reason":"Forbidden","message":"no \u001b[31m latest",
             "took_us":250812,"bypass":[{"name":"nodes","effect":"skip","reason":"they wait"}],"hooks":[
@@ -122,7 +124,7 @@ mod tests {
              hook c: failed open after 250ms, timeout: no answer within 250ms\n    \
              other hooks: 1 allowed\n    \
              bypass nodes: they wait\n    \
-             uid 705a; took 250ms; configuration 3 (sha256:9f86)\n"
+             uid 705a; audit id 9b\u{fffd}1; took 250ms; configuration 3 (sha256:9f86)\n"
         );
         let bare = Record::parse(br#"{"time_us":18446744073709551615,"uid":"u","allowed":true}"#).expect("a record");
         assert!(paragraph(&bare).starts_with("9999-12-31T23:59:59.999Z  allowed   "), "{}", paragraph(&bare));

@@ -75,7 +75,7 @@ async fn decide(
         None => (None, None),
     };
     let other_versions = OtherVersions::Fail;
-    let Head { deadline, stores_unfinished, hops, .. } = head;
+    let Head { deadline, stores_unfinished, hops, audit_id, .. } = head;
     let segment = None;
     let caller = Caller {
         phase,
@@ -87,6 +87,7 @@ async fn decide(
         stores_unfinished,
         namespace_labels,
         namespace_labels_text,
+        audit_id,
     };
     let verdict = {
         let mut deciding = pin!(admit::decide(gate, &review, &caller));

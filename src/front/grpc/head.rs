@@ -22,6 +22,10 @@ const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const NAMESPACE_LABELS: HeaderName = HeaderName::from_static("gatepost-namespace-labels-bin");
 /// Says that the caller stores objects before they are initialized.
 const UNFINISHED: HeaderName = HeaderName::from_static("gatepost-unfinished");
+/// Identifier of the client's request in the caller's own audit log, as a kube-apiserver gives it to its clients.
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// As many bytes of an audit id as a kube-apiserver keeps.
+const LONGEST_AUDIT_ID: usize = 64;
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// Headers of an admission call.
@@ -37,6 +41,8 @@ pub(crate) struct Head {
     pub(crate) stores_unfinished: bool,
     /// The Gateposts that the review has passed through.
     pub(crate) hops: Hops,
+    /// Identifier of the request in the caller's audit log, where it sent a usable one.
+    pub(crate) audit_id: Option<Box<str>>,
 }
 
 /// Namespace labels the caller sent.
@@ -62,7 +68,8 @@ impl Head {
         }
         let deadline = Deadline::after(now, budget - (budget / 20).min(MARGIN));
         let (namespace_labels, hops) = (namespace_labels(headers)?, hops(headers)?);
-        Ok(Self { arrived: now, deadline, namespace_labels, stores_unfinished: stores_unfinished(headers)?, hops })
+        let (stores_unfinished, audit_id) = (stores_unfinished(headers)?, audit_id(headers));
+        Ok(Self { arrived: now, deadline, namespace_labels, stores_unfinished, hops, audit_id })
     }
 }
 
@@ -97,6 +104,15 @@ fn stores_unfinished(headers: &HeaderMap) -> Result<bool, Refusal> {
         (Some(only), None) if only == "stored" => Ok(true),
         _ => Err(Refusal::Unfinished),
     }
+}
+
+/// The only one, of letters, digits and `-_.:`. Any other is left out rather than refused: it decides nothing, and is
+/// only written down.
+fn audit_id(headers: &HeaderMap) -> Option<Box<str>> {
+    let mut values = headers.get_all(AUDIT_ID).iter();
+    let (Some(only), None) = (values.next(), values.next()) else { return None };
+    let id = only.to_str().ok().filter(|id| (1..=LONGEST_AUDIT_ID).contains(&id.len()))?;
+    id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte)).then(|| id.into())
 }
 
 fn namespace_labels(headers: &HeaderMap) -> Result<Option<SentLabels>, Refusal> {

@@ -81,6 +81,7 @@ async fn decide(
         stores_unfinished: false,
         namespace_labels: None,
         namespace_labels_text: None,
+        audit_id: None,
     };
     let verdict = admit::decide(gate, &review, &caller).await;
     let verdict = encode(review, verdict).await;

@@ -51,6 +51,28 @@ fn only_the_identity_encoding_is_spoken() {
 }
 
 #[test]
+fn an_audit_id_is_taken_where_it_can_be_written_down() {
+    let taken = |pairs: &[(&'static str, &str)]| {
+        let head = Head::read(&headers(pairs), Instant::now(), LONGEST).expect("never refused for it");
+        head.audit_id.map(String::from)
+    };
+    let long = "a".repeat(LONGEST_AUDIT_ID);
+    for good in ["705ab4f5-6393-11e8-b7cc-42010a800002", "trace:1.2_3", &long] {
+        assert_eq!(taken(&[("audit-id", good)]).as_deref(), Some(good));
+    }
+    let longer = format!("{long}a");
+    for bad in ["", "two words", "quote\"", "a/b", "tab\tbed", &longer] {
+        assert_eq!(taken(&[("audit-id", bad)]), None, "{bad:?}");
+    }
+    assert_eq!(taken(&[]), None);
+    let mut twice = headers(&[("audit-id", "a")]);
+    twice.append(AUDIT_ID, HeaderValue::from_static("b"));
+    assert_eq!(audit_id(&twice), None);
+    twice.insert(AUDIT_ID, HeaderValue::from_bytes(b"\xff").expect("opaque"));
+    assert_eq!(audit_id(&twice), None);
+}
+
+#[test]
 fn namespace_labels_come_with_or_without_padding() {
     let bytes = b"\x0a\x0b\x0a\x03env\x12\x04prod";
     for value in [STANDARD.encode(bytes), STANDARD_NO_PAD.encode(bytes)] {
