@@ -42,6 +42,7 @@ fn main() -> ExitCode {
     }
     if folder.is_known && arguments.words.is_empty() {
         failures.extend(left_out.stale());
+        failures.extend(tables::format::misunderstood());
         folders().for_each(|folder| failures.extend(tables::strict::lenient(folder)));
     }
     for failure in &failures {

@@ -52,6 +52,8 @@ impl<'de> Deserialize<'de> for Backend {
 pub(crate) enum Played {
     Http(HttpHook),
     Raw(Endpoint, JoinHandle<()>),
+    /// There is no address at which it could be called.
+    Nowhere,
 }
 
 impl Played {
@@ -98,6 +100,10 @@ impl Played {
         match self {
             Self::Http(hook) => hook.endpoint(),
             Self::Raw(endpoint, _) => endpoint.clone(),
+            // No file has this name.
+            Self::Nowhere => {
+                Endpoint { address: Address::Unix("/dev/null/nowhere".into()), tls: None, transport: Transport::Http }
+            }
         }
     }
 }

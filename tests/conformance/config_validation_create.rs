@@ -60,8 +60,9 @@ enum ErrorType {
 #[serde(deny_unknown_fields)]
 struct Repeated {
     repeat: usize,
-    #[serde(default = "condition")]
-    name: String,
+    /// Name of each, before its number from 0.
+    #[serde(default = "condition", alias = "name")]
+    name_prefix: String,
     #[serde(default = "always")]
     expression: String,
 }
@@ -81,8 +82,8 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
     }
     for conditions in case.webhooks.iter_mut().filter_map(|webhook| webhook.get_mut("matchConditions")) {
         if conditions.is_object() {
-            let Repeated { repeat, name, expression } = decoded(conditions)?;
-            let one = |number| json!({"name": format!("{name}{number}"), "expression": expression});
+            let Repeated { repeat, name_prefix, expression } = decoded(conditions)?;
+            let one = |number| json!({"name": format!("{name_prefix}{number}"), "expression": expression});
             *conditions = (0..repeat).map(one).collect();
         }
     }

@@ -102,6 +102,8 @@ struct Entry {
 enum ClientConfig {
     Service,
     Url,
+    /// Neither: no client can be made, and every call fails.
+    None,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -173,7 +175,12 @@ pub(crate) fn case(shared: &Value, case: &Value) -> Understood {
 async fn judge(shared: Shared, case: Case) -> Outcome {
     let (mut webhooks, mut instead, mut played) = (Vec::new(), Vec::new(), Vec::new());
     for (index, entry) in case.hooks.iter().enumerate() {
-        let backend = Played::start(&shared.backends[&entry.backend], &entry.admission_review_versions).await?;
+        let backend = match entry.client_config {
+            ClientConfig::None => Played::Nowhere,
+            ClientConfig::Service | ClientConfig::Url => {
+                Played::start(&shared.backends[&entry.backend], &entry.admission_review_versions).await?
+            }
+        };
         webhooks.push(webhook(index, entry, &shared.rules[&entry.rules], &case.phase));
         let entry = entry.clone();
         instead.push(Instead { endpoint: backend.endpoint(), change: Box::new(move |hook| as_said(&entry, hook)) });

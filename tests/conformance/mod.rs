@@ -2,6 +2,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod folder;
+pub(crate) mod format;
 pub(crate) mod left_out;
 pub(crate) mod run;
 
