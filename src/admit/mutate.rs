@@ -279,8 +279,8 @@ impl<'a> Phase<'a> {
         let mut in_vain = 0;
         let mut changed = None;
         let mut is_over = false;
-        for ((at, Asked { live, unable, .. }), mut outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes)
-        {
+        for ((at, asked), mut outcome) in batch.at.iter().copied().zip(&batch.asked).zip(outcomes) {
+            let Asked { live, unable, opened } = asked;
             is_over |= outcome.is_cancelled();
             // Where a bypass opens every hook, nothing but a "no" ends a request that is out of time.
             let is_no = self.late && outcome.is_denial() && self.case.bypass.opens_everything();
@@ -295,13 +295,13 @@ impl<'a> Phase<'a> {
                 }
                 continue;
             }
-            record(live, self.case.caller, review, &outcome);
             self.next = at + 1;
             if self.round == 0 && matches!(outcome.ending, Ending::Answered(_)) {
                 self.ahead.learn(live, outcome.patch().is_some());
             }
             let change;
-            (change, changed) = apply(&mut outcome, review, before, self.case).await;
+            (change, changed) = apply(&mut outcome, *opened, review, before, self.case).await;
+            record(live, self.case.caller, review, &outcome);
             let failed_open = outcome.is_failed_open();
             let place = self.case.generation.snapshot.mutating_before(self.matching[at].hook);
             self.mutation.asked.push(live);

@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 use super::{Case, outcome::Outcome, status};
 use crate::{
     memory::{MemoryBudget, Purpose, Reservation},
-    model::{Encoding, ProposedPatch, Review, Rope, StatusInfo},
+    model::{CallFailure, Encoding, ProposedPatch, Review, Rope, StatusInfo},
     offload::{self, LARGE},
     patch::{Changes, Document, IdentityField, Limits, Patch, PatchError},
     wire::encodings,
@@ -29,6 +29,8 @@ pub(super) enum Unpatched {
     NoRoom,
     /// It cannot be applied, and why.
     Inapplicable(String),
+    /// It is beyond a limit, and which.
+    OverLimit(String),
 }
 
 /// Change of the object in one turn.
@@ -40,7 +42,7 @@ pub enum Change {
     Unchanged(Bytes),
     /// The patch, which changed it.
     Patched(Bytes),
-    /// The patch cannot be applied: the request is rejected, whatever the hook's failure policy.
+    /// The patch does not apply: the request is rejected, whatever the hook's failure policy.
     Refused(Box<StatusInfo>),
 }
 
@@ -58,15 +60,17 @@ pub(super) struct Patched {
     texts: usize,
 }
 
-/// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it.
+/// Applies the patch of an answer, within the request's time. The object as it is then, where the patch changed it. A
+/// patch beyond a limit makes a failed call of the answer; `opened`: a bypass passes the hook over then.
 pub(super) async fn apply(
     outcome: &mut Outcome<'_>,
+    opened: bool,
     review: &Review,
     before: Option<&Arc<Patched>>,
     case: Case<'_>,
 ) -> (Change, Option<Arc<Patched>>) {
     let parsed = outcome.take_parsed();
-    let Some(ProposedPatch { text, .. }) = outcome.patch() else { return (Change::None, None) };
+    let Some(ProposedPatch { text, .. }) = outcome.patch().cloned() else { return (Change::None, None) };
     let patch = match parsed.unwrap_or_else(|| Patch::parse(text.clone())) {
         Ok(patch) => patch,
         Err(error) => return (refused(outcome, &error.to_string()), None),
@@ -90,10 +94,14 @@ pub(super) async fn apply(
         }
     };
     match applied {
-        Ok(None) => (Change::Unchanged(text.clone()), None),
-        Ok(Some(changed)) => (Change::Patched(text.clone()), Some(Arc::new(changed))),
+        Ok(None) => (Change::Unchanged(text), None),
+        Ok(Some(changed)) => (Change::Patched(text), Some(Arc::new(changed))),
         Err(Unpatched::NoRoom) => (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None),
         Err(Unpatched::Inapplicable(why)) => (refused(outcome, &why), None),
+        Err(Unpatched::OverLimit(which)) => {
+            outcome.fail(opened, CallFailure::PatchOverLimit(which));
+            (Change::None, None)
+        }
     }
 }
 
@@ -130,7 +138,7 @@ fn refused(outcome: &Outcome<'_>, why: &str) -> Change {
 /// It ends early where `cancelled` is set.
 ///
 /// # Errors
-/// [`Unpatched`]: the patch cannot be applied, or there is no room for its result.
+/// [`Unpatched`]: the patch cannot be applied, is beyond a limit, or there is no room for its result.
 pub(super) fn patched(
     review: &Review,
     before: Option<&Arc<Patched>>,
@@ -206,6 +214,7 @@ fn applied(
         reach(room, document.held() + patch.size() + held)?;
         match document.patched_unless(patch, Limits { held, ..limits }, cancelled) {
             Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
+            Err(error) if error.is_over_limit() => return Err(Unpatched::OverLimit(error.to_string())),
             applied => return applied.map_err(|error| Unpatched::Inapplicable(error.to_string())),
         }
     }

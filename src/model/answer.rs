@@ -120,6 +120,9 @@ pub enum CallFailure {
     /// A mutating hook's patch has operations and is of another type than JSON Patch.
     #[error("unsupported patch type {0:?}")]
     PatchType(String),
+    /// A mutating hook's patch makes more of the object than is taken, or takes too much memory.
+    #[error("{0}")]
+    PatchOverLimit(String),
     /// A dry run cannot reach a hook whose side effects are not declared.
     #[error("the hook does not declare sideEffects, so a dry run must not reach it")]
     SideEffectsUndeclared,
@@ -134,7 +137,7 @@ impl CallFailure {
                 "received invalid webhook response"
             }
             Self::UndecodablePatch(_) => "received undecodable patch in webhook response",
-            Self::PatchType(_) => "",
+            Self::PatchType(_) | Self::PatchOverLimit(_) => "",
             Self::SideEffectsUndeclared | Self::Unwritable(_) | Self::OtherVersion { .. } => {
                 "could not create admission objects"
             }
@@ -177,6 +180,7 @@ impl CallFailure {
             Self::PatchFromValidating(_) => FailureKind::PatchFromValidating,
             Self::UndecodablePatch(_) => FailureKind::UndecodablePatch,
             Self::PatchType(_) => FailureKind::PatchType,
+            Self::PatchOverLimit(_) => FailureKind::PatchOverLimit,
             Self::SideEffectsUndeclared => FailureKind::SideEffectsUndeclared,
         }
     }

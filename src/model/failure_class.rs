@@ -27,6 +27,7 @@ impl fmt::Display for FailureClass<'_> {
             }
             CallFailure::WrongUid { got, .. } => write!(f, "the answer has another uid, of {} bytes", got.len()),
             CallFailure::UndecodablePatch(what) => write!(f, "the patch cannot be decoded: {}", unquoted(what)),
+            CallFailure::PatchOverLimit(what) => write!(f, "the patch is beyond a limit: {}", unquoted(what)),
             CallFailure::PatchType(_) => f.write_str("the patch is of a type that is not supported"),
             CallFailure::Invalid(_) => f.write_str("the answer is of another version or kind, or breaks a rule"),
             // Of these every word is ours, or was said before the hook was sent anything.
@@ -65,6 +66,7 @@ mod tests {
             CallFailure::Undecodable("invalid type: string \"hunter2\", expected a boolean at line 1".into()),
             CallFailure::Undecodable("unknown field `hunter2`".into()),
             CallFailure::Connection("the hook ended it with NO_ERROR: \"hunter2\"".into()),
+            CallFailure::PatchOverLimit("operation 0 (copy \"/hunter2\") does not apply".into()),
         ];
         for failure in failures {
             let (whole, class) = (failure.to_string(), failure.class().to_string());

@@ -65,6 +65,8 @@ kinds! {
     UndecodablePatch = "undecodable_patch",
     /// A patch of an unsupported type.
     PatchType = "patch_type",
+    /// A patch beyond a limit on the patched object, or on what applying it takes.
+    PatchOverLimit = "patch_over_limit",
 }
 
 #[cfg(test)]

@@ -22,18 +22,24 @@ use gatepost::{
 };
 use serde_json::{Value, json};
 
+/// A bypass by which no hook rejects where it cannot answer.
+const OPEN: &str = "bypass:\n- {name: open, reason: a test, effect: FailOpen, users: [ann]}\n";
+
 /// A hook that may do anything, between two that do no wrong.
 async fn among_others(policy: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<Gate>) {
+    among_others_with(policy, "").await
+}
+
+/// The same, with more in the document.
+async fn among_others_with(policy: &str, more: &str) -> (HttpHook, [HttpHook; 2], std::sync::Arc<Gate>) {
     let hook = HttpHook::plain(HttpScript::Allow).await;
     let others = [HttpHook::plain(HttpScript::Allow).await, HttpHook::plain(HttpScript::Allow).await];
-    let gate = gate(
-        &document(&[
-            entry("first", "Mutating", &others[0], "sideEffects: None"),
-            entry("bad", "Mutating", &hook, &format!("sideEffects: None\nfailurePolicy: {policy}")),
-            entry("last", "Mutating", &others[1], "sideEffects: None"),
-        ]),
-        Reasons::First,
-    );
+    let entries = [
+        entry("first", "Mutating", &others[0], "sideEffects: None"),
+        entry("bad", "Mutating", &hook, &format!("sideEffects: None\nfailurePolicy: {policy}")),
+        entry("last", "Mutating", &others[1], "sideEffects: None"),
+    ];
+    let gate = gate(&(document(&entries) + more), Reasons::First);
     (hook, others, gate)
 }
 
@@ -56,10 +62,6 @@ fn raw_patch(text: &[u8]) -> Value {
 #[tokio::test]
 async fn what_a_patch_may_not_is_refused_in_the_hooks_name_whatever_its_policy() {
     let replace = |path: &str| patch(json!([{"op": "replace", "path": path, "value": "hunter2"}]));
-    let large = "hunter2".repeat(150_000);
-    let copies = (0..4).map(|n| json!({"op": "copy", "from": "/spec/large", "path": format!("/spec/copy{n}")}));
-    let copies = std::iter::once(json!({"op": "add", "path": "/spec/large", "value": large})).chain(copies);
-    let grown = (0..4).map(|n| json!({"op": "add", "path": format!("/spec/large{n}"), "value": large}));
     let cases = [
         (patch(json!([{"op": "remove", "path": "/spec/nowhere/at/all"}])), "operation 0"),
         (patch(json!([{"op": "test", "path": "/kind", "value": "hunter2"}])), "operation 0"),
@@ -73,8 +75,6 @@ async fn what_a_patch_may_not_is_refused_in_the_hooks_name_whatever_its_policy()
         (patch(json!([{"op": "remove", "path": ""}])), "operation 0"),
         (patch(json!([{"op": "replace", "path": "", "value": []}])), "the object"),
         (patch(json!([{"op": "replace", "path": "", "value": {"kind": "hunter2"}}])), "changes"),
-        (patch(grown.collect()), "the limit is 3145728"),
-        (patch(copies.collect()), "add more bytes than may be copied"),
         // It is a list of operations, and none that there is.
         (patch(json!([{"op": "merge", "path": "/a", "value": 1}])), "operation 0"),
         (patch(json!([{"op": "add"}])), "operation 0"),
@@ -112,6 +112,63 @@ async fn what_a_patch_may_not_is_refused_in_the_hooks_name_whatever_its_policy()
             assert_eq!(refusal.code, 500, "{policy}");
             speaks_well(&refusal.message);
         }
+    }
+}
+
+/// Answers beyond a limit count as none, as those that are too long do.
+#[tokio::test]
+async fn a_patch_beyond_a_limit_is_a_failed_call_and_the_policy_decides() {
+    let large = "hunter2".repeat(150_000);
+    let copies = (0..4).map(|n| json!({"op": "copy", "from": "/spec/large", "path": format!("/spec/copy{n}")}));
+    let copies = std::iter::once(json!({"op": "add", "path": "/spec/large", "value": large})).chain(copies);
+    let grown = (0..4).map(|n| json!({"op": "add", "path": format!("/spec/large{n}"), "value": large}));
+    // As deep as a patch may be, and three levels further down in the object.
+    let deep = format!(
+        r#"[{{"op":"add","path":"/spec/containers/0/deep","value":{}{}}}]"#,
+        "[".repeat(9_998),
+        "]".repeat(9_998)
+    );
+    // Each item of the two lists that are compared stands alone in memory.
+    let items = "0,".repeat(1_400_000);
+    let held = format!(
+        r#"[{{"op":"add","path":"/spec/a","value":[{items}0]}},{{"op":"test","path":"/spec/a","value":[{items}1]}}]"#
+    );
+    let cases = [
+        (patch(grown.collect()), "the limit is 3145728"),
+        (patch(copies.collect()), "add more bytes than may be copied"),
+        (raw_patch(deep.as_bytes()), "would nest deeper than 10000"),
+        (raw_patch(held.as_bytes()), "takes too much memory"),
+    ];
+    for (policy, bypass) in [("Fail", false), ("Ignore", false), ("Fail", true)] {
+        let (hook, others, gate) = among_others_with(policy, if bypass { OPEN } else { "" }).await;
+        let opens = policy == "Ignore" || bypass;
+        for (response, wanted) in &cases {
+            let mut response = response.clone();
+            response["warnings"] = json!(["look here"]);
+            hook.set(HttpScript::Respond(response));
+            others.iter().for_each(HttpHook::forget);
+            let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
+            assert_eq!((verdict.patch, &*verdict.warnings), (None, &["look here".to_owned()][..]), "{wanted}");
+            assert_eq!(verdict.refusal.is_none(), opens, "{policy} {wanted}: {:?}", verdict.refusal);
+            assert_eq!(others[1].seen().len(), usize::from(opens), "{wanted}");
+            if let Some(refusal) = verdict.refusal {
+                assert_eq!(refusal.code, 500, "{}", refusal.message);
+                speaks_well(&refusal.message);
+                assert!(refusal.message.contains(wanted), "{wanted}: {}", refusal.message);
+                assert!(refusal.message.contains("failed calling webhook"), "{}", refusal.message);
+            } else {
+                let key = "failed-open.mutation.webhook.admission.k8s.io/round_0_index_1";
+                let opened = (key.to_owned(), "bad.example.com".to_owned());
+                assert!(verdict.audit_annotations.contains(&opened), "{:?}", verdict.audit_annotations);
+            }
+            goes_on(&hook, &gate).await;
+        }
+        let decided = if opens { "Ignore" } else { "Fail" };
+        let sample = format!(
+            r#"gatepost_hook_call_failures_total{{hook="bad.example.com",type="mutating",kind="patch_over_limit",policy="{decided}"}} 4"#
+        );
+        let metrics = gate.metrics.render().unwrap();
+        assert!(metrics.lines().any(|line| line == sample), "{metrics}");
     }
 }
 

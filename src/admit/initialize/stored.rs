@@ -179,7 +179,7 @@ impl Phase<'_> {
             Ok(Ok(Some(changed))) => self.initialized.patched = Some(Arc::new(changed)),
             Ok(Ok(None)) => {}
             Ok(Err(Unpatched::NoRoom)) => return Err(Box::new(status::no_room_for_object())),
-            Ok(Err(Unpatched::Inapplicable(why))) => return Err(broken(&why)),
+            Ok(Err(Unpatched::Inapplicable(why) | Unpatched::OverLimit(why))) => return Err(broken(&why)),
             Err(_) => return Err(Box::new(status::out_of_time())),
         }
         Ok(())
