@@ -7,7 +7,13 @@ use std::{
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
-use super::{bypass_decision::BypassDecision, initialize::Run, mutate::Turn, outcome::Outcome};
+use super::{
+    bypass_decision::BypassDecision,
+    initialize::Run,
+    mutate::Turn,
+    outcome::Outcome,
+    unasked::{self, Unasked},
+};
 use crate::{
     live::Generation,
     model::{BreakGlass, Review, StatusInfo, Verdict},
@@ -91,6 +97,9 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     break_glass: Vec<BrokenLine<'a>>,
     hooks: Hooks<'a>,
+    /// Number of hooks that were not called in time, behind those that are named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hooks_left_out: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     initializers: Vec<RunLine<'a>>,
 }
@@ -119,6 +128,8 @@ struct PassLine<'a> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Calls<'a> {
     pub(super) turns: &'a [Turn<'a>],
+    /// Mutating hooks whose turn did not come in time.
+    pub(super) unasked: Option<&'a Unasked<'a>>,
     pub(super) runs: &'a [Run],
     pub(super) outcomes: &'a [Outcome<'a>],
 }
@@ -148,25 +159,37 @@ struct HookLine<'a> {
 
 impl Serialize for Hooks<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Calls { turns, outcomes, .. } = self.0;
-        let mut list = serializer.serialize_seq(Some(turns.len() + outcomes.len()))?;
-        for outcome in turns.iter().map(|turn| &turn.outcome).chain(outcomes) {
-            let (label, failure) = match outcome.label() {
-                HookOutcome::Allowed => ("allowed", None),
-                HookOutcome::Denied => ("denied", None),
-                HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind.as_str())),
-                HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind.as_str())),
-                HookOutcome::Cancelled => ("cancelled", None),
-            };
-            list.serialize_element(&HookLine {
-                hook: outcome.decider.name,
-                outcome: label,
-                failure,
-                error: outcome.failure().map(|failure| shortened_to(ERROR, &failure.class().to_string())),
-                took_us: outcome.took.as_micros() as u64,
-            })?;
+        let Calls { turns, unasked, outcomes, .. } = self.0;
+        let unasked = unasked.map_or(&[][..], Unasked::named);
+        let mut list = serializer.serialize_seq(Some(turns.len() + unasked.len() + outcomes.len()))?;
+        for turn in turns {
+            list.serialize_element(&HookLine::of(&turn.outcome))?;
+        }
+        for (hook, outcome) in unasked {
+            list.serialize_element(&HookLine::new(hook, *outcome, Some(unasked::WHY.to_owned()), Duration::ZERO))?;
+        }
+        for outcome in outcomes {
+            list.serialize_element(&HookLine::of(outcome))?;
         }
         list.end()
+    }
+}
+
+impl<'a> HookLine<'a> {
+    fn of(outcome: &Outcome<'a>) -> Self {
+        let error = outcome.failure().map(|failure| shortened_to(ERROR, &failure.class().to_string()));
+        Self::new(outcome.decider.name, outcome.label(), error, outcome.took)
+    }
+
+    fn new(hook: &'a str, outcome: HookOutcome, error: Option<String>, took: Duration) -> Self {
+        let (outcome, failure) = match outcome {
+            HookOutcome::Allowed => ("allowed", None),
+            HookOutcome::Denied => ("denied", None),
+            HookOutcome::FailedOpen(kind) => ("failed_open", Some(kind.as_str())),
+            HookOutcome::FailedClosed(kind) => ("failed_closed", Some(kind.as_str())),
+            HookOutcome::Cancelled => ("cancelled", None),
+        };
+        Self { hook, outcome, failure, error, took_us: took.as_micros() as u64 }
     }
 }
 
@@ -233,6 +256,7 @@ pub(super) fn audit_line(
             .collect(),
         break_glass: bypass.broken().iter().map(|open| broken(&open.document)).collect(),
         hooks: Hooks(calls),
+        hooks_left_out: calls.unasked.map(Unasked::more).filter(|more| *more > 0),
         initializers: calls
             .runs
             .iter()

@@ -24,6 +24,7 @@ mod round;
 mod select;
 mod status;
 mod trace;
+mod unasked;
 mod warnings;
 
 use std::{
@@ -325,7 +326,7 @@ impl<'a> Case<'a> {
     /// The verdict of all phases.
     fn answer(self, mutation: Mutation<'a>, initialized: Initialized, validation: Validation<'a>) -> Verdict {
         let patch = mutation.patch();
-        let Mutation { turns, asked, probing, broken, refusal, .. } = mutation;
+        let Mutation { turns, asked, probing, broken, unasked, refusal, .. } = mutation;
         let Validation { selected, outcomes, refusal: refused } = validation;
         if broken || selected.broken {
             self.gate.metrics.record_break_glass();
@@ -347,7 +348,7 @@ impl<'a> Case<'a> {
             verdict.patch = patched.map_or(patch, |patched| patched.difference.clone());
         }
         let how = how_it_ended(&turns, &outcomes, denied, &verdict);
-        self.conclude(Calls { turns: &turns, runs: &runs, outcomes: &outcomes }, verdict, how)
+        self.conclude(Calls { turns: &turns, unasked: Some(&unasked), runs: &runs, outcomes: &outcomes }, verdict, how)
     }
 
     /// The verdict with the name of the state that decided it; one metrics record and one audit record. Neither waits.

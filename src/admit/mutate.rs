@@ -34,6 +34,7 @@ use super::{
     round::{self, Until},
     select::{Asked, Role},
     status,
+    unasked::Unasked,
 };
 use crate::{
     live::LiveHook,
@@ -78,6 +79,8 @@ pub(super) struct Mutation<'a> {
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
     /// A hook that a rule would have matched is left out, as break-glass is open for it.
     pub(super) broken: bool,
+    /// Hooks whose turn did not come in time.
+    pub(super) unasked: Unasked<'a>,
     /// The object as it is now, where something changed it. Its room in the memory budget is kept with it.
     pub(super) patched: Option<Arc<Patched>>,
     /// Rejection, where no hook's answer gives one.
@@ -339,7 +342,7 @@ impl<'a> Phase<'a> {
     }
 
     /// The request's time is over. Upstream then ends the request, whatever the failure policies are; each hook whose
-    /// turn does not come any more counts as one that has run out of time. Where a bypass opens every hook, only a "no"
+    /// turn does not come any more counts as one that has run out of time, and is named. Where a bypass opens every hook, only a "no"
     /// rejects.
     async fn out_of_time(&mut self, first: Batch<'a>, review: &Review, lookup: &mut Lookup<'_>) {
         self.late = true;
@@ -353,13 +356,15 @@ impl<'a> Phase<'a> {
                     HookOutcome::FailedClosed(FailureKind::Timeout)
                 };
                 live.metrics.record(self.case.caller.worker, outcome, Duration::ZERO);
+                self.mutation.unasked.add(&live.hook.name, outcome);
             }
             self.next = unasked.at.last().map_or(self.next, |at| at + 1);
             self.adopt(unasked);
             batch = self.batch(review, lookup).await;
         }
         if !self.case.bypass.opens_everything() {
-            self.mutation.refusal = Some(Box::new(status::out_of_time()));
+            let causes = self.mutation.unasked.causes();
+            self.mutation.refusal = Some(Box::new(StatusInfo { causes, ..status::out_of_time() }));
         }
     }
 }

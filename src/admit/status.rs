@@ -101,7 +101,7 @@ pub(super) fn conditions_failed(review: &Review, why: &str) -> StatusInfo {
     }
 }
 
-/// The budget was spent before any hook could be asked. Upstream: `apierrors.NewTimeoutError`.
+/// The request's time is over. Upstream: `apierrors.NewTimeoutError`.
 pub(super) fn out_of_time() -> StatusInfo {
     failure(504, "Timeout", "Timeout: request did not complete within requested timeout".into())
 }

@@ -16,6 +16,7 @@ use gatepost::{
     admit::{Caller, Gate, Reasons, Speculation, decide},
     hooks::Channel,
     model::{Dispatch, Endpoint, Phase, Rope, Transport, Verdict, hook::Address},
+    telemetry::Audit,
     wire::{
         inbound::view,
         pb::k8s::io::{
@@ -115,11 +116,17 @@ async fn one_budget_for_all_that_hang() {
         entries.push(entry(&format!("h{n}"), "Mutating", &hook, &more));
         hooks.push(hook);
     }
-    let gate = gate(&document(&entries), Reasons::First);
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("audit.jsonl");
+    let audit = Arc::new(Audit::to_path(&log, || {}).unwrap());
+    let gate = Arc::new(Gate { audit, ..Arc::into_inner(gate(&document(&entries), Reasons::First)).unwrap() });
     let review = view(Rope::new([message(create_pod("u", 0))])).unwrap();
     let caller = Caller { phase: Phase::Mutate, ..caller(Duration::from_millis(1500)) };
     let verdict = decide(&gate, &review, &caller).await;
-    assert_eq!(verdict.refusal.map(|refusal| refusal.code), Some(504), "as upstream, despite Ignore");
+    let refusal = verdict.refusal.expect("as upstream, despite Ignore");
+    assert_eq!(refusal.code, 504);
+    let causes: Vec<_> = refusal.causes.iter().map(|cause| (&*cause.field, &*cause.message)).collect();
+    assert_eq!(causes, [("h2.example.com", "not called: the request's time was over")]);
     assert_eq!(
         hooks.iter().map(|hook| hook.seen().len()).collect::<Vec<_>>(),
         [1, 1, 0],
@@ -132,6 +139,14 @@ async fn one_budget_for_all_that_hang() {
         );
         assert!(metrics.lines().any(|line| line == sample), "{sample}");
     }
+    gate.audit.close();
+    let line: Value = serde_json::from_slice(&std::fs::read(&log).unwrap()).unwrap();
+    let of = |hook: &Value| (hook["hook"].clone(), hook["failure"].clone(), hook["error"].clone());
+    let hooks: Vec<_> = line["hooks"].as_array().unwrap().iter().map(of).collect();
+    let names: Vec<_> = hooks.iter().map(|(name, failure, _)| (name.as_str(), failure.as_str())).collect();
+    let timeout = |name| (Some(name), Some("timeout"));
+    assert_eq!(names, ["h0.example.com", "h1.example.com", "h2.example.com"].map(timeout));
+    assert_eq!(hooks[2].2, "not called: the request's time was over");
 }
 
 #[tokio::test]
