@@ -7,7 +7,7 @@ patch() { printf '{"patchType": "JSONPatch", "patch": "%s"}' "$(printf %s "$1" |
 # quoted TEXT: as a JSON string.
 quoted() { printf '"%s"' "$(sed 's/["\\]/\\&/g' <<<"$1")"; }
 
-# mutant KIND NAME [HOOK=JSON]...: an object that tells each hook what to do.
+# mutant KIND NAME [HOOK=JSON]...: an object that tells each hook what to do, with $labels beside its own.
 mutant() {
   local kind="$1" name="$2" version=v1 spec script annotations=
   shift 2
@@ -24,7 +24,7 @@ mutant() {
   done
   cat <<JSON
 {"apiVersion": "$version", "kind": "$kind", "spec": $spec,
- "metadata": {"name": "$name", "labels": {"mutate": "yes"}, "annotations": {$annotations}}}
+ "metadata": {"name": "$name", "labels": {"mutate": "yes"${labels:+, $labels}}, "annotations": {$annotations}}}
 JSON
 }
 
@@ -66,14 +66,24 @@ api_server() { curl -sS --cacert "$work/cluster/ca.crt" -H "Authorization: Beare
 
 pods() { echo "$(cat "$work/cluster/url")/api/v1/namespaces/e2e/pods"; }
 
-# asked HOOK: how often it was asked since the last time.
-asked() { api_asked >"$work/asked"; grep -c "\"hook\":\"$1\"" "$work/asked" || true; }
+# note_calls NAME HOOK...: notes how often each was asked since the last time.
+note_calls() {
+  local file="$work/mutated/$mutated/$1" hook
+  shift
+  drained
+  for hook; do echo "$hook was asked $(grep -c "\"hook\":\"$hook\"" "$work/asked") times" >>"$file"; done
+}
 
-api_asked() { curl -fsS --cacert "$work/ca.crt" "https://$hooks/seen"; }
+# drained: whatever the hooks were asked so far, in a file.
+drained() {
+  local address
+  for address in "$hooks" "$http1"; do curl -fsS --cacert "$work/ca.crt" "https://$address/seen"; done >"$work/asked"
+}
 
 # mutations: every case, noted in the folder of this way of asking.
 mutations() {
-  local label_a='[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]' sidecar digest later fight
+  local label_a='[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]' sidecar digest later fight removed='"remove": "me"'
+  local remove='[{"op": "remove", "path": "/metadata/labels/remove"}]'
   sidecar='[{"op": "add", "path": "/spec/containers/-", "value": {"name": "sidecar", "image": "registry.example/proxy:2"}}, {"op": "add", "path": "/spec/containers/0/env", "value": [{"name": "PROXY", "value": "yes"}]}]'
   digest='[{"op": "test", "path": "/spec/template/spec/containers/0/image", "value": "registry.example/app:1"}, {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry.example/app@sha256:0000000000000000000000000000000000000000000000000000000000000000"}]'
   # The first hook writes down what the third, asked about its result, is to do.
@@ -92,6 +102,21 @@ mutations() {
   mutation back Pod "m1=$(patch "$label_a")" "m2=$(patch '[{"op": "remove", "path": "/metadata/labels/a"}]')"
   mutation warned Pod 'm1={"warnings": ["from the first"]}' "m2={\"warnings\": [\"from the second\"], $(patch "$label_a" | sed 's/^{//')"
   mutation denied Pod "m1=$(patch "$label_a")" 'm4={"allowed": false, "status": {"code": 409, "reason": "Conflict", "message": "not yet"}}'
+  # Cases of dispatch.json, by its names for them.
+  labels="$removed" mutation remove-label Pod "m2=$(patch "$remove")"
+  mutation patch-syntax-error Pod "m4=$(patch '[{"op": "add", "CORRUPTED_KEY":}]')"
+  mutation patch-truncated Pod "m4=$(patch '[{')"
+  mutation patch-truncated-fail-open Pod "m3=$(patch '[{')"
+  labels="$removed" mutation garbage-on-wire Pod 'm5={"do": "bad-http"}'
+  labels="$removed" mutation second-hook-sees-mutated-labels-cr Widget "m1=$(patch "$remove")" \
+    'm5={"allowed": false, "status": {"message": "unexpected call"}}'
+  drained
+  labels="$removed" mutation reinvoke-if-needed Pod "m1=$(patch "$label_a")" "m5=$(patch "$remove")"
+  note_calls reinvoke-if-needed m1 m5
+  mutation reinvoke-never Pod "m4=$(patch "$label_a")"
+  note_calls reinvoke-never m4
+  mutation reinvoke-default Pod "m2=$(patch "$label_a")"
+  note_calls reinvoke-default m2
   mutation garbage-ignored Pod 'm3={"patchType": "JSONPatch", "patch": "e30="}'
   mutation garbage-refused Pod 'm4={"patchType": "JSONPatch", "patch": "e30="}'
   mutation other-type Pod "m4=$(patch "$label_a" | sed 's/JSONPatch/MergePatch/')"
@@ -126,10 +151,13 @@ mutations() {
 reinvoked() {
   kubectl apply -f "$work/behind.yaml" >"$work/said" 2>&1 || broken "registering the hook behind"
   eventually "mutating: the hook behind is asked" behind_is_asked
-  asked m1 >/dev/null
+  drained
   mutation reinvoked Pod "m1=$(patch '[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]')" \
     "behind=$(patch '[{"op": "add", "path": "/metadata/labels/behind", "value": "1"}]')"
-  echo "m1 was asked $(asked m1) times" >>"$work/mutated/$mutated/reinvoked"
+  note_calls reinvoked m1
+  # One with Never, behind it: a call ahead of its turn belongs to the same review.
+  echo "m2 was asked in $(grep '"hook":"m2"' "$work/asked" | grep -o '"request":{"uid":"[^"]*"' | sort -u | wc -l) reviews" \
+    >"$work/mutated/$mutated/reinvoked-never"
   kubectl delete -f "$work/behind.yaml" >"$work/said" 2>&1 || broken "unregistering the hook behind"
   eventually "mutating: the hook behind is asked no more" behind_is_not_asked
 }
@@ -166,8 +194,11 @@ asked_by_nobody() {
 mutating() {
   echo "======== hooks that change objects, directly and behind Gatepost"
   local file
+  start http1 "$work/hook" -http1 -cert "$work/hooks.crt" -key "$work/hooks.key" -record
+  http1="$(told http1 'listening (.*)')"
   for file in mutating behind; do
-    sed -e "s|@HOOKS@|$hooks|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" "config/$file.yaml" >"$work/$file.yaml"
+    sed -e "s|@HOOKS@|$hooks|" -e "s|@HTTP1@|$http1|" -e "s|@CA@|$(base64 -w0 "$work/ca.crt")|" "config/$file.yaml" \
+      >"$work/$file.yaml"
   done
   written_in_protobuf protobuf "m2=$(patch '[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]')"
   written_in_protobuf protobuf-denied 'm4={"allowed": false, "status": {"code": 409, "reason": "Conflict"}}'
@@ -196,15 +227,16 @@ mutating() {
   mutated=isolated
   eventually "mutating: isolated: the configuration is in force" generation_is 2
   asked_by_gatepost
-  check "mutating: isolated: each hook has an entry of its own" grep -q /mutate/segment/4/of/4 "$work/gatepost.yaml"
+  check "mutating: isolated: each hook has an entry of its own" grep -q /mutate/segment/5/of/5 "$work/gatepost.yaml"
   mutations
   asked_by_nobody
   check "mutating: gatepost ends well when asked to" stop gatepost
+  check "mutating: the hooks over HTTP/1.1 end well" stop http1
 
   for mutated in gatepost isolated; do
     for file in "$work"/mutated/direct/*; do
       # Listed, with why, in differences.md.
-      case "$mutated/${file##*/}" in gatepost/defaults-between | */renames | */not-a-pod) continue ;; esac
+      case "$mutated/${file##*/}" in gatepost/defaults-between | gatepost/reinvoked-never | */renames | */not-a-pod) continue ;; esac
       check "mutating: ${file##*/} comes to the same, $mutated" diff "$file" "$work/mutated/$mutated/${file##*/}"
     done
   done
@@ -212,6 +244,14 @@ mutating() {
   check "mutating: a hook sees what one before it made" grep -q '"a":"1"' "$work/mutated/gatepost/result-seen"
   check "mutating: a Pod in protobuf is changed" grep -q '"a":"1"' "$work/mutated/gatepost/protobuf"
   check "mutating: a hook behind has those before it asked again" grep -q 'm1 was asked 2 times' "$work/mutated/direct/reinvoked"
+  check "mutating: one with Never is not asked again" grep -q 'm2 was asked in 1 reviews' "$work/mutated/direct/reinvoked-never"
+  check "mutating: by Gatepost it is" grep -q 'm2 was asked in 2 reviews' "$work/mutated/gatepost/reinvoked-never"
+  check "mutating: a hook that changes the object has one before it asked again" \
+    grep -q 'm1 was asked 2 times' "$work/mutated/direct/reinvoke-if-needed"
+  check "mutating: a hook without HTTP is a failed call" \
+    grep -q InternalError "$work/mutated/direct/garbage-on-wire"
+  check "mutating: a hook does not see what lost its label" \
+    grep -q '"mutate":"yes"}' "$work/mutated/direct/second-hook-sees-mutated-labels-cr"
   check "mutating: kube-apiserver sets defaults between two hooks" grep -q '"pulled":"' "$work/mutated/direct/defaults-between"
   check "mutating: Gatepost does not" grep -q '"pulled":""' "$work/mutated/gatepost/defaults-between"
   check "mutating: what differs is said in the table" ends_with_mutating differences.md

@@ -1,6 +1,6 @@
 // Hook is an admission webhook as most are, net/http behind TLS, that answers what the object under review asks for.
 //
-//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record] [-judged FILE]
+//	hook -cert FILE -key FILE [-listen 127.0.0.1:0] [-record] [-judged FILE] [-http1]
 //
 // It plays any number of hooks at once, one a path:
 //
@@ -12,11 +12,12 @@
 //
 // With -judged, each answer of /json is a line of that file before it is sent: hook, operation and the object's name.
 // Several processes may share one file.
-// Prints "listening ADDRESS" on stdout; HTTP/2 and HTTP/1.1 on that one port. Ends on SIGTERM.
+// Prints "listening ADDRESS" on stdout; HTTP/2 and HTTP/1.1 on that one port, with -http1 the latter alone. Ends on SIGTERM.
 package main
 
 import (
 	"context"
+	"crypto/tls"
 	"flag"
 	"fmt"
 	"log"
@@ -34,13 +35,14 @@ func main() {
 	key := flag.String("key", "", "its private key (PEM)")
 	record := flag.Bool("record", false, "keep what is asked for /seen")
 	judged := flag.String("judged", "", "file to note each judgement in")
+	http1 := flag.Bool("http1", false, "speak no HTTP/2, in which nothing but HTTP can be answered")
 	flag.Parse()
-	if err := serve(*listen, *certificate, *key, *record, *judged); err != nil {
+	if err := serve(*listen, *certificate, *key, *record, *judged, *http1); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func serve(listen, certificate, key string, record bool, judged string) error {
+func serve(listen, certificate, key string, record bool, judged string, http1 bool) error {
 	seen := &seen{on: record}
 	if judged != "" {
 		file, err := os.OpenFile(judged, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -66,6 +68,9 @@ func serve(listen, certificate, key string, record bool, judged string) error {
 		BaseContext:       func(net.Listener) context.Context { return life },
 		// Callers that leave in the middle of a handshake are part of the trial, and not news.
 		ErrorLog: log.New(os.Stderr, "", log.Ltime|log.Lmicroseconds),
+	}
+	if http1 {
+		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {

@@ -108,6 +108,18 @@ func misbehave(w http.ResponseWriter, r *http.Request, what string, answer map[s
 	case "close":
 		// The connection, or with HTTP/2 the stream, ends without an answer.
 		panic(http.ErrAbortHandler)
+	case "bad-http":
+		// No HTTP at all. Only a connection in HTTP/1.1 can be had.
+		hijacker, ok := w.(http.Hijacker)
+		if !ok {
+			return errors.New("bad-http needs -http1")
+		}
+		connection, _, err := hijacker.Hijack()
+		if err != nil {
+			return err
+		}
+		_, _ = io.WriteString(connection, "bad-http")
+		return connection.Close()
 	case "garbage":
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, "<html>not what anyone asked for</html>")
