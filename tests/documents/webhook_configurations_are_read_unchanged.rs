@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gatepost::{
-    model::{FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, ReviewVersion, Transport},
+    model::{
+        Dispatch, FailurePolicy, HookType, HttpForm, MatchPolicy, Protocol, Reinvocation, ReviewVersion, Transport,
+    },
     snapshot::{Snapshot, SourceFile, checked_webhook_configuration, load},
 };
 use serde_json::json;
@@ -232,4 +234,33 @@ fn the_items_of_a_typed_list_need_not_say_what_they_are() {
             "sideEffects": "None"}]}]});
     let snapshot = loaded(&[("list.json", &list.to_string())]).expect("good");
     assert_eq!(&*snapshot.hooks[0].id, "n/a.b.c/0");
+}
+
+/// What our own kind says for each hook by keys, a configuration of webhooks says by annotations.
+#[test]
+fn annotations_say_how_mutating_webhooks_are_called() {
+    let written = |kind: &str, annotations: &str| {
+        let webhook = "{name: a.b.c, clientConfig: {url: 'https://h.example.com/'}, admissionReviewVersions: [v1], sideEffects: None}";
+        format!(
+            "apiVersion: admissionregistration.k8s.io/v1\nkind: {kind}\nmetadata: {{name: m, annotations: {{{annotations}}}}}\n\
+             webhooks: [{webhook}]\n"
+        )
+    };
+    let validating = "ValidatingWebhookConfiguration";
+    for (kind, annotations, dispatch, isolated) in [
+        (MUTATING, "", None, false),
+        (MUTATING, "gatepost.dev/dispatch: Serial", Some(Dispatch::Serial), false),
+        (MUTATING, "gatepost.dev/dispatch: Speculative", Some(Dispatch::Speculative), false),
+        (MUTATING, "gatepost.dev/isolate: 'true', gatepost.dev/dispatch: Serial", Some(Dispatch::Serial), true),
+        (validating, "gatepost.dev/isolate: 'true', gatepost.dev/dispatch: Serial", None, false),
+        (validating, "gatepost.dev/dispatch: never", None, false),
+    ] {
+        let snapshot = loaded(&[("a.yaml", &written(kind, annotations))]).expect("good");
+        assert_eq!((snapshot.hooks[0].dispatch, snapshot.hooks[0].isolated), (dispatch, isolated), "{annotations}");
+    }
+    let problems = loaded(&[("a.yaml", &written(MUTATING, "gatepost.dev/dispatch: serial"))]).expect_err("one letter");
+    assert!(
+        matches!(&problems[..], [one] if one.contains("gatepost.dev/dispatch") && one.contains("Serial")),
+        "{problems:?}"
+    );
 }

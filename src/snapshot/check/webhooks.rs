@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::{configuration::Configuration, metadata::metadata_name, names, webhook};
+use super::{configuration::Configuration, hook::DISPATCHES, metadata::metadata_name, names, webhook};
 use crate::{
     model::{
         HookType, OnProbeFailure, Rollout,
@@ -10,7 +10,11 @@ use crate::{
     },
     snapshot::{
         ReadFile,
-        document::{node::Node, unique_names::first_use, value::Value},
+        document::{
+            node::{Node, given},
+            unique_names::first_use,
+            value::Value,
+        },
     },
 };
 
@@ -25,6 +29,9 @@ pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 /// Annotation, and its value, of a configuration of mutating webhooks each of which is registered apart, as our own
 /// kind says by `isolate: true`.
 const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
+
+/// Annotation of a configuration of mutating webhooks: calling mode of each, as our own kind says by `dispatch`.
+const DISPATCH: &str = "gatepost.dev/dispatch";
 
 /// Annotation of a configuration: names of its webhooks, by spaces, that are called before their endpoint has passed a
 /// probe, because the apiserver does not call them any more.
@@ -70,12 +77,16 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     let states = metadata.value.get("annotations").and_then(|annotations| annotations.text_of(ENTRY_STATES));
     let states = states.unwrap_or_default().split(' ').filter_map(|state| state.split_once('='));
     let states: HashMap<&str, &str> = states.collect();
+    let annotations = metadata.key("annotations");
+    let dispatch = given(annotations.key(DISPATCH)).filter(|_| hook_type == HookType::Mutating);
+    let dispatch = dispatch.and_then(|at| at.choice(&DISPATCHES));
     for entry in &mut hooks {
         entry.state = states.get(&*entry.hook.name).map(|state| Box::from(*state));
         if at_once.is_some_and(|names| names.split(' ').any(|name| *name == *entry.hook.name)) {
             entry.rollout = Rollout { probe_within: Duration::ZERO, on_probe_failure: OnProbeFailure::Enforce };
         }
         entry.hook.sees_admission_config = is_static;
+        entry.hook.dispatch = dispatch;
         entry.hook.isolated = hook_type == HookType::Mutating && annotated(ISOLATE);
     }
     let prefix = if is_static { "manifest/" } else { "" };
