@@ -18,8 +18,10 @@ use super::{
 };
 use crate::{
     cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request},
+    live::Generation,
     model::{Encoding, Gvk, Gvr, Review, Target},
     offload::{self, LARGE},
+    telemetry::UnmetConditions,
 };
 
 /// Steps that one request may take on its worker's thread: about two milliseconds.
@@ -74,12 +76,21 @@ pub(super) struct Conditions<'a> {
     /// Access checks that are to be decided, each with the hook whose conditions make it.
     undecided: RefCell<Vec<(u32, AccessCheck)>>,
     said: FxHashMap<u32, ConditionsResult>,
+    /// The hook whose conditions have no value, where that rejects the request.
+    failed: Cell<Option<u32>>,
 }
 
 impl<'a> Conditions<'a> {
     pub(super) fn new(review: &'a Review, caller: &'a Caller, access: &'a Access<'a>) -> Self {
         let (steps, slow, undecided) = (Cell::new(STEPS), RefCell::default(), RefCell::default());
-        Self { review, caller, access, steps, slow, undecided, said: FxHashMap::default() }
+        Self { review, caller, access, steps, slow, undecided, said: FxHashMap::default(), failed: Cell::new(None) }
+    }
+
+    /// Counts the request as one that the conditions of the hook looked at last reject, if they do.
+    pub(super) fn count_rejection(&self, generation: &Generation) {
+        if let Some(live) = self.failed.take().and_then(|hook| generation.hooks.get(hook as usize)) {
+            live.metrics.conditions_unmet(UnmetConditions::Failed);
+        }
     }
 
     /// Are there hooks that [`Conditions::evaluate`] is to decide?
@@ -169,6 +180,11 @@ impl<'a> Judge<'a> {
             }
         }
         None
+    }
+
+    /// The conditions of this hook, the one that is looked at, reject the request; `None`: they do not.
+    pub(super) fn rejected_by(&self, hook: Option<u32>) {
+        self.conditions.failed.set(hook);
     }
 
     /// Will these conditions have to be waited for, whatever they say?

@@ -32,7 +32,7 @@ use super::{
     outcome::{Ending, Outcome},
     patched::{Patched, apply},
     round::{self, Until},
-    select::{Asked, Role},
+    select::{Asked, Role, Unmet},
     status,
     unasked::Unasked,
 };
@@ -64,6 +64,8 @@ struct Batch<'a> {
     at: SmallVec<[usize; 8]>,
     /// Hooks between them that are still being probed, each with its place.
     probing: SmallVec<[(usize, &'a LiveHook); 2]>,
+    /// Hooks between them that their conditions leave out, each with its place.
+    unmet: SmallVec<[(usize, Unmet<'a>); 4]>,
     /// The first place at which break-glass leaves a hook out.
     broken: Option<usize>,
 }
@@ -127,7 +129,7 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
         patched: None,
         mutation: Mutation::default(),
     };
-    let mut found = None;
+    let (mut found, began, matches) = (None, now(), !phase.matching.is_empty());
     while !phase.matching.is_empty() && !phase.mutation.rejects() {
         let patched = phase.patched.take();
         let review = patched.as_ref().map_or(case.review, |patched| &patched.review);
@@ -139,6 +141,9 @@ pub(super) async fn mutate<'a>(case: Case<'a>) -> Mutation<'a> {
         if is_over {
             break;
         }
+    }
+    if matches {
+        case.gate.metrics.mutation(case.caller.worker, now().saturating_duration_since(began));
     }
     let Phase { patched, mutation, .. } = phase;
     Mutation { patched, ..mutation }
@@ -210,6 +215,7 @@ impl<'a> Phase<'a> {
             match self.case.role(review, lookup, matched, behind).await {
                 Ok(None) => break,
                 Ok(Some(Role::None)) => {}
+                Ok(Some(Role::Unmet(unmet))) => batch.unmet.push((at, unmet)),
                 Ok(Some(Role::Broken)) => batch.broken = batch.broken.or(Some(at)),
                 Ok(Some(Role::Probing(live))) => batch.probing.push((at, live)),
                 Ok(Some(Role::Asked(_, true))) if !self.discovered => {
@@ -235,6 +241,7 @@ impl<'a> Phase<'a> {
                 }
                 Err(_) if !batch.asked.is_empty() => break,
                 Err(refusal) => {
+                    lookup.conditions.count_rejection(self.case.generation);
                     self.mutation.refusal = Some(refusal);
                     self.next = at;
                     self.adopt(batch);
@@ -260,8 +267,9 @@ impl<'a> Phase<'a> {
         self.next = self.matching.partition_point(|matched| matched.hook < turn);
     }
 
-    /// Names those of a batch that are only named, as far as it came.
+    /// Names those of a batch that are only named, and counts those that are only counted, as far as it came.
     fn adopt(&mut self, batch: Batch<'a>) {
+        batch.unmet.iter().filter(|(at, _)| *at < self.next).for_each(|(_, unmet)| unmet.count());
         self.mutation.broken |= batch.broken.is_some_and(|at| at < self.next);
         for (_, live) in batch.probing.into_iter().filter(|(at, _)| *at < self.next) {
             if !self.mutation.probing.iter().any(|known| std::ptr::eq(*known, live)) {

@@ -14,6 +14,7 @@ use crate::{
     live::{Generation, LiveHook, Rotation},
     model::{CallFailure, FailurePolicy, HookType, Review, Served, Target},
     snapshot::{HookSet, How, Matched, Wanted},
+    telemetry::UnmetConditions,
 };
 
 /// A hook that has a say in a request.
@@ -33,6 +34,8 @@ pub(super) struct Selected<'a> {
     pub(super) asked: SmallVec<[Asked<'a>; 16]>,
     /// Still being probed: only named in the verdict.
     pub(super) probing: SmallVec<[&'a LiveHook; 2]>,
+    /// Left out by their conditions: only counted.
+    unmet: SmallVec<[Unmet<'a>; 4]>,
     /// A hook that a rule would have matched is left out, as break-glass is open for it.
     pub(super) broken: bool,
     /// A hook may mean the request in another version, and the cluster's word about this resource is older than it.
@@ -49,10 +52,23 @@ pub(super) struct Selection<'a, 'r> {
     pub(super) served: Option<&'r Served>,
 }
 
+/// A hook that its conditions leave out of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unmet<'a>(&'a LiveHook, UnmetConditions);
+
+impl Unmet<'_> {
+    /// Counts it, once nothing can change that any more.
+    pub(super) fn count(self) {
+        self.0.metrics.conditions_unmet(self.1);
+    }
+}
+
 /// The place of one hook in a request.
 pub(super) enum Role<'a> {
     /// It has none.
     None,
+    /// It has none, by its conditions.
+    Unmet(Unmet<'a>),
     /// It has none, as break-glass is open for it.
     Broken,
     /// It is still being probed, and is only named.
@@ -89,6 +105,7 @@ impl<'a> Selection<'a, '_> {
         matched: Matched,
     ) -> Result<Role<'a>, LookupError> {
         let Self { generation, bypass, review, caller, served } = *self;
+        judge.rejected_by(None);
         let Some(live) = generation.hooks.get(matched.hook as usize) else { return Ok(Role::None) };
         let apart = caller.other_versions == OtherVersions::AskedApart;
         if apart && is_asked_elsewhere(live, matched.how, review) || bypass.skips(&live.hook.name) {
@@ -105,8 +122,10 @@ impl<'a> Selection<'a, '_> {
                 let unable = unable(live, matched.how, review, served);
                 // A hook that cannot be asked in the version it wants has no object to hold against its conditions
                 // either.
-                if unable.is_none() && !meets_conditions(generation, judge, review, matched.hook, live, opened)? {
-                    return Ok(Role::None);
+                if unable.is_none()
+                    && let Some(role) = unmet_conditions(generation, judge, review, matched.hook, live, opened)?
+                {
+                    return Ok(role);
                 }
                 let undiscovered = matches!(matched.how, How::OtherVersion(Wanted::OfRule(_))) && is_newer();
                 Ok(Role::Asked(Asked { live, unable, opened }, undiscovered))
@@ -159,9 +178,16 @@ impl<'a> Selection<'a, '_> {
 }
 
 impl<'a> Selected<'a> {
+    /// The same, with those counted that their conditions leave out.
+    pub(super) fn counted(self) -> Self {
+        self.unmet.iter().for_each(|unmet| unmet.count());
+        self
+    }
+
     fn add(&mut self, role: Role<'a>) {
         match role {
             Role::None => {}
+            Role::Unmet(unmet) => self.unmet.push(unmet),
             Role::Broken => self.broken = true,
             Role::Probing(live) => self.probing.push(live),
             Role::Asked(asked, undiscovered) => {
@@ -171,6 +197,7 @@ impl<'a> Selected<'a> {
         }
     }
 }
+
 /// Does the caller ask this hook by another review? One in a version that it takes; or, where it takes the request as
 /// its client made it and this review is converted, the one that is not.
 fn is_asked_elsewhere(live: &LiveHook, how: How, review: &Review) -> bool {
@@ -189,25 +216,30 @@ fn selects(lookup: &Lookup<'_>, live: &LiveHook, opened: bool) -> Result<bool, L
     }
 }
 
-/// Do the hook's conditions let it be asked? One whose conditions are still to be evaluated is not asked yet. Where
-/// they have no value its failure policy decides; the request is rejected, or the hook is passed over.
-fn meets_conditions(
+/// Place of a hook that its conditions do not let be asked; `None` where they do. One whose conditions are still to be
+/// evaluated is not asked yet. Where they have no value its failure policy decides; the request is rejected, or the hook
+/// is passed over.
+fn unmet_conditions<'a>(
     generation: &Generation,
     judge: &Judge<'_>,
     review: &Review,
     hook: u32,
-    live: &LiveHook,
+    live: &'a LiveHook,
     opened: bool,
-) -> Result<bool, LookupError> {
-    let Some(origin) = generation.snapshot.origin(hook) else { return Ok(true) };
+) -> Result<Option<Role<'a>>, LookupError> {
+    let unmet = |how| Ok(Some(Role::Unmet(Unmet(live, how))));
+    let Some(origin) = generation.snapshot.origin(hook) else { return Ok(None) };
+    let passes = opened || live.hook.failure_policy == FailurePolicy::Ignore;
     match judge.say(hook, &origin.conditions) {
-        None | Some(ConditionsResult::Excluded) => Ok(false),
-        Some(ConditionsResult::Asked) => Ok(true),
-        Some(ConditionsResult::Failed(_) | ConditionsResult::Refused(_)) if opened => Ok(false),
-        Some(ConditionsResult::Failed(_)) if live.hook.failure_policy == FailurePolicy::Ignore => Ok(false),
+        None => Ok(Some(Role::None)),
+        Some(ConditionsResult::Asked) => Ok(None),
+        Some(ConditionsResult::Excluded) => unmet(UnmetConditions::Excluded),
+        Some(ConditionsResult::Failed(_)) if passes => unmet(UnmetConditions::Failed),
         Some(ConditionsResult::Failed(why)) => {
+            judge.rejected_by(Some(hook));
             Err(LookupError::Refused(Box::new(status::conditions_failed(review, &why))))
         }
+        Some(ConditionsResult::Refused(_)) if opened => Ok(Some(Role::None)),
         Some(ConditionsResult::Refused(refusal)) => Err(LookupError::Refused(refusal)),
     }
 }

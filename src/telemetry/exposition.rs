@@ -59,6 +59,8 @@ impl Collector for Scrape {
                 .try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
         })?;
         self.calls(encoder)?;
+        let mutations = metrics.mutations.sums();
+        family(encoder, &table::MUTATION_DURATION, |out| histogram(out, &[], &mutations, |_| true))?;
         family(encoder, &table::HOOK_LANE_PANICS, |out| counter(out, &[], faults::client_panics()))?;
         self.initializers(encoder)?;
         let reviews = metrics.access_reviews.sums();

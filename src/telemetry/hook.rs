@@ -89,6 +89,15 @@ impl Repeat {
     }
 }
 
+/// Way in which the match conditions of a hook let it not be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnmetConditions {
+    /// One of them is false.
+    Excluded,
+    /// None is false, and some have no value: the hook is skipped, or the request rejected.
+    Failed,
+}
+
 /// Counters of one hook, resolved once so that the hot path takes no lock and looks nothing up.
 #[derive(Debug)]
 pub struct HookMetrics {
@@ -103,6 +112,8 @@ pub struct HookMetrics {
     pub(super) unasked: AtomicU64,
     /// Calls ahead of its turn that did not count.
     pub(super) in_vain: AtomicU64,
+    /// Reviews for which its match conditions were not met, by [`UnmetConditions`].
+    pub(super) unmet: [AtomicU64; 2],
     /// The longest that one call may take, in nanoseconds; 0 while no hook of the name is in force.
     timeout: AtomicU64,
     /// The last failed call: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
@@ -131,6 +142,7 @@ impl HookMetrics {
             repeats: array::from_fn(|_| AtomicU64::new(0)),
             unasked: AtomicU64::new(0),
             in_vain: AtomicU64::new(0),
+            unmet: array::from_fn(|_| AtomicU64::new(0)),
             timeout: AtomicU64::new(0),
             last_failure: AtomicU64::new(0),
             recent: Mutex::new(Recent::since(Instant::now())),
@@ -170,6 +182,11 @@ impl HookMetrics {
     /// A call ahead of its turn did not count.
     pub fn asked_in_vain(&self) {
         self.in_vain.fetch_add(1, Relaxed);
+    }
+
+    /// A review meant it, and its match conditions were not met.
+    pub fn conditions_unmet(&self, how: UnmetConditions) {
+        self.unmet[how as usize].fetch_add(1, Relaxed);
     }
 
     /// No hook of this name is in force.

@@ -19,6 +19,8 @@ use crate::model::HookType;
 pub struct Metrics {
     workers: usize,
     pub(super) requests: Cells<6>,
+    /// Mutating phases.
+    pub(super) mutations: Cells<1>,
     pub(super) refused: [AtomicU64; Refused::LABELS.len()],
     pub(super) copied: AtomicU64,
     pub(super) config_reads: Cells<{ ReadOutcome::LABELS.len() }>,
@@ -57,6 +59,7 @@ impl Metrics {
         Self {
             workers,
             requests: Cells::new(workers),
+            mutations: Cells::new(workers),
             refused: array::from_fn(|_| AtomicU64::new(0)),
             copied: AtomicU64::new(0),
             config_reads: Cells::new(1),
@@ -122,6 +125,11 @@ impl Metrics {
     /// One request ended.
     pub fn request(&self, worker: usize, outcome: RequestOutcome, took: Duration) {
         self.requests.record(worker, outcome as usize, took);
+    }
+
+    /// The mutating phase of a request ended.
+    pub fn mutation(&self, worker: usize, took: Duration) {
+        self.mutations.record(worker, 0, took);
     }
 
     /// A call or connection ended at the front.

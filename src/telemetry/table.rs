@@ -74,6 +74,10 @@ families! {
         "Reviews that matched this hook and were decided without it, because it has not passed its probe yet.";
     HOOK_CALLS_IN_VAIN = Counter "gatepost_hook_calls_in_vain_total" ["hook", "type"]
         "Calls of a mutating hook ahead of its turn that did not count, because a hook before it changed the object or ended the request. gatepost_hook_calls_total counts them as cancelled.";
+    HOOK_CONDITION_EXCLUSIONS = Counter "gatepost_hook_match_condition_exclusions_total" ["hook", "type"]
+        "Reviews that matched this hook and did not call it, because one of its match conditions is false.";
+    HOOK_CONDITION_ERRORS = Counter "gatepost_hook_match_condition_errors_total" ["hook", "type"]
+        "Reviews that matched this hook and for which its match conditions could not be evaluated: Ignore skips the hook, Fail rejects the request.";
     HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "type", "cause"]
         "Repeated calls of a hook about one review, by cause: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was repeated.";
     HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "type", "cause"]
@@ -82,6 +86,8 @@ families! {
         "Duration of a hook's calls, without cancelled ones.";
     HOOK_TIMEOUT = Gauge "gatepost_hook_timeout_seconds" ["hook", "type"]
         "Timeout of one call of the hook; the shortest where several hooks have this name. Absent while no hook of that name is in force.";
+    MUTATION_DURATION = Histogram "gatepost_mutation_duration_seconds" []
+        "Duration of the mutating phase, of reviews that match the rules of a mutating hook.";
     HOOK_LANE_PANICS = Counter "gatepost_hook_lane_panics_total" []
         "Panics of the task that carries a worker's calls to a hook; it restarts by itself. Each is a bug in Gatepost.";
     INITIALIZER_RUNS = Counter "gatepost_initializer_runs_total" ["initializer", "outcome"]

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{FailureKind, HookType},
     telemetry::{
-        HookMetrics, HookOutcome,
+        HookMetrics, HookOutcome, UnmetConditions,
         cells::Sums,
         hook::{DroppedAnnotation, Repeat},
         table,
@@ -53,6 +53,15 @@ impl Scrape {
             let mutating = hooks.iter().filter(|hook| hook.hook_type == HookType::Mutating);
             mutating.clone().try_for_each(|hook| counter(out, &hook.labels(), hook.counters.in_vain.load(Relaxed)))
         })?;
+        for (table, how) in [
+            (&table::HOOK_CONDITION_EXCLUSIONS, UnmetConditions::Excluded),
+            (&table::HOOK_CONDITION_ERRORS, UnmetConditions::Failed),
+        ] {
+            family(encoder, table, |out| {
+                let count = |hook: &Counted| hook.counters.unmet[how as usize].load(Relaxed);
+                hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), count(hook)))
+            })?;
+        }
         // Of these, too, only what has happened.
         family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
             hooks.iter().try_for_each(|hook| {

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     adopt::Reason,
     model::FailureKind,
-    telemetry::{HookOutcome, Webhooks, table},
+    telemetry::{HookOutcome, UnmetConditions, Webhooks, table},
 };
 
 fn value(text: &str, sample: &str) -> Option<String> {
@@ -39,6 +39,9 @@ fn what_was_recorded_is_exposed() {
     let namesake = metrics.hook(HookType::Mutating, &"a\"b".into());
     namesake.record(0, HookOutcome::Allowed, Duration::ZERO);
     namesake.asked_in_vain();
+    hook.conditions_unmet(UnmetConditions::Excluded);
+    namesake.conditions_unmet(UnmetConditions::Failed);
+    metrics.mutation(1, Duration::from_millis(4));
     [3, 2, 4].into_iter().for_each(|seconds| hook.set_timeout(Duration::from_secs(seconds)));
     metrics.hook(HookType::Validating, &"gone".into()).set_timeout(Duration::from_secs(1));
     metrics.hook(HookType::Validating, &"gone".into()).forget_timeout();
@@ -86,6 +89,13 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_hook_calls_total{hook=\"a\\\"b\",type=\"mutating\",outcome=\"allowed\"}", "1"),
         ("gatepost_hook_calls_total{hook=\"a\\\"b\",type=\"mutating\",outcome=\"cancelled\"}", "0"),
         ("gatepost_hook_calls_in_vain_total{hook=\"a\\\"b\",type=\"mutating\"}", "1"),
+        ("gatepost_hook_match_condition_exclusions_total{hook=\"a\\\"b\",type=\"validating\"}", "1"),
+        ("gatepost_hook_match_condition_exclusions_total{hook=\"a\\\"b\",type=\"mutating\"}", "0"),
+        ("gatepost_hook_match_condition_errors_total{hook=\"a\\\"b\",type=\"validating\"}", "0"),
+        ("gatepost_hook_match_condition_errors_total{hook=\"a\\\"b\",type=\"mutating\"}", "1"),
+        ("gatepost_mutation_duration_seconds_count", "1"),
+        ("gatepost_mutation_duration_seconds_bucket{le=\"0.0025\"}", "0"),
+        ("gatepost_mutation_duration_seconds_bucket{le=\"0.005\"}", "1"),
         ("gatepost_hooks_by_state{state=\"probing\"}", "3.0"),
         ("gatepost_hook_timeout_seconds{hook=\"a\\\"b\",type=\"validating\"}", "2.0"),
         ("gatepost_audit_lost_total", "0"),
