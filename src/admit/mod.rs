@@ -287,11 +287,11 @@ impl<'a> Case<'a> {
         loop {
             match select(&lookup) {
                 Ok(selected) if selected.undiscovered && !discovered => self.discovered().await,
-                Ok(selected) => return Ok(selected.counted()),
-                Err(LookupError::Refused(refusal)) => {
-                    lookup.conditions.count_rejection(generation);
-                    return Err(refusal);
+                Ok(selected) => {
+                    selected.count_unmet();
+                    return Ok(selected);
                 }
+                Err(LookupError::Refused(refusal)) => return Err(refusal),
                 Err(LookupError::Large) => {
                     lookup.read().await;
                     continue;

@@ -172,16 +172,20 @@ impl<'a> Selection<'a, '_> {
         match decided {
             // A hook before may have its say first.
             Ok(()) | Err(LookupError::Refused(_)) if lookup.conditions.has_slow() => Err(LookupError::Slow),
+            Err(LookupError::Refused(refusal)) => {
+                selected.count_unmet();
+                lookup.conditions.count_rejection(self.generation);
+                Err(LookupError::Refused(refusal))
+            }
             decided => decided.map(|()| selected),
         }
     }
 }
 
 impl<'a> Selected<'a> {
-    /// The same, with those counted that their conditions leave out.
-    pub(super) fn counted(self) -> Self {
+    /// Counts those that their conditions leave out, once nothing can change that any more.
+    pub(super) fn count_unmet(&self) {
         self.unmet.iter().for_each(|unmet| unmet.count());
-        self
     }
 
     fn add(&mut self, role: Role<'a>) {

@@ -12,6 +12,8 @@ use std::{
 
 use crate::support::{
     gate::{ask, ask_within, document, gate, hook},
+    http_hook::{HttpHook, HttpScript},
+    mutating::{self, add_label, entry, judging},
     reviews::create_pod,
     scripted_hook::{Script, ScriptedHook},
 };
@@ -23,11 +25,78 @@ use gatepost::{
         Authorizer,
         authorizer::{Decided, Question},
     },
+    model::Phase,
     wire::pb::k8s::io::{
         api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
         apimachinery::pkg::runtime::RawExtension,
     },
 };
+
+/// Reviews for which the conditions of this hook were not met: excluded, and failed.
+fn unmet(gate: &Gate, name: &str, hook_type: &str) -> [u64; 2] {
+    let metrics = gate.metrics.render().expect("metrics");
+    ["exclusions", "errors"].map(|what| {
+        let sample =
+            format!("gatepost_hook_match_condition_{what}_total{{hook=\"{name}.example.com\",type=\"{hook_type}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&sample));
+        value.and_then(|value| value.parse().ok()).expect("counted")
+    })
+}
+
+#[tokio::test]
+async fn reviews_whose_conditions_are_not_met_are_counted_once() {
+    let yes = ScriptedHook::start(Script::Allow).await;
+    for (more, hook_type) in [("", "validating"), ("type: Mutating\nsideEffects: None\n", "mutating")] {
+        let named = |name: &str, policy: &str, expression: &str| {
+            hook(&format!("{name}.example.com"), &yes.url(), &(more.to_owned() + &conditions(policy, &[expression])))
+        };
+        let gate = gate(
+            &document(&[
+                named("excluded", "Fail", "object.metadata.name == 'api'"),
+                named("asked", "Fail", "object.metadata.name == 'web'"),
+                named("skipped", "Ignore", "object.missing == 1"),
+                named("rejects", "Fail", "object.missing == 1"),
+            ]),
+            Reasons::First,
+        );
+        for times in 1..=2 {
+            assert!(!ask(&gate, request(POD)).await.allowed());
+            let counted = ["excluded", "asked", "skipped", "rejects"].map(|name| unmet(&gate, name, hook_type));
+            assert_eq!(counted, [[times, 0], [0, 0], [0, times], [0, times]], "{hook_type}");
+        }
+        let phases = gate.metrics.render().expect("metrics");
+        let phases = phases.lines().find_map(|line| line.strip_prefix("gatepost_mutation_duration_seconds_count "));
+        assert_eq!(phases, Some(if hook_type == "mutating" { "2" } else { "0" }));
+    }
+}
+
+/// Conditions of a mutating hook look at what the hooks before it have made of the object.
+#[tokio::test]
+async fn conditions_see_the_object_as_patched_so_far() {
+    let first = judging(|_| add_label("a", "1")).await;
+    let (has, lacks) = (HttpHook::plain(HttpScript::Allow).await, HttpHook::plain(HttpScript::Allow).await);
+    // One by one, so that every call counts.
+    let more = |expression: &str| format!("sideEffects: None\ndispatch: Serial\n{}", conditions("Fail", &[expression]));
+    let (a, no_a) = ("has(object.metadata.labels.a)", "!has(object.metadata.labels.a)");
+    let first = || entry("first", "Mutating", &first, "sideEffects: None");
+    let has_a = || entry("has", "Mutating", &has, &more(a));
+    let lacks_a = || entry("lacks", "Mutating", &lacks, &more(no_a));
+    // The larger one is evaluated beside the worker.
+    for size in [0, 300 << 10] {
+        for (entries, asked) in [
+            ([first(), has_a(), lacks_a()], [1, 0]),
+            ([has_a(), lacks_a(), first()], [0, 1]),
+            ([lacks_a(), first(), has_a()], [1, 1]),
+        ] {
+            has.forget();
+            lacks.forget();
+            let verdict =
+                mutating::ask(&gate(&document(&entries), Reasons::First), Phase::Mutate, create_pod("u", size)).await;
+            assert_eq!((verdict.refusal, verdict.patch.is_some()), (None, true));
+            assert_eq!([has.seen().len(), lacks.seen().len()], asked, "{size} {entries:?}");
+        }
+    }
+}
 
 fn conditions(policy: &str, expressions: &[&str]) -> String {
     let conditions = expressions
