@@ -1,7 +1,9 @@
 //! Match conditions: the cost of one to a request, and of compiling them to a change.
+//!
+//! An object of a review in JSON is known to be JSON ("checked"); one that came over gRPC is looked at anew.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark stops where its own setup is wrong")]
 
-use std::{cell::Cell, hint::black_box};
+use std::{borrow::Cow, cell::Cell, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use gatepost::cel::{AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User, decide};
@@ -16,32 +18,43 @@ fn deployment(bytes: usize) -> String {
     )
 }
 
-fn input(object: &str) -> Input<'_> {
+/// Way of making a document of the object's bytes.
+type Made = for<'a> fn(Cow<'a, [u8]>) -> Document<'a>;
+
+fn input(object: &str, made: Made) -> Input<'_> {
     let mut request = Request::new(|| {
         Ok(User { groups: vec!["system:authenticated".to_owned(), "dev".to_owned()], ..User::default() })
     });
     request.resource = ["apps", "v1", "deployments"];
     (request.name, request.namespace, request.operation, request.username) = ("web", "shop", "UPDATE", "alice");
-    let object = Some(Document::new(object.as_bytes().into()));
+    let object = Some(made(object.as_bytes().into()));
     Input { request, object, old_object: None, decisions: AccessDecisions::default() }
 }
 
-fn decided(conditions: &[Condition], object: &str) -> bool {
+fn decided(conditions: &[Condition], object: &str, made: Made) -> bool {
     let steps = Cell::new(u64::MAX);
-    let input = input(object);
+    let input = input(object, made);
     matches!(decide(conditions, &input, &Allowance { steps: &steps, over: &|| false }), Decision::Matches)
 }
 
 fn conditions(criterion: &mut Criterion) {
     let by_request = [Condition::compile("c", "!('dev' in request.userInfo.groups)").unwrap()];
-    criterion.bench_function("excluded by the request", |bench| bench.iter(|| decided(black_box(&by_request), "{}")));
+    criterion.bench_function("excluded by the request", |bench| {
+        bench.iter(|| decided(black_box(&by_request), "{}", Document::new));
+    });
     let expression = "object.metadata.labels.app == 'web' && object.spec.replicas > 1 && \
                       object.spec.template.spec.containers.all(c, c.image.startsWith('registry/'))";
     let by_object = [Condition::compile("c", expression).unwrap()];
     let object = deployment(50 << 10);
-    criterion.bench_function("decided by 50 KiB", |bench| bench.iter(|| decided(black_box(&by_object), &object)));
     let name = [Condition::compile("c", "object.metadata.name == 'web'").unwrap()];
-    criterion.bench_function("a name in 50 KiB", |bench| bench.iter(|| decided(black_box(&name), &object)));
+    for (came, made) in [("over gRPC", Document::new as Made), ("in JSON, checked", Document::checked)] {
+        criterion.bench_function(&format!("decided by 50 KiB, {came}"), |bench| {
+            bench.iter(|| decided(black_box(&by_object), &object, made));
+        });
+        criterion.bench_function(&format!("a name in 50 KiB, {came}"), |bench| {
+            bench.iter(|| decided(black_box(&name), &object, made));
+        });
+    }
     criterion.bench_function("compile 1,000", |bench| {
         bench.iter(|| (0..1_000).for_each(|_| drop(Condition::compile("c", black_box(expression)))));
     });
