@@ -55,10 +55,10 @@ where
     T: Send + 'static,
     F: Future<Output = T>,
 {
-    let (tell, text) = mpsc::channel();
+    let (sender, text) = mpsc::channel();
     thread::spawn(move || {
         runtime().block_on(async {
-            tell.send(start().await).expect("somebody waits");
+            sender.send(start().await).expect("somebody waits");
             std::future::pending::<()>().await;
         });
     });

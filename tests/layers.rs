@@ -123,35 +123,46 @@ fn is_too_long((path, text): &File) -> bool {
 
 #[test]
 fn made_up_offences_are_found() {
-    let told = |path: &str, text: &str| offences(&(path.to_owned(), text.to_owned())).join("\n");
+    let reported = |path: &str, text: &str| offences(&(path.to_owned(), text.to_owned())).join("\n");
     assert_eq!(
-        told("admit/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
+        reported("admit/x.rs", "use crate::live::Current;\nuse crate::{model::Hook, telemetry::{Audit, Metrics}};"),
         ""
     );
     assert_eq!(
-        told("hooks/x.rs", "let c = crate::live::Current::new();"),
+        reported("hooks/x.rs", "let c = crate::live::Current::new();"),
         "hooks/x.rs uses live, which stands above it"
     );
     assert_eq!(
-        told("model/x.rs", "use crate::{\n    model::Hook,\n    wire::{pb, inbound},\n};"),
+        reported("model/x.rs", "use crate::{\n    model::Hook,\n    wire::{pb, inbound},\n};"),
         "model/x.rs uses wire, which stands above it"
     );
-    assert_eq!(told("rotate/x.rs", "use crate::admit;"), "rotate/x.rs uses admit, which stands above it");
-    assert_eq!(told("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
-    assert_eq!(told("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
-    assert_eq!(told("front/x.rs", "use arc_swap::ArcSwap;"), "front/x.rs uses the package arc_swap outside its doors");
-    assert_eq!(told("app/x.rs", "h2::client::handshake(io)"), "app/x.rs uses the package h2 outside its doors");
-    assert_eq!(told("live/x.rs", "use arc_swap::ArcSwap; tokio_rustls::TlsStream; self.h2.x"), "");
-    assert_eq!(told("live/x.rs", "use crate::{\n    kube::Client,\n};\nlet x = 1;"), "", "a layer of a package's name");
+    assert_eq!(reported("rotate/x.rs", "use crate::admit;"), "rotate/x.rs uses admit, which stands above it");
+    assert_eq!(reported("odd/x.rs", "use crate::model;"), "odd/x.rs is in no layer");
+    assert_eq!(reported("front/x.rs", "use crate::attic;"), "front/x.rs uses attic, which is in no layer");
+    assert_eq!(
+        reported("front/x.rs", "use arc_swap::ArcSwap;"),
+        "front/x.rs uses the package arc_swap outside its doors"
+    );
+    assert_eq!(reported("app/x.rs", "h2::client::handshake(io)"), "app/x.rs uses the package h2 outside its doors");
+    assert_eq!(reported("live/x.rs", "use arc_swap::ArcSwap; tokio_rustls::TlsStream; self.h2.x"), "");
+    assert_eq!(
+        reported("live/x.rs", "use crate::{\n    kube::Client,\n};\nlet x = 1;"),
+        "",
+        "a layer of a package's name"
+    );
     let package = "use crate::model;\nuse kube::Client;";
-    assert_eq!(told("live/x.rs", package), "live/x.rs uses the package kube outside its doors");
-    assert_eq!(told("live/x.rs", "use crate::{kube, model};\nkube::is_our_own(x);"), "", "called by its layer's name");
-    assert_eq!(told("wire/x.rs", "let now = Instant::now();"), "wire/x.rs is pure and may not name Instant::now");
+    assert_eq!(reported("live/x.rs", package), "live/x.rs uses the package kube outside its doors");
+    assert_eq!(
+        reported("live/x.rs", "use crate::{kube, model};\nkube::is_our_own(x);"),
+        "",
+        "called by its layer's name"
+    );
+    assert_eq!(reported("wire/x.rs", "let now = Instant::now();"), "wire/x.rs is pure and may not name Instant::now");
     let asked = "let now = SystemTime::now();";
-    assert_eq!(told("live/current.rs", asked), "live/current.rs tells freshness and may not ask the wall clock");
+    assert_eq!(reported("live/current.rs", asked), "live/current.rs tells freshness and may not ask the wall clock");
     let tested = "use crate::model;\n#[cfg(test)]\nmod tests {\n    use crate::cli;\n}";
-    assert_eq!(told("model/x.rs", tested), "", "tests may look upwards");
-    assert_eq!(told("model/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
+    assert_eq!(reported("model/x.rs", tested), "", "tests may look upwards");
+    assert_eq!(reported("model/x.rs", "//! See [`crate::cli`].\n// crate::cli\n"), "", "comments may look upwards");
 }
 
 fn offences((path, text): &File) -> Vec<String> {

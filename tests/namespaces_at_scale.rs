@@ -80,7 +80,7 @@ fn memory_has_a_bound_whatever_changes_and_whatever_is_asked() {
     let halved = LIVE.load(Ordering::Relaxed);
     assert!(halved < changed * 3 / 4, "{changed} bytes have become {halved}: what is gone is freed");
 
-    // Everybody asks about a namespace of their own, and nobody answers: so many wait, the others are told at once.
+    // Everybody asks about a namespace of their own, and nobody answers: so many wait, the others are answered at once.
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting = Vec::new();
     let mut events = 0;

@@ -61,7 +61,7 @@ async fn kept(script: Script, said: bool) -> (String, Value) {
     let listening = tracing::subscriber::set_default(lines.finish());
     let verdict = ask(&gate, create_pod("1", 100)).await;
     drop(listening);
-    assert!(verdict.refusal.expect("rejected").message.contains(SECRET), "its caller is told");
+    assert!(verdict.refusal.expect("rejected").message.contains(SECRET), "its caller sees it");
     gate.audit.close();
     (log.text(), serde_json::from_str(&records.text()).unwrap())
 }
@@ -96,7 +96,7 @@ async fn where_it_is_wanted_the_beginning_is_recorded_on_one_line() {
     assert!(message.contains(SECRET) && message.len() < 1100 && !message.contains('\n'), "{message}");
     assert_eq!(record["reason"], "Secretive");
     let (_, record) = kept(Script::Status(13, SECRET), true).await;
-    assert!(!record["hooks"].to_string().contains(SECRET), "why a call failed is told in our words: {record}");
+    assert!(!record["hooks"].to_string().contains(SECRET), "the cause of a failed call is in our words: {record}");
 }
 
 /// Log at that level while one review is decided that one hook allows, and another fails.

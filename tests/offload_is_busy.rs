@@ -117,8 +117,8 @@ async fn a_process_that_copies_waits_for_a_turn() {
     );
     let mut attached = gate.current.hub().attach(&"a.example.com".into(), 1, Instant::now()).expect("it is free");
     let answering = tokio::spawn(async move {
-        while let Some(told) = attached.told().await {
-            let ToInstance::Task { task, attempt, .. } = told else { continue };
+        while let Some(message) = attached.recv().await {
+            let ToInstance::Task { task, attempt, .. } = message else { continue };
             let made = Made { patch: Some(COPY.into()), adds: Vec::new() };
             attached.answer(task, attempt, Answered::Done(made), MemoryBudget::unlimited().empty(Purpose::Answer));
         }

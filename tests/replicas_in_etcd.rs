@@ -1,4 +1,4 @@
-//! Replicas tell of themselves in etcd, and `status` and `drain` read it there: tried with a real etcd and real
+//! Replicas publish reports in etcd, and `status` and `drain` read it there: tried with a real etcd and real
 //! processes.
 //!
 //! The program is found as in `tests/etcd_source.rs`, and what cannot be run for want of it is said aloud. Words behind
@@ -32,7 +32,7 @@ const CASES: [Case; 5] = [
     ("a_replica_that_dies_is_not_listed_for_long", a_replica_that_dies_is_not_listed_for_long),
     ("a_replica_that_lives_lets_its_lease_begin_anew", a_replica_that_lives_lets_its_lease_begin_anew),
     ("drain_ends_when_the_hook_is_gone_everywhere", drain_ends_when_the_hook_is_gone_everywhere),
-    ("namesakes_are_told_of", namesakes_are_told_of),
+    ("namesakes_are_reported", namesakes_are_reported),
 ];
 
 const KEY: &str = "/gatepost/config/all.yaml";
@@ -71,7 +71,7 @@ impl Drop for Replica {
     }
 }
 
-/// Exit code, stdout, stderr of a command that reads what replicas tell there.
+/// Exit code, stdout, stderr of a command that reads the replicas' reports there.
 fn gatepost(cluster: &Cluster, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gatepost"));
     command.args(arguments).args(["--source", "etcd", "--etcd-endpoint", &cluster.url(0)]).stdin(Stdio::null());
@@ -111,8 +111,8 @@ fn status_waits_until_all_three_have_the_revision(program: &Path) {
     let first = cluster.put(KEY, &configuration(1));
     let _two = ["a", "b"].map(|name| Replica::start(&cluster, name));
     wait("two replicas", || (names(&cluster) == ["a", "b"]).then_some(()));
-    // These have told of themselves in the same store and so moved its number on: the third one reads what was put at
-    // the first number at a later one, and calls it by that.
+    // These have written their reports into the same store and so moved its revision on: the third one reads
+    // what was put at the first revision at a later one, and calls it by that.
     let c = Replica::start(&cluster, "c");
     let waited = |revision: &str, within: &str| {
         gatepost(&cluster, &["status", "--wait", revision, "--timeout", within, "--expect", "3"])
@@ -197,7 +197,7 @@ fn drain_ends_when_the_hook_is_gone_everywhere(program: &Path) {
     assert_eq!((code, stdout), (Some(0), done), "{stderr}");
 }
 
-fn namesakes_are_told_of(program: &Path) {
+fn namesakes_are_reported(program: &Path) {
     let cluster = Cluster::start(program, 1);
     cluster.put(KEY, &configuration(1));
     let _twins = ["a", "a"].map(|name| Replica::start(&cluster, name));

@@ -31,13 +31,13 @@ const LARGEST: u32 = 1 << 20;
 pub(crate) fn start(hooks: usize) -> (Vec<Endpoint>, Arc<ClientConfig>) {
     let (ca, config) = localhost(&[b"h2"]);
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let (tell, message) = mpsc::channel();
+    let (sender, message) = mpsc::channel();
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             for _ in 0..hooks {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-                tell.send(listener.local_addr().expect("an address")).expect("somebody waits");
+                sender.send(listener.local_addr().expect("an address")).expect("somebody waits");
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
                     while let Ok((socket, _)) = listener.accept().await {
@@ -45,7 +45,7 @@ pub(crate) fn start(hooks: usize) -> (Vec<Endpoint>, Arc<ClientConfig>) {
                     }
                 });
             }
-            drop(tell);
+            drop(sender);
             std::future::pending::<()>().await;
         });
     });

@@ -11,7 +11,7 @@ mod sidecar;
 
 const MIB: u32 = 1 << 20;
 
-/// Serves until the runtime ends; tells where.
+/// Serves until the runtime ends; returns the address.
 pub(crate) async fn start(hooks: &[SocketAddr]) -> SocketAddr {
     let mut clients = Vec::with_capacity(hooks.len());
     for hook in hooks {

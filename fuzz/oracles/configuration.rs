@@ -22,7 +22,7 @@ pub(crate) fn check(input: &[u8]) {
             (Ok(_), Err(error)) => panic!("{name} is taken, and is none: {error}"),
             (Err(problems), _) => {
                 assert!(!problems.is_empty(), "{name} is refused without a problem");
-                problems.iter().for_each(|problem| is_told(name, problem));
+                problems.iter().for_each(|problem| assert_well_formed(name, problem));
             }
         }
     }
@@ -34,7 +34,7 @@ fn loaded(name: &str, input: &[u8]) -> Result<Snapshot, Vec<Problem>> {
     load(&files, &|path| if path.ends_with(".pem") { Ok(input.to_vec()) } else { Err(io::ErrorKind::NotFound.into()) })
 }
 
-fn is_told(name: &str, problem: &Problem) {
+fn assert_well_formed(name: &str, problem: &Problem) {
     let message = problem.to_string();
     assert_eq!(problem.file, name, "{message:?} is about another file");
     assert!(!problem.what.is_empty() && !problem.fix.is_empty(), "{message:?} says too little");

@@ -37,7 +37,7 @@ pub(crate) fn check(body: &[u8]) {
             let ours = decode(HookType::Validating, form, UID, status, Bytes::copy_from_slice(body));
             if let Err(failure) = &ours {
                 let shown = failure.to_string();
-                assert!(shown.len() < 1000, "{} bytes are told of a failure", shown.len());
+                assert!(shown.len() < 1000, "{} bytes are shown of a failure", shown.len());
                 assert!(!shown.contains(char::is_control), "{shown:?} is not one line");
             }
             match (ours, wanted(form, status, body)) {

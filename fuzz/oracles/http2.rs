@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use gatepost::{
     hpack::{FieldName, Name, Text, entry, literal},
-    http2::{Config, Connection, Exchange, Failure, FieldError, Fields, RequestHead},
+    http2::{ClientConnection, Config, Exchange, Failure, FieldError, Fields, RequestHead},
     model::Rope,
 };
 
@@ -82,7 +82,7 @@ impl RequestHead<Asked> for Heads {
 impl Exchange for Asked {
     type Fields = Seen;
     type Head = Heads;
-    type Refusal = ();
+    type Error = ();
 
     fn deadline(&self) -> Instant {
         self.deadline
@@ -238,7 +238,7 @@ impl Server {
 }
 
 struct Run {
-    connection: Connection<Asked>,
+    connection: ClientConnection<Asked>,
     server: Server,
     fates: Vec<Rc<Fate>>,
 }
@@ -309,7 +309,7 @@ impl Run {
 pub(crate) fn check(input: &[u8]) {
     PASSED.set(Duration::ZERO);
     let mut run = Run {
-        connection: Connection::new(Config { batch: BATCH, clock }, Heads),
+        connection: ClientConnection::new(Config { batch: BATCH, clock }, Heads),
         server: Server {
             said: Vec::new(),
             heard: Vec::new(),

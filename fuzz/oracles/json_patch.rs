@@ -51,7 +51,7 @@ fn one(document: &Document, model: &Value, line: &[u8]) -> Option<(Document, Val
         assert!(ours.is_err_and(|error| error.is_undecodable()), "what is no operation is taken for one");
         return None;
     }
-    // Go tells a null that was given from one that was written in a document: `tests/patches` has what follows.
+    // Go distinguishes a null that was given from one that was written in a document: `tests/patches` has what follows.
     let gives_null = |operation: &Value| operation.get("value").is_some_and(Value::is_null);
     let looks = |operation: &Value| matches!(operation["op"].as_str(), Some("test" | "copy"));
     if operations.iter().any(gives_null) && operations.iter().any(looks) {

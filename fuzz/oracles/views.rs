@@ -78,7 +78,7 @@ fn compare(ours: Result<Review, ViewError>, message: &[u8]) {
             assert!(loose.is_ok(), "the view takes what prost refuses: {error}, {loose:?}");
             forms::check(&review, &Said::by(&review));
         }
-        // Of a message that is cut off behind the second the oracle cannot tell.
+        // The oracle cannot judge a message that is cut off behind the second.
         (Err(ViewError::Twice(field)), _) if LooseReview::decode(message.clone()).is_ok() => {
             panic!("{field} is not given twice")
         }

@@ -11,7 +11,7 @@ use std::{
 use super::{task::Task, variant::Variant};
 use crate::{Fallible, process::Process};
 
-/// Running hooks, and where they tell how often each was asked.
+/// Running hooks, and the address at which they report how often each was asked.
 #[derive(Debug)]
 pub(super) struct Hooks {
     pub(super) addresses: Vec<SocketAddr>,

@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     mutating: bool,
     /// Road from the apiserver to Gatepost: over loopback, or that and beside it through a Service, as in the cluster
     #[arg(long, value_enum, default_value = "loopback")]
-    form: Form,
+    form: Addressing,
     /// Only these object sizes, such as 2K,50K
     #[arg(long, value_delimiter = ',', value_name = "SIZES")]
     sizes: Vec<Size>,
@@ -81,7 +81,7 @@ pub(crate) struct Settings {
 
 /// Road from the apiserver to Gatepost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum Addressing {
     /// A URL of this machine
     Loopback,
     /// The same, and a Service in ways of their own
@@ -103,7 +103,7 @@ async fn measure(settings: &Settings, cluster: &Cluster, programs: &Programs) ->
     if settings.mutating {
         (what, option) = ("-mutating".to_owned(), " --mutating".to_owned());
     }
-    if settings.form == Form::Service {
+    if settings.form == Addressing::Service {
         what.push_str("-service");
         option.push_str(" --form service");
     }

@@ -1,6 +1,6 @@
 //! Plan: which cells, how many writes in each.
 
-use super::{Form, Settings, cell::Course, variant::Variant};
+use super::{Addressing, Settings, cell::Course, variant::Variant};
 use crate::size::Size;
 
 /// The sizes of the table.
@@ -53,7 +53,7 @@ impl<'a> Plan<'a> {
     /// The ways to reach the hooks, and without hooks.
     pub(super) fn variants(&self) -> Vec<Variant> {
         let asked = |variant: &Variant| match self.0.ways.is_empty() {
-            true => !variant.has_service() || self.0.form == Form::Service,
+            true => !variant.has_service() || self.0.form == Addressing::Service,
             false => self.0.ways.contains(variant),
         };
         Variant::ALL.into_iter().filter(|variant| *variant == Variant::None || asked(variant)).collect()

@@ -13,7 +13,7 @@ static LARGE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static LIVE: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicU64 = AtomicU64::new(0);
 
-/// Told of every block by the allocator. A reallocation arrives as a new block and the end of the old one.
+/// Counter of the allocator's blocks. A reallocation arrives as a new block and the end of the old one.
 pub(super) struct Counter;
 
 impl AllocationTracker for Counter {

@@ -158,7 +158,7 @@ mod tests {
         for hook in ["a.example.com", "b.example.com"] {
             let mut dropped = Vec::new();
             annotations.add_all(hook, false, &many, |cause, count| dropped.push((cause, count)));
-            assert_eq!(dropped, [(DroppedAnnotation::Limit, 99_000)], "told once");
+            assert_eq!(dropped, [(DroppedAnnotation::Limit, 99_000)], "reported once");
         }
         assert_eq!(annotations.into_vec().len(), 2 * MOST);
 

@@ -19,7 +19,7 @@ fn log(live: &LiveHook, uid: &str, ending: &Ending) {
         Ending::FailedClosed(failure) => (failure, "failed calling hook, failing closed"),
         Ending::Answered(_) | Ending::DryRunRefused | Ending::Cancelled => return,
     };
-    if let Some(held_back) = live.metrics.may_tell() {
+    if let Some(held_back) = live.metrics.may_log_failure() {
         let failure = failure.class();
         tracing::warn!(hook = %live.hook.name, uid, %failure, held_back, "{what}");
     }

@@ -379,7 +379,7 @@ fn report<'a>(dropped: &[Dropped], live: impl Fn(usize) -> Option<&'a LiveHook>)
     for Dropped { outcome, cause, count } in dropped {
         let Some(live) = live(*outcome) else { continue };
         live.metrics.annotations_dropped(*cause, *count as u64);
-        if let Some(held_back) = live.metrics.may_tell_dropped() {
+        if let Some(held_back) = live.metrics.may_log_dropped() {
             let cause = cause.as_str();
             tracing::warn!(hook = %live.hook.name, cause, count, held_back, "dropped audit annotations of an answer");
         }

@@ -258,7 +258,7 @@ mod tests {
     use crate::{model::Revision, snapshot::Problem};
 
     #[test]
-    fn a_rejected_configuration_is_told_where_and_never_by_what_stands_there() {
+    fn a_rejected_configuration_is_named_by_its_place_and_never_by_its_content() {
         let problem = |what: &str| Problem {
             file: "a.yaml".into(),
             path: "externalAdmissionHooks[0].clientConfig.url".into(),

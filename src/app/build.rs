@@ -95,7 +95,7 @@ pub struct Sidecar;
 impl Sidecar {
     /// Binds, opens the audit log, reads and checks the configuration, and serves. When this returns, the first
     /// generation is in force; or every review is refused, where the configuration is held by other machines
-    /// ([`Place::may_come_later`](crate::source::Place::may_come_later)) and could not be had.
+    /// ([`SourceLocation::may_come_later`](crate::source::SourceLocation::may_come_later)) and could not be had.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running.
@@ -136,7 +136,7 @@ impl Sidecar {
             services.map(|access| finish(&runtime, ServiceWatcher::new(access, Arc::clone(&current)))).transpose()?;
         let access = settings.cluster().map(|access| finish(&runtime, AccessReviews::new(access))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
-        let publisher = finish(&runtime, settings.tells.open(&replica))?;
+        let publisher = finish(&runtime, settings.status_place.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(|path| UnixPort::bind(path, settings.reuse_port)).transpose()?;
         if candidate.is_some() {

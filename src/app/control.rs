@@ -39,18 +39,18 @@ pub(super) struct Control {
     pub(super) publishing: Publishing,
     pub(super) saving: Option<Saving>,
     pub(super) break_glass_file: Option<PathBuf>,
-    pub(super) told: watch::Receiver<bool>,
+    pub(super) shutdown: watch::Receiver<bool>,
 }
 
 impl Control {
     /// Until stopped and drained. The configuration is followed, and the admin pages are served, to the last.
     pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<Drained>) -> Drained {
-        let (mut told, mut publishing, mut adoption) = (self.told, self.publishing, self.adoption);
-        let told = async move { told.wait_for(|told| *told).await.map_or((), drop) };
+        let (mut shutdown, mut publishing, mut adoption) = (self.shutdown, self.publishing, self.adoption);
+        let shutdown = async move { shutdown.wait_for(|shutdown| *shutdown).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
         let (audit, metrics) = (Arc::clone(&self.front.gate().audit), Arc::clone(&self.pages.metrics));
-        let serving = front::accept::listen::serve(self.front, self.sockets, self.workers, told);
+        let serving = front::accept::listen::serve(self.front, self.sockets, self.workers, shutdown);
         let following = async {
             match self.following {
                 Some(following) => following.run().await,

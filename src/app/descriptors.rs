@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_be_enough_is_enough() {
+    fn what_the_log_says_is_enough_is_enough() {
         assert_eq!(Descriptors::divide(ours(2) + 2 * 1024, 1024, 2).callers, 1024);
         assert!(Descriptors::divide(ours(2) + 2 * 1024 - 2, 1024, 2).callers < 1024);
     }

@@ -11,7 +11,7 @@ use crate::telemetry::{Metrics, Reading};
 // source: proc(5), "sysconf(_SC_CLK_TCK)"; include/asm-generic/param.h, USER_HZ
 const TICKS: f64 = 100.0;
 
-/// Tells the metrics where to read them.
+/// Registers their readings with the metrics.
 pub(super) fn observe(metrics: &Metrics) {
     metrics.observe(Reading::ProcessCpu, || Some(stat()?.cpu_seconds));
     metrics.observe(Reading::ProcessVirtual, || Some(stat()?.virtual_bytes));
@@ -88,7 +88,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_can_tell_all_of_it() {
+    fn this_process_has_every_reading() {
         let metrics = std::sync::Arc::new(Metrics::default());
         observe(&metrics);
         let text = metrics.render().unwrap();

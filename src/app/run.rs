@@ -105,7 +105,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     };
     let front = Front::new(Arc::clone(&gate), limits, Arc::clone(&budget)).map_err(io::Error::other)?;
 
-    let (stop, told) = watch::channel(false);
+    let (stop, shutdown) = watch::channel(false);
     let (end, ended) = oneshot::channel();
     // From here on, dropping `running` ends every thread that was started.
     let outcome = Arc::new(OnceLock::new());
@@ -120,13 +120,13 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         ends_within: settings.max_deadline + END,
         threads: Vec::new(),
     };
-    let (over, workers_told) = watch::channel(false);
+    let (over, workers_shutdown) = watch::channel(false);
     let mut workers = Vec::with_capacity(settings.workers.get());
     for index in 0..settings.workers.get() {
         // Work offloaded by a worker gives way to the workers themselves.
         let runtime = UnwaitedRuntime::build(Builder::new_current_thread().enable_all().on_thread_start(give_way))?;
         workers.push(Worker::new(index, runtime.handle().clone()));
-        let until = workers_told.clone();
+        let until = workers_shutdown.clone();
         running.threads.push(spawn(format!("gatepost-worker-{index}"), move || until_true(runtime, until))?);
     }
     let handles = workers.iter().map(|worker| worker.handle().clone()).collect();
@@ -197,7 +197,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         adoption: parts.adoption,
         publishing,
         saving,
-        told,
+        shutdown,
     };
     let read_every = settings.read_every;
     running.threads.push(spawn("gatepost-control".to_owned(), move || {
@@ -215,7 +215,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     Ok(running)
 }
 
-/// Tells the metrics how many connections hooks have.
+/// Registers the readings of connections to hooks with the metrics.
 fn observe_connections(metrics: &Metrics, connections: &Arc<ConnectionBudget>) {
     let limit = connections.limit();
     metrics.observe(Reading::HookConnectionsLimit, move || Some(limit as f64));

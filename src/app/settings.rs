@@ -13,7 +13,7 @@ use crate::{
     kube::Access,
     replicas::{Replica, StatusPlace},
     rotate::{OnHazard, OnInvalid},
-    source::{Place, poll::READ_EVERY},
+    source::{SourceLocation, poll::READ_EVERY},
     tls::ServerFiles,
 };
 
@@ -33,7 +33,7 @@ pub enum AuditLog {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Source of configuration.
-    pub source: Place,
+    pub source: SourceLocation,
     /// Interval between reads of the source and of the TLS files.
     pub read_every: Duration,
     /// Address that serves callers over TCP, by gRPC and plain HTTP; port 0 takes a free one.
@@ -67,7 +67,7 @@ pub struct Settings {
     /// Name of this replica.
     pub replica: String,
     /// Place of this replica's status reports, for readers that do not ask its admin address.
-    pub tells: StatusPlace,
+    pub status_place: StatusPlace,
     /// Sink of audit records.
     pub audit_log: AuditLog,
     /// Records hold the beginning of what a rejection says, in hooks' own words.
@@ -92,8 +92,8 @@ impl Settings {
     /// The cluster that is followed, or that the configuration is read from; `None` where there is none.
     pub fn cluster(&self) -> Option<Access> {
         let of_source = || match &self.source {
-            Place::Kubernetes(place) => Some(place.access.clone()),
-            Place::File(_) | Place::Etcd(_) => None,
+            SourceLocation::Kubernetes(place) => Some(place.access.clone()),
+            SourceLocation::File(_) | SourceLocation::Etcd(_) => None,
         };
         self.namespaces_from.clone().or_else(of_source)
     }
@@ -116,11 +116,11 @@ impl Settings {
 
     /// The defaults, for the configuration in the file or folder at `config`.
     pub fn new(config: impl Into<PathBuf>) -> Self {
-        Self::of(Place::File(config.into()))
+        Self::of(SourceLocation::File(config.into()))
     }
 
     /// The defaults, for the configuration at that place.
-    pub fn of(source: Place) -> Self {
+    pub fn of(source: SourceLocation) -> Self {
         Self {
             source,
             read_every: READ_EVERY,
@@ -138,7 +138,7 @@ impl Settings {
             registration: None,
             resolve_services: false,
             replica: Replica::host(),
-            tells: StatusPlace::Nowhere,
+            status_place: StatusPlace::Nowhere,
             audit_log: AuditLog::None,
             audit_hook_messages: true,
             break_glass_file: None,

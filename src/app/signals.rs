@@ -16,7 +16,7 @@ const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// Stop signals that a sidecar received before it had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum StopSignals {
     /// Once: it drained.
     Once(Drained),
     /// Twice: the process should end now.
@@ -51,7 +51,7 @@ impl Signals {
     ///
     /// # Errors
     /// Signals cannot be listened to, or the control plane ended by itself.
-    pub fn until_told(self, mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<Told> {
+    pub fn run_until_stopped(self, mut running: Running, announce: impl FnOnce(&Running)) -> io::Result<StopSignals> {
         let Self { runtime, hangup } = self;
         let stopped = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
@@ -67,20 +67,20 @@ impl Signals {
             running.begin_to_stop();
             let stopped = tokio::select! {
                 biased;
-                drained = &mut running.ended => Ok(Told::Once(drained.unwrap_or(Drained { cut: None }))),
+                drained = &mut running.ended => Ok(StopSignals::Once(drained.unwrap_or(Drained { cut: None }))),
                 () = once_more(async || tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
-                }) => Ok(Told::Twice),
+                }) => Ok(StopSignals::Twice),
                 () = sleep(running.ends_within) => {
                     tracing::error!("something blocks the shutdown; ending without it");
-                    Ok(Told::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
+                    Ok(StopSignals::Once(running.outcome.get().copied().unwrap_or(Drained { cut: None })))
                 }
             };
             reopening.abort();
             stopped
         });
-        if stopped.as_ref().is_ok_and(|stopped| *stopped == Told::Twice) {
+        if stopped.as_ref().is_ok_and(|stopped| *stopped == StopSignals::Twice) {
             tracing::warn!("second signal: stopping at once, reviews in flight are cut");
         }
         // The process ends with the main thread; a thread that blocks must not hold it up, and the others have nothing

@@ -47,7 +47,7 @@ impl Quantity {
         let (binary, exponent) = suffixed(suffix)?;
         let digits = format!("{whole}{fraction}");
         let digits = digits.trim_start_matches('0');
-        // Of more digits the first ones tell how large it is.
+        // The first digits suffice for the magnitude.
         let kept = &digits[..digits.len().min(MOST_DIGITS)];
         let mut mantissa: i128 = if kept.is_empty() { 0 } else { kept.parse().ok()? };
         let mut scale = i32::try_from(digits.len() - kept.len()).ok()? - i32::try_from(fraction.len()).ok()?;

@@ -17,9 +17,9 @@ pub(super) struct Url {
     text: Box<str>,
 }
 
-/// Place in a URL, which says what its escapes mean.
+/// Component of a URL, which decides on its escapes. As `encoding` of Go's `net/url`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Component {
     Path,
     Host,
     Zone,
@@ -51,8 +51,8 @@ impl Url {
         parts(text, true)?;
         let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
         let parts = parts(before, false)?;
-        let fragment = escaped(fragment, Place::Fragment)?;
-        let path = escaped(parts.path, Place::Path)?;
+        let fragment = escaped(fragment, Component::Fragment)?;
+        let path = escaped(parts.path, Component::Path)?;
         let host = parts.authority.as_ref().map_or(&b""[..], |(_, host)| host.as_slice());
         let mut text = String::new();
         if !parts.scheme.is_empty() {
@@ -73,7 +73,7 @@ impl Url {
                         text.push_str(&written_user(user)?);
                         text.push('@');
                     }
-                    text.push_str(&escape(host, Place::Host));
+                    text.push_str(&escape(host, Component::Host));
                 }
                 if text.is_empty() && path.split('/').next().is_some_and(|first| first.contains(':')) {
                     text.push_str("./");
@@ -124,7 +124,7 @@ impl Url {
         }
         for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let unescaped = |text| Some(lossy(unescape(text, Place::QueryComponent)?));
+            let unescaped = |text| Some(lossy(unescape(text, Component::QueryComponent)?));
             let (Some(key), Some(value)) = (unescaped(key), unescaped(value)) else { continue };
             match places.get(&key) {
                 Some(place) => parameters[*place].1.push(value),
@@ -183,7 +183,7 @@ fn parts(text: &str, of_request: bool) -> Option<Parts<'_>> {
         }
         None => parts.omits_host = !parts.scheme.is_empty() && rest.starts_with('/'),
     }
-    unescape(rest, Place::Path)?;
+    unescape(rest, Component::Path)?;
     Some(Parts { path: rest, ..parts })
 }
 
@@ -209,7 +209,7 @@ fn authority<'t>(scheme: &str, text: &'t str) -> Option<(Option<&'t str>, Vec<u8
     if !user.bytes().all(is_valid) {
         return None;
     }
-    unescape(user, Place::UserPassword)?;
+    unescape(user, Component::UserPassword)?;
     Some((Some(user), host))
 }
 
@@ -224,8 +224,8 @@ fn host(scheme: &str, text: &str) -> Option<Vec<u8>> {
             }
             let name = text.get(1..end)?;
             let (address, zone) = name.find("%25").map_or((name, ""), |at| name.split_at(at));
-            let mut unescaped = unescape(address, Place::Host)?;
-            unescaped.extend(unescape(zone, Place::Zone)?);
+            let mut unescaped = unescape(address, Component::Host)?;
+            unescaped.extend(unescape(zone, Component::Zone)?);
             let address = std::str::from_utf8(&unescaped).ok()?;
             let (address, zone) =
                 address.split_once('%').map_or((address, None), |(before, zone)| (before, Some(zone)));
@@ -243,7 +243,7 @@ fn host(scheme: &str, text: &str) -> Option<Vec<u8>> {
                     return None;
                 }
             }
-            unescape(text, Place::Host)
+            unescape(text, Component::Host)
         }
     }
 }
@@ -254,7 +254,7 @@ fn is_optional_port(text: &str) -> bool {
 
 /// A user as Go writes it again.
 fn written_user(user: &str) -> Option<String> {
-    let written = |text| Some(escape(&unescape(text, Place::UserPassword)?, Place::UserPassword));
+    let written = |text| Some(escape(&unescape(text, Component::UserPassword)?, Component::UserPassword));
     Some(match user.split_once(':') {
         Some((name, password)) => format!("{}:{}", written(name)?, written(password)?),
         None => written(user)?,
@@ -262,13 +262,13 @@ fn written_user(user: &str) -> Option<String> {
 }
 
 /// A path or fragment with its escapes, as Go writes it again; `None` where it cannot be read.
-fn escaped(text: &str, place: Place) -> Option<String> {
-    let unescaped = unescape(text, place)?;
-    let may_stay = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, place);
-    if text.bytes().all(may_stay) { Some(text.to_owned()) } else { Some(escape(&unescaped, place)) }
+fn escaped(text: &str, component: Component) -> Option<String> {
+    let unescaped = unescape(text, component)?;
+    let may_stay = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, component);
+    if text.bytes().all(may_stay) { Some(text.to_owned()) } else { Some(escape(&unescaped, component)) }
 }
 
-fn unescape(text: &str, place: Place) -> Option<Vec<u8>> {
+fn unescape(text: &str, component: Component) -> Option<Vec<u8>> {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -279,9 +279,9 @@ fn unescape(text: &str, place: Place) -> Option<Vec<u8>> {
                 let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
                 let (high, low) = (digit(at)? as u8, digit(at + 1)? as u8);
                 let value = high << 4 | low;
-                let is_wrong = match place {
-                    Place::Host => high < 8 && value != b'%',
-                    Place::Zone => value != b'%' && value != b' ' && is_escaped(value, Place::Host),
+                let is_wrong = match component {
+                    Component::Host => high < 8 && value != b'%',
+                    Component::Zone => value != b'%' && value != b' ' && is_escaped(value, Component::Host),
                     _ => false,
                 };
                 if is_wrong {
@@ -290,8 +290,11 @@ fn unescape(text: &str, place: Place) -> Option<Vec<u8>> {
                 plain.push(value);
                 at += 2;
             }
-            b'+' if place == Place::QueryComponent => plain.push(b' '),
-            byte if matches!(place, Place::Host | Place::Zone) && byte < 0x80 && is_escaped(byte, place) => {
+            b'+' if component == Component::QueryComponent => plain.push(b' '),
+            byte if matches!(component, Component::Host | Component::Zone)
+                && byte < 0x80
+                && is_escaped(byte, component) =>
+            {
                 return None;
             }
             byte => plain.push(byte),
@@ -300,10 +303,10 @@ fn unescape(text: &str, place: Place) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-fn escape(bytes: &[u8], place: Place) -> String {
+fn escape(bytes: &[u8], component: Component) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
-        if is_escaped(*byte, place) {
+        if is_escaped(*byte, component) {
             text.push_str(&format!("%{byte:02X}"));
         } else {
             text.push(char::from(*byte));
@@ -313,16 +316,16 @@ fn escape(bytes: &[u8], place: Place) -> String {
 }
 
 /// Source: `shouldEscape` in Go's `net/url`.
-fn is_escaped(byte: u8, place: Place) -> bool {
+fn is_escaped(byte: u8, component: Component) -> bool {
     if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
         return false;
     }
-    let plain: &[u8] = match place {
-        Place::Path => b"$&+,/:;=@",
-        Place::Host | Place::Zone => b"!$&'()*+,;=:[]<>\"",
-        Place::UserPassword => b"$&+,;=",
-        Place::QueryComponent => b"",
-        Place::Fragment => b"$&+,/:;=?@!()*",
+    let plain: &[u8] = match component {
+        Component::Path => b"$&+,/:;=@",
+        Component::Host | Component::Zone => b"!$&'()*+,;=:[]<>\"",
+        Component::UserPassword => b"$&+,;=",
+        Component::QueryComponent => b"",
+        Component::Fragment => b"$&+,/:;=?@!()*",
     };
     !plain.contains(&byte)
 }

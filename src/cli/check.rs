@@ -85,9 +85,9 @@ impl Check {
     /// Checks and prints the result.
     pub fn run(&self) -> Ending {
         match self.report() {
-            Ok((told, ending)) => {
+            Ok((report, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
-                let _ = io::stdout().write_all(told.as_bytes());
+                let _ = io::stdout().write_all(report.as_bytes());
                 ending
             }
             Err(error) => complain(&error),
@@ -97,11 +97,11 @@ impl Check {
     fn report(&self) -> Result<(String, Ending), String> {
         let own = OwnAddresses::new([self.listen, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(self.authorizer);
-        let Examined { mut told, mut ending, candidate } =
+        let Examined { mut report, mut ending, candidate } =
             examined(&self.path, self.hazards.into(), known).map_err(|error| error.to_string())?;
-        let Some(candidate) = candidate else { return Ok((told, ending)) };
+        let Some(candidate) = candidate else { return Ok((report, ending)) };
         let mut then = |(more, good): (String, bool)| {
-            told.push_str(&more);
+            report.push_str(&more);
             ending = if good { ending } else { Ending::Failed };
         };
         if !self.against.is_empty() {
@@ -110,13 +110,13 @@ impl Check {
         if self.connect {
             then(connect::report(&candidate).map_err(|error| error.to_string())?);
         }
-        Ok((told, ending))
+        Ok((report, ending))
     }
 }
 
 /// Result of the command: its text, its ending, and the configuration that would be in force.
 pub(super) struct Examined {
-    pub(super) told: String,
+    pub(super) report: String,
     pub(super) ending: Ending,
     /// Nothing where there are problems.
     pub(super) candidate: Option<Candidate>,
@@ -137,35 +137,35 @@ pub(super) fn examined(path: &Path, on_hazard: OnHazard, mut known: CandidateCac
                 findings.extend(authorities::findings(&candidate.snapshot, SystemTime::now()));
                 findings.sort_by_key(|finding| finding.severity);
             }
-            let told = summary(contents.files.len(), &candidate.snapshot) + &hazards::report(&findings);
+            let report = summary(contents.files.len(), &candidate.snapshot) + &hazards::report(&findings);
             let bad = findings.iter().any(|finding| finding.severity < Severity::Gap);
             let ending = if bad && on_hazard == OnHazard::Deny { Ending::Failed } else { Ending::Good };
-            Examined { told, ending, candidate: Some(candidate) }
+            Examined { report, ending, candidate: Some(candidate) }
         }
         Err(problems) => {
-            let mut told = String::new();
+            let mut report = String::new();
             for problem in &problems {
-                let _ = writeln!(told, "{problem}");
+                let _ = writeln!(report, "{problem}");
             }
-            let _ = writeln!(told, "{}", counted(problems.len(), "problem"));
-            Examined { told, ending: Ending::Failed, candidate: None }
+            let _ = writeln!(report, "{}", counted(problems.len(), "problem"));
+            Examined { report, ending: Ending::Failed, candidate: None }
         }
     })
 }
 
 fn summary(files: usize, snapshot: &Snapshot) -> String {
-    let mut told = format!("no problem in {}\n", counted(files, "file"));
+    let mut report = format!("no problem in {}\n", counted(files, "file"));
     let _ = match snapshot.hooks.len() {
-        0 => writeln!(told, "in force would be: no hooks; every write is allowed"),
-        hooks => writeln!(told, "in force would be: {}", counted(hooks, "hook")),
+        0 => writeln!(report, "in force would be: no hooks; every write is allowed"),
+        hooks => writeln!(report, "in force would be: {}", counted(hooks, "hook")),
     };
     for hook in &snapshot.hooks {
-        let _ = writeln!(told, "  {}", line(hook));
+        let _ = writeln!(report, "  {}", line(hook));
     }
     for note in snapshot.notes() {
-        let _ = writeln!(told, "{note}");
+        let _ = writeln!(report, "{note}");
     }
-    told
+    report
 }
 
 fn line(hook: &Hook) -> String {

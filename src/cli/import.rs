@@ -92,9 +92,9 @@ impl Import {
     /// Copies, checks and prints the result.
     pub fn run(self) -> Ending {
         match self.import() {
-            Ok((told, ending)) => {
+            Ok((report, ending)) => {
                 // Whoever closed our output (`| head`) has seen enough.
-                let _ = io::stdout().write_all(told.as_bytes());
+                let _ = io::stdout().write_all(report.as_bytes());
                 ending
             }
             Err(error) => complain(&error),
@@ -106,26 +106,26 @@ impl Import {
         let access = Access::find(self.kubeconfig.clone(), self.context.clone());
         let (server, lists) =
             runtime.block_on(read(&access, self.kind.phases())).map_err(|error| format!("{error}; {}", error.fix()))?;
-        let mut told = String::new();
+        let mut report = String::new();
         let mut objects = Vec::new();
         for (phase, list) in lists {
             let number = counted(list.items.len(), phase.kind());
-            let _ = writeln!(told, "{server} has {number} at revision {}", list.revision);
+            let _ = writeln!(report, "{server} has {number} at revision {}", list.revision);
             for item in list.items {
                 match Object::new(phase, item) {
                     Ok(object) => objects.push(object),
                     Err(what) => {
-                        let _ = writeln!(told, "  left out   {what}; it stays in the cluster as it is");
+                        let _ = writeln!(report, "  left out   {what}; it stays in the cluster as it is");
                     }
                 }
             }
         }
         let (own, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(Object::is_our_own);
-        self.write(objects, &own, told)
+        self.write(objects, &own, report)
     }
 
     /// Writes each object where it belongs, and checks what is to be served.
-    fn write(&self, objects: Vec<Object>, own: &[Object], mut told: String) -> Result<(String, Ending), String> {
+    fn write(&self, objects: Vec<Object>, own: &[Object], mut report: String) -> Result<(String, Ending), String> {
         let judged: Vec<(Object, Fate)> =
             objects.into_iter().map(|object| Fate::of(&object).map(|fate| (object, fate))).collect::<Result<_, _>>()?;
         let files = judged.iter().map(|(object, fate)| Ok((fate.path(object), object.text()?)));
@@ -139,29 +139,29 @@ impl Import {
                 Written::Replaced => "replaced",
                 Written::Unchanged => "unchanged",
             };
-            let _ = writeln!(told, "  {fate:<9}  {}", self.folder.join(file).display());
+            let _ = writeln!(report, "  {fate:<9}  {}", self.folder.join(file).display());
         }
         for object in own {
-            let _ = writeln!(told, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
+            let _ = writeln!(report, "  {:<9}  {}, which is Gatepost's own registration", "left out", object.name);
         }
         if judged.is_empty() {
-            told.push_str("there is nothing to import, and nothing was checked\n");
-            return Ok((told, Ending::Good));
+            report.push_str("there is nothing to import, and nothing was checked\n");
+            return Ok((report, Ending::Good));
         }
-        told.push_str(&servable::report(&judged));
+        report.push_str(&servable::report(&judged));
         let (served, kept): (Vec<_>, Vec<_>) = judged.into_iter().partition(|(_, fate)| *fate == Fate::Served);
         let [served, kept] = [served, kept].map(|part| part.into_iter().map(|(object, _)| object).collect::<Vec<_>>());
-        let ending = if served.is_empty() { Ending::Good } else { self.check(&mut told)? };
-        told.push_str(&advice::advice(&self.folder, &served, &kept, ending == Ending::Good));
-        Ok((told, ending))
+        let ending = if served.is_empty() { Ending::Good } else { self.check(&mut report)? };
+        report.push_str(&advice::advice(&self.folder, &served, &kept, ending == Ending::Good));
+        Ok((report, ending))
     }
 
     /// Check of the folder as it is now, with whatever else is in it.
-    fn check(&self, told: &mut String) -> Result<Ending, String> {
+    fn check(&self, report: &mut String) -> Result<Ending, String> {
         let own = OwnAddresses::new([Settings::LISTEN, Settings::ADMIN], None);
         let known = CandidateCache::listening_at(own).with_authorizer(true);
         let found = check::examined(&self.folder, OnHazard::Warn, known).map_err(|error| error.to_string())?;
-        told.push_str(&found.told);
+        report.push_str(&found.report);
         Ok(found.ending)
     }
 }

@@ -133,7 +133,7 @@ enum Command {
 
 /// Parses the command line and does what it says.
 pub fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(tell_place_of_panic));
+    std::panic::set_hook(Box::new(log_panic_location));
     // On Linux a process that replaces itself by this path is this very program, also where its file was replaced.
     plugin::kept_by("/proc/self/exe".into());
     let ending = match CommandLine::parse().command {
@@ -161,7 +161,7 @@ pub fn main() -> ExitCode {
 }
 
 /// A panic is a bug of ours, and only its place may be printed: its message may quote an object.
-fn tell_place_of_panic(panic: &std::panic::PanicHookInfo<'_>) {
+fn log_panic_location(panic: &std::panic::PanicHookInfo<'_>) {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     // A panic that can be brought about again and again must not fill the log.
     static PANICS: Throttle = Throttle::new();
@@ -176,7 +176,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write a duration like 10s or 500ms"))
 }
 
-/// Tells on stderr why a command could not do its work.
+/// Prints on stderr why a command failed.
 fn complain(what: &dyn std::fmt::Display) -> Ending {
     log::line(&format!("gatepost: {what}"));
     Ending::Failed

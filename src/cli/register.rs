@@ -1,4 +1,4 @@
-//! `register`: what an apiserver has to be told so that it asks us.
+//! `register`: the webhook configuration by which an apiserver calls Gatepost.
 
 pub(super) mod against;
 mod conditions;
@@ -238,7 +238,7 @@ fn certificate(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Tells of hooks that can keep Gatepost's own Pods from coming back, where these run in the cluster.
+/// Warns of hooks that can keep Gatepost's own Pods from coming back, where these run in the cluster.
 fn warn_of_deadlocks(snapshot: &Snapshot, shown: &impl std::fmt::Display) {
     let deadlocks = snapshot.hazards().iter().filter(|finding| finding.severity == Severity::Deadlock).count();
     if deadlocks > 0 {

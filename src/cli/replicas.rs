@@ -15,7 +15,7 @@ use crate::{
     etcd::Client,
     kube,
     replicas::{AdminUrl, Progress, Seen, StatusPlace, ask, read},
-    source::Place,
+    source::SourceLocation,
 };
 
 /// Timeout of one replica's answer.
@@ -71,7 +71,7 @@ impl ReplicaArgs {
     /// Misuse of these flags that clap does not know of.
     pub(super) fn misuse(&self) -> Option<String> {
         match self.source.clone().replicas() {
-            Ok(Some(Place::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
+            Ok(Some(SourceLocation::Etcd(place))) => StatusPlace::beside(place, &self.status.etcd_status_prefix).err(),
             Ok(_) => None,
             Err(why) => Some(why),
         }
@@ -80,7 +80,7 @@ impl ReplicaArgs {
     /// The cluster that is asked, where it is one.
     pub(super) fn cluster(&self) -> Option<kube::Access> {
         match self.source.clone().replicas() {
-            Ok(Some(Place::Kubernetes(place))) => Some(place.access),
+            Ok(Some(SourceLocation::Kubernetes(place))) => Some(place.access),
             _ => None,
         }
     }
@@ -88,16 +88,16 @@ impl ReplicaArgs {
     /// Gets ready to ask.
     async fn open(self) -> Result<Replicas, String> {
         match self.source.replicas()? {
-            Some(Place::Etcd(place)) => {
+            Some(SourceLocation::Etcd(place)) => {
                 let client = Client::open(&place.access).await.map_err(|error| format!("{error}; {}", error.fix()))?;
                 StatusPlace::beside(place, &self.status.etcd_status_prefix)?;
                 return Ok(Replicas::Etcd { client, prefix: self.status.etcd_status_prefix });
             }
-            Some(Place::Kubernetes(place)) => {
+            Some(SourceLocation::Kubernetes(place)) => {
                 let client = kube::Client::open(&place.access).await;
                 return client.map(Replicas::Kubernetes).map_err(|error| format!("{error}; {}", error.fix()));
             }
-            Some(Place::File(_)) | None => {}
+            Some(SourceLocation::File(_)) | None => {}
         }
         let ca = self.ca.as_deref().map(ask::authorities).transpose()?;
         let mut places = self.admin;
@@ -151,7 +151,7 @@ pub(super) fn wait(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) ->
 async fn until(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Progress) -> Result<String, String> {
     let replicas = args.open().await?;
     let end = Instant::now() + within;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let missing = match replicas.look(left.max(Duration::from_millis(100))).await {
@@ -162,13 +162,13 @@ async fn until(args: ReplicaArgs, within: Duration, judge: impl Fn(&Seen) -> Pro
             },
             Err(why) => vec![why],
         };
-        if missing != told {
+        if missing != reported {
             let _ = writeln!(std::io::stderr(), "waiting: {}", missing.join("; "));
-            told = missing;
+            reported = missing;
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(format!("not within {}: {}", humantime::format_duration(within), told.join("; ")));
+            return Err(format!("not within {}: {}", humantime::format_duration(within), reported.join("; ")));
         }
         sleep(EVERY.min(left)).await;
     }

@@ -29,13 +29,13 @@ use crate::{
     app::{
         Running, Settings, Sidecar,
         settings::AuditLog,
-        signals::{Signals, Told},
+        signals::{Signals, StopSignals},
     },
     kube::Access,
     model::Dispatch,
     replicas::{Replica, StatusPlace},
     rotate::OnInvalid,
-    source::Place,
+    source::SourceLocation,
 };
 
 const EXAMPLES: &str = "\
@@ -237,18 +237,18 @@ pub struct Serve {
     logging: Logging,
 }
 
-impl From<Told> for Ending {
-    fn from(told: Told) -> Self {
-        match told {
-            Told::Once(drained) if drained.complete() => Self::Good,
-            Told::Once(_) => Self::NotDrained,
-            Told::Twice => Self::Aborted,
+impl From<StopSignals> for Ending {
+    fn from(signals: StopSignals) -> Self {
+        match signals {
+            StopSignals::Once(drained) if drained.complete() => Self::Good,
+            StopSignals::Once(_) => Self::NotDrained,
+            StopSignals::Twice => Self::Aborted,
         }
     }
 }
 
 impl Serve {
-    /// Serves until told to stop.
+    /// Serves until a stop signal.
     pub fn run(self) -> Ending {
         if let Err(error) = self.logging.start() {
             return complain(&error);
@@ -265,8 +265,8 @@ impl Serve {
             Ok(running) => running,
             Err(error) => return complain(&error),
         };
-        match signals.until_told(running, announce) {
-            Ok(told) => told.into(),
+        match signals.run_until_stopped(running, announce) {
+            Ok(received) => received.into(),
             Err(error) => complain(&error),
         }
     }
@@ -274,7 +274,7 @@ impl Serve {
     fn settings(self) -> Result<Settings, String> {
         let mut source = self.source.place()?;
         self.adoption.put_into(&mut source, self.replica.as_deref(), self.registration.as_deref())?;
-        if self.namespaces_from.is_none() && !matches!(source, Place::Kubernetes(_)) {
+        if self.namespaces_from.is_none() && !matches!(source, SourceLocation::Kubernetes(_)) {
             let flags = [
                 ("--registration names an object", self.registration.is_some()),
                 ("--resolve-services endpoints reads objects", self.resolve_services == ResolveArg::Endpoints),
@@ -283,13 +283,13 @@ impl Serve {
                 return Err(format!("{flag} of a cluster: give --namespaces-from or --source kubernetes"));
             }
         }
-        let tells = match &source {
-            Place::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
+        let status_place = match &source {
+            SourceLocation::Etcd(place) => StatusPlace::beside(place.clone(), &self.status.etcd_status_prefix)?,
             // Where only Kubernetes' own kinds are read, there is nothing of ours to write into.
-            Place::Kubernetes(place) if place.objects.configurations => {
+            SourceLocation::Kubernetes(place) if place.objects.configurations => {
                 StatusPlace::Kubernetes { access: place.access.clone(), finalizer: !self.no_drain_finalizer }
             }
-            Place::File(_) | Place::Kubernetes(_) => StatusPlace::Nowhere,
+            SourceLocation::File(_) | SourceLocation::Kubernetes(_) => StatusPlace::Nowhere,
         };
         let reasons = match (self.reasons, self.reasons_grace) {
             (ReasonsArg::First, Duration::ZERO) => Reasons::First,
@@ -317,7 +317,7 @@ impl Serve {
             registration: self.registration,
             resolve_services: self.resolve_services == ResolveArg::Endpoints,
             replica: self.replica.unwrap_or_else(Replica::host),
-            tells,
+            status_place,
             audit_log: self.audit_log,
             audit_hook_messages: self.audit_hook_messages.unwrap_or(true),
             break_glass_file: self.break_glass_file,
@@ -341,22 +341,22 @@ impl Serve {
     }
 }
 
-/// Tells on stdout where we listen, in a form a program can read.
+/// Prints the listening addresses on stdout, in a form a program can read.
 fn announce(running: &Running) {
     let addresses = &running.addresses;
-    let mut told = format!("listening tcp {}\n", addresses.tcp);
+    let mut lines = format!("listening tcp {}\n", addresses.tcp);
     if let Some(path) = &addresses.uds {
-        told.push_str(&format!("listening uds {}\n", path.display()));
+        lines.push_str(&format!("listening uds {}\n", path.display()));
     }
     let generation = running.current.load();
-    told.push_str(&format!("listening admin {}\n", addresses.admin));
+    lines.push_str(&format!("listening admin {}\n", addresses.admin));
     if generation.number > 0 {
-        told.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
+        lines.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
     }
     // A closed stdout is no reason not to serve, nor is one that nobody reads.
     let write = move || {
         let mut stdout = io::stdout().lock();
-        let _ = stdout.write_all(told.as_bytes()).and_then(|()| stdout.flush());
+        let _ = stdout.write_all(lines.as_bytes()).and_then(|()| stdout.flush());
     };
     if let Err(error) = thread::Builder::new().name("announce".to_owned()).spawn(write) {
         tracing::warn!(%error, "cannot print the addresses to stdout");
@@ -370,11 +370,11 @@ mod tests {
 
     #[test]
     fn only_a_shutdown_that_cut_nothing_ends_well() {
-        let after = |cut| Ending::from(Told::Once(Drained { cut }));
+        let after = |cut| Ending::from(StopSignals::Once(Drained { cut }));
         assert_eq!(
             (after(Some(0)), after(Some(1)), after(None)),
             (Ending::Good, Ending::NotDrained, Ending::NotDrained)
         );
-        assert_eq!(Ending::from(Told::Twice), Ending::Aborted);
+        assert_eq!(Ending::from(StopSignals::Twice), Ending::Aborted);
     }
 }

@@ -7,7 +7,7 @@ use clap::{ValueEnum, builder::NonEmptyStringValueParser};
 use crate::{
     etcd::{self, Login, TlsFiles},
     kube::Access,
-    source::{EtcdPlace, KubernetesPlace, Place, kubernetes::Objects},
+    source::{EtcdLocation, KubernetesLocation, SourceLocation, kubernetes::Objects},
 };
 
 /// Default prefix of the keys in etcd.
@@ -93,20 +93,22 @@ impl SourceArgs {
     ///
     /// # Errors
     /// The missing flag, or the one of another source.
-    pub(super) fn place(self) -> Result<Place, String> {
+    pub(super) fn place(self) -> Result<SourceLocation, String> {
         self.only_of_this_source()?;
         match self.source {
-            SourceArg::File => self.config.map(Place::File).ok_or_else(|| "--config PATH is missing".to_owned()),
-            SourceArg::Kubernetes => Ok(Place::Kubernetes(self.kubernetes())),
-            SourceArg::Etcd => self.etcd().map(Place::Etcd),
+            SourceArg::File => {
+                self.config.map(SourceLocation::File).ok_or_else(|| "--config PATH is missing".to_owned())
+            }
+            SourceArg::Kubernetes => Ok(SourceLocation::Kubernetes(self.kubernetes())),
+            SourceArg::Etcd => self.etcd().map(SourceLocation::Etcd),
         }
     }
 
-    /// The place these flags name, where replicas tell of themselves beside the configuration; `None` for files.
+    /// Location that these flags name, which has the replicas' reports beside the configuration; `None` for files.
     ///
     /// # Errors
     /// The missing flag, or the one of another source.
-    pub(super) fn replicas(self) -> Result<Option<Place>, String> {
+    pub(super) fn replicas(self) -> Result<Option<SourceLocation>, String> {
         match self.source {
             SourceArg::File => self.only_of_this_source().map(|()| None),
             SourceArg::Kubernetes | SourceArg::Etcd => self.place().map(Some),
@@ -141,15 +143,15 @@ impl SourceArgs {
         }
     }
 
-    fn kubernetes(self) -> KubernetesPlace {
+    fn kubernetes(self) -> KubernetesLocation {
         let access = access(self.kubeconfig, self.context);
         let wants = |kind| self.kube_objects.contains(&kind);
         let objects =
             Objects { configurations: wants(KubeObjects::Configurations), webhooks: wants(KubeObjects::Webhooks) };
-        KubernetesPlace { access, objects, files: self.files, adopt: None }
+        KubernetesLocation { access, objects, files: self.files, adopt: None }
     }
 
-    fn etcd(self) -> Result<EtcdPlace, String> {
+    fn etcd(self) -> Result<EtcdLocation, String> {
         if !self.etcd_prefix.ends_with('/') {
             return Err(format!(
                 "--etcd-prefix {0:?} must end in a slash, so that it does not include the keys of {0}-old",
@@ -161,7 +163,7 @@ impl SourceArgs {
             self.etcd_user.zip(self.etcd_password_file).map(|(user, password_file)| Login { user, password_file });
         let access = etcd::Access { endpoints: self.etcd_endpoint, tls, login, plaintext: self.etcd_plaintext };
         match access.check() {
-            Ok(()) => Ok(EtcdPlace { access, prefix: self.etcd_prefix, files: self.files }),
+            Ok(()) => Ok(EtcdLocation { access, prefix: self.etcd_prefix, files: self.files }),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -187,11 +189,11 @@ mod tests {
         source: SourceArgs,
     }
 
-    fn etcd(flags: &str) -> Result<EtcdPlace, String> {
+    fn etcd(flags: &str) -> Result<EtcdLocation, String> {
         let line = format!("gatepost --source etcd {flags}");
         let parsed = Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
         match parsed.source.place()? {
-            Place::Etcd(place) => Ok(place),
+            SourceLocation::Etcd(place) => Ok(place),
             other => panic!("{other:?}"),
         }
     }
@@ -208,13 +210,13 @@ mod tests {
             login: Some(Login { user: "me".to_owned(), password_file: "password".into() }),
             plaintext: false,
         };
-        assert_eq!(place, Ok(EtcdPlace { access, prefix: "/x/".to_owned(), files: Some("/f".into()) }));
+        assert_eq!(place, Ok(EtcdLocation { access, prefix: "/x/".to_owned(), files: Some("/f".into()) }));
         assert_eq!(etcd("--etcd-endpoint http://127.0.0.1:1").unwrap().prefix, "/gatepost/config/");
         assert!(etcd("--etcd-endpoint http://etcd.example --etcd-plaintext").is_ok());
     }
 
     #[test]
-    fn what_is_missing_or_unsafe_is_told() {
+    fn what_is_missing_or_unsafe_is_reported() {
         for (flags, words) in [
             ("", "--etcd-endpoint"),
             ("--etcd-endpoint http://etcd.example", "is plaintext to another machine"),
@@ -225,14 +227,14 @@ mod tests {
             ("--etcd-endpoint https://etcd.example --config /etc/gatepost", "--config belongs to --source file;"),
             ("--etcd-endpoint https://etcd.example --context x", "--context belongs to --source kubernetes;"),
         ] {
-            let told = etcd(flags).unwrap_err();
-            assert!(told.contains(words), "{flags}: {told}");
+            let error = etcd(flags).unwrap_err();
+            assert!(error.contains(words), "{flags}: {error}");
         }
     }
 
     #[test]
     fn what_is_said_of_another_source_is_not_passed_over() {
-        let told = |flags: &str| {
+        let errors = |flags: &str| {
             let parsed = Line::try_parse_from(format!("gatepost {flags}").split_whitespace()).expect(flags);
             (parsed.source.clone().place().unwrap_err(), parsed.source.replicas().map(drop))
         };
@@ -247,7 +249,7 @@ mod tests {
             ("--source kubernetes --config /etc/gatepost", "--config belongs to --source file;"),
             ("--source kubernetes --etcd-plaintext", "--etcd-plaintext belongs to --source etcd;"),
         ] {
-            let (place, replicas) = told(flags);
+            let (place, replicas) = errors(flags);
             assert!(place.starts_with(words), "{flags}: {place}");
             assert_eq!(replicas, Err(place), "{flags}");
         }

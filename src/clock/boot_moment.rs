@@ -15,7 +15,7 @@ pub struct BootMoment {
 }
 
 impl BootMoment {
-    /// Boot moment of `moment`; `None` where the machine does not tell its starts apart.
+    /// Boot moment of `moment`; `None` where the machine does not distinguish its starts.
     pub fn of(moment: Moment) -> Option<Self> {
         let age = Moment::now(super::slept).since(moment).as_nanos();
         let nanos = now()?.saturating_sub(u64::try_from(age).ok()?);
@@ -58,7 +58,7 @@ mod tests {
     use crate::clock::slept;
 
     #[test]
-    fn an_age_is_told_of_this_start_of_the_machine_only() {
+    fn an_age_is_known_within_this_start_of_the_machine_only() {
         let Some(now) = BootMoment::of(Moment::now(slept)) else { return };
         let age = now.clone().age().unwrap();
         assert!(age < Duration::from_secs(60), "{age:?}");

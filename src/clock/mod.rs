@@ -1,9 +1,9 @@
 //! Clock: time, and the time that the machine has slept. The monotonic clock stands still meanwhile; the world does
 //! not.
 //!
-//! An [`Instant`] is CLOCK_MONOTONIC. Whoever asks after a suspension of an hour how old something is would be told the
-//! seconds before and after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is
-//! moved by setting the wall clock.
+//! An [`Instant`] is CLOCK_MONOTONIC. An age that spans a suspension of an hour would be only the seconds before and
+//! after it. CLOCK_BOOTTIME goes on; the difference between the two is the time slept. Neither is moved by setting the
+//! wall clock.
 
 mod age;
 mod backoff;
@@ -22,7 +22,7 @@ pub fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Tells how long the machine has slept since it was started. Only differences mean something.
+/// Time that the machine has slept since it was started. Only differences mean something.
 ///
 /// A function and not a trait, so that a test can put its own in place of [`slept`].
 pub type Slept = fn() -> Duration;

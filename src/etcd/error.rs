@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_of_a_time_is_told_in_tenths() {
+    fn what_was_left_of_a_time_is_printed_in_tenths() {
         let late = |nanos| EtcdError::Late { patience: Duration::from_nanos(nanos), asked: "x".into() }.to_string();
         assert_eq!(late(1_999_996_383), "etcd gave no answer within 2s; asked x");
         assert_eq!(late(800_000_000), "etcd gave no answer within 800ms; asked x");

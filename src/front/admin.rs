@@ -47,7 +47,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub struct Admin {
     /// Generation in force.
     pub current: Arc<Current>,
-    /// This replica, and how telling others of it goes.
+    /// This replica, and the progress of publishing its reports.
     pub replica: Arc<Replica>,
     /// Counters.
     pub metrics: Arc<Metrics>,

@@ -165,7 +165,7 @@ impl Front {
     }
 }
 
-/// Tells the metrics what the memory budget holds.
+/// Registers the readings of the memory budget with the metrics.
 fn observe_memory(gate: &Gate, budget: &Arc<MemoryBudget>) {
     for purpose in Purpose::ALL {
         let reading = match purpose {

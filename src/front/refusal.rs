@@ -280,7 +280,7 @@ impl Refusal {
             Self::Stalled { .. } => Refused::Stalled,
             Self::NotAReview(_) => Refused::NotAReview,
             Self::Cancelled => Refused::Cancelled,
-            // It is told to ask elsewhere, and nothing is refused.
+            // The caller is sent elsewhere, and nothing is refused.
             Self::Draining | Self::Bug => return None,
         })
     }

@@ -96,7 +96,7 @@ impl Channel {
         }
     }
 
-    /// Tells the probe whether the first worker has a connection, once that is known.
+    /// Answers the probe, once it is known, whether the first worker has a connection.
     pub(super) fn reach(&self, probe: Probe) {
         self.client(0).probe(probe);
     }

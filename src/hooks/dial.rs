@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_each_address_is_told_in_one_order_and_bounded() {
+    fn what_became_of_each_address_is_reported_in_one_order_and_bounded() {
         let at = |last| SocketAddr::from(([10, 0, 0, last], 443));
         let refused = || Some(io::Error::other("refused"));
         let message = named(vec![(at(2), None), (at(1), refused())]);

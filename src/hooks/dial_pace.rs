@@ -22,7 +22,7 @@ pub(super) enum DialOutcome {
     /// A connection without an answer, or one that broke while it was being made.
     Nothing,
     /// The connection was refused, which costs neither side anything.
-    Refusal,
+    Refused,
 }
 
 /// Times at which a worker's client may dial.
@@ -68,7 +68,7 @@ impl DialPace {
         let soon = dialled + BETWEEN_DIALS;
         Some(match self.ended {
             None | Some((_, DialOutcome::Answers)) => soon,
-            Some((_, DialOutcome::Refusal)) if asked => soon,
+            Some((_, DialOutcome::Refused)) if asked => soon,
             Some((then, _)) if asked => then.min(dialled + LONGEST_ASKED).max(soon),
             Some((then, _)) => then.max(soon),
         })
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(dials_a_minute(DialOutcome::Nothing, false), 18);
         // 50 ms, 100 ms, 200 ms, then every 250 ms.
         assert_eq!(dials_a_minute(DialOutcome::Nothing, true), 242);
-        assert_eq!(dials_a_minute(DialOutcome::Refusal, false), 18);
+        assert_eq!(dials_a_minute(DialOutcome::Refused, false), 18);
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(pace.next(false), None, "the first dial waits for nothing");
         for _ in 0..20 {
             pace.dials(now);
-            pace.ended(now, DialOutcome::Refusal);
+            pace.ended(now, DialOutcome::Refused);
         }
         assert_eq!(pace.next(true), Some(now + BETWEEN_DIALS));
         assert_eq!(pace.next(false), Some(now + LONGEST_PAUSE));

@@ -1,6 +1,6 @@
 //! Media type: can a `Content-Type` be read?
 //!
-//! Its value does not matter to kube-apiserver, which tells the encodings apart by the body. But an answer whose type
+//! Its value does not matter to kube-apiserver, which recognizes the encoding by the body. But an answer whose type
 //! cannot be parsed is not decoded. Source: Go's `mime.ParseMediaType`, called by client-go's `rest.Request`.
 
 use std::collections::BTreeMap;

@@ -93,7 +93,7 @@ impl PendingCalls {
     }
 }
 
-/// Tells a probe that there is a connection.
+/// Reports to a probe that there is a connection.
 pub(super) fn report_connected(probe: Probe) {
     // One that stopped waiting needs no result.
     let _ = probe.send(Ok(()));

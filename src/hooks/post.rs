@@ -65,6 +65,6 @@ mod tests {
         assert_eq!(path("/validate", 10_000), "/validate?timeout=10s");
         assert_eq!(path("/validate?a=b", 9_001), "/validate?a=b&timeout=10s");
         assert_eq!(path("/?", 1), "/?timeout=1s");
-        assert_eq!(path("/?a&", 0), "/?a&timeout=1s", "a hook told of no time at all might not even try");
+        assert_eq!(path("/?a&", 0), "/?a&timeout=1s", "a hook that is given no time at all might not even try");
     }
 }

@@ -1,8 +1,8 @@
-//! Services: addresses of the endpoints of Services that hooks are named by, as a watcher of the cluster tells them.
+//! Services: addresses of the endpoints of Services that hooks are named by, as a watcher of the cluster reports them.
 //!
 //! A Service's name resolves to its ClusterIP, behind which a proxy picks an endpoint for each connection; one connection
-//! that carries all calls stays with one endpoint. Here a dial sees every ready endpoint. What is not told, or was told
-//! too long ago, is looked up as any other name.
+//! that carries all calls stays with one endpoint. Here a dial sees every ready endpoint. A Service that is not
+//! reported, or was last reported too long ago, is looked up as any other name.
 
 use std::{
     fmt,
@@ -30,7 +30,7 @@ pub struct ServiceAddresses {
     /// Since the last sign of life; unknown before the first whole list.
     alive: Age,
     /// Names are looked up since then, and the log says so.
-    told_old: AtomicBool,
+    logged_old: AtomicBool,
 }
 
 impl fmt::Debug for ServiceAddresses {
@@ -45,9 +45,9 @@ impl ServiceAddresses {
         Self::by(slept, now)
     }
 
-    /// The same, told by another clock how long the machine has slept.
+    /// The same, with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Arc<Self> {
-        Arc::new(Self { known: RwLock::default(), alive: Age::new(now, slept), told_old: AtomicBool::new(false) })
+        Arc::new(Self { known: RwLock::default(), alive: Age::new(now, slept), logged_old: AtomicBool::new(false) })
     }
 
     /// From now on these are known, and no others.
@@ -58,7 +58,7 @@ impl ServiceAddresses {
     /// The apiserver was heard then.
     pub fn stamp(&self, at: Moment) {
         self.alive.renew(at);
-        if self.told_old.swap(false, Relaxed) {
+        if self.logged_old.swap(false, Relaxed) {
             tracing::info!("hooks that are named by a Service are dialled at its endpoints again");
         }
     }
@@ -72,7 +72,7 @@ impl ServiceAddresses {
         if self.alive.at(now).is_some_and(|age| age < TOO_OLD_AFTER) {
             return Some(endpoints);
         }
-        if !self.told_old.swap(true, Relaxed) {
+        if !self.logged_old.swap(true, Relaxed) {
             tracing::warn!(
                 "no news of EndpointSlices for {TOO_OLD_AFTER:?}; hooks that are named by a Service are dialled at the \
                  address that their name resolves to"

@@ -103,7 +103,7 @@ impl WorkerClient {
         self.swept.notify_waiters();
     }
 
-    /// Tells the probe whether the hook can be connected to, once that is known. A client that is gone drops it.
+    /// Answers the probe, once it is known, whether the hook can be connected to. A client that is gone drops it.
     pub(super) fn probe(&self, probe: Probe) {
         let _ = self.commands.send(Command::Probe(probe));
     }
@@ -156,7 +156,7 @@ impl Task {
                     tracing::debug!(endpoint = %self.dialler.endpoint, step = %why.step, %why, "cannot connect to a hook");
                     self.pending.fail(&why);
                     let refused = why.step == Step::Connect;
-                    self.pace.ended(now(), if refused { DialOutcome::Refusal } else { DialOutcome::Nothing });
+                    self.pace.ended(now(), if refused { DialOutcome::Refused } else { DialOutcome::Nothing });
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::{integer, static_table};
 /// The table's size before anybody has said another, and the largest we make use of. RFC 9113 §6.5.2.
 const TABLE_SIZE: u32 = 4096;
 
-/// Writes the header blocks of one connection. `F` is by what its user tells apart the fields in the peer's table: one
+/// Writes the header blocks of one connection. `F` identifies fields in the peer's table: one
 /// value means one name and value, or one name, for as long as the connection lasts.
 #[derive(Debug)]
 pub struct Encoder<F> {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_table_is_told_everything_each_time() {
+    fn a_peer_without_a_table_is_sent_everything_each_time() {
         let mut encoder = Encoder::new(1000);
         block(&mut encoder, 1);
         encoder.table_size(999);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_changes_its_size_is_told_of_it() {
+    fn a_table_that_changes_its_size_is_announced() {
         let mut encoder = Encoder::new(1536);
         encoder.table_size(4096);
         let (first, _) = block(&mut encoder, 1);
@@ -215,7 +215,7 @@ mod tests {
         encoder.table_size(2048);
         let expected = [&[0x3f, 0xe1, 0x0f][..], &known].concat();
         assert_eq!(block(&mut encoder, 1), (expected, true), "our fields fit, and stay");
-        assert_eq!(block(&mut encoder, 1), (known, false), "it is told once");
+        assert_eq!(block(&mut encoder, 1), (known, false), "it is announced once");
         for size in [0, 1535, 1_000_000, 4096] {
             encoder.table_size(size);
         }

@@ -8,7 +8,7 @@
 //! | `integer` | numbers with a prefix |
 //! | `static_table` | the 61 entries that both sides know |
 //!
-//! A decoder has no dynamic table: its user tells the peer so by SETTINGS_HEADER_TABLE_SIZE 0. An encoder puts a few
+//! A decoder has no dynamic table: its user announces that by SETTINGS_HEADER_TABLE_SIZE 0. An encoder puts a few
 //! fields of its user's choice into the peer's.
 
 mod decoder;

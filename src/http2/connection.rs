@@ -1,4 +1,4 @@
-//! Connection: the conversation with one server.
+//! Client connection: the client's side of a connection to one server.
 //!
 //! ```text
 //! requests ──> waiting ──> streams ──> ready (round robin) ──> outgoing ──> one vectored write
@@ -9,8 +9,8 @@
 //! Streams that have something to send and a window to send it in stand in the ready queue; each turn gives one frame
 //! to the stream in front, so a small request does not wait behind a whole large one. Everything that is ready, up to
 //! [`Config::batch`], then leaves in one system call. While the socket takes nothing, nothing more should be queued
-//! ([`Connection::queue_frames`]), and then no exchange begins: what a server does not read waits, and ends at its
-//! deadline.
+//! ([`ClientConnection::queue_frames`]), and then no exchange begins: what a server does not read waits, and ends at
+//! its deadline.
 
 mod receive;
 mod send;
@@ -57,7 +57,7 @@ pub enum Unprocessed<E> {
 
 /// One HTTP/2 connection, without its socket.
 #[derive(Debug)]
-pub struct Connection<E: Exchange> {
+pub struct ClientConnection<E: Exchange> {
     config: Config,
     incoming: Incoming,
     outgoing: Outgoing,
@@ -89,7 +89,7 @@ pub struct Connection<E: Exchange> {
     scratch: Vec<u8>,
 }
 
-impl<E: Exchange> Connection<E> {
+impl<E: Exchange> ClientConnection<E> {
     /// A connection that begins: preface and SETTINGS are queued.
     pub fn new(config: Config, head: E::Head) -> Self {
         let mut outgoing = Outgoing::new();
@@ -179,7 +179,7 @@ impl<E: Exchange> Connection<E> {
         self.copied
     }
 
-    /// Latest time to call [`Connection::expire`], as far as deadlines are tracked.
+    /// Latest time to call [`ClientConnection::expire`], as far as deadlines are tracked.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first()
     }

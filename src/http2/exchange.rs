@@ -16,7 +16,7 @@ pub trait Exchange: Sized {
     /// Writes the heads of requests.
     type Head: RequestHead<Self>;
     /// Reason for which the rest of a response need not be heard.
-    type Refusal;
+    type Error;
 
     /// Time from which the response is of no use any more.
     fn deadline(&self) -> Instant;
@@ -31,19 +31,19 @@ pub trait Exchange: Sized {
     ///
     /// # Errors
     /// The rest need not be heard.
-    fn head(&mut self, status: u16, fields: Self::Fields) -> Result<(), Self::Refusal>;
+    fn head(&mut self, status: u16, fields: Self::Fields) -> Result<(), Self::Error>;
 
     /// Part of the response's body has come.
     ///
     /// # Errors
     /// The rest need not be heard.
-    fn data(&mut self, part: &[u8]) -> Result<(), Self::Refusal>;
+    fn data(&mut self, part: &[u8]) -> Result<(), Self::Error>;
 
     /// The response is whole; it may have had trailers.
     fn complete(self, trailers: Option<Self::Fields>);
 
     /// There will be no response.
-    fn fail(self, failure: Failure<'_, Self::Refusal>);
+    fn fail(self, failure: Failure<'_, Self::Error>);
 }
 
 /// Reason for which an exchange has no response.

@@ -6,8 +6,8 @@
 //! takes a quarter to a half off the sidecar's CPU (`docs/decisions.md`). It has only the features that a client of
 //! unary calls and POSTs needs: no push, no priorities, no dynamic table on the receiving side.
 //!
-//! Whoever has the socket drives a [`Connection`]: puts what was read into [`Connection::room`], offers what is queued
-//! to the socket, and keeps the time. A fault ends it: [`Connection::lose`].
+//! Whoever has the socket drives a [`ClientConnection`]: puts what was read into [`ClientConnection::room`], offers
+//! what is queued to the socket, and keeps the time. A fault ends it: [`ClientConnection::lose`].
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -40,7 +40,7 @@ mod stream;
 mod testing;
 mod waiting;
 
-pub use connection::{Config, Connection, Unprocessed};
+pub use connection::{ClientConnection, Config, Unprocessed};
 pub use exchange::{Exchange, Failure, FieldError, Fields, RequestHead};
 pub use fault::Fault;
 pub use goaway::GoAway;

@@ -59,7 +59,7 @@ impl Made {
 impl Exchange for Made {
     type Fields = NoFields;
     type Head = PlainHeads;
-    type Refusal = &'static str;
+    type Error = &'static str;
 
     fn deadline(&self) -> Instant {
         self.deadline

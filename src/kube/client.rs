@@ -22,7 +22,7 @@ const PAGE: usize = 500;
 const LARGEST: usize = 64 << 20;
 /// Answers larger than this are parsed on a thread of their own: whoever asks may have callers to accept, too.
 const BIG: usize = 256 << 10;
-/// The most of an apiserver's message that is told.
+/// Longest part of an apiserver's message that is shown.
 const LONGEST_MESSAGE: usize = 300;
 
 /// Questions to one apiserver.
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Everything below `path` as it stood at this revision, which [`Client::list`] has told for another kind.
+    /// Everything below `path` as it stood at this revision, which [`Client::list`] has returned for another kind.
     ///
     /// # Errors
     /// [`KubeError`]; it is [`KubeError::Refused`] with code 410 where the revision has expired.
@@ -186,7 +186,7 @@ impl Client {
     /// (server-side apply; conflicting claims of others are taken over).
     ///
     /// # Errors
-    /// [`KubeError::Unwritten`] where the apiserver says no, or why it could not be told.
+    /// [`KubeError::Unwritten`] where the apiserver refuses it, or why it could not be asked.
     pub async fn apply(&self, path: &str, object: &Value) -> Result<(), KubeError> {
         self.apply_as("gatepost", path, object).await
     }

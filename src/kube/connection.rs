@@ -43,7 +43,7 @@ pub struct Connection {
     renew: bool,
     /// Time at which the credentials were last renewed without a change of a file.
     renewed: Option<Instant>,
-    told: Option<KubeError>,
+    failure: Option<KubeError>,
 }
 
 /// A new client and what it was made of; `None` where nothing has changed.
@@ -66,7 +66,7 @@ impl Connection {
             plugins: BlockingReads::default(),
             renew: false,
             renewed: None,
-            told: None,
+            failure: None,
         })
     }
 
@@ -90,7 +90,7 @@ impl Connection {
             }
         }
         let missing = || KubeError::Access { from: self.access.to_string(), cause: "cannot be read".to_owned() };
-        self.client.clone().ok_or_else(|| self.told.clone().unwrap_or_else(missing))
+        self.client.clone().ok_or_else(|| self.failure.clone().unwrap_or_else(missing))
     }
 
     /// The apiserver's address, once there is a client.
@@ -149,14 +149,14 @@ impl Connection {
                     }
                     (self.client, self.made_of) = (Some(client), Some(made_of));
                 }
-                self.told = None;
+                self.failure = None;
             }
             Err(error) => {
-                if self.client.is_some() && self.told.as_ref() != Some(&error) {
+                if self.client.is_some() && self.failure.as_ref() != Some(&error) {
                     tracing::warn!(%error, fix = error.fix(), "the changed credentials are not valid; the old ones \
                                                                stay in use");
                 }
-                self.told = Some(error);
+                self.failure = Some(error);
             }
         }
     }

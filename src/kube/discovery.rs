@@ -47,7 +47,7 @@ impl Discoverer {
             let tag = tag.filter(|_| document["kind"] == "APIGroupDiscoveryList");
             *part = Some(Part { tag, served });
         }
-        // Not before both have been read: what one of them tells would count as known, and nobody has been told.
+        // Not before both have been read: the resources of one would count as known without a notification.
         let mut changed = false;
         for (last, part) in self.last.iter_mut().zip(read).filter_map(|(last, part)| Some((last, part?))) {
             changed |= last.as_ref().is_none_or(|last| last.served != part.served);

@@ -1,7 +1,7 @@
 //! KubeError: failure of a call to an apiserver.
 //!
-//! The package's own messages may quote a kubeconfig, an exec plugin's command line or its output: they are told by
-//! kind here, never word for word.
+//! The package's own messages may quote a kubeconfig, an exec plugin's command line or its output: here they are
+//! reported by kind, never verbatim.
 
 use std::{error::Error as _, time::Duration};
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_kubeconfig_is_told_without_its_secrets() {
+    async fn what_is_wrong_with_a_kubeconfig_is_reported_without_its_secrets() {
         for (kubeconfig, context, words) in [
             ("users: [{name: u, user: {token: [hunter2]}}]".to_owned(), None, "is not a kubeconfig"),
             ("{}".to_owned(), None, "--context"),

@@ -71,7 +71,7 @@ struct Book {
     source: Vec<Arc<BreakGlass>>,
     file: Vec<Arc<BreakGlass>>,
     known: HashMap<Key, Opening>,
-    told: Option<Instant>,
+    reminded: Option<Instant>,
     file_problem: Option<String>,
 }
 
@@ -189,10 +189,10 @@ impl Book {
         for gone in before.iter().filter(|open| !holds(after, open)) {
             log(gone, "break-glass has closed");
         }
-        let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN);
+        let due = self.reminded.is_none_or(|reminded| now.saturating_duration_since(reminded) >= AGAIN);
         if after.is_empty() {
-            self.told = None;
-        } else if due && self.told.replace(now).is_some() {
+            self.reminded = None;
+        } else if due && self.reminded.replace(now).is_some() {
             after.iter().for_each(|open| log(open, "break-glass is still open: requests pass without being checked"));
         }
     }

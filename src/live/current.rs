@@ -63,7 +63,7 @@ impl Current {
         Self::by(slept, now)
     }
 
-    /// The same, told by another clock how long the machine has slept.
+    /// The same, with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Self {
         Self {
             generation: ArcSwap::from_pointee(Generation::nothing()),
@@ -133,7 +133,7 @@ impl Current {
 
     /// Time since the start of the last good read, time slept included; `None` before the first.
     ///
-    /// Ask before [`Current::load`]: what is loaded then is at least as new as what the age was told of.
+    /// Ask before [`Current::load`]: what is loaded then is at least as new as the age says.
     pub fn age(&self, now: Instant) -> Option<Duration> {
         self.read.at(now)
     }

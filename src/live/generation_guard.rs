@@ -36,7 +36,7 @@ impl Deref for GenerationGuard {
     }
 }
 
-/// Tells one published generation from every other of the process, of whichever [`Current`](super::Current).
+/// Identity of a published generation among all of the process, of whichever [`Current`](super::Current).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp(u64);
 

@@ -143,7 +143,7 @@ impl Hub {
             state.streams.remove(&id);
             return None;
         }
-        Some(Attached { hub: Arc::clone(self), id, told: from })
+        Some(Attached { hub: Arc::clone(self), id, messages: from })
     }
 
     /// Has an initializer act on an object, unless it has done so on this very request. Leaving, in whatever way, withdraws
@@ -278,12 +278,12 @@ impl Drop for Withdrawn<'_> {
 pub struct Attached {
     hub: Arc<Hub>,
     id: InstanceId,
-    told: mpsc::UnboundedReceiver<ToInstance>,
+    messages: mpsc::UnboundedReceiver<ToInstance>,
 }
 
 impl Attached {
     /// Next message to the instance; `None` once it has lapsed, or the name is not its any more.
-    pub async fn told(&mut self) -> Option<ToInstance> {
+    pub async fn recv(&mut self) -> Option<ToInstance> {
         loop {
             let latest = now() + EVERY;
             let next = {
@@ -296,7 +296,7 @@ impl Attached {
             };
             tokio::select! {
                 biased;
-                told = self.told.recv() => return told,
+                message = self.messages.recv() => return message,
                 () = sleep_until(next.into()) => self.hub.look(),
             }
         }
@@ -331,7 +331,7 @@ impl Attached {
         counts
     }
 
-    /// It cannot be told of a task, or its answer cannot be taken: the hold ends without one.
+    /// A task cannot be sent to it, or its answer cannot be taken: the hold ends without one.
     pub fn give_up(&self, task: TaskId, attempt: u32, why: Unanswered) {
         let (mut state, mut actions) = (self.hub.state(), Vec::new());
         if state.desk.give_up(self.id, task, attempt, &mut actions).is_ok() {

@@ -150,7 +150,7 @@ pub struct EndpointTls {
 }
 
 impl std::hash::Hash for EndpointTls {
-    /// Of the name and of how long the texts are: kilobytes of PEM need not be gone through to tell most apart.
+    /// Hash of the name and the lengths of the texts: most differ in these, and kilobytes of PEM need not be read.
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         let len = |pem: &Pem| pem.len();
         self.server_name.hash(state);

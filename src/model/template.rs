@@ -64,7 +64,7 @@ pub struct Template(Vec<Part>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(Box<str>),
-    Place(Variable),
+    Placeholder(Variable),
 }
 
 impl Template {
@@ -87,7 +87,7 @@ impl Template {
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain).into()));
             }
-            parts.push(Part::Place(variable));
+            parts.push(Part::Placeholder(variable));
             rest = behind;
         }
         plain.push_str(rest);
@@ -103,7 +103,7 @@ impl Template {
         for part in &self.0 {
             match part {
                 Part::Text(plain) => text.push_str(plain),
-                Part::Place(variable) => text.push_str(&lookup(variable)?),
+                Part::Placeholder(variable) => text.push_str(&lookup(variable)?),
             }
         }
         Some(text)
@@ -112,7 +112,7 @@ impl Template {
     /// Places in it.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.0.iter().filter_map(|part| match part {
-            Part::Place(variable) => Some(variable),
+            Part::Placeholder(variable) => Some(variable),
             Part::Text(_) => None,
         })
     }

@@ -31,7 +31,7 @@ enum Part {
 }
 
 /// A container that stands where it was.
-struct Place {
+struct PathNode {
     /// Parent container, by its number, and the step of the path from it; `None` for the root.
     within: Option<(usize, Part)>,
     /// Length of its path as a JSON string.
@@ -55,7 +55,7 @@ pub struct Changes<'a> {
     tree: &'a Tree,
     /// Length of each node that is still there.
     lengths: Vec<usize>,
-    places: Vec<Place>,
+    places: Vec<PathNode>,
     steps: Vec<Step>,
     cost: usize,
 }
@@ -67,7 +67,7 @@ const AROUND: usize = r#"{"op":"replace","path":"","value":},"#.len();
 const ROOT: NodeId = 0;
 
 pub(super) fn of(tree: &Tree) -> Option<Changes<'_>> {
-    let places = vec![Place { within: None, len: 0 }];
+    let places = vec![PathNode { within: None, len: 0 }];
     let mut changes = Changes { tree, lengths: lengths(tree), places, steps: Vec::new(), cost: 0 };
     changes.cost = if tree.root == ROOT {
         changes.collect()
@@ -148,7 +148,7 @@ impl Changes<'_> {
             if let Some((part, id)) = frame.inner.pop() {
                 let within = frame.place;
                 let len = self.places[within].len + self.len_of(part);
-                self.places.push(Place { within: Some((within, part)), len });
+                self.places.push(PathNode { within: Some((within, part)), len });
                 let inner = self.enter(id, self.places.len() - 1);
                 open.push(inner);
                 continue;

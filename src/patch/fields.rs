@@ -6,8 +6,8 @@ use super::operation::{Kind, Patch};
 
 /// Steps of a path that are looked at; one with more is taken for the whole object.
 const DEEPEST: usize = 64;
-/// Places that are told apart, and their bytes; more are taken for the whole object. Comparing two sets of so many takes a
-/// worker less than 5 ms, whatever their paths are.
+/// Most places that are distinguished, and their bytes; more count as the whole object. Comparing two sets of so many
+/// takes a worker less than 5 ms, whatever their paths are.
 const MOST: usize = 500;
 const MOST_BYTES: usize = 16 << 10;
 /// Between two steps. A name that has it is taken for the whole object.

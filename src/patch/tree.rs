@@ -39,7 +39,7 @@ pub(super) enum Value {
     Open(NodeId),
 }
 
-/// Origin of a `null`. kube-apiserver's library tells the three apart.
+/// Origin of a `null`. kube-apiserver's library distinguishes the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Null {
     /// Written in a text, or left out of an operation.

@@ -73,7 +73,7 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// Part of the page that tells of the replica.
+/// Part of the page with the replica's report.
 #[derive(Deserialize)]
 struct Page {
     replica: Report,

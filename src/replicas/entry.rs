@@ -214,11 +214,11 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
     let own = |(object, entry): &(&Value, Replica)| {
         entry.hooks.iter().flatten().map(|hook| hook_report(hook, name(object))).collect::<Vec<_>>()
     };
-    let mut told: Vec<_> = entries.iter().flat_map(own).collect();
+    let mut hook_reports: Vec<_> = entries.iter().flat_map(own).collect();
     for (object, entry) in entries {
         for other in entry.others.iter().flatten().map(|hook| hook_report(hook, name(object))) {
-            if !told.contains(&other) {
-                told.push(other);
+            if !hook_reports.contains(&other) {
+                hook_reports.push(other);
             }
         }
     }
@@ -269,7 +269,7 @@ fn report(objects: &[Value], entries: &[(&Value, Replica)], now: SystemTime) -> 
         rejected,
         from_last_good: oldest.from_last_good.clone(),
         read_failure: None,
-        hooks: told,
+        hooks: hook_reports,
         hooks_left_out: missing.map(hooks).sum(),
         // Each replica's admin page has them.
         initializers: Vec::new(),

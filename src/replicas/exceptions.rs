@@ -80,7 +80,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_open_is_told_with_the_time_at_which_it_closes_here() {
+    fn what_is_open_is_reported_with_the_time_at_which_it_closes_here() {
         let (glasses, now) = (BreakGlasses::default(), Instant::now());
         let wall = humantime::parse_rfc3339("2026-01-31T22:00:30Z").unwrap();
         let document = |name: &str, hooks: &[&str]| BreakGlass {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn bypass_rules_are_told_with_the_requests_that_they_are_about() {
+    fn bypass_rules_are_reported_with_the_requests_that_they_are_about() {
         let rule = |name: &str, more: &str| format!("- {{name: {name}, reason: why{more}}}\n");
         let mut text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                         externalAdmissionHooks: [{name: h.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\nbypass:\n"

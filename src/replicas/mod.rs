@@ -25,6 +25,6 @@ pub use objects::Objects;
 pub use place::StatusPlace;
 pub use publisher::Publisher;
 pub use publishing::Publishing;
-pub use replica::{Replica, Telling};
+pub use replica::{PublishStatus, Replica};
 pub use report::{HookReport, InitializerReport, Report, Standing};
 pub use wait::{Progress, Seen, Silent};

@@ -68,8 +68,8 @@ impl Objects {
         if self.busy { SOON } else { HEARTBEAT }
     }
 
-    /// Tells that in every object, and does what has become possible: sets finalizers, takes them away, forgets the
-    /// dead.
+    /// Publishes the report in every object, then sets finalizers, removes them and forgets dead replicas where that
+    /// has become possible.
     ///
     /// # Errors
     /// First failure, and advice. The rest was done.

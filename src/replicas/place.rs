@@ -4,7 +4,7 @@ use super::{Objects, Publisher, Replica, publisher::LeaseKey};
 use crate::{
     etcd::{Access, Client},
     kube::{self, Connection},
-    source::{EtcdPlace, ReadError},
+    source::{EtcdLocation, ReadError},
 };
 
 /// Place of replicas' reports, beside their admin addresses.
@@ -37,7 +37,7 @@ impl StatusPlace {
     ///
     /// # Errors
     /// The prefix cannot be used: one of the two lies inside the other.
-    pub fn beside(configuration: EtcdPlace, prefix: &str) -> Result<Self, String> {
+    pub fn beside(configuration: EtcdLocation, prefix: &str) -> Result<Self, String> {
         let configured = &configuration.prefix;
         if !prefix.ends_with('/') {
             return Err(format!("--etcd-status-prefix {prefix} has to end in a slash: names of replicas follow it"));
@@ -79,7 +79,7 @@ mod tests {
         let beside = |prefix: &str| {
             let prefix_of_configuration = "/gatepost/config/".to_owned();
             StatusPlace::beside(
-                EtcdPlace { access: Access::default(), prefix: prefix_of_configuration, files: None },
+                EtcdLocation { access: Access::default(), prefix: prefix_of_configuration, files: None },
                 prefix,
             )
         };

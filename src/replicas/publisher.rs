@@ -8,7 +8,7 @@ use crate::etcd::{Client, EtcdError};
 /// A replica that says nothing for so long is taken to be dead. One that cannot reach etcd, where its configuration
 /// comes from, refuses every review long before that.
 pub const TTL: Duration = Duration::from_secs(15);
-/// Told at least so often.
+/// Longest interval between two reports.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Most hooks in one report. An etcd takes values of 1.5 MiB.
 const MOST_HOOKS: usize = 1500;
@@ -36,7 +36,7 @@ impl Publisher {
         }
     }
 
-    /// Told at least so often: age and the store's revision are news that change all the time.
+    /// Longest interval between two reports: the age and the store's revision change all the time.
     pub fn heartbeat(&self) -> Duration {
         match self {
             Self::Nowhere | Self::Etcd(_) => HEARTBEAT,

@@ -17,7 +17,7 @@ const ALIVE: Duration = Duration::from_secs(5);
 /// Time for the farewell: the process wants to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Tells of this replica, wherever its publisher puts it.
+/// Reports of this replica, to wherever its publisher puts them.
 #[derive(Debug)]
 pub struct Publishing {
     current: Arc<Current>,
@@ -26,10 +26,10 @@ pub struct Publishing {
 }
 
 impl Publishing {
-    /// Tells nobody yet.
+    /// Publishes nothing yet.
     pub fn new(current: Arc<Current>, replica: Arc<Replica>, publisher: Publisher) -> Self {
         if let Some(place) = publisher.place() {
-            replica.tells(&place);
+            replica.set_place(&place);
         }
         Self { current, replica, publisher }
     }
@@ -41,7 +41,7 @@ impl Publishing {
         }
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told: Option<(Mark, Instant)> = None;
+        let mut published: Option<(Mark, Instant)> = None;
         let (mut alive, mut failed) = (Instant::now(), None::<Instant>);
         loop {
             ticks.tick().await;
@@ -50,7 +50,7 @@ impl Publishing {
             }
             let mark = Mark::of(&self.current);
             let known =
-                told.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < self.publisher.heartbeat());
+                published.as_ref().is_some_and(|(last, at)| *last == mark && at.elapsed() < self.publisher.heartbeat());
             let outcome = match (known, alive.elapsed() < ALIVE) {
                 (true, true) => continue,
                 (true, false) => self.publisher.keep_alive().await,
@@ -64,8 +64,8 @@ impl Publishing {
                 Err(_) => failed = Some(Instant::now()),
             }
             match (known, outcome.is_ok()) {
-                (_, false) => told = None,
-                (false, true) => told = Some((mark, Instant::now())),
+                (_, false) => published = None,
+                (false, true) => published = Some((mark, Instant::now())),
                 (true, true) => {}
             }
             self.report(outcome);

@@ -17,16 +17,16 @@ const MOST_CAUSES: usize = 16;
 pub struct Replica {
     name: String,
     instance: String,
-    telling: Mutex<Telling>,
+    publish_status: Mutex<PublishStatus>,
 }
 
 /// Progress of publishing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Telling {
-    /// Place; `None` where reports are at the admin address alone.
+pub struct PublishStatus {
+    /// Place of the reports; `None` where they are at the admin address alone.
     pub place: Option<String>,
     /// Time of the last success.
-    pub told: Option<SystemTime>,
+    pub published: Option<SystemTime>,
     /// Failure at present.
     pub failure: Option<String>,
     /// Every cause of a failure since it last succeeded: each is news once, also where several take turns.
@@ -37,7 +37,7 @@ impl Replica {
     /// One of this name, that publishes nothing yet.
     pub fn new(name: impl Into<String>) -> Self {
         let instance = format!("{:016x}", RandomState::new().build_hasher().finish());
-        Self { name: name.into(), instance, telling: Mutex::default() }
+        Self { name: name.into(), instance, publish_status: Mutex::default() }
     }
 
     /// The name of this machine, by which a replica goes where nothing else is said.
@@ -61,33 +61,33 @@ impl Replica {
     }
 
     /// Progress of publishing.
-    pub fn telling(&self) -> Telling {
+    pub fn publish_status(&self) -> PublishStatus {
         self.lock().clone()
     }
 
     /// Reports are published there from now on.
-    pub(super) fn tells(&self, place: &str) {
+    pub(super) fn set_place(&self, place: &str) {
         self.lock().place = Some(place.to_owned());
     }
 
     /// Records the result of publishing; true where that is news.
     pub(super) fn record(&self, outcome: Result<(), String>, now: SystemTime) -> bool {
-        let mut telling = self.lock();
+        let mut status = self.lock();
         if outcome.is_ok() {
-            telling.told = Some(now);
+            status.published = Some(now);
         }
         let failure = outcome.err();
         let news = match &failure {
-            None => !std::mem::take(&mut telling.causes).is_empty(),
-            Some(cause) => !telling.causes.contains(cause) && telling.causes.len() < MOST_CAUSES,
+            None => !std::mem::take(&mut status.causes).is_empty(),
+            Some(cause) => !status.causes.contains(cause) && status.causes.len() < MOST_CAUSES,
         };
-        telling.causes.extend(failure.clone().filter(|_| news));
-        telling.failure = failure;
+        status.causes.extend(failure.clone().filter(|_| news));
+        status.failure = failure;
         news
     }
 
-    fn lock(&self) -> MutexGuard<'_, Telling> {
-        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PublishStatus> {
+        self.publish_status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn causes_that_take_turns_are_news_once_until_it_succeeds() {
         let replica = Replica::new("cp-1");
-        let told = |outcome: Result<(), &str>| replica.record(outcome.map_err(str::to_owned), SystemTime::now());
-        let news =
-            [Ok(()), Err("reset"), Err("closed"), Err("reset"), Err("closed"), Ok(()), Ok(()), Err("reset")].map(told);
+        let recorded = |outcome: Result<(), &str>| replica.record(outcome.map_err(str::to_owned), SystemTime::now());
+        let news = [Ok(()), Err("reset"), Err("closed"), Err("reset"), Err("closed"), Ok(()), Ok(()), Err("reset")]
+            .map(recorded);
         assert_eq!(news, [false, true, true, false, false, true, false, true]);
     }
 }

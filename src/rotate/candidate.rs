@@ -11,7 +11,7 @@ use crate::{
         BreakGlass, Endpoint, Revision,
         hook::{EndpointTls, Transport},
     },
-    snapshot::{self, CheckedFile, Held, Kept, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot},
+    snapshot::{self, CheckedFile, HeldBackDocument, Kept, Loaded, NO_PAUSE, Pause, Problem, RefusedFiles, Snapshot},
     source::Contents,
     tls,
 };
@@ -28,7 +28,7 @@ pub struct Candidate {
     /// It was in force before this process began.
     pub restored: bool,
     /// The documents whose newest state is no part of it.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldBackDocument>,
     /// States of documents that it is made of.
     pub kept: Kept,
     /// The compiled configuration.
@@ -222,7 +222,7 @@ impl CandidateCache {
         contents: &Contents,
         (snapshot, tls): (Snapshot, TlsConfigs),
         kept: Kept,
-        held: Vec<Held>,
+        held: Vec<HeldBackDocument>,
     ) -> Candidate {
         let lasting = tls.iter().filter(|((wanted, _), _)| wanted.ca_pem.is_some());
         self.tls = lasting.map(|(key, config)| (key.clone(), Arc::clone(config))).collect();

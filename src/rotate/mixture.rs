@@ -4,10 +4,10 @@ use std::{collections::HashSet, fmt::Write as _};
 
 use sha2::{Digest, Sha256};
 
-use crate::snapshot::{Held, Kept};
+use crate::snapshot::{HeldBackDocument, Kept};
 
 /// Its digest (hex), which is no source's: of the newest contents, and of the states that stand in for some of them.
-pub(super) fn digest(newest: &str, kept: &Kept, held: &[Held]) -> String {
+pub(super) fn digest(newest: &str, kept: &Kept, held: &[HeldBackDocument]) -> String {
     let mut sha = Sha256::new();
     let mut part = |bytes: &[u8]| {
         sha.update((bytes.len() as u64).to_be_bytes());

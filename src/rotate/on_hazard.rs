@@ -71,8 +71,8 @@ pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
 
 /// Places and patches change with the file around them: two findings are compared by their texts.
 fn news<'a>(findings: &'a [Finding], before: &[Finding]) -> Vec<&'a Finding> {
-    let told: HashSet<_> = before.iter().map(|told| (told.rule, told.severity, &*told.what)).collect();
-    findings.iter().filter(|it| !told.contains(&(it.rule, it.severity, &*it.what))).collect()
+    let known: HashSet<_> = before.iter().map(|finding| (finding.rule, finding.severity, &*finding.what)).collect();
+    findings.iter().filter(|it| !known.contains(&(it.rule, it.severity, &*it.what))).collect()
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_of_is_not_told_of_at_the_next_change() {
+    fn what_was_logged_is_not_logged_at_the_next_change() {
         let finding = |severity: Severity, what: &str| Finding {
             rule: "guards-leases",
             severity,

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_at_one_of_our_sockets_is_told_with_its_place() {
+    fn a_hook_at_one_of_our_sockets_is_reported_with_its_place() {
         let urls = [
             "grpc://127.0.0.1:9440",
             "https://localhost:9440/validate",

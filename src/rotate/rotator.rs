@@ -84,9 +84,9 @@ pub struct Rotator {
     drain: Drain,
     /// Failures of reads since the last good one, as logged.
     failed_reads: Vec<ReadError>,
-    told_stale: bool,
+    logged_stale: bool,
     /// Connections that hooks are guaranteed and cannot have, as last logged.
-    told_missing: usize,
+    logged_missing: usize,
 }
 
 impl Rotator {
@@ -113,8 +113,8 @@ impl Rotator {
             probe_news: mpsc::channel(64),
             drain: Drain::new(drain_bound),
             failed_reads: Vec::new(),
-            told_stale: false,
-            told_missing: 0,
+            logged_stale: false,
+            logged_missing: 0,
         }
     }
 
@@ -128,7 +128,7 @@ impl Rotator {
         Self { kept, ..self }
     }
 
-    /// Tells there what is in force, whenever the source was found to say so.
+    /// The same, sending there what is in force after each read that confirms it.
     pub fn with_last_good(self, in_force: Option<watch::Sender<Option<InForce>>>) -> Self {
         Self { in_force, ..self }
     }
@@ -138,7 +138,7 @@ impl Rotator {
         Self { on_invalid, ..self }
     }
 
-    /// Tells of hooks that lead to these addresses.
+    /// The same, warning of hooks that lead to these addresses.
     pub fn listening_at(self, own: OwnAddresses) -> Self {
         Self { known: CandidateCache::listening_at(own), ..self }
     }

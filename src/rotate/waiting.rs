@@ -33,7 +33,7 @@ struct Since {
     instant: Instant,
     clock: SystemTime,
     /// It was logged that this takes too long.
-    told: bool,
+    logged: bool,
     /// Since when it is out of the configuration.
     gone: Option<Instant>,
 }
@@ -63,7 +63,7 @@ impl Waiting {
             }
             waiting.insert(Arc::clone(&live.hook.id));
             let rollout = snapshot.origin(index).map_or_else(Rollout::default, |origin| origin.rollout);
-            let since = Since { instant: now, clock, told: false, gone: None };
+            let since = Since { instant: now, clock, logged: false, gone: None };
             let since = self.since.entry(Arc::clone(&live.hook.id)).or_insert(since);
             since.gone = None;
             let due = since.instant + rollout.probe_within;
@@ -81,7 +81,7 @@ impl Waiting {
                 live.rotation = Rotation::Active { since: since.clock + rollout.probe_within };
             }
             live.overdue = Some(Overdue { since: since.clock, within: rollout.probe_within, last_failure });
-            if !std::mem::replace(&mut since.told, true) {
+            if !std::mem::replace(&mut since.logged, true) {
                 log_waiting(live);
             }
         }

@@ -180,8 +180,8 @@ fn every_schema_is_structural() {
 fn everything_that_people_write_is_described() {
     for schema in [schema(0), schema(1)] {
         each(&schema, "", &mut |path, schema| {
-            let told = schema["description"].as_str().is_some_and(|text| text.len() > 3);
-            assert!(told || path.ends_with("[]") || path == ".metadata", "{path} is not described");
+            let described = schema["description"].as_str().is_some_and(|text| text.len() > 3);
+            assert!(described || path.ends_with("[]") || path == ".metadata", "{path} is not described");
         });
     }
 }

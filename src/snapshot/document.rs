@@ -1,6 +1,6 @@
 //! Document: the bytes of the source's files as values, each in its place.
 
-pub(crate) mod form;
+pub(crate) mod dialect;
 pub(crate) mod kind;
 pub(crate) mod node;
 pub(crate) mod note;

@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 use self::{
     check::{Checked, identity::Identities},
     document::{
-        form::Form,
+        dialect::Dialect,
         node::{Node, Report},
         value::Value,
     },
@@ -52,7 +52,7 @@ pub use self::{
     },
     reload::{
         checked_file::CheckedFile,
-        kept::{Held, Kept},
+        kept::{HeldBackDocument, Kept},
         load_cache::{LoadCache, Loaded, RefusedFiles},
         relaxation::Relaxation,
     },
@@ -142,7 +142,7 @@ pub fn load(files: &[SourceFile], read: ReadFile<'_>) -> Result<Snapshot, Vec<Pr
 /// Every problem that there is.
 pub fn checked_selector(name: &str, selector: &serde_json::Value) -> Result<Selector, Vec<Problem>> {
     let (value, report) = (Value::from(selector), Report::default());
-    let compiled = check::selector::check(&Node::document(&value, name, None, &report), Form::Kubernetes);
+    let compiled = check::selector::check(&Node::document(&value, name, None, &report), Dialect::Kubernetes);
     match report.into_problems() {
         none if none.is_empty() => Ok(compiled),
         problems => Err(problems),

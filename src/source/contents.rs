@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_every_difference() {
+    fn the_digest_differs_with_every_difference() {
         let all = [
             contents(&[], &[]),
             contents(&[("a", "bc")], &[]),

@@ -13,7 +13,7 @@ use crate::{
 
 /// Which cluster, and what is read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdPlace {
+pub struct EtcdLocation {
     /// The cluster, and as whom it is asked.
     pub access: Access,
     /// Prefix of the keys.
@@ -22,7 +22,7 @@ pub struct EtcdPlace {
     pub files: Option<PathBuf>,
 }
 
-impl fmt::Display for EtcdPlace {
+impl fmt::Display for EtcdLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of etcd at {}", self.prefix, self.access.endpoints.join(", "))
     }
@@ -36,7 +36,7 @@ impl fmt::Display for EtcdPlace {
 /// questions.
 #[derive(Debug)]
 pub struct EtcdSource {
-    place: EtcdPlace,
+    place: EtcdLocation,
     client: Client,
     /// The cluster that answered first, and the latest revision it has shown.
     known: Option<(u64, u64)>,
@@ -56,7 +56,7 @@ impl EtcdSource {
     ///
     /// # Errors
     /// Unusable settings.
-    pub async fn new(place: EtcdPlace) -> Result<Self, ReadError> {
+    pub async fn new(place: EtcdLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let client = Client::open(&place.access).await?;
         Ok(Self { place, client, known: None, last: None, following: BlockingReads::default() })

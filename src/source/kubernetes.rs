@@ -57,7 +57,7 @@ const LIMIT: usize = 64 << 20;
 
 /// Cluster, and the objects to read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KubernetesPlace {
+pub struct KubernetesLocation {
     /// Address of the apiserver, and credentials.
     pub access: Access,
     /// Kinds to read.
@@ -68,14 +68,14 @@ pub struct KubernetesPlace {
     pub adopt: Option<Adopt>,
 }
 
-impl KubernetesPlace {
+impl KubernetesLocation {
     /// Kinds to list: those to read, and webhooks where some are taken over.
     fn listed(&self) -> Objects {
         Objects { webhooks: self.objects.webhooks || self.adopt.is_some(), ..self.objects }
     }
 }
 
-impl fmt::Display for KubernetesPlace {
+impl fmt::Display for KubernetesLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the cluster of {}", self.access)
     }
@@ -96,7 +96,7 @@ impl fmt::Display for KubernetesPlace {
 /// All of it has [`READ_DEADLINE`] together.
 #[derive(Debug)]
 pub struct KubernetesSource {
-    place: KubernetesPlace,
+    place: KubernetesLocation,
     connection: Connection,
     /// The uid of the cluster that answered first.
     cluster: Option<String>,
@@ -164,7 +164,7 @@ impl KubernetesSource {
     ///
     /// # Errors
     /// Unusable settings.
-    pub async fn new(place: KubernetesPlace) -> Result<Self, ReadError> {
+    pub async fn new(place: KubernetesLocation) -> Result<Self, ReadError> {
         references::check(place.files.as_deref())?;
         let connection = Connection::new(place.access.clone()).await?;
         let adoption = place.adopt.as_ref().map(|adopt| Adoption::new(&adopt.replica));
@@ -231,8 +231,8 @@ impl KubernetesSource {
             let cluster = lists.cluster.clone();
             adoption.views.send_replace(Arc::new(AdoptionView { cluster, ..view }));
         }
-        let told = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
-        contents.notes.iter().filter(|note| !told(note)).for_each(|note| tracing::warn!(%store, "{note}"));
+        let logged = |note: &&Note| self.last.as_ref().is_some_and(|last| last.notes.contains(note));
+        contents.notes.iter().filter(|note| !logged(note)).for_each(|note| tracing::warn!(%store, "{note}"));
         self.cluster = Some(lists.cluster);
         self.newest = now;
         self.last = Some(contents.clone());
@@ -243,7 +243,7 @@ impl KubernetesSource {
 /// Every list at one revision, and the cluster's identity.
 async fn ask(
     connection: &mut Connection,
-    place: &KubernetesPlace,
+    place: &KubernetesLocation,
     adoption: Option<&mut Adoption>,
 ) -> Result<Lists, ReadError> {
     let client = connection.client().await?;
@@ -290,7 +290,7 @@ async fn listed(client: &Client, kind: Kind, revision: Option<&str>) -> Result<O
 /// the last read that found the objects changed.
 fn assemble(
     lists: Vec<(Kind, Vec<Value>)>,
-    place: &KubernetesPlace,
+    place: &KubernetesLocation,
     last: Option<Contents>,
     now: u64,
     leases: Option<(ReadLeases, (String, Shared))>,

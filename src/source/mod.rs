@@ -12,9 +12,9 @@ mod references;
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use contents::{Contents, ReadError, Reference};
-pub use etcd::{EtcdPlace, EtcdSource};
+pub use etcd::{EtcdLocation, EtcdSource};
 pub use file::FileSource;
-pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesPlace, KubernetesSource};
+pub use kubernetes::{Adopt, AdoptionReads, AdoptionView, KubernetesLocation, KubernetesSource};
 pub use last_good::{LastGood, LastGoodError, LastGoodFile};
 pub use poll::{TimedRead, poll};
 
@@ -24,18 +24,18 @@ use crate::files::BlockingReads;
 // Leaves a fifth of the second between two reads for everything else.
 pub const READ_DEADLINE: Duration = Duration::from_millis(800);
 
-/// Place of the configuration, as the flags give it.
+/// Location of the configuration, as the flags give it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceLocation {
     /// A file, or the files of a folder.
     File(PathBuf),
     /// The objects of a cluster.
-    Kubernetes(KubernetesPlace),
+    Kubernetes(KubernetesLocation),
     /// The keys below a prefix of an etcd cluster.
-    Etcd(EtcdPlace),
+    Etcd(EtcdLocation),
 }
 
-impl Place {
+impl SourceLocation {
     /// Gets ready to read; asks nobody yet.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),

@@ -61,7 +61,7 @@ pub(super) fn with_references(
         followed.borrow_mut().insert(written.to_owned(), reference.clone());
         reference.map(Into::into).map_err(|(kind, cause)| io::Error::new(kind, cause))
     };
-    // Only the references matter here; the problems are found again, and told, by whoever checks these contents.
+    // Only the references matter here; the problems are found again, and reported, by whoever checks these contents.
     let _ = documents.load(&contents.files, &read, pause);
     let mut found = Contents::new(contents.files, followed.into_inner());
     if !contents.notes.is_empty() {

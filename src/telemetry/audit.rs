@@ -136,22 +136,22 @@ impl Drop for Audit {
 
 const COUNTED: &str = "gatepost_audit_lost_total";
 
-/// Does writing fail? Told once, and once when it is over; a disk that flaps, once a second.
+/// Does writing fail? Logged once, and once when it is over; for a disk that flaps, once a second.
 #[derive(Default)]
 struct Failing {
     now: bool,
-    told: bool,
+    logged: bool,
     lines: Throttle,
 }
 
 impl Failing {
     fn observe(&mut self, written: &Written) {
         match &written.ended {
-            Ok(()) if self.now && std::mem::take(&mut self.told) => {
+            Ok(()) if self.now && std::mem::take(&mut self.logged) => {
                 tracing::info!("writing the audit log again");
             }
             Err(error) if !self.now && self.lines.pass().is_some() => {
-                self.told = true;
+                self.logged = true;
                 tracing::warn!(%error, "cannot write the audit log; lines are lost, and counted as {COUNTED}");
             }
             _ => {}

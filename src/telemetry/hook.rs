@@ -121,7 +121,7 @@ pub struct HookMetrics {
     /// The counters a while ago. No call locks it.
     recent: Mutex<Recent>,
     /// Log lines about its failures.
-    told: Throttle,
+    failure_lines: Throttle,
     /// Log lines about what is dropped from its answers.
     dropped: Throttle,
 }
@@ -146,7 +146,7 @@ impl HookMetrics {
             timeout: AtomicU64::new(0),
             last_failure: AtomicU64::new(0),
             recent: Mutex::new(Recent::since(Instant::now())),
-            told: Throttle::new(),
+            failure_lines: Throttle::new(),
             dropped: Throttle::new(),
         }
     }
@@ -253,12 +253,12 @@ impl HookMetrics {
     }
 
     /// May a failure of this hook be logged now? Then: how many lines were held back since the last.
-    pub fn may_tell(&self) -> Option<u64> {
-        self.told.pass()
+    pub fn may_log_failure(&self) -> Option<u64> {
+        self.failure_lines.pass()
     }
 
     /// The same of what is dropped from its answers.
-    pub fn may_tell_dropped(&self) -> Option<u64> {
+    pub fn may_log_dropped(&self) -> Option<u64> {
         self.dropped.pass()
     }
 
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_failed_lately_are_told_with_the_last_one() {
+    fn calls_that_failed_lately_are_reported_with_the_last_one() {
         let (metrics, now) = (HookMetrics::new(2), Instant::now());
         metrics.record(0, HookOutcome::Allowed, Duration::ZERO);
         assert_eq!(metrics.recent_failures(now), None);

@@ -75,7 +75,7 @@ impl Reminder {
             let today = self
                 .0
                 .get(&expiry.certificate)
-                .is_some_and(|told| now.duration_since(*told).is_ok_and(|since| since < EVERY));
+                .is_some_and(|reminded| now.duration_since(*reminded).is_ok_and(|since| since < EVERY));
             if !today {
                 self.0.insert(expiry.certificate.clone(), now);
                 due.push(expiry);
@@ -96,17 +96,17 @@ mod tests {
         let expiry = |name: &str, left| Expiry { certificate: name.to_owned(), end: start + left };
         let expiries = [expiry("server", hours(15 * 24)), expiry("hook:a", hours(30 * 24))];
         let mut reminder = Reminder::default();
-        let mut told = |expiries: &[Expiry], at| -> Vec<String> {
+        let mut due = |expiries: &[Expiry], at| -> Vec<String> {
             reminder.due(expiries, start + at).iter().map(|expiry| expiry.certificate.clone()).collect()
         };
-        assert!(told(&expiries, hours(0)).is_empty());
-        assert_eq!(told(&expiries, hours(25)), ["server"]);
-        assert!(told(&expiries, hours(48)).is_empty(), "told today");
-        assert_eq!(told(&expiries, hours(49)), ["server"]);
-        assert_eq!(told(&expiries, hours(20 * 24)), ["server", "hook:a"], "an ended one, too");
+        assert!(due(&expiries, hours(0)).is_empty());
+        assert_eq!(due(&expiries, hours(25)), ["server"]);
+        assert!(due(&expiries, hours(48)).is_empty(), "logged today");
+        assert_eq!(due(&expiries, hours(49)), ["server"]);
+        assert_eq!(due(&expiries, hours(20 * 24)), ["server", "hook:a"], "an ended one, too");
         let renewed = [expiry("server", hours(90 * 24))];
-        assert!(told(&renewed, hours(22 * 24)).is_empty());
-        assert_eq!(told(&expiries, hours(22 * 24 + 1)), ["server", "hook:a"], "the old one is back");
+        assert!(due(&renewed, hours(22 * 24)).is_empty());
+        assert_eq!(due(&expiries, hours(22 * 24 + 1)), ["server", "hook:a"], "the old one is back");
         assert_eq!(expiries[0].left(start + hours(16 * 24)), -24.0 * 3600.0);
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_handshake_is_told_with_whose_fault_it_is() {
+    fn a_failed_handshake_is_reported_with_whose_fault_it_is() {
         let failure = |error: Error| Failure::of(&io::Error::new(io::ErrorKind::InvalidData, error));
         let certificate = |why: CertificateError| failure(why.into());
         let alert = |alert| failure(Error::AlertReceived(alert));

@@ -27,7 +27,7 @@ pub(super) fn is_named(certificate: &CertificateDer<'_>, wanted: &[String]) -> b
         })
 }
 
-/// The name by which a certificate's owner is told from others: its common name, else its first DNS or URI subject
+/// Name of a certificate's owner: its common name, else its first DNS or URI subject
 /// alternative name, else its whole subject.
 pub(super) fn name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;

@@ -28,7 +28,7 @@ pub struct AccessReviews {
     questions: mpsc::Receiver<Question>,
     metrics: Arc<Metrics>,
     /// Failure of the last check, as logged.
-    told: Option<KubeError>,
+    logged: Option<KubeError>,
 }
 
 impl AccessReviews {
@@ -39,7 +39,7 @@ impl AccessReviews {
     pub async fn new(access: Access) -> Result<Self, KubeError> {
         let (authorizer, questions) = Authorizer::new();
         let connection = Connection::new(access).await?;
-        Ok(Self { connection, client: None, authorizer, questions, metrics: Arc::default(), told: None })
+        Ok(Self { connection, client: None, authorizer, questions, metrics: Arc::default(), logged: None })
     }
 
     /// The same, counted there.
@@ -93,19 +93,19 @@ impl AccessReviews {
     /// One line a change.
     fn report(&mut self, outcome: Result<(), KubeError>) {
         match outcome {
-            Ok(()) if self.told.take().is_some() => tracing::info!("the authorizer of the cluster answers again"),
+            Ok(()) if self.logged.take().is_some() => tracing::info!("the authorizer of the cluster answers again"),
             Ok(()) => {}
             Err(failure) => {
                 self.connection.failed(&failure);
                 self.client = None;
-                if self.told.as_ref() != Some(&failure) {
+                if self.logged.as_ref() != Some(&failure) {
                     tracing::warn!(
                         %failure,
                         fix = failure.fix(),
                         "cannot ask the authorizer of the cluster; conditions that need it go by their hook's failure \
                          policy, and new objects with the annotation gatepost.dev/initializers are refused"
                     );
-                    self.told = Some(failure);
+                    self.logged = Some(failure);
                 }
             }
         }

@@ -85,21 +85,21 @@ async fn list(client: &Client, namespaces: &Namespaces) -> Result<String, KubeEr
 }
 
 async fn keep(client: &Client, namespaces: &Namespaces) {
-    let (mut backoff, mut told) = (Backoff::new(PAUSES.0, PAUSES.1), None);
+    let (mut backoff, mut logged) = (Backoff::new(PAUSES.0, PAUSES.1), None);
     loop {
         let began = Instant::now();
         let ended = match list(client, namespaces).await {
-            Ok(revision) => watch(client, namespaces, revision, &mut told).await,
+            Ok(revision) => watch(client, namespaces, revision, &mut logged).await,
             Err(failure) => Err(failure),
         };
         if ended.is_ok() || began.elapsed() > PAUSES.1 {
             backoff.reset();
         }
         if let Err(failure) = ended
-            && told.as_ref() != Some(&failure)
+            && logged.as_ref() != Some(&failure)
         {
             tracing::warn!(%failure, fix = failure.fix(), "cannot watch namespaces; their labels are getting old");
-            told = Some(failure);
+            logged = Some(failure);
         }
         sleep(backoff.pause()).await;
     }
@@ -110,7 +110,7 @@ async fn watch(
     client: &Client,
     namespaces: &Namespaces,
     mut revision: String,
-    told: &mut Option<KubeError>,
+    logged: &mut Option<KubeError>,
 ) -> Result<(), KubeError> {
     let listed = Instant::now();
     while listed.elapsed() < RELIST {
@@ -119,7 +119,7 @@ async fn watch(
             Err(KubeError::Refused { code: 410, .. }) => return Ok(()),
             Err(failure) => return Err(failure),
         };
-        if told.take().is_some() {
+        if logged.take().is_some() {
             tracing::info!("watching namespaces again");
         }
         let opened = Moment::now(slept);

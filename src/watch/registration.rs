@@ -73,7 +73,7 @@ pub struct RegistrationWatch {
     /// The states of the registration and of the configuration that were compared last.
     compared: Option<(String, String)>,
     /// Hooks last logged as not covered.
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
     /// Failure to read it, as logged.
     failed: Option<String>,
 }
@@ -91,7 +91,7 @@ impl RegistrationWatch {
             drift: Arc::default(),
             every: EVERY,
             compared: None,
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
             failed: None,
         })
     }
@@ -149,7 +149,7 @@ impl RegistrationWatch {
         let versions = found.iter().map(version).collect::<Vec<_>>().join(" ");
         let state = Some((versions, generation.digest.clone()));
         if found.iter().all(|(_, object)| object.is_some()) && state == self.compared {
-            self.drift.set(self.told.len());
+            self.drift.set(self.logged.len());
             return Ok(());
         }
         let snapshot = Arc::clone(&generation.snapshot);
@@ -166,7 +166,7 @@ impl RegistrationWatch {
     /// One line a change.
     fn report(&mut self, uncovered: BTreeSet<String>) {
         const SOME: usize = 5;
-        if uncovered == self.told {
+        if uncovered == self.logged {
             return;
         }
         let (registration, hooks) = (&*self.name, uncovered.len());
@@ -183,7 +183,7 @@ impl RegistrationWatch {
                 );
             }
         }
-        self.told = uncovered;
+        self.logged = uncovered;
     }
 
     fn report_read(&mut self, failed: Option<String>) {
@@ -240,7 +240,7 @@ mod tests {
     use crate::snapshot::{SourceFile, load};
 
     #[test]
-    fn a_hook_is_told_of_once_and_by_its_first_gap() {
+    fn a_hook_is_logged_once_and_by_its_first_gap() {
         let rule = "{operations: [CREATE, DELETE], apiGroups: [''], apiVersions: [v1], resources: [pods]}";
         let hook = |name: &str, rules: &str| {
             format!("- {{name: {name}, rules: [{rules}], clientConfig: {{url: 'grpc://127.0.0.1:1'}}}}\n")
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn initializers_are_told_of_by_their_resource() {
+    fn initializers_are_logged_by_their_resource() {
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: c}\n\
                     resourceInitializers:\n\
                     - {resource: pods, initializers: [{name: a, builtIn: {labels: {a: b}}}]}\n\
@@ -292,8 +292,8 @@ mod tests {
         let lines = |hook_type| uncovered(vec![(hook_type, None)], &snapshot).unwrap().into_iter().collect::<Vec<_>>();
         // One line each, as they are counted, and none for those that nobody acts for.
         let of = ["ingresses.extensions", "ingresses.networking.k8s.io", "pods", "secrets"];
-        let told = of.map(|shown| format!("initializers of {shown}: there is no such registration"));
-        assert_eq!(lines(HookType::Mutating), told);
+        let expected = of.map(|shown| format!("initializers of {shown}: there is no such registration"));
+        assert_eq!(lines(HookType::Mutating), expected);
         assert_eq!(lines(HookType::Validating), [""; 0]);
     }
 

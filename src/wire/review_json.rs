@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn what_is_wrong_is_reported_with_its_place() {
         let cases = [
             (REVIEW.replace("\"name\"", "\"nome\""), "line 4, column 47: unknown field `nome`"),
             (REVIEW.replace("\"uid\": \"u-1\", ", ""), "missing field `uid`"),

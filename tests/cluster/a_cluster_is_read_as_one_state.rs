@@ -12,7 +12,7 @@ use gatepost::{
     kube::{Access, KubeError},
     model::Revision,
     rotate::{OnHazard, candidate},
-    source::{Contents, KubernetesPlace, Place, READ_DEADLINE, ReadError, Source, kubernetes::Objects},
+    source::{Contents, KubernetesLocation, READ_DEADLINE, ReadError, Source, SourceLocation, kubernetes::Objects},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,7 +29,7 @@ async fn source(cluster: &Cluster, objects: Objects) -> (Source, TempDir) {
 
 async fn opened(path: &Path, objects: Objects) -> Source {
     let access = Access::Kubeconfig { path: Some(path.to_owned()), context: None };
-    Place::Kubernetes(KubernetesPlace { access, objects, files: None, adopt: None }).open().await.unwrap()
+    SourceLocation::Kubernetes(KubernetesLocation { access, objects, files: None, adopt: None }).open().await.unwrap()
 }
 
 fn names(contents: &Contents) -> Vec<&str> {
@@ -179,7 +179,7 @@ async fn what_cannot_be_used_is_named_and_nothing_of_it_is_remembered() {
         assert!(error.contains(words) && error.contains("127.0.0.1"), "{path} {say:?}: {error}");
         cluster.has_no(CONFIGURATIONS, "d");
         cluster.is_at(13);
-        cluster.tells_the_truth();
+        cluster.serves_normally();
         let again = source.read().await.unwrap();
         assert_eq!(again, good, "{path} {say:?}");
     }
@@ -240,11 +240,11 @@ async fn silence_ends_with_the_deadline() {
         let error = source.read().await.unwrap_err();
         let patience = READ_DEADLINE;
         assert!(
-            matches!(&error, ReadError::Kube(KubeError::Late { patience: told, .. }) if *told == patience),
+            matches!(&error, ReadError::Kube(KubeError::Late { patience: reported, .. }) if *reported == patience),
             "{error}"
         );
         assert!(began.elapsed() >= READ_DEADLINE, "{path}");
-        cluster.tells_the_truth();
+        cluster.serves_normally();
         source.read().await.expect("the next read is not held up by it");
     }
 }
@@ -264,16 +264,16 @@ async fn who_cannot_be_reached_is_named_with_the_reason() {
         let path = kubeconfig(folder.path(), &server, json!({"token": "t"}), Some(&authority));
         let mut source = opened(&path, OURS).await;
         let [error, again] = [source.read().await.unwrap_err(), source.read().await.unwrap_err()];
-        let told = error.to_string();
-        assert!(words.iter().all(|word| told.contains(word)), "{server}: {told}");
+        let message = error.to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{server}: {message}");
         assert_eq!(error, again, "or the log would repeat it every second");
     }
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_cannot_be_read_is_told_at_the_start() {
+async fn a_kubeconfig_that_cannot_be_read_is_reported_at_the_start() {
     let access = Access::Kubeconfig { path: Some("/nowhere/kubeconfig".into()), context: None };
-    let place = Place::Kubernetes(KubernetesPlace { access, objects: OURS, files: None, adopt: None });
+    let place = SourceLocation::Kubernetes(KubernetesLocation { access, objects: OURS, files: None, adopt: None });
     assert!(place.may_come_later());
     let error = place.open().await.unwrap_err().to_string();
     assert!(error.contains("/nowhere/kubeconfig"), "{error}");

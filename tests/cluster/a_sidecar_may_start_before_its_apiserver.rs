@@ -13,7 +13,7 @@ use crate::support::{
 use gatepost::{
     app::{Settings, Sidecar},
     kube::Access,
-    source::{KubernetesPlace, Place, kubernetes::Objects},
+    source::{KubernetesLocation, SourceLocation, kubernetes::Objects},
     wire::pb::k8s::io::api::admission::v1::AdmissionReview,
 };
 use http::Request;
@@ -32,7 +32,12 @@ async fn it_refuses_until_the_apiserver_answers_and_then_asks_its_hooks() {
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let access = Access::Kubeconfig { path: Some(path), context: None };
-    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None, adopt: None });
+    let source = SourceLocation::Kubernetes(KubernetesLocation {
+        access,
+        objects: Objects::default(),
+        files: None,
+        adopt: None,
+    });
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
 
@@ -62,7 +67,12 @@ async fn a_start_that_finds_one_bad_object_says_so_to_callers_and_not_that_nothi
     let folder = tempfile::tempdir().unwrap();
     let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
     let access = Access::Kubeconfig { path: Some(path), context: None };
-    let source = Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None, adopt: None });
+    let source = SourceLocation::Kubernetes(KubernetesLocation {
+        access,
+        objects: Objects::default(),
+        files: None,
+        adopt: None,
+    });
     let settings = Settings { source, read_every: Duration::from_millis(20), ..Settings::local("unused") };
     let running = tokio::task::spawn_blocking(|| Sidecar::start(settings)).await.unwrap().expect("starts");
 

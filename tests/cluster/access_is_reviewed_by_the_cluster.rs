@@ -62,14 +62,14 @@ async fn the_apiserver_decides_within_the_request() {
     assert!(refusal.code == 403 && refusal.message.contains("the authorizer cannot be asked"), "{}", refusal.message);
     assert!(!refusal.message.contains("127.0.0.1") && !refusal.message.contains("POST"), "{}", refusal.message);
 
-    let told = metrics.render().expect("text");
+    let exposition = metrics.render().expect("text");
     for sample in [
         "gatepost_access_reviews_total{outcome=\"allowed\"} 1",
         "gatepost_access_reviews_total{outcome=\"denied\"} 1",
         "gatepost_access_reviews_total{outcome=\"failed\"} 1",
         "gatepost_access_review_duration_seconds_count 3",
     ] {
-        assert!(told.lines().any(|line| line == sample), "{sample} in\n{told}");
+        assert!(exposition.lines().any(|line| line == sample), "{sample} in\n{exposition}");
     }
 }
 

@@ -13,13 +13,13 @@ use crate::cluster::{Cluster, shown};
 use crate::tls::{Authority, Pair, put};
 use gatepost::{
     kube::{Access, KubeError},
-    source::{Contents, KubernetesPlace, Place, ReadError, Source, kubernetes::Objects},
+    source::{Contents, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::Objects},
 };
 use serde_json::json;
 
 async fn opened(path: &Path) -> Source {
     let access = Access::Kubeconfig { path: Some(path.to_owned()), context: None };
-    Place::Kubernetes(KubernetesPlace { access, objects: Objects::default(), files: None, adopt: None })
+    SourceLocation::Kubernetes(KubernetesLocation { access, objects: Objects::default(), files: None, adopt: None })
         .open()
         .await
         .unwrap()

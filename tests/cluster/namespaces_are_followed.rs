@@ -1,4 +1,4 @@
-//! The cluster's namespaces: listed, watched, asked about one by one; and what a request is told when that fails.
+//! The cluster's namespaces: listed, watched, asked about one by one; and the answer to a request when that fails.
 //! Source: `docs/reference/webhook-semantics.md` §4.3.
 #![allow(clippy::expect_used, reason = "a test stops where its own setup is wrong")]
 
@@ -53,9 +53,9 @@ async fn a_list_and_then_its_changes() {
     assert_eq!(team(&namespaces, "shop").as_deref(), Some("a"));
     assert_eq!(namespaces.len(), 2);
 
-    apiserver.tells("ADDED", namespace("new", "c", 20));
-    apiserver.tells("MODIFIED", namespace("shop", "d", 21));
-    apiserver.tells("DELETED", namespace("bank", "b", 22));
+    apiserver.send_event("ADDED", namespace("new", "c", 20));
+    apiserver.send_event("MODIFIED", namespace("shop", "d", 21));
+    apiserver.send_event("DELETED", namespace("bank", "b", 22));
     team_is(&namespaces, "bank", None).await;
     assert_eq!(team(&namespaces, "new").as_deref(), Some("c"));
     assert_eq!(team(&namespaces, "shop").as_deref(), Some("d"));
@@ -67,12 +67,12 @@ async fn a_watch_that_ends_goes_on_where_it_was() {
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
     let namespaces = followed(&apiserver).await;
     assert!(apiserver.last(Asked::Watch).ends_with("resourceVersion=11"), "{}", apiserver.last(Asked::Watch));
-    apiserver.tells("MODIFIED", namespace("shop", "b", 20));
+    apiserver.send_event("MODIFIED", namespace("shop", "b", 20));
     apiserver.ends();
     until("it is watched on", || apiserver.times(Asked::Watch) == 2).await;
     assert!(apiserver.last(Asked::Watch).ends_with("resourceVersion=20"), "{}", apiserver.last(Asked::Watch));
 
-    apiserver.tells("BOOKMARK", json!({"metadata": {"resourceVersion": "30"}}));
+    apiserver.send_event("BOOKMARK", json!({"metadata": {"resourceVersion": "30"}}));
     apiserver.ends();
     until("it is watched on", || apiserver.times(Asked::Watch) == 3).await;
     assert!(apiserver.last(Asked::Watch).ends_with("resourceVersion=30"), "{}", apiserver.last(Asked::Watch));
@@ -83,7 +83,7 @@ async fn a_watch_that_ends_goes_on_where_it_was() {
 async fn what_cannot_be_watched_on_is_listed_anew() {
     type Way = (&'static str, fn(&Apiserver));
     let ways: [Way; 6] = [
-        ("the revision is forgotten", |apiserver| apiserver.tells("ERROR", json!({"code": 410}))),
+        ("the revision is forgotten", |apiserver| apiserver.send_event("ERROR", json!({"code": 410}))),
         ("the revision is forgotten when the watch goes on", |apiserver| {
             apiserver.refuses(Asked::Watch, 410);
             apiserver.ends();
@@ -94,14 +94,14 @@ async fn what_cannot_be_watched_on_is_listed_anew() {
         }),
         ("the connection breaks", Apiserver::breaks),
         ("a line is no JSON", |apiserver| apiserver.says("<html>")),
-        ("a change is of no type", |apiserver| apiserver.tells("NEWS", json!({}))),
+        ("a change is of no type", |apiserver| apiserver.send_event("NEWS", json!({}))),
     ];
     for (way, how) in ways {
         let apiserver = Apiserver::start(&[("shop", "a"), ("bank", "b")]).await;
         let namespaces = followed(&apiserver).await;
         apiserver.has("shop", "c");
         apiserver.has_no("bank");
-        assert_eq!(team(&namespaces, "bank").as_deref(), Some("b"), "nobody has told");
+        assert_eq!(team(&namespaces, "bank").as_deref(), Some("b"), "no event has come");
         how(&apiserver);
         until(way, || apiserver.times(Asked::List) == 2).await;
         team_is(&namespaces, "bank", None).await;
@@ -139,7 +139,7 @@ async fn a_refused_list_is_asked_for_again_and_what_is_known_stays() {
 async fn a_refused_list_is_no_sign_of_life() {
     let apiserver = Apiserver::start(&[("shop", "a")]).await;
     let namespaces = followed(&apiserver).await;
-    apiserver.tells("MODIFIED", namespace("shop", "b", 20));
+    apiserver.send_event("MODIFIED", namespace("shop", "b", 20));
     team_is(&namespaces, "shop", Some("b")).await;
     let age = || namespaces.age(Instant::now()).expect("it was listed");
     // An event is stamped right after it is taken up, on this very thread: the next look comes after that.

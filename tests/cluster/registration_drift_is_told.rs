@@ -1,4 +1,4 @@
-//! A hook that means what the registration with the apiserver does not send is counted, and told once.
+//! A hook that means what the registration with the apiserver does not send is counted, and logged once.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{

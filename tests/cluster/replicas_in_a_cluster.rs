@@ -1,4 +1,4 @@
-//! Replicas tell of themselves in the status of configuration objects, and hold an object that is deleted until its
+//! Replicas publish reports in the status of configuration objects, and hold an object that is deleted until its
 //! hooks have drained on all of them. Tried with a scripted apiserver; with a real one in `tests/e2e/replicas.sh`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
@@ -28,7 +28,7 @@ struct Trial {
     access: Access,
 }
 
-/// A replica, and what it has to tell.
+/// A replica, and its report.
 struct Replica {
     objects: Objects,
     report: Report,
@@ -115,7 +115,7 @@ impl Trial {
 }
 
 impl Replica {
-    async fn tells(&mut self) -> Result<(), String> {
+    async fn publish(&mut self) -> Result<(), String> {
         self.report.published = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         self.objects.publish(&self.report).await
     }
@@ -129,8 +129,8 @@ impl Replica {
 async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
     let trial = Trial::begin().await;
     let (mut one, mut two) = (trial.replica("one", true).await, trial.replica("two", true).await);
-    one.tells().await.unwrap();
-    two.tells().await.unwrap();
+    one.publish().await.unwrap();
+    two.publish().await.unwrap();
     let names: Vec<_> = trial.entries().iter().map(|entry| entry["name"].clone()).collect();
     assert_eq!(names, ["one", "two"]);
     assert_eq!(trial.entries()[0]["observedGeneration"], 1);
@@ -138,7 +138,7 @@ async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
     assert_eq!(seen, Seen { reports: vec![one.report.clone(), two.report.clone()], silent: Vec::new() });
 
     one.objects.leave().await.unwrap();
-    assert_eq!(trial.entries().len(), 1, "who takes leave is told of no more");
+    assert_eq!(trial.entries().len(), 1, "a replica that leaves has no entry any more");
     assert_eq!(trial.entries()[0]["name"], "two");
     trial.cluster.has_no(CONFIGURATIONS, "main");
     assert!(trial.seen().await.unwrap_err().contains("--admin"), "no object, no status");
@@ -147,16 +147,16 @@ async fn each_replica_has_an_entry_and_whoever_asks_sees_all() {
 }
 
 #[tokio::test]
-async fn what_was_told_is_not_told_again_before_it_is_due() {
+async fn what_was_published_is_not_published_again_before_it_is_due() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", false).await;
     for _ in 0..3 {
-        one.tells().await.unwrap();
+        one.publish().await.unwrap();
     }
     let patches = |trial: &Trial| trial.cluster.asked().iter().filter(|path| path.contains("gatepost-one")).count();
     assert_eq!(patches(&trial), 1);
     one.stands(Standing::Draining);
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     assert_eq!(patches(&trial), 1, "a hook drains");
     assert_eq!(trial.entries()[0]["draining"], true);
 }
@@ -166,7 +166,7 @@ async fn a_generation_is_observed_when_the_store_was_read_as_of_it_and_nothing_r
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", false).await;
     one.report.observed = Some(11);
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     assert_eq!(trial.entries()[0]["observedGeneration"], 1);
     assert_eq!(trial.object()["status"]["conditions"].as_array().map(Vec::len), Some(1));
     // A second generation, and this replica has not read it.
@@ -176,13 +176,13 @@ async fn a_generation_is_observed_when_the_store_was_read_as_of_it_and_nothing_r
     trial.cluster.is_at(50);
     trial.cluster.has(CONFIGURATIONS, object);
     one.report.observed = Some(49);
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     assert_eq!(trial.entries()[0]["observedGeneration"], 1);
     one.report.observed = Some(50);
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     assert_eq!(trial.entries()[0]["observedGeneration"], 2);
     let condition = |trial: &Trial| trial.object()["status"]["conditions"][0].clone();
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     assert_eq!((&condition(&trial)["status"], &condition(&trial)["observedGeneration"]), (&json!("True"), &json!(2)));
 }
 
@@ -207,7 +207,7 @@ async fn each_object_says_whether_it_is_in_force_and_what_stands_in_its_way() {
     let since = "2026-01-01T00:00:00Z".to_owned();
     let (count, held_left_out) = (2, 0);
     one.report.rejected = Some(Rejected { revision: "12".to_owned(), since, problems, count, held, held_left_out });
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     let object = |name: &str| trial.cluster.stored(CONFIGURATIONS, name).unwrap()["status"].clone();
     let condition = |name: &str| object(name)["conditions"][0].clone();
     assert_eq!((&condition("main")["status"], &condition("main")["reason"]), (&json!("True"), &json!("InForce")));
@@ -228,32 +228,32 @@ async fn an_object_is_held_from_its_deletion_until_every_live_replica_has_draine
     let trial = Trial::begin().await;
     let (mut one, mut two) = (trial.replica("one", true).await, trial.replica("two", true).await);
     for replica in [&mut one, &mut two] {
-        replica.tells().await.unwrap();
+        replica.publish().await.unwrap();
     }
     assert_eq!(trial.object()["metadata"]["finalizers"], json!([FINALIZER]));
     trial.cluster.deletes(CONFIGURATIONS, "main");
     one.stands(Standing::Gone);
     for _ in 0..3 {
-        one.tells().await.unwrap();
-        two.tells().await.unwrap();
+        one.publish().await.unwrap();
+        two.publish().await.unwrap();
     }
     assert!(trial.is_there(), "two still asks the hook");
     let drained = trial.entries().into_iter().filter(|entry| entry["drained"] == true);
     assert_eq!(drained.map(|entry| entry["name"].clone()).collect::<Vec<_>>(), ["one"]);
     two.stands(Standing::Gone);
-    two.tells().await.unwrap();
+    two.publish().await.unwrap();
     assert!(trial.is_there(), "what was just written is read first");
-    two.tells().await.unwrap();
+    two.publish().await.unwrap();
     assert!(!trial.is_there());
-    two.tells().await.unwrap();
+    two.publish().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_live_replica_that_says_nothing_of_a_deleted_object_holds_it() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", true).await;
-    one.tells().await.unwrap();
-    // It has told of another object so far, and not come to this one.
+    one.publish().await.unwrap();
+    // It has reported on another object so far, and not come to this one.
     let mut other = configuration("other", "other.example.com");
     other["metadata"]["uid"] = json!("other");
     let renewed = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
@@ -262,14 +262,14 @@ async fn a_live_replica_that_says_nothing_of_a_deleted_object_holds_it() {
     trial.cluster.deletes(CONFIGURATIONS, "main");
     one.stands(Standing::Gone);
     for _ in 0..3 {
-        one.tells().await.unwrap();
+        one.publish().await.unwrap();
     }
     let drained = trial.entries().into_iter().filter(|entry| entry["drained"] == true);
     assert_eq!(drained.map(|entry| entry["name"].clone()).collect::<Vec<_>>(), ["one"]);
     assert!(trial.is_there(), "two may ask the hook");
     trial.cluster.has_no(CONFIGURATIONS, "other");
     for _ in 0..2 {
-        one.tells().await.unwrap();
+        one.publish().await.unwrap();
     }
     assert!(!trial.is_there(), "nobody else is known of any more");
 }
@@ -278,32 +278,32 @@ async fn a_live_replica_that_says_nothing_of_a_deleted_object_holds_it() {
 async fn a_dead_replica_holds_no_object_for_ever_and_is_forgotten() {
     let trial = Trial::begin().await;
     let (mut one, mut two) = (trial.replica("one", true).await, trial.replica("two", true).await);
-    two.tells().await.unwrap();
-    one.tells().await.unwrap();
+    two.publish().await.unwrap();
+    one.publish().await.unwrap();
     drop(two);
     for _ in 0..61 {
         tokio::time::advance(Duration::from_secs(10)).await;
-        one.tells().await.unwrap();
+        one.publish().await.unwrap();
     }
-    assert_eq!(trial.entries().len(), 1, "ten minutes later nobody tells of it");
+    assert_eq!(trial.entries().len(), 1, "ten minutes later nobody reports it");
 
     let mut three = trial.replica("three", true).await;
-    three.tells().await.unwrap();
+    three.publish().await.unwrap();
     trial.cluster.deletes(CONFIGURATIONS, "main");
     one.stands(Standing::Gone);
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     drop(three);
     for seconds in [20, 9] {
         tokio::time::advance(Duration::from_secs(seconds)).await;
         for _ in 0..2 {
             // Its own write is read first.
-            one.tells().await.unwrap();
+            one.publish().await.unwrap();
         }
         assert!(trial.is_there(), "it may live");
     }
     for _ in 0..2 {
         tokio::time::advance(Duration::from_secs(2)).await;
-        one.tells().await.unwrap();
+        one.publish().await.unwrap();
     }
     assert!(!trial.is_there());
 }
@@ -312,19 +312,19 @@ async fn a_dead_replica_holds_no_object_for_ever_and_is_forgotten() {
 async fn an_object_that_changes_meanwhile_is_tried_again() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", true).await;
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     trial.cluster.deletes(CONFIGURATIONS, "main");
     one.stands(Standing::Gone);
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     let path = format!("{CONFIGURATIONS}/main?");
     for code in [409, 422] {
         // The object itself: its status has another path.
         trial.cluster.says(path.trim_end_matches('?'), Say::Status(code));
-        one.tells().await.unwrap();
+        one.publish().await.unwrap();
         assert!(trial.is_there());
     }
-    trial.cluster.tells_the_truth();
-    one.tells().await.unwrap();
+    trial.cluster.serves_normally();
+    one.publish().await.unwrap();
     assert!(!trial.is_there());
 }
 
@@ -332,25 +332,25 @@ async fn an_object_that_changes_meanwhile_is_tried_again() {
 async fn without_the_finalizer_and_without_rights_there_is_a_reason_and_no_harm() {
     let trial = Trial::begin().await;
     let mut one = trial.replica("one", false).await;
-    one.tells().await.unwrap();
+    one.publish().await.unwrap();
     assert!(trial.object()["metadata"]["finalizers"].is_null(), "switched off");
 
     trial.cluster.says(&format!("{CONFIGURATIONS}/main/status"), Say::Status(403));
     one.stands(Standing::Draining);
-    let text = one.tells().await.unwrap_err();
+    let text = one.publish().await.unwrap_err();
     assert!(text.contains("answers 403 to PATCH") && text.contains("grant"), "{text}");
-    trial.cluster.tells_the_truth();
-    one.tells().await.unwrap();
+    trial.cluster.serves_normally();
+    one.publish().await.unwrap();
     assert_eq!(trial.entries()[0]["draining"], true);
 }
 
 #[tokio::test]
-async fn namesakes_are_told_of() {
+async fn namesakes_are_reported() {
     let trial = Trial::begin().await;
     let (mut one, mut twin) = (trial.replica("one", false).await, trial.replica("one", false).await);
     twin.report.instance = "another".to_owned();
-    one.tells().await.unwrap();
-    twin.tells().await.unwrap();
-    assert!(one.tells().await.unwrap_err().contains("another replica goes by the name"));
+    one.publish().await.unwrap();
+    twin.publish().await.unwrap();
+    assert!(one.publish().await.unwrap_err().contains("another replica goes by the name"));
     assert!(trial.seen().await.unwrap().reports[0].contested);
 }

@@ -65,7 +65,7 @@ impl Face {
         Self { address, state, lines }
     }
 
-    fn tells(&self, kind: &str, object: &Value) {
+    fn send_event(&self, kind: &str, object: &Value) {
         self.lines.send(Some(json!({"type": kind, "object": object}).to_string())).unwrap();
     }
 
@@ -169,9 +169,9 @@ async fn endpoints_come_and_go_with_their_slices_and_hooks() {
     until("a watch", || face.asked("/apis/discovery.k8s.io/v1/endpointslices?watch=1") == 1).await;
     let listed = face.state.lock().unwrap().asked[0].clone();
     assert!(listed.contains("labelSelector=kubernetes.io%2Fservice-name%20in%20%28hook%29"), "{listed}");
-    face.tells("MODIFIED", &slice("two", "10.0.0.2", true));
+    face.send_event("MODIFIED", &slice("two", "10.0.0.2", true));
     are(Some(&["10.0.0.1:8443", "10.0.0.2:8443"])).await;
-    face.tells("DELETED", &slice("one", "10.0.0.1", true));
+    face.send_event("DELETED", &slice("one", "10.0.0.1", true));
     are(Some(&["10.0.0.2:8443"])).await;
 
     // The Service's port is renamed, a moment after it was read.

@@ -49,7 +49,7 @@ async fn refusing(discovery: &Arc<Discovery>, no: &ScriptedHook) -> Gate {
 }
 
 /// The message of the refusal, if any, of an object of this resource.
-async fn told(gate: &Gate, [group, version, resource]: [&str; 3]) -> Option<String> {
+async fn refusal_message(gate: &Gate, [group, version, resource]: [&str; 3]) -> Option<String> {
     let text = |text: &str| Some(text.to_owned());
     let request = AdmissionRequest {
         kind: Some(GroupVersionKind { group: text(group), version: text(version), kind: text("Thing") }),
@@ -59,8 +59,8 @@ async fn told(gate: &Gate, [group, version, resource]: [&str; 3]) -> Option<Stri
     Some(ask_within(gate, request, Duration::from_secs(10)).await.refusal?.message)
 }
 
-fn cannot_convert(told: Option<String>) -> bool {
-    told.is_some_and(|told| told.contains("only the caller can convert"))
+fn cannot_convert(message: Option<String>) -> bool {
+    message.is_some_and(|message| message.contains("only the caller can convert"))
 }
 
 async fn is_known(discovery: &Discovery) {
@@ -79,14 +79,14 @@ async fn the_versions_that_are_served_decide_who_is_meant() {
         is_known(&discovery).await;
         let no = ScriptedHook::start(Script::Deny("seen")).await;
         let gate = refusing(&discovery, &no).await;
-        assert!(cannot_convert(told(&gate, ["example.com", "v2", "widgets"]).await), "served in v1, too");
-        assert_eq!(told(&gate, ["example.com", "v2", "gadgets"]).await, None, "served in v2 alone");
+        assert!(cannot_convert(refusal_message(&gate, ["example.com", "v2", "widgets"]).await), "served in v1, too");
+        assert_eq!(refusal_message(&gate, ["example.com", "v2", "gadgets"]).await, None, "served in v2 alone");
         assert_eq!(
-            told(&gate, ["apps", "v1beta1", "deployments"]).await.map(|told| told.contains("convert")),
+            refusal_message(&gate, ["apps", "v1beta1", "deployments"]).await.map(|message| message.contains("convert")),
             Some(true)
         );
         assert!(no.seen().is_empty());
-        let seen = told(&gate, ["example.com", "v1", "widgets"]).await.expect("denied");
+        let seen = refusal_message(&gate, ["example.com", "v1", "widgets"]).await.expect("denied");
         assert!(seen.contains("seen"), "{seen}");
     }
 }
@@ -100,7 +100,7 @@ async fn a_resource_that_is_newer_is_asked_for_and_what_has_not_changed_is_not_s
     is_known(&discovery).await;
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let gate = refusing(&discovery, &no).await;
-    assert!(cannot_convert(told(&gate, ["example.com", "v2", "sprockets"]).await), "not known");
+    assert!(cannot_convert(refusal_message(&gate, ["example.com", "v2", "sprockets"]).await), "not known");
     let read = apiserver.times(Asked::Discovery);
     until("it is read again", || {
         let discovery = Arc::clone(&discovery);
@@ -114,14 +114,14 @@ async fn a_resource_that_is_newer_is_asked_for_and_what_has_not_changed_is_not_s
     more.push(["example.com", "v2", "sprockets"]);
     apiserver.serves(&more);
     let began = Instant::now();
-    while told(&gate, ["example.com", "v2", "sprockets"]).await.is_some() {
+    while refusal_message(&gate, ["example.com", "v2", "sprockets"]).await.is_some() {
         assert!(began.elapsed() < Duration::from_secs(20), "never asked for again");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(no.seen().is_empty());
 }
 
-/// Two documents tell it: what the first says counts when the second has been read, and is not taken for told before.
+/// Discovery has two documents: the first one counts once the second has been read, and not before.
 #[tokio::test]
 async fn half_a_reading_is_no_reading() {
     let apiserver = Apiserver::start(&[]).await;
@@ -130,10 +130,10 @@ async fn half_a_reading_is_no_reading() {
     assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), Some(2));
 
     apiserver.serves(&[["", "v1", "pods"], ["", "v1", "gadgets"], ["apps", "v1", "deployments"]]);
-    apiserver.tells_the_core_only(true);
+    apiserver.serves_core_only(true);
     discoverer.read(&client).await.unwrap_err();
-    apiserver.tells_the_core_only(false);
-    assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), Some(3), "told now");
+    apiserver.serves_core_only(false);
+    assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), Some(3), "changed now");
     assert_eq!(discoverer.read(&client).await.unwrap().map(|served| served.len()), None, "and once");
 }
 
@@ -147,10 +147,13 @@ async fn what_cannot_be_read_is_not_known() {
     let no = ScriptedHook::start(Script::Deny("seen")).await;
     let gate = refusing(&discovery, &no).await;
     assert!(discovery.look(Instant::now()).is_none());
-    assert!(cannot_convert(told(&gate, ["example.com", "v2", "gadgets"]).await));
-    assert!(cannot_convert(told(&gate, ["autoscaling", "v2", "horizontalpodautoscalers"]).await), "built in");
+    assert!(cannot_convert(refusal_message(&gate, ["example.com", "v2", "gadgets"]).await));
+    assert!(
+        cannot_convert(refusal_message(&gate, ["autoscaling", "v2", "horizontalpodautoscalers"]).await),
+        "built in"
+    );
     assert_eq!(
-        told(&gate, ["coordination.k8s.io", "v2", "pods"]).await.map(|told| told.contains("convert")),
+        refusal_message(&gate, ["coordination.k8s.io", "v2", "pods"]).await.map(|message| message.contains("convert")),
         Some(true)
     );
     assert!(no.seen().is_empty());

@@ -315,7 +315,7 @@ impl Served {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn serve_stops_when_told_and_leaves_no_socket() {
+async fn serve_stops_on_a_signal_and_leaves_no_socket() {
     let a = ScriptedHook::start(Script::Allow).await;
     let mut served = Served::start(&[hook("a.example.com", &a.url(), "")]);
     let caller = front::over(tokio::net::UnixStream::connect(&served.uds).await.expect("connects")).await;

@@ -84,7 +84,7 @@ fn health_is_asked_over_tls_and_says_so_where_it_was_not() {
 }
 
 #[test]
-fn a_review_at_a_tls_port_is_told_how_to_ask_there() {
+fn a_review_at_a_tls_port_is_answered_with_how_to_ask_there() {
     let served = Served::start();
     let review = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/reviews/pod-create.json");
     let asked = |url: &str, more: &[&str]| ran(&[&["review", review, "--to", url][..], more].concat());

@@ -1,4 +1,4 @@
-//! `gatepost demo` asserts its own story; here it is told to the end, and leaves nothing behind.
+//! `gatepost demo` asserts its own story; here it runs to the end, and leaves nothing behind.
 
 use std::{
     fs,
@@ -6,7 +6,7 @@ use std::{
 };
 
 #[test]
-fn initializers_go_as_told() {
+fn initializers_go_as_described() {
     let folder = tempfile::tempdir().expect("folder");
     let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))
         .args(["demo", "--initializers"])
@@ -20,7 +20,7 @@ fn initializers_go_as_told() {
 }
 
 #[test]
-fn the_demo_goes_as_told_and_leaves_nothing_behind() {
+fn the_demo_goes_as_described_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("folder");
     let output = Command::new(env!("CARGO_BIN_EXE_gatepost"))
         .arg("demo")

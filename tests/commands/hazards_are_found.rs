@@ -38,32 +38,33 @@ fn name(case: &Path) -> String {
 }
 
 /// The ids of what was found, and the words for how bad it is.
-fn found(told: &str) -> Vec<(&str, &str)> {
-    let heads = told.lines().filter_map(|line| line.split_once(' '));
+fn found(report: &str) -> Vec<(&str, &str)> {
+    let heads = report.lines().filter_map(|line| line.split_once(' '));
     heads.filter(|(severity, _)| ["deadlock", "danger", "gap"].contains(severity)).collect()
 }
 
 #[test]
-fn each_is_told_with_what_would_happen_where_it_did_and_a_patch() {
+fn each_is_reported_with_its_effect_its_place_and_a_patch() {
     let cases = cases();
     assert!(cases.len() > 20, "{cases:?}");
     for case in &cases {
-        let (told, code) = check(case, &[]);
+        let (report, code) = check(case, &[]);
         let expected = case.with_extension("txt");
         if std::env::var_os("UPDATE").is_some() {
-            fs::write(&expected, &told).expect("written");
+            fs::write(&expected, &report).expect("written");
         }
-        assert_eq!(told, fs::read_to_string(&expected).unwrap_or_default(), "{}: see UPDATE=1", case.display());
+        assert_eq!(report, fs::read_to_string(&expected).unwrap_or_default(), "{}: see UPDATE=1", case.display());
         assert_eq!(code, Some(0), "{}", case.display());
     }
 }
 
 #[test]
 fn every_kind_of_finding_has_a_case_of_its_name() {
-    let told: Vec<_> = cases().iter().map(|case| (name(case), check(case, &[]).0)).collect();
-    let all: BTreeSet<&str> = told.iter().flat_map(|(_, told)| found(told)).map(|(_, rule)| rule).collect();
+    let reports: Vec<_> = cases().iter().map(|case| (name(case), check(case, &[]).0)).collect();
+    let all: BTreeSet<&str> = reports.iter().flat_map(|(_, report)| found(report)).map(|(_, rule)| rule).collect();
     for rule in &all {
-        let of_its_own = told.iter().any(|(case, told)| case == rule && found(told).iter().all(|(_, it)| it == rule));
+        let of_its_own =
+            reports.iter().any(|(case, report)| case == rule && found(report).iter().all(|(_, it)| it == rule));
         assert!(of_its_own, "{rule} has no case of its own");
     }
     assert_eq!(all.len(), 18, "{all:?}");
@@ -72,12 +73,12 @@ fn every_kind_of_finding_has_a_case_of_its_name() {
 #[test]
 fn what_is_denied_ends_a_check_and_gaps_do_not() {
     for case in cases() {
-        let (told, code) = check(&case, &["--hazards", "deny"]);
-        assert_eq!(told, check(&case, &[]).0, "the same is told");
-        let bad = found(&told).iter().any(|(severity, _)| *severity != "gap");
+        let (report, code) = check(&case, &["--hazards", "deny"]);
+        assert_eq!(report, check(&case, &[]).0, "the same is reported");
+        let bad = found(&report).iter().any(|(severity, _)| *severity != "gap");
         assert_eq!(code, Some(i32::from(bad)), "{}", case.display());
-        let (told, code) = check(&case, &["--hazards", "off"]);
-        assert!(found(&told).is_empty() && code == Some(0), "{told}");
+        let (report, code) = check(&case, &["--hazards", "off"]);
+        assert!(found(&report).is_empty() && code == Some(0), "{report}");
     }
 }
 
@@ -94,8 +95,13 @@ fn the_printed_patches_leave_nothing_to_find() {
         let mended = folder.path().join(case.file_name().expect("name"));
         let written: Vec<_> = documents.iter().map(ToString::to_string).collect();
         fs::write(&mended, written.join("\n---\n")).expect("written");
-        let (told, code) = check(&mended, &["--hazards", "deny"]);
-        assert!(code == Some(0) && found(&told).is_empty(), "{}: {told}\n{}", case.display(), written.join("\n---\n"));
+        let (report, code) = check(&mended, &["--hazards", "deny"]);
+        assert!(
+            code == Some(0) && found(&report).is_empty(),
+            "{}: {report}\n{}",
+            case.display(),
+            written.join("\n---\n")
+        );
     }
     assert!(patched > 20, "{patched}");
 }
@@ -105,14 +111,14 @@ fn documents(text: &str) -> Vec<Value> {
 }
 
 /// Place and patch of each hook to be mended, as they are printed.
-fn patches(told: &str) -> Vec<(String, Value)> {
+fn patches(report: &str) -> Vec<(String, Value)> {
     let of_hook = |part: &str| {
         let (head, patch) = part.split_once(":\n").expect("a patch");
         let place = head.rsplit_once(".yaml: ").expect("a place").1.trim_end_matches(')');
         let patch = patch.split("\n\n").next().expect("lines");
         (place.to_owned(), serde_saphyr::from_str(patch).expect("YAML"))
     };
-    told.split("\nto repair hook ").skip(1).map(of_hook).collect()
+    report.split("\nto repair hook ").skip(1).map(of_hook).collect()
 }
 
 /// `[1].externalAdmissionHooks[0]` and `webhooks[0]`.
@@ -147,9 +153,9 @@ fn merge(target: &mut Value, patch: &Value) {
 #[test]
 fn examples_are_free_of_them() {
     for folder in ["minimal", "namespaces", "webhooks"] {
-        let (told, code) =
+        let (report, code) =
             check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/config").join(folder), &["--hazards", "deny"]);
-        assert!(code == Some(0) && !told.contains("hazards:"), "{folder}: {told}");
+        assert!(code == Some(0) && !report.contains("hazards:"), "{folder}: {report}");
     }
 }
 
@@ -168,7 +174,7 @@ fn a_sidecar_that_denies_them_does_not_start_with_one() {
     let error = Sidecar::start(settings.clone()).expect_err("denied").to_string();
     assert!(error.contains("externalAdmissionHooks[0]: danger guards-kube-system: "), "{error}");
     assert!(error.contains(r#"merge into the entry: {"namespaceSelector":{"matchExpressions""#), "{error}");
-    drop(Sidecar::start(Settings { on_hazard: OnHazard::Warn, ..settings }).expect("only told"));
+    drop(Sidecar::start(Settings { on_hazard: OnHazard::Warn, ..settings }).expect("only logged"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

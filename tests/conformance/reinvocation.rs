@@ -129,12 +129,12 @@ async fn run(shared: Shared, case: Case) -> Outcome {
     let verdict = ask(&object).await?;
     equal("refusal", verdict.refusal.as_ref().map(|refusal| &refusal.message), None)?;
     object = patched(&object, &verdict)?;
-    let mut mutated = told(&verdict);
+    let mut mutated = mutations(&verdict);
     if case.in_tree_reacts_in_round_1 {
         object["spec"]["priority"] = json!(1);
         let again = ask(&object).await?;
         object = patched(&object, &again)?;
-        mutated.extend(told(&again).into_iter().map(|(key, value)| (key.replace("round_0", "round_1"), value)));
+        mutated.extend(mutations(&again).into_iter().map(|(key, value)| (key.replace("round_0", "round_1"), value)));
     }
     equal("mutated", mutated, case.expect_mutated)?;
     for (entry, hook) in case.hooks.iter().zip(&hooks) {
@@ -147,7 +147,7 @@ async fn run(shared: Shared, case: Case) -> Outcome {
 }
 
 /// Changes of the object, by the round and place of each call.
-fn told(verdict: &Verdict) -> BTreeMap<String, bool> {
+fn mutations(verdict: &Verdict) -> BTreeMap<String, bool> {
     let said = verdict.audit_annotations.iter().filter_map(|(key, text)| {
         let place = key.strip_prefix("mutation.webhook.admission.k8s.io/")?;
         let said: Value = serde_json::from_str(text).ok()?;

@@ -70,12 +70,12 @@ async fn judge(case: Case) -> Outcome {
     });
     let no = AdmissionResponse { allowed: Some(false), status, ..Default::default() };
     let hook = ScriptedHook::start(Script::Respond(no)).await;
-    told(&case, &hook.url()).await.map_err(|failure| format!("over gRPC: {failure}"))?;
+    check_refusal(&case, &hook.url()).await.map_err(|failure| format!("over gRPC: {failure}"))?;
     let webhook = HttpHook::plain(HttpScript::Respond(json!({"allowed": false, "status": case.result}))).await;
-    told(&case, &webhook.url()).await.map_err(|failure| format!("over HTTP: {failure}"))
+    check_refusal(&case, &webhook.url()).await.map_err(|failure| format!("over HTTP: {failure}"))
 }
 
-async fn told(case: &Case, url: &str) -> Outcome {
+async fn check_refusal(case: &Case, url: &str) -> Outcome {
     let entry = json!({"name": "hook", "clientConfig": {"url": url}, "rules": everything()});
     let snapshot = snapshot(&[configuration(json!([entry]))])?;
     let named = Hook { name: case.hook_name.as_str().into(), ..(*snapshot.hooks[0]).clone() };
@@ -87,6 +87,7 @@ async fn told(case: &Case, url: &str) -> Outcome {
     };
     let verdict = decide(&gate, &reviews::review(request)?, &caller(LONG)).await;
     let refusal = verdict.refusal.ok_or("the request is allowed")?;
-    let told = Expect { message: refusal.message, code: refusal.code, status: refusal.status, reason: refusal.reason };
-    equal("status", &told, &case.expect)
+    let answered =
+        Expect { message: refusal.message, code: refusal.code, status: refusal.status, reason: refusal.reason };
+    equal("status", &answered, &case.expect)
 }

@@ -95,13 +95,13 @@ async fn judge(case: Case) -> Outcome {
     })?;
     let verdict = decide(&gate, &review, &caller(request)).await;
     equal("error", !verdict.allowed(), case.expect_error)?;
-    let told: BTreeMap<String, String> = hooks
+    let sent: BTreeMap<String, String> = hooks
         .iter()
         .flat_map(HttpHook::seen)
         .map(|seen| seen.path.split_once('?').map(|(path, query)| (path.into(), query.into())))
         .collect::<Option<_>>()
-        .ok_or("a hook was told no time")?;
+        .ok_or("a hook was sent no timeout")?;
     let expected = case.expect_timeout_param.iter();
     let expected = expected.map(|(path, seconds)| (path.clone(), format!("timeout={seconds}s"))).collect();
-    equal("told", told, expected)
+    equal("sent timeouts", sent, expected)
 }

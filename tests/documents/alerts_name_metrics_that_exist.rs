@@ -1,5 +1,5 @@
 //! The alerts of `deploy/kubernetes/alerts.yaml` name metrics, labels and values that Gatepost exposes; the table of
-//! `docs/operating.md` tells the same alerts; and each has a case in which it fires, for
+//! `docs/operating.md` has the same alerts; and each has a case in which it fires, for
 //! `deploy/kubernetes/test-alerts.sh`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 

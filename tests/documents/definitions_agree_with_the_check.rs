@@ -90,14 +90,14 @@ fn judged(kind: &str) -> BTreeMap<String, usize> {
     let mut wrong = Vec::new();
     for Row { verdict, document } in rows(kind) {
         let (by_check, by_schema) = (checked(&document), structural::problems(&schema, &document));
-        let as_told = match verdict.as_str() {
+        let as_expected = match verdict.as_str() {
             "good" => by_check.is_empty() && by_schema.is_empty(),
             "shape" => !by_check.is_empty() && !by_schema.is_empty(),
             "rule" | "check" => !by_check.is_empty() && by_schema.is_empty(),
             "files" => by_check.is_empty() && !by_schema.is_empty(),
             _ => false,
         };
-        if !as_told {
+        if !as_expected {
             wrong.push(format!("{verdict}: {document}\n  the check: {by_check:?}\n  the schema: {by_schema:?}"));
         }
         *seen.entry(verdict).or_default() += 1;

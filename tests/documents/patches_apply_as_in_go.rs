@@ -256,7 +256,7 @@ fn touched(object: &str, touches: &[Touch]) -> Vec<Value> {
             "inside" => json!({"op": "add", "path": format!("{path}/c"), "value": at}),
             op => json!({"op": op, "path": path, "from": from, "value": {"at": at}}),
         };
-        // A null that is given is told from others, and the oracle knows no such thing.
+        // Go distinguishes a null that is given from others, and the oracle does not.
         if operation["value"].is_null() && *op == "test" {
             continue;
         }
@@ -303,7 +303,7 @@ proptest! {
     /// Cuts of the bytes, and the spread of operations over patches, make no difference.
     #[test]
     fn cuts_make_no_difference(object in object(), drafts in prop::collection::vec(draft(), 0..16), cut: u8) {
-        // Within one patch, a null that was given is told from others.
+        // Within one patch, a null that was given is distinguished from others.
         let drafts: Vec<_> = drafts
             .into_iter()
             .map(|draft| if draft.value.is_null() { Draft { value: json!(0), ..draft } } else { draft })

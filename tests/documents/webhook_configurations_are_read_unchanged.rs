@@ -159,7 +159,7 @@ fn mutating_hooks_are_served_beside_validating_ones_of_the_same_name() {
     assert_eq!(types, [HookType::Mutating, HookType::Validating]);
     assert_eq!(snapshot.hooks[0].reinvocation, Reinvocation::IfNeeded);
     let ids: Vec<_> = snapshot.hooks.iter().map(|hook| &*hook.id).collect();
-    assert_eq!(ids, ["m/a.b.c/0", "m/a.b.c/1"], "each is told from the other");
+    assert_eq!(ids, ["m/a.b.c/0", "m/a.b.c/1"], "each has its own");
     assert!(snapshot.notes().is_empty(), "{:?}", snapshot.notes());
     let document = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": MUTATING, "metadata": {"name": "m"}, "webhooks": [

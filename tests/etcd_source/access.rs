@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use gatepost::{
     etcd::{Access, Client, EtcdError, Login, TlsFiles},
-    source::{EtcdPlace, ReadError},
+    source::{EtcdLocation, ReadError},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -57,7 +57,7 @@ impl Secure {
     }
 
     /// With our certificate, or without.
-    fn place(&self, shown: bool) -> EtcdPlace {
+    fn place(&self, shown: bool) -> EtcdLocation {
         let file = |name: &str| self.folder.path().join(name);
         let pair = shown.then(|| (file("client.crt"), file("client.key")));
         let tls = TlsFiles { ca: Some(file("ca.crt")), pair };

@@ -5,7 +5,7 @@ use std::{fs, ops::Range, path::Path};
 use gatepost::{
     etcd::{Access, Client, EtcdError},
     model::Revision,
-    source::EtcdPlace,
+    source::EtcdLocation,
 };
 
 use crate::{
@@ -102,7 +102,7 @@ fn certificates_come_from_a_folder_of_this_machine(program: &Path) {
     fs::write(&path, "one").unwrap();
     let hook = "- name: a.example.com\n  rules: []\n  clientConfig: {url: 'grpcs://a.example.com:1', caFile: ca.crt}\n";
     let at = cluster.put(&format!("{PREFIX}a"), &crate::support::gate::document(&[hook.to_owned()]));
-    let mut reader = Reader::open(EtcdPlace { files: Some(folder.path().to_owned()), ..place(cluster.urls()) });
+    let mut reader = Reader::open(EtcdLocation { files: Some(folder.path().to_owned()), ..place(cluster.urls()) });
     let first = reader.good();
     assert_eq!(first.reference("ca.crt").unwrap(), b"one");
     fs::write(&path, "two").unwrap();

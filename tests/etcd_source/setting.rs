@@ -9,7 +9,7 @@ use std::{
 use gatepost::{
     app::{Running, Settings, Sidecar},
     etcd::Access,
-    source::{Contents, EtcdPlace, Place, ReadError, Source},
+    source::{Contents, EtcdLocation, ReadError, Source, SourceLocation},
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -21,12 +21,12 @@ use crate::{
 pub(crate) const PREFIX: &str = "/gatepost/config/";
 
 /// Place at these endpoints, without credentials.
-pub(crate) fn place(endpoints: Vec<String>) -> EtcdPlace {
+pub(crate) fn place(endpoints: Vec<String>) -> EtcdLocation {
     of(Access { endpoints, ..Access::default() })
 }
 
-pub(crate) fn of(access: Access) -> EtcdPlace {
-    EtcdPlace { access, prefix: PREFIX.to_owned(), files: None }
+pub(crate) fn of(access: Access) -> EtcdLocation {
+    EtcdLocation { access, prefix: PREFIX.to_owned(), files: None }
 }
 
 /// A source, and the runtime that it lives on.
@@ -36,9 +36,9 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn open(place: EtcdPlace) -> Self {
+    pub(crate) fn open(place: EtcdLocation) -> Self {
         let runtime = runtime();
-        let source = runtime.block_on(Place::Etcd(place).open()).expect("opens");
+        let source = runtime.block_on(SourceLocation::Etcd(place).open()).expect("opens");
         Self { runtime, source }
     }
 
@@ -79,14 +79,14 @@ pub(crate) fn runtime() -> Runtime {
 }
 
 /// A whole sidecar in this process that reads there once a second.
-pub(crate) fn sidecar(place: EtcdPlace) -> Running {
+pub(crate) fn sidecar(place: EtcdLocation) -> Running {
     let free = "127.0.0.1:0".parse().unwrap();
     let settings = Settings {
         listen: free,
         admin: free,
         plaintext: true,
         workers: NonZeroUsize::MIN,
-        ..Settings::of(Place::Etcd(place))
+        ..Settings::of(SourceLocation::Etcd(place))
     };
     Sidecar::start(settings).expect("starts")
 }

@@ -7,7 +7,7 @@ use crate::{
     setting::PREFIX,
 };
 
-/// Below which replicas tell of themselves.
+/// Prefix of the replicas' reports.
 pub(crate) const REPLICAS: &str = "/gatepost/replicas/";
 
 /// The user `gatepost`, who says `hunter2`.

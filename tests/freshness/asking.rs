@@ -40,7 +40,7 @@ impl Answers {
     }
 }
 
-/// Asks until told that it is enough; an error where an answer does not come.
+/// Asks until `enough`; an error where an answer does not come.
 pub(crate) async fn ask(
     address: SocketAddr,
     a_second: f64,

@@ -68,9 +68,9 @@ pub(crate) fn judge(changes: &[Change], records: &[Record], sidecars: usize, sto
         };
         found.verdicts += 1;
         found.unread += usize::from(in_vain);
-        let told = newest(changes, |known| known.revision <= revision);
-        found.lies += usize::from(!belong(changes, told, change));
-        let used = told.map_or(0, |told| told.min(change));
+        let newest_known = newest(changes, |known| known.revision <= revision);
+        found.lies += usize::from(!belong(changes, newest_known, change));
+        let used = newest_known.map_or(0, |newest| newest.min(change));
         let outlived = |by: Duration| {
             let before = record.began.saturating_sub(by.as_micros() as u64);
             newest(changes, |change| change.known < before).is_some_and(|due| used < due)
@@ -103,11 +103,11 @@ fn newest(changes: &[Change], holds: impl Fn(&Change) -> bool) -> Option<usize> 
     changes.partition_point(holds).checked_sub(1)
 }
 
-/// May the change be what the store held at a revision that tells of `told`? Only a change that was written again is
-/// older than its revision.
-fn belong(changes: &[Change], told: Option<usize>, change: usize) -> bool {
-    let next = told.map_or(0, |told| told + 1);
-    told == Some(change) || change == next && changes.get(next).is_some_and(|next| next.again)
+/// May the change be what the store held at a revision whose newest known change is this? Only a change that was
+/// written again is older than its revision.
+fn belong(changes: &[Change], newest_known: Option<usize>, change: usize) -> bool {
+    let next = newest_known.map_or(0, |newest| newest + 1);
+    newest_known == Some(change) || change == next && changes.get(next).is_some_and(|next| next.again)
 }
 
 fn adoption<'a>(changes: &[Change], records: impl Iterator<Item = &'a Record>, found: &mut Findings) {

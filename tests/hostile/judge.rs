@@ -177,7 +177,7 @@ fn settled(stage: &mut Stage, base: &Base, bounds: &Bounds) -> Vec<String> {
     }
 }
 
-/// Is it alive, does it stop when told to, and has nothing panicked?
+/// Is it alive, does it stop on a signal, and has nothing panicked?
 fn stopped(stage: &mut Stage, ends: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if !ends {

@@ -65,7 +65,7 @@ impl Served {
                 break;
             }
         }
-        Self { process, stdout, tcp: tcp.expect("told") }
+        Self { process, stdout, tcp: tcp.expect("printed") }
     }
 
     fn signal(&self, name: &str) {
@@ -87,7 +87,7 @@ fn configured(hooks: &[String]) -> tempfile::TempDir {
     folder
 }
 
-/// Callers without end, until they are told to stop; what went wrong with any of them.
+/// Callers that call until they are stopped, and the errors of any of them.
 struct Load {
     done: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,

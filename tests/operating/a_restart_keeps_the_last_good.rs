@@ -96,7 +96,7 @@ async fn a_document_that_has_become_bad_stays_as_it_was_over_a_restart() {
     let running = trial.start().await.expect("starts");
     assert_eq!(hooks(&running), ["one.example.com", "three.example.com", "two.example.com"]);
     assert!(in_use(&running).is_some_and(|why| why.contains("cannot be served")));
-    let rejected = running.current.rejected().expect("told");
+    let rejected = running.current.rejected().expect("reported");
     assert_eq!((&*rejected.held[0].document, rejected.held[0].keeps), ("a.yaml", true));
     // Once it is mended, nothing of it is from the disk.
     trial.write("a", "four");
@@ -145,14 +145,14 @@ async fn a_file_that_is_of_no_use_stops_no_sound_start_and_helps_no_bad_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_leaves_out_what_is_bad_where_it_is_told_to() {
+async fn a_start_leaves_out_what_is_bad_where_a_flag_says_so() {
     let trial = Trial::begin();
     trial.replace("a", "kind: nothing that is known\n");
     assert!(matches!(trial.start().await, Err(StartError::Invalid(_))));
     let skip = |settings| Settings { on_invalid: OnInvalid::Skip, ..settings };
     let running = trial.start_with(skip).await.expect("starts");
     assert_eq!(hooks(&running), ["two.example.com"]);
-    let rejected = running.current.rejected().expect("told");
+    let rejected = running.current.rejected().expect("reported");
     assert_eq!((&*rejected.held[0].document, rejected.held[0].keeps), ("a.yaml", false));
     stop(running).await;
 }

@@ -80,7 +80,7 @@ async fn a_stale_replica_is_unready_to_whoever_has_others() {
 }
 
 #[tokio::test]
-async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_more() {
+async fn what_is_amiss_without_making_it_unready_is_shown_to_whoever_asks_for_more() {
     use gatepost::{
         hooks::Channel,
         live::{LiveHook, Overdue, Rotation, Target},
@@ -120,10 +120,10 @@ async fn what_is_amiss_without_making_it_unready_is_told_to_whoever_asks_for_mor
     };
     current.publish(Arc::new(generation));
     let (status, _, body) = ask(address, "GET", "/readyz?verbose").await;
-    let told = "[-] hook h.x: has passed no probe within 5m; it is not called, and what it would refuse passes: \
+    let line = "[-] hook h.x: has passed no probe within 5m; it is not called, and what it would refuse passes: \
                 cannot connect: refused (step: connect)";
-    assert_eq!((status, body), (200, format!("ok, degraded\n{told}\n")));
-    assert_eq!(ask(address, "GET", "/readyz").await.2, "ok\n", "whoever asks for less is told less");
+    assert_eq!((status, body), (200, format!("ok, degraded\n{line}\n")));
+    assert_eq!(ask(address, "GET", "/readyz").await.2, "ok\n", "whoever asks for less sees less");
     let page: Value = serde_json::from_str(&ask(address, "GET", "/configz").await.2).expect("JSON");
     let hook = &page["hooks"][0];
     assert_eq!((&hook["overdue"]["probeWithin"], &hook["protocol"]["path"]), (&json!("5m"), &json!("/p")));

@@ -275,7 +275,7 @@ async fn the_local_file_works_without_a_source_and_only_where_nobody_else_may_wr
     assert_eq!(gatepost(&["--end", "--name", "night"], ("--file", &file)).0, Some(0));
     until("it is closed", || !is_open(&running)).await;
     write(&file, "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\n");
-    until("nonsense is told", || running.current.break_glass().file_problem().is_some()).await;
+    until("nonsense is reported", || running.current.break_glass().file_problem().is_some()).await;
     assert!(!is_open(&running));
     stop(running).await;
 }

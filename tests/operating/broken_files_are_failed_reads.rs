@@ -121,7 +121,7 @@ async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
     let (current, path) = (&configured.running.current, configured.folder.path().join("gatepost.yaml"));
     let before = current.load();
     OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
-    until("it is told", || current.rejected().is_some()).await;
+    until("it is reported", || current.rejected().is_some()).await;
     let message = current.rejected().unwrap().problems[0].to_string();
     assert!(message.starts_with("gatepost.yaml: holds no document; "), "{message}");
     let rejected_at = Instant::now();
@@ -133,7 +133,7 @@ async fn a_file_that_is_emptied_for_a_while_switches_nothing_off() {
 
     // A folder whose last file goes is no configuration without hooks, either.
     fs::remove_file(&path).unwrap();
-    until("it is told", || current.rejected().is_some()).await;
+    until("it is reported", || current.rejected().is_some()).await;
     assert!(configured.asks("a.example.com"));
     configured.write(&document(&["  []\n".to_owned()]));
     until("no hooks were written", || current.load().hooks.is_empty()).await;
@@ -150,8 +150,8 @@ fn a_file_that_is_being_written_is_not_read_half() {
     let path = folder.path().join("a.yaml");
     let line = "0123456789abcdef\n".repeat(64);
     let (whole, done) = (line.repeat(40), AtomicBool::new(false));
-    // A machine with much to do may stop the writer for longer than a file must have been at rest: that cannot be told
-    // from a file that is complete.
+    // A machine with much to do may stop the writer for longer than a file must have been at rest: that cannot be
+    // distinguished from a file that is complete.
     let (stopped, rest) = (AtomicBool::new(false), Duration::from_millis(20));
     fs::write(&path, &whole).unwrap();
     let source = FileSource::new(folder.path());

@@ -1,4 +1,4 @@
-//! A whole sidecar over TLS: it follows its files by itself, and tells operators what ends when.
+//! A whole sidecar over TLS: it follows its files by itself, and warns operators of certificates that expire.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "test code")]
 
 use std::{net::Ipv4Addr, path::Path, sync::Arc, time::Duration};
@@ -39,7 +39,7 @@ fn metric(running: &Running, sample: &str) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_files_are_in_force_without_being_told() {
+async fn new_files_are_in_force_without_a_signal() {
     let authority = Authority::new("cluster");
     let folder = tempfile::tempdir().expect("folder");
     let [first, second] = [authority.server(), authority.server()];

@@ -102,8 +102,8 @@ async fn a_hung_hook_takes_no_file_that_others_need() {
     let log = logs.path().join("log");
     let serve = Serve::start(folder.path(), &log);
     let text = || fs::read_to_string(&log).unwrap();
-    // The log is written beside what it tells of.
-    front::until("it tells of too few files", || text().contains("raise the hard limit of RLIMIT_NOFILE")).await;
+    // The log is written concurrently.
+    front::until("it warns of too few files", || text().contains("raise the hard limit of RLIMIT_NOFILE")).await;
 
     let mut asked = Vec::new();
     for connection in 0..4 {
@@ -150,7 +150,7 @@ fn programs_of_a_kubeconfig_are_started_with_the_usual_limit() {
 
 /// Of 300 files hooks get 75, and each of 80 hooks is guaranteed four with two workers.
 #[tokio::test]
-async fn more_hooks_than_connections_are_told_at_the_start_with_what_to_raise() {
+async fn more_hooks_than_connections_are_logged_at_the_start_with_what_to_raise() {
     let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let hooks: Vec<_> =
         (0..80).map(|n| hook(&format!("h{n}.example.com"), &format!("grpc://127.0.0.1:{}", n + 1), "")).collect();
@@ -158,7 +158,7 @@ async fn more_hooks_than_connections_are_told_at_the_start_with_what_to_raise() 
     let log = logs.path().join("log");
     let _serve = Serve::start(folder.path(), &log);
     let text = || fs::read_to_string(&log).unwrap();
-    front::until("it tells of too few connections", || text().contains("by 980, which is always enough")).await;
+    front::until("it warns of too few connections", || text().contains("by 980, which is always enough")).await;
     let text = text();
     let line = text.lines().find(|line| line.contains("by 980, which is always enough")).unwrap();
     for part in ["ERROR", "hooks=80", "connections=75", "missing=245", "calls to some hooks always fail"] {

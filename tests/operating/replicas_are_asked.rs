@@ -156,12 +156,12 @@ async fn drain_ends_when_no_replica_asks_the_hook_any_more() {
 
 /// The apiserver is gone; that is logged, and nothing else suffers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_replica_that_cannot_tell_of_itself_serves_all_the_same() {
+async fn a_replica_that_cannot_publish_its_report_serves_all_the_same() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let access = etcd::Access { endpoints: vec![format!("http://{free}")], ..etcd::Access::default() };
-    let tells = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
+    let status_place = StatusPlace::Etcd { access, prefix: StatusPlace::ETCD_PREFIX.to_owned() };
     let h = ScriptedHook::start(Script::Allow).await;
-    let a = Configured::telling("a", tells, &[hook(HOOK, &h.url(), "")]);
+    let a = Configured::publishing_to("a", status_place, &[hook(HOOK, &h.url(), "")]);
     let shown = async || {
         let mut page = TcpStream::connect(a.running.addresses.admin).await.expect("connects");
         page.write_all(b"GET /configz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.expect("asks");
@@ -172,16 +172,19 @@ async fn a_replica_that_cannot_tell_of_itself_serves_all_the_same() {
     };
     let failing = timeout(front::LONG, async {
         loop {
-            let telling = shown().await;
-            if telling["failure"].is_string() {
-                return telling;
+            let publish_status = shown().await;
+            if publish_status["failure"].is_string() {
+                return publish_status;
             }
         }
     });
-    let telling = failing.await.expect("it is said");
-    let place = telling["place"].as_str().expect("a place");
-    assert!(place.contains(&free.to_string()) && place.ends_with("key /gatepost/replicas/a"), "{telling}");
-    assert!(telling["told"].is_null() && telling["failure"].as_str().expect("why").contains("cannot reach etcd"));
+    let publish_status = failing.await.expect("it is said");
+    let place = publish_status["place"].as_str().expect("a place");
+    assert!(place.contains(&free.to_string()) && place.ends_with("key /gatepost/replicas/a"), "{publish_status}");
+    assert!(
+        publish_status["told"].is_null()
+            && publish_status["failure"].as_str().expect("why").contains("cannot reach etcd")
+    );
 
     let caller = front::caller(a.running.addresses.tcp).await;
     let verdict = caller.call(front::grpc(front::REVIEW), [message(create_pod("1", 2000))]).await;
@@ -204,7 +207,7 @@ async fn drain_says_when_another_hook_is_asked_at_the_same_endpoint() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_that_is_probed_tells_at_which_step_it_fails() {
+async fn a_hook_that_is_probed_shows_at_which_step_it_fails() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let a = Configured::named("a", &["  []\n".to_owned()]);
     a.write(&document(&[hook(HOOK, &format!("grpc://{free}"), "")]));

@@ -57,7 +57,7 @@ struct Road {
 }
 
 impl Road {
-    /// Tells a story beside the poll and the rotator.
+    /// Runs a story beside the poll and the rotator.
     async fn walk(story: impl AsyncFnOnce(&Self)) {
         SLEPT.set(Duration::ZERO);
         let began = time::Instant::now();
@@ -280,7 +280,7 @@ thread_local! {
     static NEXT: RefCell<Option<(Arc<Current>, Arc<Generation>)>> = const { RefCell::new(None) };
 }
 
-/// Tells the age by a clock that is looked at just when a change is put in force.
+/// Clock that is read just when a change is put in force.
 fn slept_meanwhile() -> Duration {
     if let Some((current, next)) = NEXT.take() {
         current.publish(next);

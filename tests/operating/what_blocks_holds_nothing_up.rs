@@ -60,7 +60,7 @@ impl Serve {
         (address("tcp"), address("admin"))
     }
 
-    /// Tells it to stop; its exit code. Anything that it waited for without end would be waited for here.
+    /// Sends SIGTERM; its exit code. Anything that it waited for without end would be waited for here.
     async fn stop(&mut self) -> Option<i32> {
         kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         self.ended().await
@@ -162,7 +162,7 @@ async fn a_log_that_nobody_reads_stops_no_review_and_says_later_what_is_missing(
     until_metric(operators, "gatepost_log_lost_total", |lost| lost > 0.0).await;
     assert_eq!(serve.stop().await, Some(0));
     let shown = reading.join().unwrap();
-    assert!(shown.contains("log lines were lost, since stderr was not read"), "what is missing is told");
+    assert!(shown.contains("log lines were lost, since stderr was not read"), "what is missing is reported");
 }
 
 #[tokio::test]

@@ -75,10 +75,10 @@ async fn a_denial_in_gzip_denies() {
 async fn a_bomb_is_cut_where_any_answer_is() {
     let bomb = gzipped(&vec![b' '; (16 << 20) + 1]);
     assert!(bomb.len() < 20_000);
-    let told = refused(in_gzip(bomb)).await;
-    assert!(told.ends_with("the answer is larger than the limit of 16777216 bytes"), "{told}");
-    let told = refused(in_gzip(gzipped(&vec![b' '; 16 << 20]))).await;
-    assert!(told.ends_with("the body is empty"), "{told}");
+    let message = refused(in_gzip(bomb)).await;
+    assert!(message.ends_with("the answer is larger than the limit of 16777216 bytes"), "{message}");
+    let message = refused(in_gzip(gzipped(&vec![b' '; 16 << 20]))).await;
+    assert!(message.ends_with("the body is empty"), "{message}");
 }
 
 #[tokio::test]
@@ -91,8 +91,8 @@ async fn a_content_type_that_is_none_is_no_answer() {
     for unreadable in ["application/json, text/plain", "application/json; charset", "a/b/c"] {
         assert!(judged(typed(unreadable)).await.is_none(), "{unreadable}");
     }
-    let told = refused(typed("/")).await;
-    assert!(told.ends_with("the answer cannot be decoded: its Content-Type is not a media type"), "{told}");
+    let message = refused(typed("/")).await;
+    assert!(message.ends_with("the answer cannot be decoded: its Content-Type is not a media type"), "{message}");
 }
 
 #[tokio::test]
@@ -121,14 +121,17 @@ async fn a_redirect_is_a_failed_call_and_nobody_else_is_asked() {
         let redirect = HttpScript::Reply(status, vec![("location", format!("{}/v", elsewhere.url()))], Bytes::new());
         let scripted = HttpHook::plain(redirect).await;
         let gate = gated(&scripted.url(), "Fail");
-        let told = ask(&gate, create_pod("u", 10)).await.refusal.expect("refused").message;
-        assert!(told.contains(&format!("HTTP status {status}: a redirect, and redirects are not followed")), "{told}");
+        let message = ask(&gate, create_pod("u", 10)).await.refusal.expect("refused").message;
+        assert!(
+            message.contains(&format!("HTTP status {status}: a redirect, and redirects are not followed")),
+            "{message}"
+        );
         assert_eq!((scripted.seen().len(), elsewhere.connections()), (1, 0));
     }
 }
 
 #[tokio::test]
-async fn a_date_to_retry_after_is_none_and_every_call_is_told_the_same_time() {
+async fn a_date_to_retry_after_is_none_and_every_call_has_the_same_timeout() {
     for date in ["Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 06 Nov 2076 08:49:37 GMT", "1.5"] {
         let scripted = HttpHook::plain(HttpScript::Status(503, Some(date))).await;
         assert!(!ask(&gated(&scripted.url(), "Fail"), create_pod("u", 10)).await.allowed());
@@ -138,8 +141,8 @@ async fn a_date_to_retry_after_is_none_and_every_call_is_told_the_same_time() {
     let scripted = HttpHook::plain(HttpScript::Status(429, Some("1"))).await;
     let gate = gated(&scripted.url(), "Fail");
     assert!(!ask(&gate, create_pod("u", 10)).await.allowed());
-    let told: Vec<_> = scripted.seen().into_iter().map(|seen| seen.path).collect();
-    assert!(told.len() == 2 && told.iter().all(|path| path.ends_with("timeout=2s")), "{told:?}");
+    let paths: Vec<_> = scripted.seen().into_iter().map(|seen| seen.path).collect();
+    assert!(paths.len() == 2 && paths.iter().all(|path| path.ends_with("timeout=2s")), "{paths:?}");
     let metrics = gate.metrics.render().expect("text");
     let line = r#"gatepost_hook_repeated_calls_total{hook="h.example.com",type="validating",cause="retry_after"} 1"#;
     assert!(metrics.contains(line), "{metrics}");

@@ -26,7 +26,7 @@ async fn health_follows_readiness() {
     let mut watch = health.watch(about("gatepost.v1.Admission")).await.expect("watches").into_inner();
     let mut next =
         async || timeout(LONG, watch.next()).await.expect("in time").map(|text| text.map(|text| text.status()));
-    assert_eq!(next().await.expect("told").expect("status"), ServingStatus::NotServing);
+    assert_eq!(next().await.expect("a message").expect("status"), ServingStatus::NotServing);
     for service in ["", "gatepost.v1.Admission"] {
         let status = health.check(about(service)).await.expect("answers").into_inner().status();
         assert_eq!(status, ServingStatus::NotServing, "{service:?} before the first good read");
@@ -36,14 +36,14 @@ async fn health_follows_readiness() {
         let status = health.check(about(service)).await.expect("answers").into_inner().status();
         assert_eq!(status, ServingStatus::Serving, "{service:?}");
     }
-    assert_eq!(next().await.expect("told").expect("status"), ServingStatus::Serving);
+    assert_eq!(next().await.expect("a message").expect("status"), ServingStatus::Serving);
     assert_eq!(health.check(about("other")).await.expect_err("unknown").code(), Code::NotFound);
     let shutdown = sidecar.shutdown;
     shutdown.send(()).expect("serving");
-    let mut ended = next().await.expect("told");
+    let mut ended = next().await.expect("a message");
     if let Ok(status) = ended {
         assert_eq!(status, ServingStatus::NotServing, "the last thing a watcher hears");
-        ended = next().await.expect("told");
+        ended = next().await.expect("a message");
     }
     assert_eq!(ended.expect_err("the watch ends").code(), Code::Unavailable);
     let drained = timeout(LONG, sidecar.serving).await.expect("drains in time").expect("joined");

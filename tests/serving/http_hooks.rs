@@ -241,7 +241,7 @@ async fn an_abandoned_call_is_called_off() {
         until("it has arrived", || hook.seen().len() == 3).await;
         left.close();
         channel.cancel_abandoned(0);
-        until("the hook is told", || hook.cancelled() == 2).await;
+        until("the hook sees the cancellation", || hook.cancelled() == 2).await;
         hook.release();
         answers(&kept, 1).await;
         let (accepted, open) = if matches!(face, "both" | "h2") { (1, 1) } else { (3, 1) };

@@ -159,7 +159,7 @@ async fn with_names_only_clients_of_one_of_these_names_get_in() {
         let config = client(&authority, Some(&clients.pair(common, alternative)), &["http/1.1"], BOTH);
         let outcome = answered(&sidecar, &config).await;
         assert_eq!(outcome.is_ok(), let_in, "{common:?} {alternative:?}: {outcome:?}");
-        assert!(outcome.err().is_none_or(|message| message.contains("AccessDenied")), "told by an alert of its own");
+        assert!(outcome.err().is_none_or(|message| message.contains("AccessDenied")), "it has an alert of its own");
     }
     let strangers = Authority::new("strangers").pair("kube-apiserver", &[]);
     let outcome = answered(&sidecar, &client(&authority, Some(&strangers), &["http/1.1"], BOTH)).await;
@@ -217,7 +217,7 @@ async fn a_client_that_never_finishes_its_handshake_is_let_go() {
     assert_eq!(failed_handshakes(&sidecar), 2.0);
 }
 
-/// Shakes hands with whoever has a pair of this authority and tells which certificate was shown.
+/// Certificate that the sidecar shows in a handshake with a client of this authority.
 async fn shown_to(sidecar: &Sidecar, authority: &Authority) -> rustls::pki_types::CertificateDer<'static> {
     shown(&connect(sidecar.address, &client(authority, None, HTTP, BOTH)).await.expect("shakes hands"))
 }
@@ -237,7 +237,7 @@ async fn a_new_pair_is_shown_to_new_connections_and_old_ones_live_on() {
     put(folder.path(), "tls.crt", &second.chain);
     let torn = tls.look();
     assert!(matches!(&torn, Looked::Rejected { error: TlsError::BadPair { .. }, news: true }), "{torn:?}");
-    assert!(matches!(tls.look(), Looked::Rejected { news: false, .. }), "told once");
+    assert!(matches!(tls.look(), Looked::Rejected { news: false, .. }), "logged once");
     assert_eq!(shown_to(&sidecar, &authority).await, first.der());
     put(folder.path(), "tls.key", &second.key);
     assert_eq!(tls.look(), Looked::Replaced);

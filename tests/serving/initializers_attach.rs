@@ -20,7 +20,8 @@ use gatepost::{
         pb::{
             gatepost::v1::{
                 Claim, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, Leave, SidecarMessage,
-                initializer_answer::Outcome, initializer_message::Message as Say, sidecar_message::Message as Told,
+                initializer_answer::Outcome, initializer_message::Message as ToSidecar,
+                sidecar_message::Message as FromSidecar,
             },
             k8s::io::{
                 api::{admission::v1::AdmissionRequest, authentication::v1::UserInfo},
@@ -89,7 +90,7 @@ pub(crate) struct Instance {
 /// Message that has arrived, or the status with which the stream ended.
 #[derive(Debug)]
 pub(crate) enum Got {
-    Told(Told),
+    Message(FromSidecar),
     Ended(String),
 }
 
@@ -103,13 +104,13 @@ impl Instance {
     pub(crate) async fn claim_over(connection: &Connection, name: &str, token: &str) -> Result<Self, String> {
         let (response, mut to) = connection.begin(grpc("/gatepost.v1.Initializers/Attach")).await;
         let claim = Claim { name: name.into(), token: token.into(), window: 1 };
-        send(&mut to, Say::Claim(claim));
+        send(&mut to, ToSidecar::Claim(claim));
         let response = timeout(LONG, response).await.unwrap().unwrap();
         if let Some(status) = response.headers().get("grpc-status") {
             return Err(status.to_str().unwrap().to_owned());
         }
         let mut instance = Self { to, from: response.into_body(), buffer: BytesMut::new() };
-        assert!(matches!(instance.next().await, Got::Told(Told::Attached(attached)) if attached.window == 1));
+        assert!(matches!(instance.next().await, Got::Message(FromSidecar::Attached(attached)) if attached.window == 1));
         Ok(instance)
     }
 
@@ -120,7 +121,7 @@ impl Instance {
                 if self.buffer.len() >= 5 + length {
                     self.buffer.advance(5);
                     let message = SidecarMessage::decode(self.buffer.split_to(length).freeze()).unwrap();
-                    return Got::Told(message.message.unwrap());
+                    return Got::Message(message.message.unwrap());
                 }
             }
             match timeout(LONG, poll_fn(|cx| self.from.poll_data(cx))).await.unwrap() {
@@ -140,21 +141,21 @@ impl Instance {
 
     pub(crate) async fn task(&mut self) -> InitializerTask {
         match self.next().await {
-            Got::Told(Told::Task(task)) => task,
+            Got::Message(FromSidecar::Task(task)) => task,
             other => panic!("{other:?}"),
         }
     }
 
-    fn say(&mut self, message: Say) {
+    fn say(&mut self, message: ToSidecar) {
         send(&mut self.to, message);
     }
 
     pub(crate) fn answer(&mut self, task: u64, attempt: u32, outcome: Outcome) {
-        self.say(Say::Answer(InitializerAnswer { task, attempt, outcome: Some(outcome) }));
+        self.say(ToSidecar::Answer(InitializerAnswer { task, attempt, outcome: Some(outcome) }));
     }
 }
 
-fn send(to: &mut SendStream<Bytes>, message: Say) {
+fn send(to: &mut SendStream<Bytes>, message: ToSidecar) {
     to.send_data(framed(&InitializerMessage { message: Some(message) }), false).unwrap();
 }
 
@@ -180,7 +181,7 @@ async fn each_gets_the_object_its_creator_and_its_namespace_and_its_patch_counts
         assert_eq!((task.attempt, request.user_info.unwrap().username()), (1, "ann"));
         assert_eq!(task.namespace_labels["team"], "red");
         assert!(task.milliseconds > 1000 && task.milliseconds <= 30_000, "{}", task.milliseconds);
-        first.say(Say::Heartbeat(Heartbeat {}));
+        first.say(ToSidecar::Heartbeat(Heartbeat {}));
         first.answer(task.task, 1, label("a", "1", &[]));
         let task = second.task().await;
         assert_eq!(object(&task)["metadata"]["labels"]["a"], "1", "what those before it have made of it");
@@ -231,7 +232,7 @@ async fn one_may_add_initializers_of_the_resource_behind_itself_and_no_others() 
 }
 
 #[tokio::test]
-async fn the_task_of_one_that_dies_goes_to_another_which_can_tell_the_repeat() {
+async fn the_task_of_one_that_dies_goes_to_another_which_recognizes_the_repeat() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut first = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
@@ -277,7 +278,7 @@ async fn one_that_says_nonsense_is_cut_off_and_others_are_not() {
         (Bytes::from_static(&[0, 0, 0, 0, 2, 0xff, 0xff]), "3"),
         (Bytes::from_static(&[7, 0, 0, 0, 0]), "3"),
         (Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff]), "3"),
-        (framed(&InitializerMessage { message: Some(Say::Claim(Claim::default())) }), "3"),
+        (framed(&InitializerMessage { message: Some(ToSidecar::Claim(Claim::default())) }), "3"),
     ] {
         let mut bad = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
         bad.to.send_data(nonsense, false).unwrap();
@@ -340,12 +341,12 @@ async fn one_that_leaves_gets_no_more_and_a_process_that_ends_says_so() {
     let gate = configured("  - {name: a.example.com, @TOKEN}\n");
     let sidecar = serving(&gate).await;
     let mut leaving = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
-    leaving.say(Say::Leave(Leave {}));
+    leaving.say(ToSidecar::Leave(Leave {}));
     assert!(matches!(leaving.next().await, Got::Ended(status) if status == "0"));
     let mut staying = Instance::claim(&sidecar, "a.example.com", TOKEN).await.unwrap();
     let Sidecar { shutdown, current, .. } = sidecar;
     shutdown.send(()).unwrap();
-    assert!(matches!(staying.next().await, Got::Told(Told::Draining(_))));
+    assert!(matches!(staying.next().await, Got::Message(FromSidecar::Draining(_))));
     assert!(matches!(staying.next().await, Got::Ended(status) if status == "14"));
     until("the name has no instance", || current.hub().names().iter().all(|name| name.instances == 0)).await;
 }
@@ -393,7 +394,7 @@ async fn those_that_touch_other_fields_run_side_by_side() {
     let refusing = async {
         let (first, second) = (a.task().await, b.task().await);
         b.answer(second.task, 1, Outcome::Fail(Status { message: Some("no".into()), ..Status::default() }));
-        assert!(matches!(a.next().await, Got::Told(Told::Cancel(cancel)) if cancel.task == first.task));
+        assert!(matches!(a.next().await, Got::Message(FromSidecar::Cancel(cancel)) if cancel.task == first.task));
     };
     let (verdict, ()) = tokio::join!(create(&gate, create_pod("w", 0)), refusing);
     assert_eq!(&*verdict.refusal.unwrap().message, "no");
@@ -529,7 +530,7 @@ async fn an_initializer_that_does_not_answer_is_late() {
     let refusal = create(&gate, create_pod("u", 0)).await.refusal.unwrap();
     assert_eq!((refusal.code, &*refusal.reason), (504, "Timeout"));
     let task = silent.task().await;
-    assert!(matches!(silent.next().await, Got::Told(Told::Cancel(cancel)) if cancel.task == task.task));
+    assert!(matches!(silent.next().await, Got::Message(FromSidecar::Cancel(cancel)) if cancel.task == task.task));
     assert_eq!(gate.current.hub().held(), 0);
 }
 

@@ -21,7 +21,7 @@ use gatepost::{
 use serde_json::json;
 
 #[tokio::test]
-async fn a_failure_that_does_not_count_is_told_as_none() {
+async fn a_failure_that_does_not_count_is_reported_as_none() {
     // Late, so that the other has failed by then.
     let patches = ScriptedHook::start(Script::RespondAfter(
         Duration::from_millis(300),

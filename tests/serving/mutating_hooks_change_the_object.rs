@@ -271,7 +271,7 @@ async fn no_hook_is_asked_behind_one_that_is_known_to_patch() {
 }
 
 #[tokio::test]
-async fn hooks_are_asked_by_themselves_where_they_or_all_are_told_so() {
+async fn hooks_are_asked_by_themselves_where_they_or_all_are_configured_so() {
     // Of one hook: nobody is asked with it, before and behind it others are together.
     let (hooks, mut entries) = third_of_eight_patches().await;
     entries[4] = entry("h4", "Mutating", &hooks[4], "sideEffects: None\ndispatch: Serial");

@@ -154,7 +154,7 @@ fn records_of_several_logs_come_in_order_of_time() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_the_rest_is_shown() {
+fn what_cannot_be_read_is_reported_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let [log, cut, absent] = ["log", "log.1.gz", "absent"].map(|name| folder.path().join(name));
     fs::write(&log, "{\"time_us\":2,\"uid\":\"u\",\"allowed\":true}\n").unwrap();

@@ -22,8 +22,8 @@ use gatepost::{
             gatepost::v1::{
                 Charge, Correction, FollowerMessage, Gone, HoldRequest, HoldResponse, Initialized, QuotaPhaseRequest,
                 QuotaPhaseResponse, QuotaStage, ReadPolicyRequest, ReadPolicyResponse, ReadVerb, StoredObject,
-                StoredObjectEvent, Synced, TimedOut, Visibility, correction::Remedy, follower_message::Message as Told,
-                hold_response::End, stored_object_event::Event,
+                StoredObjectEvent, Synced, TimedOut, Visibility, correction::Remedy,
+                follower_message::Message as FromSidecar, hold_response::End, stored_object_event::Event,
             },
             k8s::io::api::authentication::v1::UserInfo,
         },
@@ -126,7 +126,7 @@ impl Follower {
     }
 
     /// The next message, or the status with which its stream ended.
-    async fn next(&mut self) -> Result<Told, String> {
+    async fn next(&mut self) -> Result<FromSidecar, String> {
         loop {
             if let Some(head) = self.buffer.first_chunk::<5>() {
                 let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -154,7 +154,7 @@ impl Follower {
 
     async fn correction(&mut self) -> Correction {
         match self.next().await {
-            Ok(Told::Correction(correction)) => correction,
+            Ok(FromSidecar::Correction(correction)) => correction,
             other => panic!("{other:?}"),
         }
     }
@@ -213,7 +213,7 @@ async fn an_outdated_configuration_hides_and_repairs_nothing() {
 }
 
 #[tokio::test]
-async fn a_write_is_told_its_quota() {
+async fn a_write_is_answered_with_its_quota() {
     let (_sidecar, caller) = serving(&configured()).await;
     let request =
         |before: QuotaStage, after: QuotaStage| QuotaPhaseRequest { before: before.into(), after: after.into() };
@@ -281,7 +281,7 @@ async fn a_hold_out_of_time_names_the_object_and_another_sidecar_goes_on() {
     let mut follower = Follower::new(&caller).await;
     follower.report(Event::Synced(Synced {}));
     let apiserver = async {
-        let Ok(Told::Look(look)) = follower.next().await else { panic!("not asked") };
+        let Ok(FromSidecar::Look(look)) = follower.next().await else { panic!("not asked") };
         assert_eq!((&*look.uid, &*look.resource, &*look.name), ("u-1", "pods", "web"));
         follower.report(Event::Initialized(Initialized { uid: "u-1".into(), resource_version: "9".into() }));
     };

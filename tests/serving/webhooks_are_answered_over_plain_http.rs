@@ -102,7 +102,7 @@ fn refusals() -> Vec<(Request<()>, Bytes, u16, &'static str)> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_request_is_told_and_the_connection_lives_on() {
+async fn what_is_wrong_with_a_request_is_reported_and_the_connection_lives_on() {
     let sidecar = sidecar(limits()).await;
     for (request, body, status, message) in refusals() {
         for mut connection in both(&sidecar).await {
@@ -232,7 +232,7 @@ async fn a_body_of_undeclared_length_is_taken_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn broken_chunks_are_told() {
+async fn broken_chunks_are_reported() {
     let sidecar = sidecar(limits()).await;
     let mut stream = TcpStream::connect(sidecar.address).await.expect("connects");
     let chunked = with(post("/validate"), "transfer-encoding", "chunked");

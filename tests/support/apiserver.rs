@@ -59,9 +59,9 @@ struct State {
     silent: bool,
     /// Group, version and resource.
     serves: Vec<[String; 3]>,
-    /// Tells what it serves as apiservers before 1.27 do: one document a version.
+    /// Its discovery is as of apiservers before 1.27: one document a version.
     old: bool,
-    /// Of what it serves only the core group is told.
+    /// Discovery shows only the core group.
     core_only: bool,
     asked: Vec<(Asked, String)>,
     /// Specs of access reviews.
@@ -110,14 +110,14 @@ impl Apiserver {
         std::fs::write(path, kubeconfig.to_string()).expect("writes");
     }
 
-    /// From now on there is such a namespace; no watch is told.
+    /// From now on there is such a namespace; no watch sees it.
     pub fn has(&self, name: &str, team: &str) {
         let mut state = locked(&self.state);
         state.namespaces.insert(name.to_owned(), team.to_owned());
         state.revision += 1;
     }
 
-    /// From now on there is none; no watch is told.
+    /// From now on there is none; no watch sees it.
     pub fn has_no(&self, name: &str) {
         locked(&self.state).namespaces.remove(name);
     }
@@ -137,12 +137,12 @@ impl Apiserver {
         locked(&self.state).silent = true;
     }
 
-    /// The watch tells this.
-    pub fn tells(&self, kind: &str, object: Value) {
+    /// The watch sends this event.
+    pub fn send_event(&self, kind: &str, object: Value) {
         self.says(&json!({"type": kind, "object": object}).to_string());
     }
 
-    /// The watch tells this line.
+    /// The watch sends this line.
     pub fn says(&self, line: &str) {
         self.next(Next::Line(format!("{line}\n")));
     }
@@ -162,13 +162,13 @@ impl Apiserver {
         locked(&self.state).serves = resources.iter().map(|three| three.map(str::to_owned)).collect();
     }
 
-    /// Tells what it serves as apiservers before 1.27 do.
+    /// Discovery is as of apiservers before 1.27.
     pub fn is_old(&self) {
         locked(&self.state).old = true;
     }
 
-    /// Refuses to tell what it serves beside the core group, or no longer.
-    pub fn tells_the_core_only(&self, only: bool) {
+    /// Discovery refuses everything beside the core group, or no longer.
+    pub fn serves_core_only(&self, only: bool) {
         locked(&self.state).core_only = only;
     }
 

@@ -73,7 +73,7 @@ pub fn configuration(name: &str, hook: &str) -> Value {
 }
 
 impl Cluster {
-    /// Listens, and answers nothing before it is told to serve.
+    /// Listens, and answers nothing before it is asked to serve.
     pub async fn listening() -> (TcpListener, Self) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -187,12 +187,12 @@ impl Cluster {
         self.state().uid = uid.to_owned();
     }
 
-    /// Whatever begins with this path is answered so, until [`Cluster::tells_the_truth`].
+    /// Whatever begins with this path is answered so, until [`Cluster::serves_normally`].
     pub fn says(&self, path: &str, say: Say) {
         self.state().instead = Some((path.to_owned(), say));
     }
 
-    pub fn tells_the_truth(&self) {
+    pub fn serves_normally(&self) {
         self.state().instead = None;
     }
 

@@ -74,7 +74,7 @@ impl Cluster {
                 return cluster;
             }
         }
-        panic!("etcd does not start; its log is told above");
+        panic!("etcd does not start; its log is above");
     }
 
     fn all_listen(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! A webhook that does as it is told, on a port of its own: HTTP/1.1 or HTTP/2, plaintext, TLS or a unix socket. It is
+//! Scripted webhook on a port of its own: HTTP/1.1 or HTTP/2, plaintext, TLS or a unix socket. It is
 //! served by hyper, so our HTTP/2 client is tested against an implementation that is not ours.
 //!
 //! ```ignore

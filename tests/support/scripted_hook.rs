@@ -1,4 +1,4 @@
-//! A hook that does as it is told, on a port of its own. It speaks HTTP/2 frames through hyperium's h2, so our client
+//! Scripted hook on a port of its own. It speaks HTTP/2 frames through hyperium's h2, so our client
 //! is tested against an implementation that is not ours.
 
 use std::{

@@ -26,12 +26,12 @@ impl Configured {
 
     /// The same, as the replica of that name.
     pub fn named(replica: &str, hooks: &[String]) -> Self {
-        Self::telling(replica, StatusPlace::Nowhere, hooks)
+        Self::publishing_to(replica, StatusPlace::Nowhere, hooks)
     }
 
-    /// The same, which tells of itself there.
-    pub fn telling(replica: &str, tells: StatusPlace, hooks: &[String]) -> Self {
-        Self::start_with(hooks, |settings| Settings { replica: replica.to_owned(), tells, ..settings })
+    /// The same, which publishes its reports there.
+    pub fn publishing_to(replica: &str, status_place: StatusPlace, hooks: &[String]) -> Self {
+        Self::start_with(hooks, |settings| Settings { replica: replica.to_owned(), status_place, ..settings })
     }
 
     /// The same with other settings.

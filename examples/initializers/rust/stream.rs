@@ -5,7 +5,8 @@ use std::time::Duration;
 use gatepost::wire::pb::{
     gatepost::v1::{
         Claim, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, initializer_answer::Outcome,
-        initializer_message::Message as Say, initializers_client::InitializersClient, sidecar_message::Message as Told,
+        initializer_message::Message as ToSidecar, initializers_client::InitializersClient,
+        sidecar_message::Message as FromSidecar,
     },
     k8s::io::apimachinery::pkg::apis::meta::v1::Status,
 };
@@ -27,22 +28,22 @@ pub(crate) async fn attach(
         let sent = to.send(InitializerMessage { message: Some(message) }).await;
         sent.map_err(|_| tonic::Status::cancelled("nobody reads what is said"))
     };
-    say(Say::Claim(claim.clone())).await?;
+    say(ToSidecar::Claim(claim.clone())).await?;
     let mut client = client.max_decoding_message_size(LARGEST);
-    let mut told = client.attach(ReceiverStream::new(said)).await?.into_inner();
+    let mut inbound = client.attach(ReceiverStream::new(said)).await?.into_inner();
     let mut beat = interval(Duration::from_secs(3));
     loop {
         let message = tokio::select! {
             _ = beat.tick() => {
-                say(Say::Heartbeat(Heartbeat {})).await?;
+                say(ToSidecar::Heartbeat(Heartbeat {})).await?;
                 continue;
             }
-            message = told.message() => message?,
+            message = inbound.message() => message?,
         };
         match message.map(|message| message.message) {
             None => return Ok(()),
-            Some(Some(Told::Attached(_))) => eprintln!("attached as {}", claim.name),
-            Some(Some(Told::Task(task))) => {
+            Some(Some(FromSidecar::Attached(_))) => eprintln!("attached as {}", claim.name),
+            Some(Some(FromSidecar::Task(task))) => {
                 let outcome = match act(&task) {
                     Ok(patch) => Outcome::Done(Done { patch: patch.into(), add: Vec::new() }),
                     Err(why) => Outcome::Fail(Status {
@@ -53,7 +54,7 @@ pub(crate) async fn attach(
                     }),
                 };
                 let (task, attempt) = (task.task, task.attempt);
-                say(Say::Answer(InitializerAnswer { task, attempt, outcome: Some(outcome) })).await?;
+                say(ToSidecar::Answer(InitializerAnswer { task, attempt, outcome: Some(outcome) })).await?;
             }
             Some(_) => {}
         }

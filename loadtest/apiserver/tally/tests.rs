@@ -49,11 +49,11 @@ fn percentiles_and_rate_are_those_of_all_writes() {
 }
 
 #[test]
-fn targets_are_judged_and_few_writes_are_told() {
+fn targets_are_judged_and_few_writes_are_reported() {
     let judged = crate::apiserver::judge::cell(&cell());
-    let told: Vec<_> = judged.iter().map(|judged| format!("{}: {}", judged.what, judged.verdict())).collect();
+    let lines: Vec<_> = judged.iter().map(|judged| format!("{}: {}", judged.what, judged.verdict())).collect();
     assert_eq!(
-        told,
+        lines,
         [
             "50K, 16 hooks: added CPU, (b) ÷ (a): **missed**",
             "50K, 16 hooks: p99, (b) ÷ (a): hit (indicative: 300 writes)"

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_go_prints_is_told_from_what_it_escapes() {
+    fn what_go_prints_is_distinguished_from_what_it_escapes() {
         let odd = |text| unprintable(text).collect::<Vec<_>>();
         assert!(odd("a b\u{e9}\u{1f9ff}").is_empty());
         assert_eq!(odd("a\n\u{a0}b\"c\\"), [1..4, 5..6, 7..8]);

@@ -78,9 +78,9 @@ fn hook(asked: &Asked<'_>) -> String {
 fn others(hooks: &[Asked<'_>]) -> Option<String> {
     let count = |outcome: &str| hooks.iter().filter(|asked| asked.outcome == outcome).count();
     let counts = ["allowed", "cancelled"].map(|outcome| (count(outcome), outcome));
-    let told: Vec<_> =
+    let nonzero: Vec<_> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, outcome)| format!("{count} {outcome}")).collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    (!nonzero.is_empty()).then(|| nonzero.join(", "))
 }
 
 /// RFC 3339, to the millisecond, UTC.

@@ -112,12 +112,12 @@ impl PlaceArgs {
             return Ok(Destination::File(file));
         }
         Ok(match self.source.place().map_err(WriteError::Source)? {
-            source::Place::File(folder) if !folder.is_dir() => return Err(WriteError::NoFolder(folder)),
-            source::Place::File(folder) => Destination::File(folder.join(file_name(name))),
-            source::Place::Etcd(place) => {
+            source::SourceLocation::File(folder) if !folder.is_dir() => return Err(WriteError::NoFolder(folder)),
+            source::SourceLocation::File(folder) => Destination::File(folder.join(file_name(name))),
+            source::SourceLocation::Etcd(place) => {
                 Destination::Etcd { access: place.access, key: format!("{}break-glass/{name}.yaml", place.prefix) }
             }
-            source::Place::Kubernetes(place) => {
+            source::SourceLocation::Kubernetes(place) => {
                 Destination::Kubernetes { access: place.access, path: format!("{OBJECTS}/{name}") }
             }
         })

@@ -8,19 +8,19 @@ use crate::{
     replicas::{AdminUrl, Standing},
     rotate::{OnHazard, candidate::CandidateCache},
     snapshot::{Kept, nearest_words},
-    source::{Place, kubernetes::Objects},
+    source::{SourceLocation, kubernetes::Objects},
 };
 
 /// An emergency does not wait longer for the names.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Names that are told where none is near.
-const MOST_TOLD: usize = 8;
+/// Most names listed in an error where none is similar.
+const MOST_LISTED: usize = 8;
 
 /// Source of the names.
 #[derive(Debug)]
 pub(super) enum Roster {
     /// In the source that sidecars read.
-    Source(Place),
+    Source(SourceLocation),
     /// In the sidecar at this admin address.
     Sidecar(AdminUrl),
 }
@@ -38,7 +38,7 @@ pub(super) struct Names {
 pub(super) enum Missing {
     /// There is no such hook or initializer; what to do.
     Unknown(String),
-    /// It cannot be told; why.
+    /// It cannot be determined; why.
     Doubtful(String),
 }
 
@@ -72,7 +72,7 @@ impl Names {
             (true, 0) => "there is no hook or initializer at all".to_owned(),
             (true, count) => {
                 let (some, more) =
-                    (known.get(..MOST_TOLD).unwrap_or(&known).join(", "), count.saturating_sub(MOST_TOLD));
+                    (known.get(..MOST_LISTED).unwrap_or(&known).join(", "), count.saturating_sub(MOST_LISTED));
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 format!("there are {some}{more}")
             }
@@ -83,12 +83,13 @@ impl Names {
     }
 }
 
-async fn of_source(place: Place) -> Names {
-    let Place::Kubernetes(cluster) = &place else { return read(&place).await };
+async fn of_source(place: SourceLocation) -> Names {
+    let SourceLocation::Kubernetes(cluster) = &place else { return read(&place).await };
     // Sidecars may read either kind of object, or both; these flags need not say which.
     let both = cluster.objects.configurations && cluster.objects.webhooks;
     let all = Objects { configurations: true, webhooks: true };
-    let names = read(&Place::Kubernetes(crate::source::KubernetesPlace { objects: all, ..cluster.clone() })).await;
+    let names =
+        read(&SourceLocation::Kubernetes(crate::source::KubernetesLocation { objects: all, ..cluster.clone() })).await;
     match &names.gap {
         Some(gap) if names.known.is_empty() && !both => {
             let gap = gap.clone();
@@ -98,7 +99,7 @@ async fn of_source(place: Place) -> Names {
     }
 }
 
-async fn read(place: &Place) -> Names {
+async fn read(place: &SourceLocation) -> Names {
     let reading = async {
         let mut source = place.open().await?;
         source.read().await
@@ -152,36 +153,40 @@ mod tests {
     fn a_misspelt_name_is_refused_and_near_ones_are_named() {
         let all = names(&["no-latest.example.com", "no-latest2.example.com", "quota.example.com"], None);
         assert_eq!(missing(&all, &["quota.example.com", "no-latest.example.com"]), None);
-        let Some(Missing::Unknown(told)) = missing(&all, &["quota.example.com", "no-latst.example.com"]) else {
+        let Some(Missing::Unknown(message)) = missing(&all, &["quota.example.com", "no-latst.example.com"]) else {
             panic!("it passed")
         };
         let near = "did you mean no-latest.example.com or no-latest2.example.com?";
         assert!(
-            told.contains("there is no hook or initializer named \"no-latst.example.com\"") && told.ends_with(near),
-            "{told}"
+            message.contains("there is no hook or initializer named \"no-latst.example.com\"")
+                && message.ends_with(near),
+            "{message}"
         );
-        let Some(Missing::Unknown(told)) = missing(&all, &["x"]) else { panic!("it passed") };
-        assert!(told.ends_with("there are no-latest.example.com, no-latest2.example.com, quota.example.com"), "{told}");
-        let Some(Missing::Unknown(told)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
-        assert!(told.ends_with("there is no hook or initializer at all"), "{told}");
+        let Some(Missing::Unknown(message)) = missing(&all, &["x"]) else { panic!("it passed") };
+        assert!(
+            message.ends_with("there are no-latest.example.com, no-latest2.example.com, quota.example.com"),
+            "{message}"
+        );
+        let Some(Missing::Unknown(message)) = missing(&names(&[], None), &["x"]) else { panic!("it passed") };
+        assert!(message.ends_with("there is no hook or initializer at all"), "{message}");
     }
 
     #[test]
     fn where_not_all_hooks_are_known_nothing_is_refused() {
         let some = names(&["a"], Some("b.yaml cannot be served, and may hold one"));
         assert_eq!(missing(&some, &["a"]), None);
-        let Some(Missing::Doubtful(told)) = missing(&some, &["b"]) else { panic!("it was judged") };
-        assert!(told.contains("b.yaml cannot be served"), "{told}");
+        let Some(Missing::Doubtful(message)) = missing(&some, &["b"]) else { panic!("it was judged") };
+        assert!(message.contains("b.yaml cannot be served"), "{message}");
     }
 
     #[tokio::test]
-    async fn a_folder_tells_its_hooks_and_initializers_and_whether_these_are_all() {
+    async fn a_folder_lists_its_hooks_and_initializers_and_whether_these_are_all() {
         let folder = tempfile::tempdir().unwrap();
         let text = "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {name: a}\n\
                     externalAdmissionHooks: [{name: one.x, rules: [], clientConfig: {url: 'grpc://127.0.0.1:1'}}]\n\
                     resourceInitializers: [{resource: pods, initializers: [{name: two.x, builtIn: {labels: {a: b}}}]}]\n";
         std::fs::write(folder.path().join("a.yaml"), text).unwrap();
-        let roster = || Roster::Source(Place::File(folder.path().to_owned()));
+        let roster = || Roster::Source(SourceLocation::File(folder.path().to_owned()));
         assert_eq!(roster().names().await, names(&["one.x", "two.x"], None));
         std::fs::write(folder.path().join("b.yaml"), "kind: Nonsense\n").unwrap();
         let gap = Some("b.yaml cannot be served, and may hold one");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_has_ended_or_soon_will_is_told() {
+    fn an_authority_that_has_ended_or_soon_will_is_reported() {
         let day = Duration::from_secs(24 * 3600);
         // 2030-01-01
         let now = SystemTime::UNIX_EPOCH + day * 21_915;

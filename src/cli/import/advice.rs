@@ -14,11 +14,11 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
     if objects.is_empty() {
         return String::from("\nThere is nothing to move behind Gatepost. Delete nothing from the cluster.\n");
     }
-    let mut told = String::from("\nNext:\n");
+    let mut out = String::from("\nNext:\n");
     let mut step = 0;
     let mut next = |text: &str| {
         step += 1;
-        let _ = writeln!(told, "  {step}. {text}");
+        let _ = writeln!(out, "  {step}. {text}");
     };
     let folder = folder.display();
     if !sound {
@@ -105,11 +105,11 @@ pub(super) fn advice(folder: &Path, objects: &[Object], kept: &[Object], sound: 
             .to_owned(),
     );
     notes.push("an operator or Helm release that owns an original may bring it back: end that there".to_owned());
-    told.push_str("Mind:\n");
+    out.push_str("Mind:\n");
     for note in notes {
-        let _ = writeln!(told, "  - {note}");
+        let _ = writeln!(out, "  - {note}");
     }
-    told
+    out
 }
 
 fn of(objects: &[Object], phase: Phase) -> impl Iterator<Item = &Object> {
@@ -118,8 +118,8 @@ fn of(objects: &[Object], phase: Phase) -> impl Iterator<Item = &Object> {
 
 fn few<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = names.len().saturating_sub(FEW);
-    let told = names.take(FEW).collect::<Vec<_>>().join(", ");
-    if more == 0 { told } else { format!("{told} and {more} more") }
+    let first = names.take(FEW).collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 #[cfg(test)]
@@ -135,16 +135,22 @@ mod tests {
     #[test]
     fn the_originals_are_deleted_last_and_mutating_ones_first() {
         let objects = [object(Phase::Validating, json!([])), object(Phase::Mutating, json!([]))];
-        let told = advice(Path::new("f"), &objects, &[], true);
-        assert!(told.contains("1. see that every hook answers") && told.contains("check --connect f\n"), "{told}");
+        let printed = advice(Path::new("f"), &objects, &[], true);
         assert!(
-            told.contains("5. delete the originals of what is served, and nothing else: kubectl delete mutating")
-                && told.contains("6. delete the originals of what is served, and nothing else: kubectl delete val"),
-            "{told}"
+            printed.contains("1. see that every hook answers") && printed.contains("check --connect f\n"),
+            "{printed}"
         );
-        assert!(told.contains("--kind mutating") && !told.contains("hosts file"), "{told}");
-        assert!(told.contains("serve --config f --tls-cert FILE --tls-key FILE\n"), "{told}");
-        assert!(told.contains("should not be registered twice") && !told.contains("--namespaces-from"), "{told}");
+        assert!(
+            printed.contains("5. delete the originals of what is served, and nothing else: kubectl delete mutating")
+                && printed.contains("6. delete the originals of what is served, and nothing else: kubectl delete val"),
+            "{printed}"
+        );
+        assert!(printed.contains("--kind mutating") && !printed.contains("hosts file"), "{printed}");
+        assert!(printed.contains("serve --config f --tls-cert FILE --tls-key FILE\n"), "{printed}");
+        assert!(
+            printed.contains("should not be registered twice") && !printed.contains("--namespaces-from"),
+            "{printed}"
+        );
         assert!(advice(Path::new("f"), &objects, &[], false).contains("1. solve the problems"));
         let validating = advice(Path::new("f"), &objects[..1], &[], true);
         assert!(!validating.contains("mutating") && validating.contains("kubectl delete val"), "{validating}");
@@ -154,27 +160,27 @@ mod tests {
     #[test]
     fn what_is_not_served_is_not_deleted() {
         let named = |name: &str| Object::new(Phase::Validating, json!({"metadata": {"name": name}})).unwrap();
-        let told = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
-        assert!(told.contains("kubectl delete validatingwebhookconfigurations served\n"), "{told}");
-        assert!(told.contains("kept stay in the cluster, too"), "{told}");
+        let printed = advice(Path::new("f"), &[named("served")], &[named("kept")], true);
+        assert!(printed.contains("kubectl delete validatingwebhookconfigurations served\n"), "{printed}");
+        assert!(printed.contains("kept stay in the cluster, too"), "{printed}");
     }
 
     #[test]
     fn hooks_that_need_more_are_named() {
         let service = |n: usize| json!({"name": format!("h{n}.a.b"), "clientConfig": {"service": {"name": format!("s{n}"), "namespace": "n"}}, "namespaceSelector": {"matchLabels": {"a": "b"}}});
         let objects = [object(Phase::Validating, (0..7).map(service).collect())];
-        let told = advice(Path::new("f"), &objects, &[], true);
-        assert!(told.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{told}");
-        assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
-        assert!(told.contains("and 2 more") && told.contains("namespaceSelector (h0.a.b,"), "{told}");
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(printed.contains("7 hooks name a Service; Gatepost asks for s0.n.svc"), "{printed}");
+        assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
+        assert!(printed.contains("and 2 more") && printed.contains("namespaceSelector (h0.a.b,"), "{printed}");
         let condition = json!([{"name": "c", "expression": "authorizer.path('/x').check('get').allowed()"}]);
         let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
-        let told = advice(Path::new("f"), &objects, &[], true);
-        assert!(told.contains("check --connect --authorizer f\n") && told.contains("(a.b.c)"), "{told}");
-        assert!(told.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{told}");
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(printed.contains("check --connect --authorizer f\n") && printed.contains("(a.b.c)"), "{printed}");
+        assert!(printed.contains("--tls-key FILE --namespaces-from KUBECONFIG\n"), "{printed}");
         let condition = json!([{"name": "c", "expression": "!('authorizer' in object.metadata.labels)"}]);
         let objects = [object(Phase::Validating, json!([{"name": "a.b.c", "matchConditions": condition}]))];
-        let told = advice(Path::new("f"), &objects, &[], true);
-        assert!(told.contains("check --connect f\n") && !told.contains("the authorizer"), "{told}");
+        let printed = advice(Path::new("f"), &objects, &[], true);
+        assert!(printed.contains("check --connect f\n") && !printed.contains("the authorizer"), "{printed}");
     }
 }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_by_name_or_passes_unseen_is_told_and_is_no_failure() {
+    fn what_is_left_out_by_name_or_passes_unseen_is_reported_and_is_no_failure() {
         let (output, covered) = of((PODS, ""), (PODS, "/validate", KS));
         assert!(covered && output.contains("CREATE of pods in kube-system is left out"), "{output}");
         let (output, covered) = of((PODS, ""), (PODS, "/validate", "failurePolicy: Ignore"));

@@ -1,10 +1,10 @@
-//! Document: what an apiserver is told of us, and the words around it.
+//! Document: the webhook configuration that leads to Gatepost, and the comments around it.
 
 use serde_json::{Value, json};
 
 use super::{
     conditions::SentAlready,
-    plan::{Entry, Plan},
+    plan::{Plan, WebhookEntry},
     union::rules,
 };
 use crate::{
@@ -128,7 +128,7 @@ impl Registration {
         }
     }
 
-    fn webhook(&self, entry: &Entry, number: usize) -> Value {
+    fn webhook(&self, entry: &WebhookEntry, number: usize) -> Value {
         let number = if number == 1 { String::new() } else { format!("-{number}") };
         // Each entry asks about one version: hooks that want another are asked by another entry.
         let path = match self.hook_type {
@@ -171,15 +171,15 @@ impl Registration {
         webhook
     }
 
-    fn policy(&self, entry: &Entry) -> OurFailure {
+    fn policy(&self, entry: &WebhookEntry) -> OurFailure {
         let own = if entry.closed { OurFailure::Fail } else { OurFailure::Ignore };
         self.failure_policy.unwrap_or(own)
     }
 
     /// The whole text: why it says what it says, how it is put in force, and the object.
     pub(super) fn text(&self) -> Result<String, String> {
-        let mut told: Vec<String> = Vec::new();
-        let mut say = |text: &str| told.extend(text.lines().map(|line| format!("# {line}").trim_end().to_owned()));
+        let mut comments: Vec<String> = Vec::new();
+        let mut say = |text: &str| comments.extend(text.lines().map(|line| format!("# {line}").trim_end().to_owned()));
         let in_force = match (&self.caller, self.form) {
             (Caller::Service(_), _) => IN_FORCE_SERVICE,
             (Caller::Url(_), Form::Static) => IN_FORCE_STATIC,
@@ -248,7 +248,7 @@ impl Registration {
                 names.join(", ")
             ));
         }
-        Ok(format!("{}\n{}", told.join("\n"), yaml(&self.value())?))
+        Ok(format!("{}\n{}", comments.join("\n"), yaml(&self.value())?))
     }
 }
 

@@ -23,7 +23,7 @@ const MOST_CONDITIONS: usize = 60;
 
 /// One webhook of the registration.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct WebhookEntry {
     /// Requests it matches.
     pub(super) atoms: Vec<Atom>,
     /// Is a write refused while Gatepost does not answer?
@@ -43,7 +43,7 @@ pub(super) struct Entry {
 /// Registration that an apiserver needs for these hooks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<WebhookEntry>,
     /// Do entries differ in the versions that they send?
     pub(super) one_version: bool,
     /// Hooks of which two entries may send the same request.
@@ -60,7 +60,7 @@ pub(super) struct Wanted {
 /// Everything there is, in whatever version its client used, but for these namespaces.
 pub(super) fn everything(closed: bool, excluded: &[String]) -> Plan {
     let namespaces = without(&Selector::default(), excluded);
-    let entry = Entry { atoms: vec![Atom::everything()], closed, namespaces, ..Entry::default() };
+    let entry = WebhookEntry { atoms: vec![Atom::everything()], closed, namespaces, ..WebhookEntry::default() };
     Plan { entries: vec![entry], ..Plan::default() }
 }
 
@@ -73,12 +73,12 @@ pub(super) fn plan(wanted: &[Wanted], excluded: &[String]) -> Plan {
             let union = union(&class.hooks);
             plan.twice.extend(union.twice);
             let namespaces = without(&class.namespaces, excluded);
-            plan.entries.extend(union.entries.into_iter().map(|atoms| Entry {
+            plan.entries.extend(union.entries.into_iter().map(|atoms| WebhookEntry {
                 atoms,
                 closed,
                 namespaces: namespaces.clone(),
                 objects: class.objects.clone(),
-                ..Entry::default()
+                ..WebhookEntry::default()
             }));
         }
     }
@@ -122,7 +122,7 @@ fn classes(hooks: &[&Arc<Hook>]) -> Vec<Class> {
     vec![Class { namespaces, objects, hooks: classes.into_iter().flat_map(|class| class.hooks).collect() }]
 }
 
-impl Entry {
+impl WebhookEntry {
     fn rank(&self) -> u8 {
         match names_left_out(&self.namespaces) {
             _ if !self.objects.is_empty() => 2,

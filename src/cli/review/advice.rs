@@ -63,7 +63,7 @@ mod tests {
     use crate::{model::Unreachable, snapshot::parse_url};
 
     #[test]
-    fn each_wrong_door_is_told_with_the_right_one() {
+    fn each_wrong_address_is_reported_with_the_right_one() {
         for (url, step, says) in [
             ("grpc://127.0.0.1:9440", Step::Handshake, "write grpcs://127.0.0.1:9440 and --ca FILE"),
             ("grpcs://127.0.0.1:9440", Step::Tls, "write grpc://127.0.0.1:9440"),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_of_a_webhook_is_told_with_the_way_to_ask_it() {
+    fn a_url_of_a_webhook_is_reported_with_the_way_to_ask_it() {
         for (url, says) in [
             ("https://127.0.0.1:8443/validate", "grpcs://127.0.0.1:8443 (and --ca FILE)"),
             ("https://127.0.0.1:8443/validate", "curl --json @FILE https://127.0.0.1:8443/validate"),

@@ -6,7 +6,7 @@ use crate::{
     adopt::Wanted,
     cli::{adopt::ADOPT_NAMESPACE, register},
     replicas::Replica,
-    source::{Adopt, Place, kubernetes::adopting::Upkeep},
+    source::{Adopt, SourceLocation, kubernetes::adopting::Upkeep},
 };
 
 /// Adoption, as `serve` is asked for it.
@@ -41,13 +41,13 @@ impl AdoptionArgs {
     /// A source that has no webhooks to take over, and what to say instead.
     pub(super) fn put_into(
         self,
-        source: &mut Place,
+        source: &mut SourceLocation,
         replica: Option<&str>,
         registration: Option<&str>,
     ) -> Result<(), &'static str> {
         let Some(wanted) = self.adopt else { return Ok(()) };
         match source {
-            Place::Kubernetes(place) if !place.objects.webhooks => {
+            SourceLocation::Kubernetes(place) if !place.objects.webhooks => {
                 place.adopt = Some(Adopt {
                     wanted,
                     namespace: self.adopt_namespace,
@@ -57,10 +57,10 @@ impl AdoptionArgs {
                 });
                 Ok(())
             }
-            Place::Kubernetes(_) => {
+            SourceLocation::Kubernetes(_) => {
                 Err("--adopt calls some webhooks of the cluster, and --kube-objects webhooks all: say one")
             }
-            Place::File(_) | Place::Etcd(_) => {
+            SourceLocation::File(_) | SourceLocation::Etcd(_) => {
                 Err("--adopt belongs to --source kubernetes; say that, or leave --adopt out")
             }
         }

@@ -82,8 +82,8 @@ fn hooks(hooks: &[HookReport]) -> String {
     for word in hooks.iter().filter_map(word) {
         *counts.entry((word != "Active", word)).or_default() += 1;
     }
-    let told: Vec<_> = counts.into_iter().map(|((_, word), count)| format!("{count} {word}")).collect();
-    if told.is_empty() { "none".to_owned() } else { told.join(", ") }
+    let nonzero: Vec<_> = counts.into_iter().map(|((_, word), count)| format!("{count} {word}")).collect();
+    if nonzero.is_empty() { "none".to_owned() } else { nonzero.join(", ") }
 }
 
 /// The worst that is true of a hook; `None` where there is nothing left of it.
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn initializers_are_told_with_their_instances_and_objects() {
+    fn initializers_are_printed_with_their_instances_and_objects() {
         let one = |name: &str, policy: &str, since: Option<&str>| InitializerReport {
             name: name.to_owned(),
             failure_policy: policy.to_owned(),
@@ -236,12 +236,12 @@ mod tests {
         };
         let since = Some("2026-01-01T00:00:00Z");
         let initializers = vec![one("a.x", "Fail", since), one("b.x", "Ignore", since), one("c.x", "Fail", None)];
-        let told = lines(vec![Report { initializers, ..report("r", Vec::new()) }]);
+        let printed = lines(vec![Report { initializers, ..report("r", Vec::new()) }]);
         let no_instance = "no instance of this initializer is attached since 2026-01-01T00:00:00Z";
-        assert_eq!(told[0], format!("r: UNATTENDED a.x: {no_instance}; new objects are refused"));
-        assert_eq!(told[1], format!("r: UNATTENDED b.x: {no_instance}; new objects are created without it"));
-        assert!(told[4].contains("degraded"), "{}", told[4]);
-        assert_eq!(told[7], "r: initializer c.x: 2 instances, 1 objects wait, the oldest for 1.5s");
+        assert_eq!(printed[0], format!("r: UNATTENDED a.x: {no_instance}; new objects are refused"));
+        assert_eq!(printed[1], format!("r: UNATTENDED b.x: {no_instance}; new objects are created without it"));
+        assert!(printed[4].contains("degraded"), "{}", printed[4]);
+        assert_eq!(printed[7], "r: initializer c.x: 2 instances, 1 objects wait, the oldest for 1.5s");
     }
 
     #[test]
@@ -292,9 +292,9 @@ mod tests {
             break_glass: vec![OpenGlass { hooks: Some(vec!["fine".to_owned()]), ..glass.clone() }],
             ..report("c", Vec::new())
         };
-        let told = lines(vec![of("a"), of("b"), other]);
+        let printed = lines(vec![of("a"), of("b"), other]);
         assert_eq!(
-            told.get(..7).unwrap(),
+            printed.get(..7).unwrap(),
             [
                 "a, b: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: no hook is asked; INC-4711 (by ann)",
                 "c: BREAK-GLASS night is open until 2026-01-01T00:15:00Z: not asked: fine; INC-4711 (by ann)",
@@ -307,7 +307,7 @@ mod tests {
                 "",
             ]
         );
-        assert!(told[8].ends_with("open         1 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", told[8]);
-        assert!(told[10].contains("partly open"), "{}", told[10]);
+        assert!(printed[8].ends_with("open         1 Active, 1 Failing, 1 Moving, 1 Unproven"), "{}", printed[8]);
+        assert!(printed[10].contains("partly open"), "{}", printed[10]);
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_told_apart_by_what_they_cannot_choose_freely() {
+    fn clients_are_distinguished_by_what_they_cannot_choose_freely() {
         let of = |address: &str| Identity::of(address.parse().unwrap());
         assert_eq!(of("127.0.0.1"), of("127.9.9.9"));
         assert_eq!(of("::1"), of("::ffff:127.0.0.1"));

@@ -9,7 +9,7 @@ use crate::{
         Current, FailedRead, LastGoodState, LiveHook, Namespaces, Overdue, Rejection, RetiredHook, Rotation,
         Unconfirmed, break_glass::Standing,
     },
-    replicas::{Replica, Telling},
+    replicas::{PublishStatus, Replica},
     snapshot::{describe_protocol, hazards::Finding},
 };
 
@@ -19,7 +19,7 @@ pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
     let now = Instant::now();
     json!({
         "replica": replica.report(current, usize::MAX),
-        "telling": telling(&replica.telling()),
+        "telling": publish_status(&replica.publish_status()),
         "generation": {
             "number": generation.number,
             "digest": generation.digest,
@@ -45,8 +45,8 @@ pub(crate) fn page(current: &Current, replica: &Replica, namespaces: Option<&Nam
 }
 
 /// Place of this replica's reports, and the progress of publishing.
-fn telling(telling: &Telling) -> Value {
-    json!({ "place": telling.place, "told": telling.told.map(time), "failure": telling.failure })
+fn publish_status(status: &PublishStatus) -> Value {
+    json!({ "place": status.place, "told": status.published.map(time), "failure": status.failure })
 }
 
 /// Break-glass that is open, was, or will be.

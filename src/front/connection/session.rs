@@ -109,7 +109,7 @@ impl Session {
         idle.then(|| (self.served.load(Relaxed), self.last_used.load(Relaxed)))
     }
 
-    /// Tells the connection to make room.
+    /// Evicts the connection, which makes room for others.
     pub(crate) fn evict(&self) {
         self.evicted.notify_one();
     }

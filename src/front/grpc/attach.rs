@@ -106,7 +106,7 @@ pub(crate) async fn answer(
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
             // An error here, and below, says that the instance is gone.
             let Ok(to) = respond.send_response(response, false) else { return };
-            let mut to = Telling { to, front, session };
+            let mut to = InstanceSender { to, front, session };
             let (Ok((code, message)) | Err((code, message))) = stream.serve(&mut to, life).await;
             let trailers =
                 [(GRPC_STATUS, HeaderValue::from(code as i32)), (GRPC_MESSAGE, HeaderValue::from_static(message))];
@@ -124,7 +124,7 @@ struct Claim {
 
 impl Claim {
     /// May they have the name? Where several resources have an initializer of that name, by what each of them says: a task
-    /// does not tell of which it is.
+    /// does not name its resource.
     fn is_good(&self, generation: &Generation) -> bool {
         let all = generation.snapshot.initializers().iter().flat_map(|entry| &entry.initializers);
         let mut attached = all.filter(|one| *one.name == *self.name).filter_map(|one| one.attach.as_ref()).peekable();
@@ -177,7 +177,7 @@ async fn begun<'a>(
     let token = (!token.is_empty()).then(|| Sha256::digest(token).into());
     let claim = Claim { name: name.into(), certificate, token };
     let generation = current.load();
-    // One that does not exist is told the same as one that is another's.
+    // The same answer for a name that does not exist as for one of another's.
     if !claim.is_good(&generation) {
         return Err(Refusal::NotYours);
     }
@@ -191,10 +191,10 @@ async fn begun<'a>(
 
 impl Stream<'_> {
     /// Carries messages both ways.
-    async fn serve(&mut self, to: &mut Telling<'_>, mut life: watch::Receiver<Life>) -> Result<End, End> {
+    async fn serve(&mut self, to: &mut InstanceSender<'_>, mut life: watch::Receiver<Life>) -> Result<End, End> {
         let front = to.front;
         let lease = front.gate().current.hub().lease();
-        to.tell(ToWire::Attached { lease, window: self.window })?;
+        to.send_reserved(ToWire::Attached { lease, window: self.window })?;
         let mut grace = pin!(grace::over(life.clone(), grace::length(front.limits())));
         let mut draining = pin!(async move {
             // Without a sender nobody serves any more.
@@ -220,13 +220,13 @@ impl Stream<'_> {
                 _ = poll_fn(|cx| to.to.poll_reset(cx)) => return Ok(GONE),
                 () = &mut draining, if !drains => {
                     drains = true;
-                    to.tell(ToWire::Draining)?;
+                    to.send_reserved(ToWire::Draining)?;
                 }
                 () = &mut grace, if !over => over = true,
-                told = self.attached.told() => match told {
+                outbound = self.attached.recv() => match outbound {
                     // By what is in force now.
                     Some(_) if !self.is_still_good(front) => return Ok(NOT_YOURS),
-                    Some(told) => to.pass(told, &self.attached)?,
+                    Some(outbound) => to.pass(outbound, &self.attached)?,
                     None => return Ok((Code::DeadlineExceeded, "not heard of for too long: attach again")),
                 },
                 message = self.incoming.next() => match message {
@@ -301,17 +301,17 @@ impl Stream<'_> {
     }
 }
 
-/// Messages on their way to the instance.
-struct Telling<'a> {
+/// Sender of messages to the instance.
+struct InstanceSender<'a> {
     to: SendStream<Outgoing>,
     front: &'a Front,
     session: &'a Session,
 }
 
-impl Telling<'_> {
-    /// Passes on what the instance is told.
-    fn pass(&mut self, told: ToInstance, attached: &Attached) -> Result<(), End> {
-        match told {
+impl InstanceSender<'_> {
+    /// Sends one message of the hub.
+    fn pass(&mut self, outbound: ToInstance, attached: &Attached) -> Result<(), End> {
+        match outbound {
             ToInstance::Task { task, attempt, deadline, message } => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let (review, namespace_labels) = (message.review.len(), &*message.namespace_labels);
@@ -336,8 +336,8 @@ impl Telling<'_> {
         }
     }
 
-    /// Queues one message that is part of what the stream reserves.
-    fn tell(&mut self, message: ToWire) -> Result<(), End> {
+    /// Queues one message whose room is part of what the stream reserves.
+    fn send_reserved(&mut self, message: ToWire) -> Result<(), End> {
         self.send(Outgoing::from(message.framed()).until(self.expiring(PATIENCE)))
     }
 

@@ -60,8 +60,8 @@ type Called = Box<dyn Fn(Request<Inbound>) -> BoxFuture<'static, Response<tonic:
 pub(crate) struct GrpcAuxServices {
     current: Arc<Current>,
     reporter: HealthReporter,
-    /// The status last told: 0 none, 1 serving, 2 not.
-    told: AtomicU8,
+    /// The status last reported: 0 none, 1 serving, 2 not.
+    reported: AtomicU8,
     quota: Quota,
     health: Called,
     reflection_v1: Called,
@@ -104,7 +104,7 @@ impl GrpcAuxServices {
         Ok(Self {
             current,
             reporter,
-            told: AtomicU8::new(0),
+            reported: AtomicU8::new(0),
             quota: Quota::default(),
             health: called(health),
             reflection_v1: called(builder().build_v1()?),
@@ -112,7 +112,7 @@ impl GrpcAuxServices {
         })
     }
 
-    /// Tells the health service what holds now, where that is news.
+    /// Reports the present status to the health service where it has changed.
     pub(crate) async fn refresh_health(&self) {
         let (number, status) = match Readiness::of(&self.current) {
             Readiness::Ready => (1, ServingStatus::Serving),
@@ -120,7 +120,7 @@ impl GrpcAuxServices {
                 (2, ServingStatus::NotServing)
             }
         };
-        if self.told.swap(number, Ordering::AcqRel) != number {
+        if self.reported.swap(number, Ordering::AcqRel) != number {
             for service in ["", ADMISSION] {
                 self.reporter.set_service_status(service, status).await;
             }

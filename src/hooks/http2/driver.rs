@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     clock::now,
-    http2::{Config, Connection, Fault},
+    http2::{ClientConnection, Config, Fault},
     memory::{MemoryBudget, Purpose, Reservation},
 };
 
@@ -100,7 +100,7 @@ impl From<io::Error> for Broken {
 pub(in super::super) struct Http2Connection<S> {
     io: S,
     limits: Limits,
-    connection: Connection<CallExchange>,
+    connection: ClientConnection<CallExchange>,
     alarm: Alarm,
     /// TLS keeps bytes back until flushed.
     flushed: bool,
@@ -120,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         Self {
             io,
             limits,
-            connection: Connection::new(config, RequestHeads::new(https, authority)),
+            connection: ClientConnection::new(config, RequestHeads::new(https, authority)),
             alarm: Alarm::default(),
             flushed: true,
             blocked: false,
@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2Connection<S> {
         self.connection.submit(CallExchange::new(call, self.limits.answer, &self.limits.answers));
     }
 
-    /// Tells the hook what it did wrong, where it will hear it, and fails the calls it has.
+    /// Reports the fault to the hook, where that can still be sent, and fails its calls.
     async fn lose(&mut self, broken: Broken) -> String {
         if let Broken::Fault(fault) = broken {
             self.connection.lose(fault);

@@ -63,7 +63,7 @@ impl CallExchange {
 impl Exchange for CallExchange {
     type Fields = ResponseFields;
     type Head = RequestHeads;
-    type Refusal = CallFailure;
+    type Error = CallFailure;
 
     fn deadline(&self) -> Instant {
         self.call.deadline
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_the_terms_of_the_protocol() {
+    fn a_failure_is_reported_in_the_terms_of_the_protocol() {
         for (failure, message) in [
             (Failure::Lost("gone"), CallFailure::Connection("gone".into())),
             (Failure::Reset("CANCEL"), CallFailure::Connection("the hook reset the call: CANCEL".into())),

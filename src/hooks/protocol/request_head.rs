@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_without_a_table_is_told_everything_each_time() {
+    fn a_peer_without_a_table_is_sent_everything_each_time() {
         let mut heads = RequestHeads::new(true, "hook:1");
         block(&mut heads, 1, Hops::FIRST);
         heads.table_size(TABLE_NEEDED - 1);

@@ -11,7 +11,7 @@ use super::{
         head, rules,
         stream::STREAM_WINDOW,
     },
-    CONNECTION_WINDOW, Connection, LARGEST_FRAME,
+    CONNECTION_WINDOW, ClientConnection, LARGEST_FRAME,
 };
 
 /// A header block may be no longer, CONTINUATIONs included.
@@ -30,7 +30,7 @@ pub(super) struct Block {
     continuations: usize,
 }
 
-impl<E: Exchange> Connection<E> {
+impl<E: Exchange> ClientConnection<E> {
     /// Takes every whole frame that has been read.
     pub(super) fn frames(&mut self) -> Result<(), Fault> {
         loop {

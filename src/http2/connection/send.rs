@@ -10,10 +10,10 @@ use super::{
         frame::{self, HEAD, MAX_ID},
         stream::Stream,
     },
-    Connection, LARGEST_FRAME,
+    ClientConnection, LARGEST_FRAME,
 };
 
-impl<E: Exchange> Connection<E> {
+impl<E: Exchange> ClientConnection<E> {
     /// Begins the exchanges that wait, as far as the server and the batch allow.
     pub(super) fn begin_waiting(&mut self) {
         if self.exchanges.waiting.is_empty() || !self.established || self.goaway.is_some() {

@@ -9,13 +9,13 @@ use super::{
         frame::{self, code},
         stream::Stream,
     },
-    Connection, Unprocessed,
+    ClientConnection, Unprocessed,
 };
 
 /// A server that has begun to answer has processed the request: sending it anew might do twice what it does.
 const BEGUN: &str = "it began to answer a call, and then said that it had not looked at it";
 
-impl<E: Exchange> Connection<E> {
+impl<E: Exchange> ClientConnection<E> {
     /// The server has ended its side of an exchange.
     pub(super) fn finish(&mut self, id: u32, trailers: Option<E::Fields>) {
         let Some(stream) = self.exchanges.streams.remove(&id) else { return };
@@ -32,7 +32,7 @@ impl<E: Exchange> Connection<E> {
     }
 
     /// An exchange has failed because of what the server sent.
-    pub(super) fn reject(&mut self, id: u32, code: u32, failure: Failure<'_, E::Refusal>) {
+    pub(super) fn reject(&mut self, id: u32, code: u32, failure: Failure<'_, E::Error>) {
         let Some(stream) = self.exchanges.streams.remove(&id) else { return };
         self.reset_queued(&[(id, stream.queued_to)], code);
         stream.exchange.fail(failure);

@@ -14,7 +14,7 @@ const BATCH: usize = 64 << 10;
 
 /// A connection and what a test holds of it.
 struct Client {
-    connection: Connection<Made>,
+    connection: ClientConnection<Made>,
     ends: Ends,
 }
 
@@ -30,7 +30,7 @@ impl Client {
 
     fn new() -> Self {
         let config = Config { batch: BATCH, clock: Instant::now };
-        Self { connection: Connection::new(config, Default::default()), ends: Ends::default() }
+        Self { connection: ClientConnection::new(config, Default::default()), ends: Ends::default() }
     }
 
     fn ask(&mut self, tag: u32, body: &'static [u8]) {

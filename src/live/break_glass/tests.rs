@@ -54,7 +54,7 @@ fn it_closes_by_itself_and_needs_no_tick_for_that() {
     assert_eq!(clocks.glasses.open(just_before).len(), 1);
     assert_eq!(clocks.glasses.open(clocks.at(15)).len(), 0, "though nobody has ticked");
     assert_eq!(clocks.open(15, 15), 0);
-    assert!(!clocks.glasses.any.load(Ordering::Acquire), "and nobody is told any more that it is open");
+    assert!(!clocks.glasses.any.load(Ordering::Acquire), "and no review finds it open any more");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn done() -> Answered {
 }
 
 async fn task(attached: &mut Attached) -> (TaskId, u32) {
-    match attached.told().await {
+    match attached.recv().await {
         Some(ToInstance::Task { task, attempt, .. }) => (task, attempt),
         other => panic!("{other:?}"),
     }
@@ -96,7 +96,7 @@ async fn one_that_is_not_heard_of_lapses_and_its_stream_ends() {
     let (hub, name) = (hub(Limits::default()), "a".into());
     let mut silent = hub.attach(&name, 1, now()).unwrap();
     let began = now();
-    assert!(silent.told().await.is_none());
+    assert!(silent.recv().await.is_none());
     assert_eq!(now() - began, Limits::default().lease);
     assert_eq!(hub.names()[0].instances, 0);
 }
@@ -118,12 +118,12 @@ async fn a_hold_that_is_given_up_is_cancelled() {
     let mut attached = hub.attach(&name, 1, now()).unwrap();
     let mut asking = Box::pin(hub.ask(&name, message(), now() + 9 * SECOND));
     let (id, _) = tokio::select! {
-        told = task(&mut attached) => told,
+        message = task(&mut attached) => message,
         _ = &mut asking => panic!("nobody has answered"),
     };
     assert_eq!(answered(hub.ask(&name, message(), now() + SECOND).await), Err(Unanswered::Full));
     drop(asking);
-    assert!(matches!(attached.told().await, Some(ToInstance::Cancel(cancelled)) if cancelled == id));
+    assert!(matches!(attached.recv().await, Some(ToInstance::Cancel(cancelled)) if cancelled == id));
     assert_eq!(hub.held(), 0);
 }
 
@@ -148,8 +148,8 @@ async fn instances_survive_a_pause_of_the_process_and_no_silence_of_their_own() 
     // As a stream does, which also looks at other things.
     let mut listen = async |times: u64| {
         for _ in 0..times {
-            let told = tokio::time::timeout(SECOND / 10, attached.told()).await;
-            if told.is_ok() {
+            let received = tokio::time::timeout(SECOND / 10, attached.recv()).await;
+            if received.is_ok() {
                 return false;
             }
         }

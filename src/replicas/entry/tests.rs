@@ -138,11 +138,11 @@ fn where_nothing_is_in_force_every_object_names_what_blocks_it() {
     assert_eq!(rejected(0), std::slice::from_ref(&problem), "what belongs to none stands in the first");
     assert!(is_blocked(&rejected(1)[0]) && rejected(1)[0].ends_with(&problem), "{:?}", rejected(1));
     let read = seen(&objects, now()).reports.remove(0).rejected.unwrap();
-    assert_eq!((read.problems, read.held), (vec![problem], Vec::new()), "told once");
+    assert_eq!((read.problems, read.held), (vec![problem], Vec::new()), "reported once");
 }
 
 #[test]
-fn hooks_of_an_object_that_goes_are_told_of_in_one_that_stays() {
+fn hooks_of_an_object_that_goes_are_reported_in_one_that_stays() {
     let replica_report =
         report(&[("one", "a.example.com", Standing::Draining), ("two", "b.example.com", Standing::Active)]);
     let shares = Shares::new(&replica_report, [("one", true), ("two", false)].into_iter());
@@ -169,7 +169,7 @@ fn a_replica_lives_as_long_as_it_renews_what_it_says() {
 }
 
 #[test]
-fn what_does_not_stand_in_every_object_is_not_told_yet() {
+fn what_does_not_stand_in_every_object_is_not_reported_yet() {
     let hooks = [("one", "a.example.com", Standing::Active), ("two", "b.example.com", Standing::Active)];
     let before = objects(&Report { published: "2026-01-01T00:00:50Z".to_owned(), ..report(&hooks) }, &["one", "two"]);
     let after = objects(&Report { revision: "8".to_owned(), ..report(&hooks) }, &["one", "two"]);
@@ -179,7 +179,7 @@ fn what_does_not_stand_in_every_object_is_not_told_yet() {
 
     let mut silent = after;
     silent[1]["status"] = json!({});
-    assert_eq!(seen(&silent, now()).reports[0].hooks_left_out, 1, "an object does not tell of the replica");
+    assert_eq!(seen(&silent, now()).reports[0].hooks_left_out, 1, "an object has no entry of the replica");
     silent[1]["status"] = json!({"replicas": [{"name": "b", "hooks": 1}]});
     assert_eq!(seen(&silent, now()).silent[0].place, "admissioncontrolconfigurations/two");
 }
@@ -199,7 +199,7 @@ fn an_object_has_drained_when_its_deletion_was_read_and_none_of_its_hooks_is_use
     let cut = Report { hooks_left_out: 1, ..report(&[]) };
     let shares = Shares::new(&cut, [("one", true)].into_iter());
     let left_out = shares.entry(About { name: "one", generation: None, left: true });
-    assert_eq!(left_out.drained, Some(false), "one that it does not tell of may be its own");
+    assert_eq!(left_out.drained, Some(false), "one that has no entry there may be its own");
     let twin = Report { contested: true, ..report(&[]) };
     let shares = Shares::new(&twin, [("one", true)].into_iter());
     let hidden = shares.entry(About { name: "one", generation: None, left: true });

@@ -34,7 +34,7 @@ fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
 }
 
 #[test]
-fn an_initializer_without_an_instance_is_told_first() {
+fn an_initializer_without_an_instance_is_reported_first() {
     let now = Instant::now();
     let current = Current::new(now);
     let names: Vec<_> = (0..=MOST_INITIALIZERS).map(|n| format!("i{n:03}.example.com")).collect();

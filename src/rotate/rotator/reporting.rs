@@ -12,7 +12,7 @@ use crate::{
     live::{FailedRead, HeldBack, Rejection, current::STALE_AFTER},
     model::Revision,
     rotate::Candidate,
-    snapshot::{Held, Problem},
+    snapshot::{HeldBackDocument, Problem},
     source::ReadError,
 };
 
@@ -45,24 +45,24 @@ impl Rotator {
             return self.accept();
         }
         let (before, revision) = (self.current.rejected(), candidate.read.1.clone());
-        let told: HashMap<_, _> =
+        let reported: HashMap<_, _> =
             before.iter().flat_map(|before| &before.held).map(|held| (&*held.document, held)).collect();
-        let held_back = |held: &Held| {
+        let held_back = |held: &HeldBackDocument| {
             let problem = held.problems.first()?.clone();
-            let since = told.get(&*held.file).map_or_else(SystemTime::now, |told| told.since);
+            let since = reported.get(&*held.file).map_or_else(SystemTime::now, |last| last.since);
             let (document, problems) = (held.file.clone(), held.problems.len());
             Some(HeldBack { document, keeps: held.keeps, since, problem, problems })
         };
         let held: Vec<_> = candidate.held.iter().filter_map(held_back).collect();
         let news = held.iter().filter(|held| {
-            told.get(&*held.document).is_none_or(|told| told.problem != held.problem || told.keeps != held.keeps)
+            reported.get(&*held.document).is_none_or(|last| last.problem != held.problem || last.keeps != held.keeps)
         });
         for held in news.take(MOST_PROBLEMS) {
             let (document, problems, problem) = (&held.document, held.problems, &held.problem);
             tracing::error!(document, problems, %problem, "document held back: {}", held.means());
         }
         let documents: HashSet<_> = held.iter().map(|held| &*held.document).collect();
-        for gone in told.keys().filter(|told| !documents.contains(**told)).take(MOST_PROBLEMS) {
+        for gone in reported.keys().filter(|document| !documents.contains(**document)).take(MOST_PROBLEMS) {
             tracing::info!(document = gone, "document is no longer held back");
         }
         let problems: Vec<_> = candidate.held.iter().flat_map(|held| held.problems.iter().cloned()).collect();
@@ -103,7 +103,7 @@ impl Rotator {
         const OF_FILES: usize = 4;
         let connections = &self.resources.connections;
         let (missing, limit) = (connections.missing(), connections.limit());
-        if std::mem::replace(&mut self.told_missing, missing) == missing || missing == 0 {
+        if std::mem::replace(&mut self.logged_missing, missing) == missing || missing == 0 {
             return;
         }
         let effect = if hooks > limit { "calls to some hooks always fail" } else { "calls fail under load" };
@@ -130,18 +130,18 @@ impl Rotator {
             count: before.map_or(0, |before| before.count) + 1,
         }));
         let stale = !self.current.is_fresh(Instant::now().into_std());
-        if stale && !self.told_stale {
+        if stale && !self.logged_stale {
             tracing::error!(after = ?STALE_AFTER, "the configuration is stale: every request is refused until it \
                                                    can be read");
-            self.told_stale = true;
+            self.logged_stale = true;
         }
     }
 
     pub(super) fn report_recovery(&mut self) {
         if !std::mem::take(&mut self.failed_reads).is_empty() {
-            tracing::info!(was_stale = self.told_stale, "reading the configuration again");
+            tracing::info!(was_stale = self.logged_stale, "reading the configuration again");
             self.current.set_failed_read(None);
         }
-        self.told_stale = false;
+        self.logged_stale = false;
     }
 }

@@ -4,7 +4,7 @@ use super::{names, rules};
 use crate::{
     model::{Bypass, BypassEffect, Operation, Rule, Scope, bypass::Who},
     snapshot::document::{
-        form::Form,
+        dialect::Dialect,
         node::{Node, given},
         problem::quoted,
         value::Value,
@@ -128,7 +128,7 @@ pub(crate) fn listed(at: &Node<'_>, entry: &str, good: fn(&str) -> bool, fix: &s
 }
 
 fn resources_of(at: &Node<'_>) -> Vec<Rule> {
-    let rules = if at.present() { rules::list(at, Form::Gatepost) } else { Vec::new() };
+    let rules = if at.present() { rules::list(at, Dialect::Gatepost) } else { Vec::new() };
     if !at.present() || matches!(at.value, Value::List(items) if items.is_empty()) {
         at.problem("is empty", "list a rule, or remove the key");
     }

@@ -9,7 +9,7 @@ use crate::{
     model::{Endpoint, Transport, hook::EndpointTls},
     snapshot::{
         ReadFile,
-        document::{form::Form, node::Node, problem::quoted},
+        document::{dialect::Dialect, node::Node, problem::quoted},
     },
 };
 
@@ -29,17 +29,17 @@ pub(crate) struct Client {
 }
 
 /// Checks a hook's `clientConfig` and reads the files it names; what is wrong is reported.
-pub(crate) fn check(at: &Node<'_>, form: Form, read: ReadFile<'_>) -> Option<Client> {
-    let (keys, fix): (&[&str], _) = match form {
-        Form::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
-        Form::Kubernetes => (&KUBERNETES_KEYS, "say how the hook is reached: {url: https://host:port/path}"),
+pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Option<Client> {
+    let (keys, fix): (&[&str], _) = match dialect {
+        Dialect::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
+        Dialect::Kubernetes => (&KUBERNETES_KEYS, "say how the hook is reached: {url: https://host:port/path}"),
     };
     if !at.required(fix) || !at.is_map_of(keys) {
         return None;
     }
     let before = at.problems();
-    let client = place(at, form);
-    let ca_pem = authorities(at, form, read);
+    let client = place(at, dialect);
+    let ca_pem = authorities(at, dialect, read);
     let client_pem = client_pair(at, read);
     let server_name = server_name(at);
     let (mut endpoint, path) = client?;
@@ -59,7 +59,7 @@ pub(crate) fn check(at: &Node<'_>, form: Form, read: ReadFile<'_>) -> Option<Cli
 }
 
 /// Address of the hook: exactly one of `url` and `service`.
-fn place(at: &Node<'_>, form: Form) -> Option<(Endpoint, String)> {
+fn place(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
     let (url, service) = (at.key("url"), at.key("service"));
     match (url.present(), service.present()) {
         (true, true) => {
@@ -72,14 +72,15 @@ fn place(at: &Node<'_>, form: Form) -> Option<(Endpoint, String)> {
         }
         (true, false) => {
             let text = url.text()?;
-            let over_http = form == Form::Kubernetes || text.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("http"));
+            let over_http =
+                dialect == Dialect::Kubernetes || text.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("http"));
             let parsed = match over_http {
-                true => http_url::parse(text, form),
+                true => http_url::parse(text, dialect),
                 false => parse_any(text).map(|endpoint| (endpoint, "/".into())),
             };
             parsed.map_err(|problem| url.problem(problem.what, problem.fix)).ok()
         }
-        (false, true) => service::check(&service, form),
+        (false, true) => service::check(&service, dialect),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     bypass,
-    hook::{self, Entry},
+    hook::{self, CheckedHook},
     identity::Identities,
     initializers,
     metadata::metadata_name,
@@ -45,10 +45,10 @@ pub(crate) struct Configuration {
 
 impl Configuration {
     /// One that holds these hooks, each of which gets its id.
-    pub(crate) fn of(name: &str, prefix: &'static str, entries: Vec<Entry>) -> Self {
+    pub(crate) fn of(name: &str, prefix: &'static str, entries: Vec<CheckedHook>) -> Self {
         let (name, mut identities) = (Arc::<str>::from(name), Identities::default());
-        let placed = |entry: Entry| {
-            let Entry { mut hook, declared_policy, rolling_out, rollout, conditions, state, place: (file, path) } =
+        let placed = |entry: CheckedHook| {
+            let CheckedHook { mut hook, declared_policy, rolling_out, rollout, conditions, state, place: (file, path) } =
                 entry;
             hook.id = identities.next(prefix, &name, &hook.name);
             let configuration = Arc::clone(&name);

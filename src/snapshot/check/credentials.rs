@@ -7,14 +7,14 @@ use crate::{
     model::hook::Pem,
     snapshot::{
         ReadFile,
-        document::{form::Form, node::Node, problem::quoted, value::Value},
+        document::{dialect::Dialect, node::Node, problem::quoted, value::Value},
     },
 };
 
 /// The authorities: `caBundle` in base64, or `caFile`, or the system's.
-pub(crate) fn authorities(at: &Node<'_>, form: Form, read: ReadFile<'_>) -> Option<Pem> {
+pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Option<Pem> {
     let (bundle, file) = (at.key("caBundle"), at.key("caFile"));
-    if form == Form::Kubernetes && matches!(bundle.value, Value::Text(text) if text.is_empty()) {
+    if dialect == Dialect::Kubernetes && matches!(bundle.value, Value::Text(text) if text.is_empty()) {
         return None;
     }
     if bundle.present() && file.present() {

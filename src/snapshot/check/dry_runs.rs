@@ -61,11 +61,11 @@ mod tests {
             );
             let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
             let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).expect("good");
-            let told: Vec<_> = snapshot.notes().iter().map(ToString::to_string).collect();
-            assert_eq!(told.len(), usize::from(says.is_some()), "{more}: {told:?}");
+            let notes: Vec<_> = snapshot.notes().iter().map(ToString::to_string).collect();
+            assert_eq!(notes.len(), usize::from(says.is_some()), "{more}: {notes:?}");
             if let Some(says) = says {
-                assert!(told[0].contains("externalAdmissionHooks[0]: hook \"h.example.com\""), "{told:?}");
-                assert!(told[0].contains(says), "{more}: {told:?}");
+                assert!(notes[0].contains("externalAdmissionHooks[0]: hook \"h.example.com\""), "{notes:?}");
+                assert!(notes[0].contains(says), "{more}: {notes:?}");
             }
         }
     }

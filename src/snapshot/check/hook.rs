@@ -9,7 +9,7 @@ use crate::{
     snapshot::{
         ReadFile,
         document::{
-            form::Form,
+            dialect::Dialect,
             node::{Node, given},
             problem::quoted,
             value::Value,
@@ -68,7 +68,7 @@ pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(30);
 
 /// A hook, and what its entry says beyond it.
-pub(crate) struct Entry {
+pub(crate) struct CheckedHook {
     pub(crate) hook: Hook,
     /// The policy as written; the hook's own is `Ignore` while `rollout.createAs: Ignore` stands beside it.
     pub(crate) declared_policy: FailurePolicy,
@@ -84,14 +84,14 @@ pub(crate) struct Entry {
 }
 
 /// Checks one entry; what is wrong is reported.
-pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
+pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     if !at.is_map_of(&KEYS) {
         return None;
     }
     let before = at.problems();
     let name = name(&at.key("name"));
     let hook_type = given(at.key("type")).map_or(Some(HookType::Validating), |at| at.choice(&TYPES));
-    let client = client_config::check(&at.key("clientConfig"), Form::Gatepost, read);
+    let client = client_config::check(&at.key("clientConfig"), Dialect::Gatepost, read);
     let asked = client.and_then(|client| protocol::check(at, client));
     let rules = rule_list(&at.key("rules"));
     let match_policy = match_policy(&at.key("matchPolicy"));
@@ -130,8 +130,8 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
         }
         at.boolean() == Some(true)
     });
-    let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
-    let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Gatepost);
+    let object_selector = selector::check(&at.key("objectSelector"), Dialect::Gatepost);
     let conditions = match_conditions::check(&at.key("matchConditions"));
     let (create_as, rollout) = rollout::check(&at.key("rollout"));
     if at.problems() > before {
@@ -157,7 +157,7 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<Entry> {
         object_selector,
     };
     let (rolling_out, place) = (create_as.is_some(), at.place());
-    Some(Entry { hook, declared_policy, rolling_out, rollout, conditions, state: None, place })
+    Some(CheckedHook { hook, declared_policy, rolling_out, rollout, conditions, state: None, place })
 }
 
 /// Equivalent where nothing is said: as upstream's API, and a hook that means a request is not passed over in silence.
@@ -178,7 +178,7 @@ fn rule_list(at: &Node<'_>) -> Vec<crate::model::Rule> {
     if !at.required("list the rules; an empty list, [], is a hook that is never called") {
         return Vec::new();
     }
-    rules::list(at, Form::Gatepost)
+    rules::list(at, Dialect::Gatepost)
 }
 
 /// `timeout` in any unit, or `timeoutSeconds`.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{Endpoint, Transport},
-    snapshot::document::{form::Form, problem::quoted},
+    snapshot::document::{dialect::Dialect, problem::quoted},
 };
 
 /// Endpoint of a hook, and the path at which it is asked.
@@ -16,23 +16,23 @@ pub(crate) type HttpPlace = (Endpoint, String);
 
 /// Reads `https://host[:port][/path]`; in our own form also `http://` to this machine's own addresses,
 /// `http+unix:///socket[:/path]`, and a query.
-pub(crate) fn parse(url: &str, form: Form) -> Result<HttpPlace, UrlProblem> {
-    let example = match form {
-        Form::Gatepost => "write https://host:port/path, http://127.0.0.1:port/path or http+unix:///socket:/path",
-        Form::Kubernetes => "write https://host:port/path",
+pub(crate) fn parse(url: &str, dialect: Dialect) -> Result<HttpPlace, UrlProblem> {
+    let example = match dialect {
+        Dialect::Gatepost => "write https://host:port/path, http://127.0.0.1:port/path or http+unix:///socket:/path",
+        Dialect::Kubernetes => "write https://host:port/path",
     };
     let Some((scheme, rest)) = url.split_once("://") else {
         return problem(format!("{} is not a URL", quoted(url)), example);
     };
     match scheme.to_ascii_lowercase().as_str() {
-        "https" => tcp(rest, form, true),
-        "http" if form == Form::Gatepost => tcp(rest, form, false),
-        "http+unix" if form == Form::Gatepost => unix(rest),
+        "https" => tcp(rest, dialect, true),
+        "http" if dialect == Dialect::Gatepost => tcp(rest, dialect, false),
+        "http+unix" if dialect == Dialect::Gatepost => unix(rest),
         _ => problem(format!("the scheme {} is not allowed here", quoted(scheme)), example),
     }
 }
 
-fn tcp(rest: &str, form: Form, tls: bool) -> Result<HttpPlace, UrlProblem> {
+fn tcp(rest: &str, dialect: Dialect, tls: bool) -> Result<HttpPlace, UrlProblem> {
     let (written, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if written.contains('@') {
         return problem("holds a user", "write the host and the port only; a hook knows us by our certificate");
@@ -44,13 +44,13 @@ fn tcp(rest: &str, form: Form, tls: bool) -> Result<HttpPlace, UrlProblem> {
             "use https://, or an address of this machine: 127.0.0.1, [::1] or localhost",
         );
     }
-    Ok((place(host, port, tls, Transport::Http), path(after, form)?))
+    Ok((place(host, port, tls, Transport::Http), path(after, dialect)?))
 }
 
 fn unix(rest: &str) -> Result<HttpPlace, UrlProblem> {
     let (written, after) = rest.split_at(rest.find(":/").unwrap_or(rest.len()));
     let endpoint = Endpoint { address: socket(written)?, tls: None, transport: Transport::Http };
-    Ok((endpoint, path(after.strip_prefix(':').unwrap_or(after), Form::Gatepost)?))
+    Ok((endpoint, path(after.strip_prefix(':').unwrap_or(after), Dialect::Gatepost)?))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -59,13 +59,13 @@ fn is_loopback(host: &str) -> bool {
 
 /// Path behind the host, fit for a request's first line: begins with `/`, non-ASCII characters are escaped. A webhook's
 /// is cleaned as kube-apiserver cleans it; in our own form it is asked as it is written, a slash at the end included.
-fn path(after: &str, form: Form) -> Result<String, UrlProblem> {
+fn path(after: &str, dialect: Dialect) -> Result<String, UrlProblem> {
     let (before, fragment) = after.split_once('#').unwrap_or((after, ""));
     if !fragment.is_empty() {
         return problem(format!("holds the fragment {}", quoted(fragment)), "remove it; it is never sent");
     }
     let (path, query) = before.split_once('?').unwrap_or((before, ""));
-    if !query.is_empty() && form == Form::Kubernetes {
+    if !query.is_empty() && dialect == Dialect::Kubernetes {
         return problem(format!("holds the query {}", quoted(query)), "remove it, or put it into the path");
     }
     if let Some(escape) = broken_escape(before) {
@@ -74,7 +74,7 @@ fn path(after: &str, form: Form) -> Result<String, UrlProblem> {
     if before.chars().any(|c| c.is_ascii_control()) {
         return problem("holds a control character", "remove it");
     }
-    if form == Form::Kubernetes {
+    if dialect == Dialect::Kubernetes {
         return Ok(clean_path::of_url(path));
     }
     let mut written = String::from(if path.starts_with('/') { "" } else { "/" });
@@ -117,7 +117,8 @@ mod tests {
             ("http+unix:///run/hook.sock", "http+unix:///run/hook.sock", "/"),
             ("http+unix:///run/hook.sock:/a:b", "http+unix:///run/hook.sock", "/a:b"),
         ] {
-            let (endpoint, written) = parse(url, Form::Gatepost).unwrap_or_else(|problem| panic!("{url}: {problem}"));
+            let (endpoint, written) =
+                parse(url, Dialect::Gatepost).unwrap_or_else(|problem| panic!("{url}: {problem}"));
             assert_eq!((endpoint.to_string().as_str(), written.as_str()), (place, path), "{url}");
         }
     }
@@ -127,18 +128,18 @@ mod tests {
         for (url, path) in
             [("https://h/validate/", "/validate"), ("https://h//a/../b%2Fc?", "/b/c"), ("https://h", "/")]
         {
-            assert_eq!(parse(url, Form::Kubernetes).map(|(_, path)| path), Ok(path.into()), "{url}");
+            assert_eq!(parse(url, Dialect::Kubernetes).map(|(_, path)| path), Ok(path.into()), "{url}");
         }
     }
 
     #[test]
     fn a_dot_behind_a_host_is_no_part_of_its_certificate_s_name() {
-        for form in [Form::Gatepost, Form::Kubernetes] {
-            let (endpoint, _) = parse("https://h.example.com.:8443/v", form).expect("a host");
+        for dialect in [Dialect::Gatepost, Dialect::Kubernetes] {
+            let (endpoint, _) = parse("https://h.example.com.:8443/v", dialect).expect("a host");
             assert_eq!(endpoint.to_string(), "https://h.example.com.:8443", "it is looked up as written");
             assert_eq!(&*endpoint.tls.expect("TLS").server_name, "h.example.com");
             for wrong in ["https://.", "https://h..", "https://h..example.com"] {
-                assert!(parse(wrong, form).is_err(), "{wrong}");
+                assert!(parse(wrong, dialect).is_err(), "{wrong}");
             }
         }
     }
@@ -160,12 +161,12 @@ mod tests {
             ("http://10.0.0.1:1", "in the clear"),
             ("http+unix://run/x", "absolute"),
         ] {
-            let problem = parse(url, Form::Gatepost).expect_err(url);
+            let problem = parse(url, Dialect::Gatepost).expect_err(url);
             assert!(problem.what.contains(reason), "{url}: {problem}");
         }
         for (url, reason) in [("https://h?a=b", "query"), ("http://127.0.0.1", "scheme"), ("http+unix:///x", "scheme")]
         {
-            let problem = parse(url, Form::Kubernetes).expect_err(url);
+            let problem = parse(url, Dialect::Kubernetes).expect_err(url);
             assert!(problem.what.contains(reason), "{url}: {problem}");
         }
     }
@@ -173,9 +174,9 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn whatever_is_asked_is_fit_for_the_first_line_of_a_request(rest in "(\\PC|[%/?#:@. \"\n\u{e9}a0]){0,24}") {
-            for form in [Form::Gatepost, Form::Kubernetes] {
+            for dialect in [Dialect::Gatepost, Dialect::Kubernetes] {
                 for url in [rest.clone(), format!("https://h{rest}"), format!("http+unix:///{rest}")] {
-                    let Ok((_, path)) = parse(&url, form) else { continue };
+                    let Ok((_, path)) = parse(&url, dialect) else { continue };
                     proptest::prop_assert!(path.starts_with('/'), "{url:?}: {path:?}");
                     proptest::prop_assert!(path.bytes().all(|b| b.is_ascii_graphic() && b != b'#'), "{url:?}: {path:?}");
                 }

@@ -12,7 +12,7 @@ use crate::{
     initialize::order,
     model::{Claimants, FailurePolicy, Initializer, ResourceInitializers, Selector, SideEffects, bypass::Who},
     snapshot::document::{
-        form::Form,
+        dialect::Dialect,
         node::{Node, given},
         problem::quoted,
         value::Value,
@@ -141,8 +141,8 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     let failure_policy = if policy.present() { policy.choice(&POLICIES) } else { Some(FailurePolicy::Ignore) };
     let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time(&at));
     let after = listed(&at.key("after"), "the name of an initializer", names::is_dns_subdomain, names::SUBDOMAIN);
-    let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Gatepost);
-    let object_selector = selector::check(&at.key("objectSelector"), Form::Gatepost);
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Gatepost);
+    let object_selector = selector::check(&at.key("objectSelector"), Dialect::Gatepost);
     let built_in = given(at.key("builtIn")).map(|at| built_in::check(&at, group, resource));
     let attach = given(at.key("attach")).map(|at| claimants(&at));
     let effects = given(at.key("sideEffects"));

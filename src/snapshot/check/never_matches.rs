@@ -83,27 +83,27 @@ const SHORT_NAMES: [(&str, &str); 27] = [
 /// Every dead entry of a rule, in the order written: groups, versions, then resources.
 pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
     let mut dead = Vec::new();
-    let mut tell = |key, entry, (what, fix): (String, String), certain| {
+    let mut add = |key, entry, (what, fix): (String, String), certain| {
         dead.push(Dead { key, entry, what, fix, certain });
     };
     for (entry, group) in rule.api_groups.iter().enumerate() {
         if let Some(fault) = dead_group(group) {
-            tell("apiGroups", entry, fault, true);
+            add("apiGroups", entry, fault, true);
         }
     }
     for (entry, version) in rule.api_versions.iter().enumerate() {
         if let Some((_, version)) = version.split_once('/') {
             let what = format!("{} is not a version, so the rule never matches", quoted(&rule.api_versions[entry]));
-            tell("apiVersions", entry, (what, format!("write {}, and the group in apiGroups", quoted(version))), true);
+            add("apiVersions", entry, (what, format!("write {}, and the group in apiGroups", quoted(version))), true);
         }
     }
     // The first mistake hides others: a group that is none serves nothing.
     let known = rule.api_groups.iter().all(|group| builtin::is_group(group));
     for (entry, written) in rule.resources.iter().enumerate() {
         if let Some(fault) = dead_name(written, rule) {
-            tell("resources", entry, fault, true);
+            add("resources", entry, fault, true);
         } else if known && let Some((fault, certain)) = dead_built_in(written, rule) {
-            tell("resources", entry, fault, certain);
+            add("resources", entry, fault, certain);
         }
     }
     dead
@@ -221,7 +221,7 @@ fn wrong_operation(written: &str, sub: &str, rule: &Rule) -> Option<(String, Str
 
 fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
     let named = |version: &str| rule.api_versions.iter().any(|named| **named == *version || **named == *"*");
-    // Of one that is none, that is told.
+    // A version that is none has its own finding.
     let none = rule.api_versions.iter().any(|version| version.contains('/'));
     if none || served.iter().any(|found| found.versions.iter().any(|version| named(version))) {
         return None;
@@ -288,7 +288,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_no_request_has_is_told_with_its_place_and_its_fix() {
+    fn what_no_request_has_is_reported_with_its_place_and_its_fix() {
         for (text, place, what, fix, certain) in DEAD {
             let found = dead(&rule(text));
             assert_eq!(found.len(), 1, "{text}: {found:?}");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::never_matches::dead;
 use crate::{
     model::{Operation, Rule, Scope},
-    snapshot::document::{form::Form, node::Node, problem::quoted},
+    snapshot::document::{dialect::Dialect, node::Node, problem::quoted},
 };
 
 pub(crate) const KEYS: [&str; 8] =
@@ -32,20 +32,20 @@ pub(crate) const SCOPES: [(&str, Scope); 3] =
     [("*", Scope::Any), ("Namespaced", Scope::Namespaced), ("Cluster", Scope::Cluster)];
 
 /// Checks and compiles a list of rules; what is wrong is reported.
-pub(crate) fn list(at: &Node<'_>, form: Form) -> Vec<Rule> {
+pub(crate) fn list(at: &Node<'_>, dialect: Dialect) -> Vec<Rule> {
     if !at.is_list() {
         return Vec::new();
     }
-    at.items().filter_map(|item| check(&item, form)).collect()
+    at.items().filter_map(|item| check(&item, dialect)).collect()
 }
 
 /// One rule. Source: `docs/reference/webhook-semantics.md` §14.
-fn check(at: &Node<'_>, form: Form) -> Option<Rule> {
-    if !at.is_map_of(if form == Form::Gatepost { &KEYS } else { &KUBERNETES_KEYS }) {
+fn check(at: &Node<'_>, dialect: Dialect) -> Option<Rule> {
+    if !at.is_map_of(if dialect == Dialect::Gatepost { &KEYS } else { &KUBERNETES_KEYS }) {
         return None;
     }
     let before = at.problems();
-    if form == Form::Kubernetes {
+    if dialect == Dialect::Kubernetes {
         let all_there = at.key("operations").required("list the operations, or [\"*\"] for all")
             & at.key("apiGroups").required("list the API groups: \"\" is the core group, \"*\" is all")
             & at.key("apiVersions").required("list the API versions, or [\"*\"] for all");
@@ -55,13 +55,13 @@ fn check(at: &Node<'_>, form: Form) -> Option<Rule> {
     }
     let earlier_form = at.key("apiGroup").present() || at.key("verbs").present();
     let rule = Rule {
-        operations: operations(at, form),
+        operations: operations(at, dialect),
         api_groups: groups(at),
         api_versions: versions(at, earlier_form),
-        resources: resources(at, form),
+        resources: resources(at, dialect),
         scope: Some(at.key("scope")).filter(Node::present).map_or(Some(Scope::Any), |scope| scope.choice(&SCOPES))?,
     };
-    if form == Form::Gatepost && at.problems() == before {
+    if dialect == Dialect::Gatepost && at.problems() == before {
         no_dead_entry(at, &rule);
     }
     (at.problems() == before).then_some(rule)
@@ -81,7 +81,7 @@ fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
     }
 }
 
-fn operations(at: &Node<'_>, form: Form) -> Vec<Operation> {
+fn operations(at: &Node<'_>, dialect: Dialect) -> Vec<Operation> {
     let (operations, verbs) = (at.key("operations"), at.key("verbs"));
     if operations.present() && verbs.present() {
         verbs.problem("stands beside operations, which says the same", "keep one of the two");
@@ -93,7 +93,7 @@ fn operations(at: &Node<'_>, form: Form) -> Vec<Operation> {
     if !list.is_list() || !not_empty(&list, "an operation or \"*\"") {
         return Vec::new();
     }
-    let words = if form == Form::Gatepost { &OPERATIONS[..] } else { &OPERATIONS[..5] };
+    let words = if dialect == Dialect::Gatepost { &OPERATIONS[..] } else { &OPERATIONS[..5] };
     let mut named = Vec::new();
     for meaning in list.items().filter_map(|item| item.choice(words)) {
         match meaning {
@@ -161,7 +161,7 @@ fn star_alone(list: &Node<'_>) {
     list.problem("holds \"*\" beside other entries", "\"*\" is everything: let it stand alone, or remove it");
 }
 
-fn resources(at: &Node<'_>, form: Form) -> Vec<Box<str>> {
+fn resources(at: &Node<'_>, dialect: Dialect) -> Vec<Box<str>> {
     let (resources, subresources) = (at.key("resources"), at.key("subresources"));
     if !resources.required("list the resources: pods, pods/status, *, pods/*, */scale or */*") {
         return Vec::new();
@@ -171,7 +171,7 @@ fn resources(at: &Node<'_>, form: Form) -> Vec<Box<str>> {
     no_empty_text(&resources, &texts);
     for (item, text) in resources.items().zip(&texts) {
         let odd = text.bytes().any(|b| b.is_ascii_uppercase() || b.is_ascii_whitespace());
-        if odd && form == Form::Gatepost {
+        if odd && dialect == Dialect::Gatepost {
             item.problem(
                 format!("{} is not the name of a resource", quoted(text)),
                 "write the plural in lower case, as in the URL: pods, not Pod",

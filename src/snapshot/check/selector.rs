@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names::{KEY, VALUE, is_label_value, is_qualified_name};
 use crate::{
     model::{Selector, selector::Requirement},
-    snapshot::document::{form::Form, node::Node, problem::quoted, value::Value},
+    snapshot::document::{dialect::Dialect, node::Node, problem::quoted, value::Value},
 };
 
 /// The keys of a selector, and of one of its requirements.
@@ -30,7 +30,7 @@ pub(crate) const OPERATORS: [(&str, Operator); 4] = [
 /// Checks and compiles a selector. Nothing, or null, is the empty selector, which matches everything: upstream's API
 /// defaulting, `docs/reference/webhook-semantics.md` §4.3. Kubernetes allows a selector that nothing can meet; in our
 /// own form that is a slip.
-pub(crate) fn check(at: &Node<'_>, form: Form) -> Selector {
+pub(crate) fn check(at: &Node<'_>, dialect: Dialect) -> Selector {
     let mut requirements = Vec::new();
     if !at.present() || !at.is_map_of(&KEYS) {
         return Selector(requirements);
@@ -45,7 +45,7 @@ pub(crate) fn check(at: &Node<'_>, form: Form) -> Selector {
     if expressions.present() && expressions.is_list() {
         requirements.extend(expressions.items().filter_map(|item| expression(&item)));
     }
-    if at.problems() == before && form == Form::Gatepost {
+    if at.problems() == before && dialect == Dialect::Gatepost {
         can_hold(at, &requirements);
     }
     Selector(requirements)

@@ -7,13 +7,13 @@ use super::{
 };
 use crate::{
     model::{Endpoint, Transport},
-    snapshot::document::{form::Form, node::Node, problem::quoted},
+    snapshot::document::{dialect::Dialect, node::Node, problem::quoted},
 };
 
 pub(crate) const KEYS: [&str; 4] = ["namespace", "name", "port", "path"];
 
 /// A Service: always TLS, and the certificate must carry its name in the cluster. The path is `/` unless said.
-pub(crate) fn check(at: &Node<'_>, form: Form) -> Option<(Endpoint, String)> {
+pub(crate) fn check(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
     if !at.is_map_of(&KEYS) {
         return None;
     }
@@ -30,7 +30,7 @@ pub(crate) fn check(at: &Node<'_>, form: Form) -> Option<(Endpoint, String)> {
     let port = if port.present() { port.integer(1..=65535) } else { Some(443) };
     let path = if path.present() { path_of(&path) } else { Some("/".into()) };
     let host = format!("{}.{}.svc", name?, namespace?);
-    let path = if form == Form::Kubernetes { clean_path::of_service(&path?) } else { path? };
+    let path = if dialect == Dialect::Kubernetes { clean_path::of_service(&path?) } else { path? };
     Some((place(&host, u16::try_from(port?).ok()?, true, Transport::Grpc), path))
 }
 

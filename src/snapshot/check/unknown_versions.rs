@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_cannot_tell_is_noted_for_each_hook() {
+    fn what_a_configuration_does_not_show_is_noted_for_each_hook() {
         let rules = |groups: &str, versions: &str, resources: &str| {
             format!("rules: [{{apiGroups: [{groups}], apiVersions: [{versions}], resources: [{resources}]}}]")
         };
@@ -140,7 +140,7 @@ mod tests {
             assert!(noted(&format!("matchPolicy: Exact\n  {rule}")).is_empty(), "{rule}");
         }
         let found = rules("apps", "v1beta9, v1alpha9", "deployments/scale");
-        assert!(noted(&found).is_empty(), "it is a finding, and not told twice: {:?}", noted(&found));
+        assert!(noted(&found).is_empty(), "it is a finding, and not reported twice: {:?}", noted(&found));
         let both = |version: &str| rules("example.com, apps", version, "deployments");
         for (rule, says) in [
             (

@@ -3,7 +3,7 @@
 
 use super::{
     client_config,
-    hook::{DEFAULT_TIMEOUT, Entry, REINVOCATIONS, match_policy, whole_seconds},
+    hook::{CheckedHook, DEFAULT_TIMEOUT, REINVOCATIONS, match_policy, whole_seconds},
     match_conditions, names, protocol, rules, selector,
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     snapshot::{
         ReadFile,
         document::{
-            form::Form,
+            dialect::Dialect,
             node::{Node, given},
             problem::quoted,
         },
@@ -40,7 +40,7 @@ const SIDE_EFFECTS: [(&str, SideEffects); 2] =
     [("None", SideEffects::None), ("NoneOnDryRun", SideEffects::NoneOnDryRun)];
 
 /// Checks one entry; what is wrong is reported.
-pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<Entry> {
+pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> Option<CheckedHook> {
     let keys = match hook_type {
         HookType::Validating => &KEYS[..KEYS.len() - 1],
         HookType::Mutating => &KEYS[..],
@@ -50,12 +50,12 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     }
     let before = at.problems();
     let name = name(&at.key("name"));
-    let client = client_config::check(&at.key("clientConfig"), Form::Kubernetes, read);
-    let rules = given(at.key("rules")).map_or(Vec::new(), |list| rules::list(&list, Form::Kubernetes));
+    let client = client_config::check(&at.key("clientConfig"), Dialect::Kubernetes, read);
+    let rules = given(at.key("rules")).map_or(Vec::new(), |list| rules::list(&list, Dialect::Kubernetes));
     let failure_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
     let match_policy = match_policy(&at.key("matchPolicy"));
-    let namespace_selector = selector::check(&at.key("namespaceSelector"), Form::Kubernetes);
-    let object_selector = selector::check(&at.key("objectSelector"), Form::Kubernetes);
+    let namespace_selector = selector::check(&at.key("namespaceSelector"), Dialect::Kubernetes);
+    let object_selector = selector::check(&at.key("objectSelector"), Dialect::Kubernetes);
     let side_effects = side_effects(&at.key("sideEffects"));
     let timeout = given(at.key("timeoutSeconds")).map_or(Some(DEFAULT_TIMEOUT), |at| whole_seconds(&at));
     let version = protocol::review_versions(&at.key("admissionReviewVersions"));
@@ -86,7 +86,7 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
         namespace_selector,
         object_selector,
     };
-    Some(Entry {
+    Some(CheckedHook {
         hook,
         declared_policy: failure_policy,
         rolling_out: false,

@@ -102,7 +102,7 @@ pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
         || webhooks.items().count() > 0 && webhooks.items().all(is_ours)
 }
 
-/// Tells that our own registration is no configuration. Left out in silence, it might have been meant as a hook.
+/// Reports that our own registration is no configuration. Left out in silence, it might have been meant as a hook.
 pub(crate) fn refuse_our_own(at: &Node<'_>) {
     at.problem(
         "is Gatepost's own registration with an apiserver, and no configuration: Gatepost would ask itself",

@@ -31,12 +31,12 @@ const ONE_VERSION: &str = "/one-version";
 /// Webhooks of a registration that lead to Gatepost.
 #[derive(Debug, Default)]
 pub struct Registration {
-    entries: Vec<Entry>,
+    entries: Vec<RegisteredWebhook>,
 }
 
 /// One webhook of a registration that leads to Gatepost.
 #[derive(Debug)]
-struct Entry {
+struct RegisteredWebhook {
     hook: Hook,
     one_version: bool,
     /// The mutating hooks that are asked, where not all are.
@@ -130,7 +130,12 @@ impl Registration {
                 };
                 let rest = path.strip_prefix(self::path(hook.hook_type))?;
                 let one_version = rest == ONE_VERSION;
-                (one_version || rest.is_empty()).then(|| Entry { atoms: atoms_of(&hook), one_version, segment, hook })
+                (one_version || rest.is_empty()).then(|| RegisteredWebhook {
+                    atoms: atoms_of(&hook),
+                    one_version,
+                    segment,
+                    hook,
+                })
             }));
         }
         Ok(Self { entries })
@@ -175,7 +180,7 @@ impl Registration {
     }
 }
 
-/// All that an apiserver has to be told of: hooks with a rule, and resources with initializers that act.
+/// All that a registration has to cover: hooks with a rule, and resources with initializers that act.
 pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
     let hooks = (0..).zip(snapshot.hooks.iter().map(AsRef::as_ref));
     let hooks = hooks.filter(|(_, hook): &(u32, &Hook)| !hook.rules.is_empty()).map(move |(index, hook)| {
@@ -192,14 +197,14 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
 }
 
 /// Gaps of one hook, and whether any request of it is not sent at all.
-fn gaps(hook: &Hook, closed: bool, entries: &[&Entry]) -> BTreeSet<(bool, String)> {
+fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<(bool, String)> {
     let mut gaps = BTreeSet::new();
     for atom in atoms_of(hook).iter().flat_map(Atom::by_operation) {
         let seen = || entries.iter().copied().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
         let sent = || seen().filter(|entry| entry.atoms.iter().any(|sent| entry.sends(&atom, sent)));
         let selected = || sent().filter(|entry| entry.selects_all_of(hook));
         if let Some(entry) = selected().next() {
-            let open = |entry: &Entry| entry.hook.failure_policy == FailurePolicy::Ignore;
+            let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
             if closed && selected().all(open) {
                 let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
                 let then = "while Gatepost itself does not answer, such writes pass unseen";
@@ -225,7 +230,7 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&Entry]) -> BTreeSet<(bool, String
     gaps
 }
 
-impl Entry {
+impl RegisteredWebhook {
     /// Is it asked where this sends something?
     fn asks(&self, one: &Compared<'_>) -> bool {
         let asks = |segment: Segment| match one.subject {

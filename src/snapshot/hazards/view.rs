@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_tells_its_namespace_however_it_is_named() {
+    fn a_service_shows_its_namespace_however_it_is_named() {
         let home_of = |host: &str| home(&Address::Tcp { host: host.into(), port: 443 });
         for host in ["a.ns.svc", "a.ns.svc.cluster.local", "A.NS.SVC.example", "pod-0.a.ns.svc"] {
             assert_eq!(home_of(host).as_deref(), Some("ns"), "{host}");

@@ -50,7 +50,7 @@ impl Kept {
 
 /// A document whose newest state is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldBackDocument {
     /// Its file, named as the source names it.
     pub file: String,
     /// Its last good state is in force; otherwise it never had one, and is left out.

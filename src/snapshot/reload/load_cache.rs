@@ -13,7 +13,7 @@ use super::{
 use crate::{
     model::BreakGlass,
     snapshot::{
-        Held, Kept, Pause, Problem, ReadFile, Snapshot, SourceFile,
+        HeldBackDocument, Kept, Pause, Problem, ReadFile, Snapshot, SourceFile,
         check::{self, break_glass},
         document::Documents,
         matcher::PreviousIndex,
@@ -54,7 +54,7 @@ pub struct Loaded {
     /// States that it is made of.
     pub kept: Kept,
     /// The files whose newest state is no part of it.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldBackDocument>,
 }
 
 /// Files that are sound by themselves and cannot be served, and why.
@@ -141,7 +141,11 @@ impl LoadCache {
                 (_, true) => {}
                 (_, false) => {
                     parts.extend(document.kept.cloned());
-                    held.push(Held { file: document.file.to_owned(), keeps: document.kept.is_some(), problems });
+                    held.push(HeldBackDocument {
+                        file: document.file.to_owned(),
+                        keeps: document.kept.is_some(),
+                        problems,
+                    });
                 }
             }
         }

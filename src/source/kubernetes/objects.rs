@@ -197,10 +197,10 @@ mod tests {
     fn our_own_registration_is_no_hook() {
         let labels = json!({"app.kubernetes.io/managed-by": "gatepost"});
         let own = json!({"metadata": {"name": "gatepost", "labels": labels}, "webhooks": [{"name": "a.b.c"}]});
-        let told = left_out(Kind::Validating, &own);
+        let note = left_out(Kind::Validating, &own);
         assert!(
-            told.starts_with("validatingwebhookconfigurations/gatepost: metadata.labels: Gatepost's own"),
-            "{told}"
+            note.starts_with("validatingwebhookconfigurations/gatepost: metadata.labels: Gatepost's own"),
+            "{note}"
         );
         left_out(Kind::Mutating, &own);
         file(Kind::Configuration, &own);

@@ -53,7 +53,7 @@ fn it_is_read_as_it_was_written_and_only_its_owner_may_read_it() {
 }
 
 #[test]
-fn it_is_confirmed_in_place_and_a_torn_confirmation_tells_no_age() {
+fn it_is_confirmed_in_place_and_a_torn_confirmation_has_no_age() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     let length = fs::metadata(&path).unwrap().len();
@@ -72,7 +72,7 @@ fn it_is_confirmed_in_place_and_a_torn_confirmation_tells_no_age() {
 }
 
 #[test]
-fn whatever_is_wrong_with_it_is_told_and_it_is_not_used() {
+fn whatever_is_wrong_with_it_is_reported_and_it_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = written(folder.path());
     let good = fs::read(&path).unwrap();
@@ -83,7 +83,7 @@ fn whatever_is_wrong_with_it_is_told_and_it_is_not_used() {
         why
     };
     for cut in 0..good.len() {
-        // Every beginning of it: most are cut in the body, and told by length.
+        // Every beginning of it: most are cut in the body, and recognized by length.
         if cut < 400 || cut % 97 == 0 {
             let why = message(&good[..cut]);
             assert!(

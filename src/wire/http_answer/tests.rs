@@ -307,7 +307,7 @@ fn enveloped_answers_are_read() {
         assert!(of(form, 200, b"k8s\0\xff").unwrap_err().to_string().contains("cannot be decoded"));
         assert!(
             of(form, 200, outbound::json(ReviewVersion::V1, "123", &Default::default())).is_ok(),
-            "JSON is told apart"
+            "JSON is recognized"
         );
     }
     assert!(of(V1BETA1, 200, enveloped(Some(no))).unwrap_err().to_string().contains("expected webhook response of"));

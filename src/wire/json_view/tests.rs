@@ -102,7 +102,7 @@ fn null_and_absent_are_nothing() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_field() {
+fn what_is_wrong_is_reported_with_its_field() {
     let with = |from: &str, to: &str| error_of(&REVIEW.replacen(from, to, 1));
     for (from, to, wanted) in [
         (r#""dryRun":true"#, r#""dryRun":"yes""#, "request.dryRun must be a boolean"),

@@ -77,7 +77,11 @@ fn judge(case: &Case) -> Outcome {
         equal(&format!("corrections once more after step {at}"), again, Vec::new())?;
         now += EVERY;
     }
-    equal("corrections", corrections.iter().map(told).collect(), case.expect.iter().map(copy).collect::<Vec<_>>())
+    equal(
+        "corrections",
+        corrections.iter().map(expectation).collect(),
+        case.expect.iter().map(copy).collect::<Vec<_>>(),
+    )
 }
 
 fn stored(object: &Object) -> Result<StoredObject, String> {
@@ -99,19 +103,19 @@ fn rule(object: &StoredObject) -> HeadRule {
     }
 }
 
-fn told(correction: &Correction) -> Expect {
+fn expectation(correction: &Correction) -> Expect {
     let Correction { object, remedy } = correction;
-    let mut told = Expect {
+    let mut made = Expect {
         uid: object.uid.to_string(),
         resource_version: object.resource_version.to_string(),
         ..Expect::default()
     };
     match remedy {
-        Remedy::RemoveHead(head) => told.remove_head = Some(head.to_string()),
-        Remedy::Fail(status) => told.fail = Some(status.code),
-        Remedy::Delete => told.delete = true,
+        Remedy::RemoveHead(head) => made.remove_head = Some(head.to_string()),
+        Remedy::Fail(status) => made.fail = Some(status.code),
+        Remedy::Delete => made.delete = true,
     }
-    told
+    made
 }
 
 fn copy(expect: &Expect) -> Expect {

@@ -96,7 +96,7 @@ fn swap(stage: &Stage) -> Result<String, String> {
             thread::sleep(Duration::from_micros(200));
         }
     }
-    // A good read ends staleness; without one it begins five seconds after the last. The bystander tells.
+    // A good read ends staleness; without one it begins five seconds after the last. The bystander shows which.
     thread::sleep(Duration::from_millis(5500));
     match age(stage)? {
         seconds if seconds < 3.0 => Ok(format!("{swaps} swaps; the last good read is {seconds:.1} s old")),

@@ -76,7 +76,7 @@ fn the_entry_says_all_an_apiserver_asks_for() {
 fn several_entries_have_names_policies_and_conditions_of_their_own() {
     let mut registration = registration(Form::Api);
     let all = SentAlready::of(&Atom::everything(), &Atom::everything(), &[]).unwrap();
-    registration.plan.entries.push(Entry { closed: false, left: vec![all], ..Entry::default() });
+    registration.plan.entries.push(WebhookEntry { closed: false, left: vec![all], ..WebhookEntry::default() });
     registration.plan.twice.insert("a.example.com".into());
     let value = registration.value();
     let webhooks = value["webhooks"].as_array().unwrap();
@@ -118,7 +118,7 @@ fn a_name_is_one_that_kubernetes_takes() {
 }
 
 #[test]
-fn behind_a_service_every_entry_names_it_and_the_namespaces_that_are_never_sent_are_told() {
+fn behind_a_service_every_entry_names_it_and_the_namespaces_that_are_never_sent_are_listed() {
     let excluded = ["gatepost".to_owned(), "kube-system".to_owned()];
     for (hook_type, path) in [(HookType::Validating, "/validate"), (HookType::Mutating, "/mutate")] {
         let registration = Registration {

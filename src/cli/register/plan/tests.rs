@@ -95,7 +95,7 @@ fn a_registration_has_no_hazard_that_its_hooks_have_not() {
     ];
     let wanted = hooks(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     let plan = plan(&wanted, &[]);
-    let webhook = |(entry, number): (&Entry, usize)| {
+    let webhook = |(entry, number): (&WebhookEntry, usize)| {
         serde_json::json!({"name": format!("g{number}.entries.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {"url": "https://127.0.0.1:9440/validate"}, "failurePolicy": if entry.closed { "Fail" } else { "Ignore" },
             "rules": super::super::union::rules(&entry.atoms),
@@ -142,7 +142,7 @@ fn sent(rules: &[Rule], made: &Target<'_>, served: &[&str], equivalent: bool) ->
 }
 
 /// The rules of an entry, as they are printed and read again.
-fn printed(entry: &Entry) -> Vec<Rule> {
+fn printed(entry: &WebhookEntry) -> Vec<Rule> {
     let words = |value: &serde_json::Value| -> Vec<Box<str>> {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into()).collect()
     };

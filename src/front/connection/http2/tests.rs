@@ -82,7 +82,7 @@ async fn a_verdict_that_nobody_reads_ends_with_its_deadline() {
     assert!((3..8).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(refused(&front, "unread"), 1.0);
     assert_eq!(front.inflight().budget().held(), 0);
-    assert!(caller.driven.await.expect("joined").is_err(), "told");
+    assert!(caller.driven.await.expect("joined").is_err(), "it ends with an error");
 }
 
 #[tokio::test(start_paused = true)]

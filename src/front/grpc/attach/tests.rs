@@ -19,7 +19,8 @@ use crate::{
         outbound::framed,
         pb::gatepost::v1::{
             Claim as Claims, Done, Heartbeat, InitializerAnswer, InitializerMessage, InitializerTask, SidecarMessage,
-            initializer_answer::Outcome, initializer_message::Message as Say, sidecar_message::Message as Told,
+            initializer_answer::Outcome, initializer_message::Message as ToSidecar,
+            sidecar_message::Message as FromSidecar,
         },
     },
 };
@@ -73,8 +74,8 @@ impl World {
     async fn attach(&self) -> Instance {
         let (response, to) = self.begin().await;
         let mut instance = Instance { to, response: Some(response), from: None, buffer: BytesMut::new() };
-        instance.say(Say::Claim(Claims { name: NAME.to_owned(), token: "x".to_owned(), window: 1 }));
-        assert!(matches!(instance.next().await, Told::Attached(_)));
+        instance.say(ToSidecar::Claim(Claims { name: NAME.to_owned(), token: "x".to_owned(), window: 1 }));
+        assert!(matches!(instance.next().await, FromSidecar::Attached(_)));
         instance
     }
 
@@ -106,11 +107,11 @@ struct Instance {
 }
 
 impl Instance {
-    fn say(&mut self, message: Say) {
+    fn say(&mut self, message: ToSidecar) {
         self.to.send_data(framed(&InitializerMessage { message: Some(message) }), false).expect("sent");
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> FromSidecar {
         if let Some(response) = self.response.take() {
             self.from = Some(response.await.expect("answered").into_body());
         }
@@ -121,7 +122,7 @@ impl Instance {
             {
                 self.buffer.advance(5);
                 let message = self.buffer.split_to(u32::from_be_bytes([a, b, c, d]) as usize).freeze();
-                return SidecarMessage::decode(message).expect("a message").message.expect("told");
+                return SidecarMessage::decode(message).expect("a message").message.expect("of a known kind");
             }
             let data = poll_fn(|cx| from.poll_data(cx)).await.expect("the stream lives").expect("data");
             from.flow_control().release_capacity(data.len()).expect("released");
@@ -131,7 +132,7 @@ impl Instance {
 
     async fn task(&mut self) -> InitializerTask {
         match self.next().await {
-            Told::Task(task) => task,
+            FromSidecar::Task(task) => task,
             other => panic!("{other:?}"),
         }
     }
@@ -139,7 +140,7 @@ impl Instance {
     fn done(&mut self, task: &InitializerTask, patch: usize) {
         let done = Done { patch: vec![b' '; patch].into(), add: Vec::new() };
         let (task, attempt) = (task.task, task.attempt);
-        self.say(Say::Answer(InitializerAnswer { task, attempt, outcome: Some(Outcome::Done(done)) }));
+        self.say(ToSidecar::Answer(InitializerAnswer { task, attempt, outcome: Some(Outcome::Done(done)) }));
     }
 
     /// The stream lives, and takes the next task.
@@ -176,7 +177,7 @@ async fn an_answer_that_there_is_no_room_for_ends_its_task_alone() {
     let held = world.hold(10);
     let task = instance.task().await;
     let full = world.fill(0);
-    instance.say(Say::Heartbeat(Heartbeat {}));
+    instance.say(ToSidecar::Heartbeat(Heartbeat {}));
     instance.done(&task, 100_000);
     assert_eq!(held.await.expect("held"), Err(Unanswered::NoRoom));
     drop(full);

@@ -77,7 +77,7 @@ async fn a_check_that_does_not_end_ends_with_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_is_told_while_reviews_have_all_that_is_theirs() {
+async fn health_is_reported_while_reviews_have_all_that_is_theirs() {
     let mut caller = caller().await;
     let budget = caller.front.inflight().budget();
     let _reviews = budget.reserve(Purpose::Review, budget.ceiling(Purpose::Review)).expect("room");

@@ -95,7 +95,7 @@ fn outcome(client: &mut Client, stream: u32, bytes: &[u8]) -> String {
         let ended = client.ended();
         assert_eq!(ended.len(), usize::from(asked), "settled once: {ended:?}");
         let sent = client.sends();
-        let message = sent.last().expect("told");
+        let message = sent.last().expect("a frame");
         assert_eq!((message.0.kind, &message.1[4..]), (kind::GOAWAY, &fault.code.to_be_bytes()[..]));
         return format!("C{}", fault.code);
     }

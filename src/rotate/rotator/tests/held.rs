@@ -88,7 +88,7 @@ async fn what_another_document_lets_go_waits_for_a_second_read_beside_one_at_fau
     // Port 0 is a fault, too, and one that leaves the names known.
     let less = files(&[("a", &[("one", 0)]), ("b", &[("two", 2)])]);
     take(&mut rotator, less.clone()).await;
-    assert_eq!((names(&rotator).len(), held(&rotator).len()), (3, 1), "told at once, though it waits");
+    assert_eq!((names(&rotator).len(), held(&rotator).len()), (3, 1), "reported at once, though it waits");
     take(&mut rotator, less).await;
     assert_eq!(names(&rotator), ["one", "two"]);
 }

@@ -85,7 +85,7 @@ fn configuration(hooks: &[Option<Written>; 3], revision: u64) -> Contents {
     .at(revision)
 }
 
-/// Everything by which a hook of that id may be told to have been asked.
+/// Everything that identifies the way in which a hook of that id is asked.
 type How = (String, String, Protocol, Duration, &'static str);
 
 fn how(id: &str, endpoint: &Endpoint, protocol: &Protocol, timeout: Duration, side_effects: &'static str) -> How {

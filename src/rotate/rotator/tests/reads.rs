@@ -58,8 +58,8 @@ async fn a_failed_read_changes_nothing_but_the_age() {
     let error = ReadError::unreadable("gone".as_ref(), &io::ErrorKind::NotFound.into());
     rotator.take(reading(Err(error.clone()))).await;
     rotator.take(reading(Err(error.clone()))).await;
-    let failed = rotator.current.failed_read().expect("told");
-    assert_eq!(rotator.failed_reads, [error], "a cause is told once");
+    let failed = rotator.current.failed_read().expect("reported");
+    assert_eq!(rotator.failed_reads, [error], "a cause is logged once");
     assert_eq!((&*failed.error, failed.count), ("cannot read gone: entity not found", 2));
     assert_eq!((number(&rotator), rotator.current.age(now)), (1, Some(STALE_AFTER)));
     assert!(!rotator.current.is_fresh(now));
@@ -70,7 +70,7 @@ async fn a_failed_read_changes_nothing_but_the_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn causes_that_take_turns_are_told_once_until_a_read_is_good() {
+async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
     let mut rotator = started(&[("a", 1)]).await;
     let [one, other] =
         ["one", "other"].map(|path| ReadError::unreadable(path.as_ref(), &io::ErrorKind::NotFound.into()));
@@ -78,7 +78,7 @@ async fn causes_that_take_turns_are_told_once_until_a_read_is_good() {
         rotator.take(reading(Err(error.clone()))).await;
     }
     assert_eq!(rotator.failed_reads, [one, other]);
-    assert_eq!(rotator.current.failed_read().expect("told").count, 4);
+    assert_eq!(rotator.current.failed_read().expect("reported").count, 4);
     read(&mut rotator, contents(&[("a", 1)])).await;
     assert_eq!(rotator.failed_reads, []);
 }

@@ -18,7 +18,7 @@ async fn a_hook_that_is_missing_stays_until_a_second_equal_read() {
     assert_eq!((number(&rotator), names(&rotator)), (1, vec!["a".to_owned(), "b".to_owned()]));
     let now = Instant::now().into_std();
     assert_eq!(rotator.current.age(now), Some(Duration::ZERO), "the read was good");
-    let unconfirmed = rotator.current.unconfirmed().expect("told");
+    let unconfirmed = rotator.current.unconfirmed().expect("reported");
     assert_eq!(
         unconfirmed.relaxations.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["hook b.example.com is gone"]

@@ -28,7 +28,7 @@ fn overdue(rotator: &Rotator) -> Option<&'static str> {
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_passes_no_probe_in_time_is_told_as_overdue_until_it_does() {
+async fn a_hook_that_passes_no_probe_in_time_is_reported_as_overdue_until_it_does() {
     let mut rotator = started(&[]).await;
     read(&mut rotator, contents(&[("a", 1)])).await;
     let channel = probed(&rotator);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::snapshot::{Held, Kept, LoadCache, Loaded, NO_PAUSE, SourceFile};
+use crate::snapshot::{HeldBackDocument, Kept, LoadCache, Loaded, NO_PAUSE, SourceFile};
 
 /// A file with these hooks, at fault or not.
 fn file(name: &str, hooks: &[&str], sound: bool) -> SourceFile {
@@ -46,7 +46,7 @@ fn hooks(loaded: &Loaded) -> Vec<String> {
 
 /// Document held back: the file, and whether it keeps a state.
 fn held(loaded: &Loaded) -> Vec<(&str, bool)> {
-    loaded.held.iter().map(|Held { file, keeps, .. }| (&**file, *keeps)).collect()
+    loaded.held.iter().map(|HeldBackDocument { file, keeps, .. }| (&**file, *keeps)).collect()
 }
 
 fn ids(ids: &[&str]) -> Vec<String> {

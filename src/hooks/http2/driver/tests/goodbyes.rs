@@ -40,7 +40,7 @@ async fn a_call_whose_answer_has_begun_may_be_processed_whatever_the_hook_says()
         } else {
             scene.hook.goaway(0, code::NO_ERROR).await;
         }
-        let lost = tokio::time::timeout(SECOND / 2, scene.lost()).await.expect("told");
+        let lost = tokio::time::timeout(SECOND / 2, scene.lost()).await.expect("lost in time");
         assert!(lost.failure.to_string().contains("it began to answer"), "{lost:?}");
         assert_eq!(lost.processed, Processed::Perhaps);
     }

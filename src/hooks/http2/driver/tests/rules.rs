@@ -19,10 +19,10 @@ type Blocks = Vec<(u8, Vec<u8>)>;
 
 /// Error code of the GOAWAY that the hook gets when it sends these frames while it has one call on stream 1.
 async fn goaway_code(frames: Vec<Frame>) -> Option<u32> {
-    tokio::time::timeout(60 * SECOND, told_at_last(frames)).await.expect("an end")
+    tokio::time::timeout(60 * SECOND, last_goaway_code(frames)).await.expect("an end")
 }
 
-async fn told_at_last(frames: Vec<Frame>) -> Option<u32> {
+async fn last_goaway_code(frames: Vec<Frame>) -> Option<u32> {
     let mut scene = connected(1 << 20, 1 << 20, &[]).await;
     scene.ask(call(&scene.responses, 0, body(10), SECOND));
     scene.hook.call().await;
