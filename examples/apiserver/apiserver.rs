@@ -114,7 +114,7 @@ impl Apiserver {
     }
 
     /// GET.
-    pub(crate) async fn get(&self, caller: &Caller, place: &Place) -> Result<Object, Refusal> {
+    pub(crate) async fn get(&'static self, caller: &Caller, place: &Place) -> Result<Object, Refusal> {
         let policy = self.policy(ReadVerb::Get, caller, place.kind, &place.namespace, &place.name).await;
         let missing = || Refusal::not_found(place.kind.resource, &place.name);
         let mut object = self.stored(place).await?.ok_or_else(missing)?;
@@ -134,7 +134,7 @@ impl Apiserver {
 
     /// LIST.
     pub(crate) async fn list(
-        &self,
+        &'static self,
         caller: &Caller,
         kind: &Kind,
         namespace: &str,
@@ -153,7 +153,7 @@ impl Apiserver {
     }
 
     /// Read repair: removes the head of an object that nobody has initialized for very long. True where it has.
-    async fn repair(&self, policy: &Policy, object: &Object) -> bool {
+    async fn repair(&'static self, policy: &Policy, object: &Object) -> bool {
         let (Some(repair), Some(list)) = (&policy.0.repair, object.list()) else { return false };
         let created = object.json["metadata"]["creationTimestamp"].as_str().map(humantime::parse_rfc3339);
         let seconds =
@@ -168,7 +168,7 @@ impl Apiserver {
     }
 
     /// Removes the first entry of an object's list, while the object is as it is here.
-    pub(crate) async fn remove_head(&self, object: &Object, head: &str) -> Result<(), Refusal> {
+    pub(crate) async fn remove_head(&'static self, object: &Object, head: &str) -> Result<(), Refusal> {
         let late = || Refusal::conflict(object.place.kind.resource, &object.place.name);
         let left = object.list().and_then(|list| without_late_head(&list, head)).ok_or_else(late)?;
         let json = crate::object::with_list(&object.json, &left.unwrap_or_default());

@@ -104,7 +104,7 @@ async fn looked(apiserver: &Apiserver, look: &Look) -> Result<StoredObjectEvent,
 }
 
 /// Makes one correction, while the object is as Gatepost saw it.
-async fn correct(apiserver: &Apiserver, correction: &Correction) -> Result<(), Refusal> {
+async fn correct(apiserver: &'static Apiserver, correction: &Correction) -> Result<(), Refusal> {
     let Some(kind) = Kind::of(&correction.resource) else { return Ok(()) };
     let place = Place { kind, namespace: correction.namespace.clone(), name: correction.name.clone() };
     let Some(object) = apiserver.stored(&place).await? else { return Ok(()) };

@@ -119,7 +119,7 @@ async fn put(apiserver: &'static Apiserver, caller: &Caller, place: Place, objec
 }
 
 /// A PATCH, tried again while others write. Strategic merge is taken for merge: this is an example.
-async fn patched(apiserver: &Apiserver, caller: &Caller, place: Place, content: &[u8], patch: Value) -> Answer {
+async fn patched(apiserver: &'static Apiserver, caller: &Caller, place: Place, content: &[u8], patch: Value) -> Answer {
     const TRIES: usize = 8;
     let broken = |why: String| Refusal::new(422, "Invalid", why);
     for last in (0..TRIES).rev() {
@@ -133,6 +133,7 @@ async fn patched(apiserver: &Apiserver, caller: &Caller, place: Place, content: 
         } else {
             json_patch::merge(&mut json, &patch);
         }
+        let json = checked(json, place.kind)?;
         match apiserver.update(caller, old, json).await {
             Err(refusal) if refusal.0.code == 409 && last > 0 && patch["metadata"]["resourceVersion"].is_null() => {}
             ended => return Ok(whole(200, &ended?.json)),
@@ -162,7 +163,11 @@ fn named(object: &Value) -> Result<String, Refusal> {
 }
 
 async fn read(body: Incoming, kind: &Kind) -> Result<Value, Refusal> {
-    let object = read_json(body).await?;
+    checked(read_json(body).await?, kind)
+}
+
+/// An object of that kind, as far as it is looked into here.
+fn checked(object: Value, kind: &Kind) -> Result<Value, Refusal> {
     if !object["metadata"].is_object() || object["kind"] != kind.kind || object["apiVersion"] != "v1" {
         return Err(Refusal::new(400, "BadRequest", format!("the body must be a v1 {} with metadata", kind.kind)));
     }
@@ -196,4 +201,18 @@ fn response(code: u16, body: Body) -> Response<Body> {
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_patch_leaves_is_an_object_or_refused() {
+        let kind = Kind::of("pods").unwrap();
+        for json in [json!([]), json!({"apiVersion": "v1", "kind": "Pod", "metadata": "x"}), json!({"metadata": {}})] {
+            assert_eq!(checked(json, kind).unwrap_err().0.code, 400);
+        }
+        assert!(checked(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), kind).is_ok());
+    }
 }

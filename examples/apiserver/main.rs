@@ -54,8 +54,8 @@ async fn main() -> Result<(), Failure> {
     let apiserver: &'static Apiserver =
         Box::leak(Box::new(Apiserver { etcd: Etcd::new(&flags.etcd), quota: Quota::default(), sidecars }));
     apiserver.count().await?;
-    for channel in apiserver.sidecars.channels() {
-        tokio::spawn(follower::follow(apiserver, channel.clone()));
+    for channel in apiserver.sidecars.followed() {
+        tokio::spawn(follower::follow(apiserver, channel));
     }
     let listener = TcpListener::bind(&flags.listen).await?;
     println!("listening {}", listener.local_addr()?);

@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use crate::{etcd::Entry, kind::Kind};
-use gatepost::{initialize::Initializers, model::StatusInfo};
+use gatepost::{
+    initialize::{Initializers, stored_result},
+    model::StatusInfo,
+};
 
 /// Prefix of all keys.
 pub(crate) const ROOT: &str = "/apiserver-example/";
@@ -81,5 +84,5 @@ pub(crate) fn with_list(json: &Value, list: &Initializers) -> Value {
 /// The same object with a result, by which its initialization has failed.
 pub(crate) fn failed(json: &Value, result: StatusInfo) -> Value {
     let pending = list(json).unwrap_or_default().pending;
-    with_list(json, &Initializers { pending, result: Some(Box::new(result)) })
+    with_list(json, &Initializers { pending, result: Some(Box::new(stored_result(result))) })
 }

@@ -26,7 +26,7 @@ use crate::{
     object::{Object, Place, failed},
     quota::{COUNT, Charged, REST},
     refusal::Refusal,
-    sidecar::user_of,
+    sidecar::{Answered, user_of},
     steps,
 };
 
@@ -44,7 +44,19 @@ pub(crate) enum Created {
 
 impl Apiserver {
     /// CREATE: a POST, or a PUT of an object that is not there.
-    pub(crate) async fn create(&self, caller: &Caller, place: Place, mut json: Value) -> Result<Created, Refusal> {
+    pub(crate) async fn create(&'static self, caller: &Caller, place: Place, json: Value) -> Result<Created, Refusal> {
+        let object = finished(self.made(caller.clone(), place, json)).await?;
+        if caller.dry_run || object.is_initialized() {
+            return Ok(Created::Whole(object));
+        }
+        if caller.includes {
+            return Ok(Created::Unfinished(object));
+        }
+        self.held(caller, object).await.map(Created::Whole)
+    }
+
+    /// Stores a new object, hidden where somebody must act on it.
+    async fn made(&'static self, caller: Caller, place: Place, mut json: Value) -> Result<Object, Refusal> {
         let metadata = &mut json["metadata"];
         metadata["name"] = place.name.as_str().into();
         if place.kind.namespaced {
@@ -56,13 +68,13 @@ impl Apiserver {
             metadata.remove("resourceVersion");
         }
         steps::reached("create-begun").await;
-        let request = review("CREATE", caller, &place, Some(&json), None);
-        let json = patched(json, self.sidecars.review(&request, false).await?.patch)?;
+        let request = review("CREATE", &caller, &place, Some(&json), None);
+        let json = patched(json, self.sidecars.review(&request, false).await??.patch)?;
         let mut object = Object { place, json, revision: 0 };
         if caller.dry_run {
-            return Ok(Created::Whole(object));
+            return Ok(object);
         }
-        let charged = self.charge(None, Some(&object)).await?;
+        let charged = self.charge(None, Some(&object)).await??;
         steps::reached("create-reviewed").await;
         // Also while an unfinished object has the name: the same as ever.
         let exists = || {
@@ -72,27 +84,19 @@ impl Apiserver {
                 format!("{} {:?} already exists", object.place.kind.resource, object.place.name),
             )
         };
-        let written = self.etcd.swap(&object.place.key(), 0, Some(object.json.to_string().as_bytes())).await;
-        match written {
-            Ok(Some(revision)) => object.revision = revision,
-            Ok(None) => {
-                self.quota.undo(charged);
-                return Err(exists());
-            }
-            Err(failure) => {
-                self.quota.undo(charged);
-                return Err(failure.into());
-            }
-        }
+        object.revision = self.written(&object, 0, charged).await?.ok_or_else(exists)?;
         object.json["metadata"]["resourceVersion"] = object.revision.to_string().into();
         steps::reached("create-stored").await;
-        if object.is_initialized() {
-            return Ok(Created::Whole(object));
+        Ok(object)
+    }
+
+    /// Writes an object whose last change is that of `revision`; where that fails, what was charged is given back.
+    async fn written(&self, object: &Object, revision: i64, charged: Charged) -> Result<Option<i64>, Refusal> {
+        let written = self.etcd.swap(&object.place.key(), revision, Some(object.json.to_string().as_bytes())).await;
+        if !matches!(written, Ok(Some(_))) {
+            self.quota.undo(charged);
         }
-        if caller.includes {
-            return Ok(Created::Unfinished(object));
-        }
-        self.held(caller, object).await.map(Created::Whole)
+        Ok(written?)
     }
 
     /// Holds a CREATE until its object is initialized, has failed, or the time is over.
@@ -135,7 +139,11 @@ impl Apiserver {
     }
 
     /// UPDATE of an object, which must be as it was read.
-    pub(crate) async fn update(&self, caller: &Caller, old: Object, mut json: Value) -> Result<Object, Refusal> {
+    pub(crate) async fn update(&'static self, caller: &Caller, old: Object, json: Value) -> Result<Object, Refusal> {
+        finished(self.updated(caller.clone(), old, json)).await
+    }
+
+    async fn updated(&'static self, caller: Caller, old: Object, mut json: Value) -> Result<Object, Refusal> {
         let stale = || Refusal::conflict(old.place.kind.resource, &old.place.name);
         let metadata = &mut json["metadata"];
         let version = metadata["resourceVersion"].as_str().unwrap_or_default();
@@ -150,30 +158,28 @@ impl Apiserver {
         {
             metadata.remove("namespace");
         }
-        let request = review("UPDATE", caller, &old.place, Some(&json), Some(&old.json));
-        let mut json = patched(json, self.sidecars.review(&request, false).await?.patch)?;
+        let request = review("UPDATE", &caller, &old.place, Some(&json), Some(&old.json));
+        let json = patched(json, self.sidecars.review(&request, false).await??.patch)?;
         if caller.dry_run {
             return Ok(Object { json, ..old });
         }
-        let mut new = Object { place: old.place.clone(), json: json.take(), revision: 0 };
+        let mut new = Object { place: old.place.clone(), json, revision: 0 };
         let completes = !old.is_initialized() && new.is_initialized();
-        if completes && let Err(refusal) = self.validated(&old, &new).await {
+        // A no becomes the result. Where nobody answers, the updater tries again.
+        if completes && let Err(refusal) = self.validated(&old, &new).await? {
             new.json = failed(&old.json, *refusal.0);
         }
-        let mut charged = self.charge(Some(&old), Some(&new)).await;
-        if completes && let Err(refusal) = charged {
-            new.json = failed(&old.json, *refusal.0);
-            charged = Ok(Charged::default());
-        }
-        let charged = charged?;
-        steps::reached("update-reviewed").await;
-        let text = new.json.to_string();
-        let Some(revision) = self.etcd.swap(&new.place.key(), old.revision, Some(text.as_bytes())).await? else {
-            self.quota.undo(charged);
-            return Err(stale());
+        let charged = match self.charge(Some(&old), Some(&new)).await? {
+            Ok(charged) => charged,
+            Err(refusal) if completes => {
+                new.json = failed(&old.json, *refusal.0);
+                Charged::default()
+            }
+            Err(refusal) => return Err(refusal),
         };
-        new.revision = revision;
-        new.json["metadata"]["resourceVersion"] = revision.to_string().into();
+        steps::reached("update-reviewed").await;
+        new.revision = self.written(&new, old.revision, charged).await?.ok_or_else(stale)?;
+        new.json["metadata"]["resourceVersion"] = new.revision.to_string().into();
         steps::reached("update-stored").await;
         if new.list().is_some_and(|list| list.result.is_some()) {
             // Whoever watches has seen why.
@@ -183,20 +189,20 @@ impl Apiserver {
     }
 
     /// Validating hooks on the object that is to become visible, as its creator's.
-    async fn validated(&self, old: &Object, new: &Object) -> Result<(), Refusal> {
+    async fn validated(&self, old: &Object, new: &Object) -> Answered<()> {
         let creator = user_of(&old.json["metadata"]["initializers"]["creator"]);
         let caller = Caller { user: creator, ..Caller::default() };
         let request = review("CREATE", &caller, &new.place, Some(&new.json), None);
-        self.sidecars.review(&request, true).await.map(drop)
+        Ok(self.sidecars.review(&request, true).await?.map(drop))
     }
 
     /// DELETE: always allowed, also of what its client cannot see.
-    pub(crate) async fn delete(&self, caller: &Caller, place: &Place) -> Result<Object, Refusal> {
+    pub(crate) async fn delete(&'static self, caller: &Caller, place: &Place) -> Result<Object, Refusal> {
         loop {
             let found = self.stored(place).await?;
             let object = found.ok_or_else(|| Refusal::not_found(place.kind.resource, &place.name))?;
             let request = review("DELETE", caller, place, None, Some(&object.json));
-            self.sidecars.review(&request, false).await?;
+            self.sidecars.review(&request, false).await??;
             if caller.dry_run || self.removed(&object).await? {
                 return Ok(object);
             }
@@ -204,24 +210,28 @@ impl Apiserver {
     }
 
     /// Removes an object from the storage, while it is as it was read.
-    pub(crate) async fn removed(&self, object: &Object) -> Result<bool, Refusal> {
-        steps::reached("delete-begun").await;
-        if self.etcd.swap(&object.place.key(), object.revision, None).await?.is_none() {
-            return Ok(false);
-        }
-        // Quota that is not released here is counted again by the next process.
-        if let Err(refusal) = self.charge(Some(object), None).await {
-            eprintln!("quota is not released: {}", refusal.0.message);
-        }
-        Ok(true)
+    pub(crate) async fn removed(&'static self, object: &Object) -> Result<bool, Refusal> {
+        let object = object.clone();
+        finished(async move {
+            steps::reached("delete-begun").await;
+            if self.etcd.swap(&object.place.key(), object.revision, None).await?.is_none() {
+                return Ok(false);
+            }
+            // Quota that is not released here is counted again by the next process.
+            if let Err(refusal) = self.charge(Some(&object), None).await.flatten() {
+                eprintln!("quota is not released: {}", refusal.0.message);
+            }
+            Ok(true)
+        })
+        .await
     }
 
     /// Charges what Gatepost says that this write charges.
-    async fn charge(&self, before: Option<&Object>, after: Option<&Object>) -> Result<Charged, Refusal> {
+    async fn charge(&self, before: Option<&Object>, after: Option<&Object>) -> Answered<Charged> {
         let mut charged = Charged::default();
-        let Some(Object { place, .. }) = after.or(before) else { return Ok(charged) };
+        let Some(Object { place, .. }) = after.or(before) else { return Ok(Ok(charged)) };
         if !matches!(place.kind.resource, "pods" | "configmaps") {
-            return Ok(charged);
+            return Ok(Ok(charged));
         }
         let stage = |object: Option<&Object>| match object {
             None => QuotaStage::Absent,
@@ -237,11 +247,19 @@ impl Apiserver {
         for (charge, what) in [(phase.count(), COUNT), (phase.rest(), REST)] {
             if let Err(refusal) = self.quota.charge(charge, what, (before, after), &limits, &mut charged) {
                 self.quota.undo(charged);
-                return Err(refusal);
+                return Ok(Err(refusal));
             }
         }
-        Ok(charged)
+        Ok(Ok(charged))
     }
+}
+
+/// A write to its end, also where its client has gone: between the charge and the write it must not stop.
+async fn finished<T: Send + 'static>(
+    write: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+) -> Result<T, Refusal> {
+    let broken = |error| Refusal::new(500, "InternalError", format!("Internal error occurred: {error}"));
+    tokio::spawn(write).await.map_err(broken)?
 }
 
 fn review(
@@ -277,7 +295,7 @@ fn patched(mut json: Value, patch: Option<bytes::Bytes>) -> Result<Value, Refusa
     let broken = |why: String| Refusal::new(500, "InternalError", format!("Internal error occurred: {why}"));
     let patch: json_patch::Patch = serde_json::from_slice(&patch).map_err(|error| broken(error.to_string()))?;
     json_patch::patch(&mut json, &patch).map_err(|error| broken(error.to_string()))?;
-    Ok(json)
+    if json["metadata"].is_object() { Ok(json) } else { Err(broken("a patch has taken the metadata away".to_owned())) }
 }
 
 /// 128 bits from the system, as a uid.

@@ -18,6 +18,7 @@ use act::{Acted, Failure, Turn, end_of};
 use ahead::Ahead;
 use serde_json::json;
 use smallvec::SmallVec;
+pub(super) use stored::{Field, before, finds_a_list};
 use tokio::time::timeout_at;
 
 use super::{
@@ -76,14 +77,6 @@ pub(super) struct Initialized {
     pub(super) denied: bool,
 }
 
-impl Initialized {
-    /// True where validating hooks are asked when the object is initialized, and not now. The caller then asks with the
-    /// review of the CREATE, so that they see the object that becomes visible and the user who has created it.
-    pub(super) fn is_validated_later(&self, review: &Review) -> bool {
-        self.unfinished && review.operation == Operation::Create
-    }
-}
-
 /// Is there anything to be initialized in such requests? Asked first, of every request.
 pub(super) fn concerns(case: Case<'_>) -> bool {
     let Case { review, generation, caller, .. } = case;
@@ -100,10 +93,11 @@ pub(super) fn concerns(case: Case<'_>) -> bool {
     concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
 }
 
-/// Initializes a new object, which is what `patched` has made of it.
-pub(super) async fn initialize(case: Case<'_>, patched: Option<Arc<Patched>>) -> Initialized {
-    let mut phase = Phase { case, initialized: Initialized { patched, ..Initialized::default() }, creator: None };
-    if let Err(refusal) = phase.run().await {
+/// Initializes a new object, which is what `patched` has made of it; `before` is the list of one that is updated.
+pub(super) async fn initialize(case: Case<'_>, patched: Option<Arc<Patched>>, before: Option<Field>) -> Initialized {
+    let initialized = Initialized { patched, ..Initialized::default() };
+    let mut phase = Phase { case, initialized, creator: None, no_room: false };
+    if let Err(refusal) = phase.run(before).await {
         phase.initialized.refusal = Some(refusal);
     }
     phase.initialized
@@ -114,15 +108,17 @@ struct Phase<'a> {
     initialized: Initialized,
     /// The creator's name, where the request is another's: an update of an object that is stored unfinished.
     creator: Option<Arc<str>>,
+    /// It has ended for want of room, which says nothing of the object.
+    no_room: bool,
 }
 
 impl<'a> Phase<'a> {
-    async fn run(&mut self) -> Result<(), Refusal> {
+    async fn run(&mut self, before: Option<Field>) -> Result<(), Refusal> {
         let Case { review, generation, caller, .. } = self.case;
         let entry = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
         if caller.stores_unfinished {
             let nobody = stored::nobody(review);
-            return self.run_stored(entry.unwrap_or(&nobody)).await;
+            return self.run_stored(entry.unwrap_or(&nobody), before).await;
         }
         let Some(entry) = entry else { return Ok(()) };
         let patched = self.initialized.patched.clone();
@@ -176,7 +172,8 @@ impl<'a> Phase<'a> {
                 // A list that a client wrote may name anybody.
                 (None, _) => Ok(Acted::default()),
             };
-            let opened = self.case.bypass.fails_open(&name);
+            let bypass = self.case.bypass;
+            let opened = bypass.fails_open(&name) || bypass.break_glass_covers(&name);
             let policy = configured.filter(|_| !opened).map_or(FailurePolicy::Ignore, |one| one.failure_policy);
             // It is its turn, so every step is taken but that of a wrong addition.
             let ended = ended.and_then(|Acted { changed, adds }| {
@@ -188,6 +185,7 @@ impl<'a> Phase<'a> {
                     )),
                 }
             });
+            let no_room = matches!(&ended, Err(failure) if failure.is_no_room());
             let (outcome, passed_over, refusal) = match ended {
                 Ok(None) => (InitializerOutcome::Unchanged, None, None),
                 Ok(Some(patched)) => {
@@ -206,6 +204,7 @@ impl<'a> Phase<'a> {
                 Err(failure) if failure.is_shed() => (InitializerOutcome::Shed, None, Some(failure.refusal(&name))),
                 Err(failure) => (InitializerOutcome::FailedClosed, None, Some(failure.refusal(&name))),
             };
+            self.no_room |= no_room && refusal.is_some();
             if counted {
                 ahead.is_now(self.initialized.patched.as_ref());
             }
@@ -266,11 +265,12 @@ impl<'a> Phase<'a> {
             return Ok(None);
         }
         let named = |names: &str| Initializers::of(names.split(',').map(str::trim).filter(|name| !name.is_empty()));
-        let written = field.or_else(|| written.as_deref().map(named));
+        let skips_all = self.case.bypass.skips_all();
+        let written = field.or_else(|| written.as_deref().filter(|_| !skips_all).map(named));
         let listed = || entry.may_initialize.as_ref().is_some_and(|who| who.is(&review.username, in_group));
         let permitted = needs_permission(written.as_ref()) && (listed() || self.may_initialize(review).await?);
         let mut names = Vec::new();
-        if written.is_none() {
+        if written.is_none() && !skips_all {
             let longest = entry.initializers.iter().map(|one| one.timeout).max().unwrap_or_default();
             let until = end_of(self.case).min(now() + longest);
             for one in &entry.initializers {
@@ -287,7 +287,8 @@ impl<'a> Phase<'a> {
     /// The list without those that a bypass or break-glass leaves out, whoever wrote it.
     fn without_left_out(&self, mut list: Initializers) -> Option<Initializers> {
         let bypass = self.case.bypass;
-        list.pending.retain(|name| !bypass.skips(name) && !bypass.break_glass_covers(name));
+        let all = bypass.skips_all();
+        list.pending.retain(|name| !all && !bypass.skips(name) && !bypass.break_glass_covers(name));
         list.normalized()
     }
 

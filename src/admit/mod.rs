@@ -25,6 +25,7 @@ mod select;
 mod status;
 mod trace;
 mod unasked;
+mod validate;
 mod warnings;
 
 use std::{
@@ -54,9 +55,9 @@ use initialize::Initialized;
 use lookup::{Found, Lookup, LookupError};
 use mutate::{Mutation, Turn};
 use outcome::Outcome;
-use round::Until;
 use select::{Role, Selected, Selection};
 use status::Refusal;
+use validate::{Validation, validate};
 
 /// Reasons that a rejection gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,34 +111,6 @@ pub async fn decide(gate: &Gate, review: &Review, caller: &Caller) -> Verdict {
     case.decide().instrument(trace::review(review, generation)).await
 }
 
-/// Result of the validating phase.
-#[derive(Debug, Default)]
-struct Validation<'a> {
-    selected: Selected<'a>,
-    /// One for each hook that was asked.
-    outcomes: Vec<Outcome<'a>>,
-    /// Rejection, where no hook's answer gives one.
-    refusal: Option<Refusal>,
-}
-
-/// Asks the validating hooks that this request is for, all at once.
-async fn validate<'a>(case: Case<'a>, review: &Review) -> Validation<'a> {
-    let Case { gate, caller, bypass, .. } = case;
-    let selected = match case.selected(review).await {
-        Ok(selected) => selected,
-        Err(refusal) => return Validation { refusal: Some(refusal), ..Validation::default() },
-    };
-    let outcomes = if selected.asked.is_empty() {
-        Vec::new()
-    } else if caller.deadline.left(now()).is_zero() && !bypass.opens_everything() {
-        let refusal = Some(Box::new(status::out_of_time()));
-        return Validation { selected, refusal, ..Validation::default() };
-    } else {
-        round::ask(&selected.asked, review, caller, Until::Rejected(gate.reasons)).await
-    };
-    Validation { selected, outcomes, refusal: None }
-}
-
 /// tokio's clock, which tests can pause. It decides the age of the configuration and the time left; the calls of a
 /// round (`round`) are timed by the system's monotonic clock.
 fn now() -> Instant {
@@ -163,29 +136,37 @@ impl<'a> Case<'a> {
     /// The story of one review: bypass, freshness, mutating phase, initialization, validating phase, verdict.
     async fn decide(self) -> Verdict {
         let Self { review, caller, generation, bypass, .. } = self;
-        if bypass.skips_all() {
-            let how = if bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed };
-            return self.conclude(Calls::default(), Verdict::default(), how);
+        let skips_all = bypass.skips_all();
+        if skips_all && !caller.stores_unfinished {
+            return self.conclude(Calls::default(), Verdict::default(), self.unasked());
         }
-        if let Some((refusal, how)) = freshness::refusal(self) {
+        if !skips_all && let Some((refusal, how)) = freshness::refusal(self) {
             return self.refuse(refusal, how);
         }
+        let before = if initialize::finds_a_list(self) { Box::pin(initialize::before(self)).await } else { Ok(None) };
+        let before = match before {
+            Ok(before) => before,
+            Err(refusal) => return self.refuse(*refusal, RequestOutcome::Failed),
+        };
+        // What is done to an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
+        let hooks = !skips_all && !before.as_ref().is_some_and(initialize::Field::is_unfinished);
         let mutation = match caller.phase {
             // In a box: most requests have no such phase, and need no room for it.
-            Phase::Mutate | Phase::Review if generation.snapshot.has(HookType::Mutating) => {
+            Phase::Mutate | Phase::Review if hooks && generation.snapshot.has(HookType::Mutating) => {
                 Box::pin(mutate::mutate(self)).await
             }
             _ => Mutation::default(),
         };
         let initialized = match caller.phase {
             Phase::Mutate | Phase::Review if initialize::concerns(self) && !mutation.rejects() => {
-                Box::pin(initialize::initialize(self, mutation.patched.clone())).await
+                Box::pin(initialize::initialize(self, mutation.patched.clone(), before)).await
             }
             _ => Initialized::default(),
         };
         let validation = match caller.phase {
+            // Those of a CREATE are asked with its review once it is initialized, and so see the object that becomes visible.
             Phase::Validate | Phase::Review
-                if !mutation.rejects() && initialized.refusal.is_none() && !initialized.is_validated_later(review) =>
+                if hooks && !mutation.rejects() && initialized.refusal.is_none() && !initialized.unfinished =>
             {
                 let changed = initialized.patched.as_ref().map(|patched| &patched.review);
                 validate(self, changed.or(mutation.review()).unwrap_or(review)).await
@@ -193,6 +174,11 @@ impl<'a> Case<'a> {
             _ => Validation::default(),
         };
         self.answer(mutation, initialized, validation)
+    }
+
+    /// Outcome of a request that no hook is asked about.
+    fn unasked(&self) -> RequestOutcome {
+        if self.bypass.is_bypass() { RequestOutcome::Bypassed } else { RequestOutcome::Allowed }
     }
 
     /// The labels that selectors look at, of a review about an object; `found`: of its namespace, as it was found
@@ -350,7 +336,10 @@ impl<'a> Case<'a> {
         if verdict.allowed() {
             verdict.patch = patched.map_or(patch, |patched| patched.difference.clone());
         }
-        let how = how_it_ended(&turns, &outcomes, denied, &verdict);
+        let how = match how_it_ended(&turns, &outcomes, denied, &verdict) {
+            RequestOutcome::Allowed if self.bypass.skips_all() => self.unasked(),
+            how => how,
+        };
         self.conclude(Calls { turns: &turns, unasked: Some(&unasked), runs: &runs, outcomes: &outcomes }, verdict, how)
     }
 

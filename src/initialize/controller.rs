@@ -1,12 +1,12 @@
 //! Controller: the heads that stay where they are though nobody holds a CREATE for them.
 //!
 //! Every 30 s it takes a snapshot of the unfinished objects, indexed by their heads, and compares it with the one before.
-//! A head of the same object in both has had its time. What becomes of the object is asked of a configuration that was
-//! read after the snapshot; the change itself is conditional on the object's resource version. So a pass may be repeated,
-//! run beside another replica's, or be interrupted anywhere.
+//! A head of the same object in both has had its time. What becomes of the object is decided when its turn comes, as it is
+//! then, by the configuration in force then, which was read after the snapshot; the change itself is conditional on the
+//! object's resource version. So a pass may be repeated, run beside another replica's, or be interrupted anywhere.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,43 +20,69 @@ pub const EVERY: Duration = Duration::from_secs(30);
 /// Objects with one head: group, resource and name; no name where the object has failed.
 type Head = (Box<str>, Box<str>, Option<Box<str>>);
 
-/// Unfinished objects at one moment, by head.
+fn head_of(object: &StoredObject) -> Head {
+    let head = object.list.head().filter(|_| object.list.result.is_none()).map(Into::into);
+    (object.group.clone(), object.resource.clone(), head)
+}
+
+/// Unfinished objects at one moment, by head. It holds none of them.
 #[derive(Debug)]
 pub struct HeadIndex {
     taken: Instant,
-    by_head: BTreeMap<Head, BTreeMap<Arc<str>, Arc<StoredObject>>>,
+    by_head: BTreeMap<Arc<Head>, BTreeSet<Arc<str>>>,
 }
 
 impl HeadIndex {
     /// Of these objects, as they were then.
     pub fn of(objects: Vec<Arc<StoredObject>>, taken: Instant) -> Self {
-        let mut by_head: BTreeMap<Head, BTreeMap<_, _>> = BTreeMap::new();
+        let mut by_head: BTreeMap<Arc<Head>, BTreeSet<_>> = BTreeMap::new();
         for object in objects {
-            let head = object.list.head().filter(|_| object.list.result.is_none()).map(Into::into);
-            let key = (object.group.clone(), object.resource.clone(), head);
-            by_head.entry(key).or_default().insert(Arc::clone(&object.uid), object);
+            by_head.entry(Arc::new(head_of(&object))).or_default().insert(Arc::clone(&object.uid));
         }
         Self { taken, by_head }
     }
 
-    /// Objects, as they are here, that had the same head in an `older` snapshot.
-    fn unchanged(&self, older: &Self) -> Vec<Arc<StoredObject>> {
-        let mut unchanged = Vec::new();
+    /// Objects that had the same head in an `older` snapshot, in order.
+    fn unchanged(&self, older: &Self) -> VecDeque<OverdueObject> {
+        let mut unchanged = VecDeque::new();
         for (head, objects) in &self.by_head {
             let Some(before) = older.by_head.get(head) else { continue };
-            unchanged.extend(
-                objects.iter().filter(|(uid, _)| before.contains_key(*uid)).map(|(_, object)| Arc::clone(object)),
-            );
+            let both = objects.intersection(before);
+            unchanged.extend(both.map(|uid| OverdueObject { head: Arc::clone(head), uid: Arc::clone(uid) }));
         }
         unchanged
     }
 }
 
-/// The last snapshot, and what is to be corrected once the configuration has been read again.
+/// An object that had the same head in two snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OverdueObject {
+    head: Arc<Head>,
+    uid: Arc<str>,
+}
+
+impl OverdueObject {
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Its correction, as it is now; none where another is at its head by now.
+    pub fn correction(&self, now: &Arc<StoredObject>, rule: impl Fn(&StoredObject) -> HeadRule) -> Option<Correction> {
+        if head_of(now) != *self.head {
+            return None;
+        }
+        Correction::of(now, rule(now))
+    }
+}
+
+/// The last snapshot, and what it found overdue.
 #[derive(Debug, Default)]
 pub struct Controller {
     last: Option<HeadIndex>,
-    overdue: Vec<Arc<StoredObject>>,
+    overdue: VecDeque<OverdueObject>,
+    /// The last one whose turn has come.
+    decided: Option<OverdueObject>,
 }
 
 impl Controller {
@@ -65,25 +91,27 @@ impl Controller {
         self.last.as_ref().is_none_or(|last| now.saturating_duration_since(last.taken) >= EVERY)
     }
 
-    /// Compares a snapshot with the one before.
+    /// Compares a snapshot with the one before. What is still overdue is found again; where there are more than have had
+    /// their turn, these are the first now.
     pub fn compare(&mut self, snapshot: HeadIndex) {
-        self.overdue = self.last.as_ref().map_or_else(Vec::new, |older| snapshot.unchanged(older));
-        self.last = Some(snapshot);
+        let mut overdue = self.last.as_ref().map_or_else(VecDeque::new, |older| snapshot.unchanged(older));
+        if let Some(decided) = &self.decided {
+            overdue.rotate_left(overdue.partition_point(|object| object <= decided));
+        }
+        (self.overdue, self.last) = (overdue, Some(snapshot));
     }
 
-    /// True while objects are to be corrected.
-    pub fn has_overdue(&self) -> bool {
-        !self.overdue.is_empty()
-    }
-
-    /// Corrections of what is overdue, by a configuration whose reading began at `read`; none before one was read that is
-    /// newer than the snapshot.
-    pub fn corrections(&mut self, read: Option<Instant>, rule: impl Fn(&StoredObject) -> HeadRule) -> Vec<Correction> {
+    /// The next overdue objects, `most` of them, by a configuration whose reading began at `read`; none before one was read
+    /// that is newer than the snapshot.
+    pub fn overdue(&mut self, read: Option<Instant>, most: usize) -> Vec<OverdueObject> {
         let Some(taken) = self.last.as_ref().map(|last| last.taken) else { return Vec::new() };
         if read.is_none_or(|read| read < taken) {
             return Vec::new();
         }
-        let overdue = std::mem::take(&mut self.overdue);
-        overdue.iter().filter_map(|object| Correction::of(object, rule(object))).collect()
+        let next: Vec<_> = self.overdue.drain(..most.min(self.overdue.len())).collect();
+        if let Some(last) = next.last() {
+            self.decided = Some(last.clone());
+        }
+        next
     }
 }

@@ -1,5 +1,7 @@
 //! Initializers: list of an object's pending initializers, in upstream's JSON.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{MOST_PENDING, Refused};
@@ -37,17 +39,28 @@ impl Initializers {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), Refused> {
-        if self.pending.len() > MOST_PENDING {
+        self.check_after(&Self::default())
+    }
+
+    /// The same for a list that follows another. What was wrong with that one is no fault of an update: nobody could ever
+    /// bring the object to an end.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check_after(&self, before: &Self) -> Result<(), Refused> {
+        if self.pending.len() > before.pending.len().max(MOST_PENDING) {
             return Err(Refused::invalid("pending", format!("has more than {MOST_PENDING} entries")));
         }
+        let before: HashSet<&str> = before.pending.iter().map(AsRef::as_ref).collect();
+        let mut seen = HashSet::new();
         for (at, name) in self.pending.iter().enumerate() {
-            if !is_name(name) {
+            if !before.contains(&**name) && !is_name(name) {
                 return Err(Refused::invalid(
                     &format!("pending[{at}].name"),
                     "is not a DNS name of lower-case letters, digits, - and dots",
                 ));
             }
-            if self.pending[..at].contains(name) {
+            if !seen.insert(&**name) {
                 return Err(Refused::invalid(&format!("pending[{at}].name"), "is listed twice"));
             }
         }

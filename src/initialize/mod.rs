@@ -11,6 +11,8 @@
 //! | initializers that need no process | `built_in` |
 //! | [`Visibility`], what reads show of stored unfinished objects | `visibility` |
 //! | [`Unfinished`], those objects, and the corrections of what is stuck | `unfinished` |
+//! | the result of one that has failed | `stored_result` |
+//! | [`RecentFailures`], results of objects that are gone | `recent_failures` |
 //! | [`Controller`], which finds heads that stay where they are | `controller` |
 //! | [`ReadRepair`], the same by whoever reads | `read_repair` |
 //! | [`QuotaPhase`], what a write charges and gives back | `quota` |
@@ -28,7 +30,9 @@ pub mod lifecycle;
 pub mod order;
 pub mod quota;
 pub mod read_repair;
+pub mod recent_failures;
 pub mod refused;
+pub mod stored_result;
 pub mod transition;
 pub mod unfinished;
 pub mod visibility;
@@ -42,7 +46,9 @@ pub use self::{
     order::{Cycle, order},
     quota::{QuotaPhase, quota_phase},
     read_repair::ReadRepair,
+    recent_failures::RecentFailures,
     refused::Refused,
+    stored_result::stored_result,
     transition::{Actor, transition},
     unfinished::Unfinished,
     visibility::{Visibility, visibility},

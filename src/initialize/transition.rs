@@ -62,7 +62,7 @@ pub fn transition(
         (Some(old), _) => old,
     };
     if let Some(new) = &new {
-        new.check()?;
+        new.check_after(&old)?;
     }
     let changes = new.as_ref() != Some(&old);
     valid(&old, new.as_ref())?;

@@ -5,11 +5,12 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{Initializers, Lifecycle};
+use super::{Initializers, Lifecycle, stored_result};
 use crate::model::{FailurePolicy, StatusCause, StatusInfo};
 
 /// One stored object that is not initialized.
@@ -31,14 +32,17 @@ pub struct StoredObject {
     pub list: Initializers,
 }
 
+/// Bytes of one object besides its texts, about, and of its entries in the map and in an index.
+const AROUND: usize = 512;
+
 impl StoredObject {
-    /// Bytes of all its texts, about.
+    /// Bytes that it holds, about: all its texts, and its uid once more in an index.
     pub fn size(&self) -> usize {
         let Self { group, resource, namespace, name, uid, resource_version, list } = self;
         let pending: usize = list.pending.iter().map(|name| name.len() + 32).sum();
-        let result = list.result.as_ref().map_or(0, |result| 256 + result.message.len() + result.reason.len());
+        let result = list.result.as_deref().map_or(0, stored_result::size);
         let texts = [group, resource, namespace, name, resource_version].iter().map(|text| text.len()).sum::<usize>();
-        256 + texts + uid.len() + pending + result
+        AROUND + texts + 2 * uid.len() + pending + result
     }
 }
 
@@ -154,9 +158,11 @@ impl Unfinished {
         self.size
     }
 
-    /// All of them as they are.
-    pub fn all(&self) -> Vec<Arc<StoredObject>> {
-        self.objects.values().map(|waiting| Arc::clone(&waiting.object)).collect()
+    /// The objects behind one in the order of uids, `most` of them, as they are; `None`: from the first on.
+    pub fn behind(&self, uid: Option<&str>, most: usize) -> Vec<Arc<StoredObject>> {
+        let from = uid.map_or(Bound::Unbounded, Bound::Excluded);
+        let objects = self.objects.range::<str, _>((from, Bound::Unbounded));
+        objects.take(most).map(|(_, entry)| Arc::clone(&entry.object)).collect()
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! An apiserver follows: it reports its unfinished objects and is told what to correct of them. A hold waits for the end of
 //! one of them, and sees to it that a head which is late does not stay. All of it can be lost: the apiserver reports anew,
-//! and asks for its holds again.
+//! and asks for its holds again. Each apiserver of a client that can answer is asked, so that one that hangs keeps nothing
+//! from the others.
+
+mod following;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -16,13 +18,14 @@ use tokio::{
     time::sleep_until,
 };
 
+pub use following::Following;
+
 use crate::{
     initialize::{
-        Controller, Initializers, Unfinished,
-        controller::HeadIndex,
-        unfinished::{Correction, HeadRule, HoldOutcome, StoredEvent, StoredObject, UnfinishedEntry},
+        Initializers, RecentFailures, Unfinished,
+        unfinished::{Correction, HeadRule, HoldOutcome, StoredObject, UnfinishedEntry},
     },
-    offload,
+    model::StatusInfo,
 };
 
 /// Messages of holds that wait for one apiserver to take them; more are dropped, and come again.
@@ -31,8 +34,6 @@ const WAITING: usize = 1024;
 const SOON: Duration = Duration::from_millis(250);
 /// Time for a correction, or a question, to have an effect before it is sent again.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Bytes of one object in an index, about: what sorting it goes through.
-const INDEXED: usize = 256;
 
 /// An object as a hold names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +65,14 @@ pub enum ToFollower {
     /// It is to make this change.
     Correct(Correction),
     /// It is to report this object.
-    Look(SoughtObject),
+    Look(Arc<SoughtObject>),
+}
+
+/// The same while it waits. It keeps neither an object that has changed by then nor a hold that has ended.
+#[derive(Debug)]
+enum Queued {
+    Correct(Weak<StoredObject>, HeadRule),
+    Look(Weak<SoughtObject>),
 }
 
 /// End of a hold.
@@ -93,7 +101,8 @@ struct State {
 struct Follower {
     client: Arc<str>,
     unfinished: Unfinished,
-    to: mpsc::Sender<ToFollower>,
+    failures: RecentFailures,
+    to: mpsc::Sender<Queued>,
 }
 
 #[derive(Debug)]
@@ -105,76 +114,51 @@ struct Held {
 }
 
 impl StoredObjects {
-    /// An apiserver follows; `client` tells it from others.
-    pub fn follow(self: &Arc<Self>, client: &Arc<str>) -> Following {
-        let (to, told) = mpsc::channel(WAITING);
-        let mut state = self.state();
-        state.next += 1;
-        let id = state.next;
-        state.followers.insert(id, Follower { client: Arc::clone(client), unfinished: Unfinished::default(), to });
-        drop(state);
-        let (controller, corrections) = (Controller::default(), VecDeque::new());
-        Following { objects: Arc::clone(self), client: Arc::clone(client), id, told, controller, corrections }
-    }
-
     /// Waits for the end of an object's initialization, as apiservers of that client report it. `rule` is the configuration
     /// of an object's head; `None` while that is not known to be current.
     pub async fn hold(
         &self,
         client: &Arc<str>,
-        sought: &SoughtObject,
+        sought: &Arc<SoughtObject>,
         deadline: Instant,
         rule: impl Fn(&StoredObject) -> Option<HeadRule>,
     ) -> HoldEnd {
         let held = self.register(client, &sought.uid);
         let began = now();
-        let mut sent: Option<Instant> = None;
+        let (mut looked, mut corrected): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
-            let (now, wake) = (now(), deadline.min(now() + AGAIN));
+            let now = now();
             let wake = {
                 let state = self.state();
-                if let Some(outcome) = state.outcome(&sought.uid, held.id) {
+                if let Some(outcome) = state.outcome(client, &sought.uid, held.id) {
                     return HoldEnd::Over(outcome);
                 }
-                let found = state.find(client, &sought.uid);
+                let reports = state.reports(client, &sought.uid);
                 if now >= deadline {
-                    return HoldEnd::OutOfTime(found.map(|(_, entry)| entry.object));
+                    let last = reports.into_iter().max_by_key(|(_, entry)| entry.since);
+                    return HoldEnd::OutOfTime(last.map(|(_, entry)| entry.object));
                 }
-                match found {
-                    Some((_, UnfinishedEntry { object, .. })) if object.list.result.is_some() => {
-                        return HoldEnd::Over(
-                            object.list.result.clone().map_or(HoldOutcome::Deleted, HoldOutcome::Failed),
-                        );
-                    }
-                    Some((to, UnfinishedEntry { object, since })) => match rule(&object) {
-                        None => wake,
-                        Some(rule) => {
-                            let due =
-                                sent.map_or(since + rule.timeout, |sent| (sent + AGAIN).max(since + rule.timeout));
-                            if now < due {
-                                wake.min(due)
-                            } else {
-                                if let Some(correction) = Correction::of(&object, rule) {
-                                    let _ = to.try_send(ToFollower::Correct(correction));
-                                }
-                                sent = Some(now);
-                                wake
-                            }
-                        }
-                    },
-                    None => {
-                        // An object that a full report does not list as unfinished is initialized, or deleted, or so
-                        // new that its event is still to come: look it up in the storage.
-                        let due = sent.map_or(began + SOON, |sent| sent + AGAIN);
-                        let synced =
-                            state.followers.values().find(|one| one.client == *client && one.unfinished.is_synced());
-                        if let Some(follower) = synced.filter(|_| now >= due) {
-                            let _ = follower.to.try_send(ToFollower::Look(sought.clone()));
-                            sent = Some(now);
-                        }
-                        if now < due { wake.min(due) } else { wake }
+                let mut wake = deadline.min(now + AGAIN);
+                // An object that a full report does not list as unfinished is initialized, or deleted, or so new that its event
+                // is still to come: have it looked up in the storage.
+                let due = looked.map_or(began + SOON, |looked| looked + AGAIN);
+                if now < due {
+                    wake = wake.min(due);
+                } else if state.look(client, sought) {
+                    looked = Some(now);
+                }
+                let before = corrected;
+                for (to, UnfinishedEntry { object, since }) in &reports {
+                    let Some(rule) = rule(object) else { continue };
+                    let due = (*since + rule.timeout).max(before.map_or(*since, |corrected| corrected + AGAIN));
+                    if now < due {
+                        wake = wake.min(due);
+                    } else {
+                        let _ = to.try_send(Queued::Correct(Arc::downgrade(object), rule));
+                        corrected = Some(now);
                     }
                 }
+                wake
             };
             tokio::select! {
                 () = held.wake.notified() => {}
@@ -208,16 +192,40 @@ impl StoredObjects {
 }
 
 impl State {
-    fn outcome(&self, uid: &str, id: u64) -> Option<HoldOutcome> {
-        self.holds.get(uid)?.iter().find(|held| held.id == id)?.outcome.clone()
+    /// The end of the object, where it is known.
+    fn outcome(&self, client: &str, uid: &str, id: u64) -> Option<HoldOutcome> {
+        let held = self.holds.get(uid)?.iter().find(|held| held.id == id)?;
+        let failed = || self.failed(client, uid).map(|result| HoldOutcome::Failed(Box::new(result.clone())));
+        held.outcome.clone().or_else(failed)
     }
 
-    /// The object, and the apiserver that has reported it.
-    fn find(&self, client: &str, uid: &str) -> Option<(mpsc::Sender<ToFollower>, UnfinishedEntry)> {
-        let followers = self.followers.values().filter(|follower| *follower.client == *client);
-        followers
-            .filter_map(|follower| Some((follower.to.clone(), follower.unfinished.get(uid)?.clone())))
-            .min_by_key(|(_, entry)| entry.since)
+    /// The result of an object that has failed, also of one that is gone.
+    fn failed(&self, client: &str, uid: &str) -> Option<&StatusInfo> {
+        self.followers_of(client).find_map(|follower| {
+            let there = follower.unfinished.get(uid).and_then(|entry| entry.object.list.result.as_deref());
+            there.or_else(|| follower.failures.get(uid))
+        })
+    }
+
+    /// Apiservers of one client.
+    fn followers_of(&self, client: &str) -> impl Iterator<Item = &Follower> {
+        self.followers.values().filter(move |follower| *follower.client == *client)
+    }
+
+    /// The object as each apiserver that has it reports it.
+    fn reports(&self, client: &str, uid: &str) -> Vec<(mpsc::Sender<Queued>, UnfinishedEntry)> {
+        let reported = |follower: &Follower| Some((follower.to.clone(), follower.unfinished.get(uid)?.clone()));
+        self.followers_of(client).filter_map(reported).collect()
+    }
+
+    /// Asks each apiserver of the client whose report is complete and has not the object. False where there is none.
+    fn look(&self, client: &str, sought: &Arc<SoughtObject>) -> bool {
+        let knows = |unfinished: &Unfinished| unfinished.is_synced() && unfinished.get(&sought.uid).is_none();
+        let asked = self
+            .followers_of(client)
+            .filter(|follower| knows(&follower.unfinished))
+            .map(|follower| follower.to.try_send(Queued::Look(Arc::downgrade(sought))));
+        asked.count() > 0
     }
 }
 
@@ -238,84 +246,6 @@ impl Drop for Registered<'_> {
                 state.holds.remove(&self.uid);
             }
         }
-    }
-}
-
-/// One apiserver that follows. Dropping it forgets what it has reported.
-#[derive(Debug)]
-pub struct Following {
-    objects: Arc<StoredObjects>,
-    client: Arc<str>,
-    id: u64,
-    told: mpsc::Receiver<ToFollower>,
-    controller: Controller,
-    corrections: VecDeque<Correction>,
-}
-
-impl Following {
-    /// It reports.
-    pub fn take(&self, event: StoredEvent) {
-        let mut state = self.objects.state();
-        if let Some((uid, ended)) = event.end() {
-            let holds = state.holds.get_mut(uid).into_iter().flatten();
-            for held in holds.filter(|held| held.client == self.client) {
-                if held.outcome.is_none() {
-                    held.outcome.clone_from(&ended);
-                }
-                held.wake.notify_one();
-            }
-        } else {
-            // Everybody may ask now.
-            state.holds.values().flatten().for_each(|held| held.wake.notify_one());
-        }
-        if let Some(follower) = state.followers.get_mut(&self.id) {
-            follower.unfinished.take(event, now());
-        }
-    }
-
-    /// The next message of a hold.
-    pub async fn told(&mut self) -> Option<ToFollower> {
-        self.told.recv().await
-    }
-
-    /// Bytes that its objects hold, about.
-    pub fn size(&self) -> usize {
-        self.objects.state().followers.get(&self.id).map_or(0, |follower| follower.unfinished.size())
-    }
-
-    /// The controller's part, called every second: at most `most` corrections. `read` is when the reading of the
-    /// configuration began that `rule` is of.
-    pub async fn control(
-        &mut self,
-        read: Option<Instant>,
-        rule: impl Fn(&StoredObject) -> HeadRule,
-        most: usize,
-    ) -> Vec<Correction> {
-        let now = now();
-        let objects = {
-            let state = self.objects.state();
-            let follower = state.followers.get(&self.id).filter(|follower| follower.unfinished.is_synced());
-            follower.filter(|_| self.controller.is_due(now)).map(|follower| follower.unfinished.all())
-        };
-        if let Some(objects) = objects {
-            let mut controller = mem::take(&mut self.controller);
-            let comparing = offload::run(INDEXED * objects.len(), move || {
-                controller.compare(HeadIndex::of(objects, now));
-                controller
-            });
-            self.controller = comparing.await;
-        }
-        if self.controller.has_overdue() {
-            self.corrections.extend(self.controller.corrections(read, rule));
-        }
-        let most = most.min(self.corrections.len());
-        self.corrections.drain(..most).collect()
-    }
-}
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.objects.state().followers.remove(&self.id);
     }
 }
 

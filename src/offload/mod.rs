@@ -14,6 +14,7 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::Semaphore,
     task::{JoinError, spawn_blocking},
 };
@@ -56,6 +57,14 @@ pub async fn run_unless_dropped<T: Send + 'static>(
     run(bytes, move || work(&cancelled)).await
 }
 
+/// Frees what holds about so many bytes: at once where they are few, else beside the worker.
+pub fn discard<T: Send + 'static>(bytes: usize, value: T) {
+    match Handle::try_current() {
+        Ok(runtime) if bytes >= LARGE => drop(runtime.spawn_blocking(move || drop(value))),
+        _ => drop(value),
+    }
+}
+
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -92,6 +101,22 @@ mod tests {
         assert!(waiting.await.unwrap_err().is_cancelled());
         drop(go_on);
         assert!(has_ended.await.unwrap(), "nobody does any more");
+    }
+
+    #[tokio::test]
+    async fn much_is_freed_beside_the_thread() {
+        struct Freed(Option<tokio::sync::oneshot::Sender<thread::ThreadId>>);
+        impl Drop for Freed {
+            fn drop(&mut self) {
+                let _ = self.0.take().map(|freed| freed.send(thread::current().id()));
+            }
+        }
+        let here = thread::current().id();
+        for (bytes, elsewhere) in [(LARGE - 1, false), (LARGE, true)] {
+            let (free, freed) = tokio::sync::oneshot::channel();
+            discard(bytes, Freed(Some(free)));
+            assert_eq!(freed.await.unwrap() != here, elsewhere);
+        }
     }
 
     #[tokio::test]

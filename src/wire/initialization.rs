@@ -4,11 +4,38 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::pb::gatepost::v1::{HoldRequest, QuotaPhaseRequest, ReadPolicyRequest, StoredObjectEvent};
-use super::{answer, outbound, pb::k8s::io::apimachinery::pkg::apis::meta::v1::Status};
-use crate::model::StatusInfo;
+use super::{
+    answer::{self, MOST_CAUSES},
+    initializers::count,
+    outbound,
+    pb::k8s::io::apimachinery::pkg::apis::meta::v1::Status,
+    walk::Walk,
+};
+use crate::model::{Rope, StatusInfo};
 
-/// Reads the message of a `ReadPolicy`, without its frame head; `None` where it is none.
+/// The most groups of a user, and the most keys and values of `extra`.
+const MOST_OF_USER: usize = 4096;
+/// The most names of one list that are read.
+const MOST_NAMES: usize = 1024;
+
+/// Numbers of fields: of `ReadPolicyRequest` the groups, keys and values of `user`; of `StoredObjectEvent` `pending` and
+/// the causes of `result`.
+const USER: [&[u32]; 3] = [&[2, 3], &[2, 4], &[2, 4, 2, 1]];
+const PENDING: [u32; 2] = [1, 7];
+const CAUSES: [u32; 4] = [1, 8, 5, 4];
+
+/// Number of fields at that path; `None` where the bytes are no message. Decoded, each takes many times the two bytes that
+/// it may come in.
+fn number(message: &Bytes, path: &[u32]) -> Option<usize> {
+    let rope = Rope::new([message.clone()]);
+    Some(usize::MAX - count(Walk::over(&rope, 0..message.len()), path, usize::MAX)?)
+}
+
+/// Reads the message of a `ReadPolicy`, without its frame head; `None` where it is none, or has more of a user than may be.
 pub fn read_policy(message: Bytes) -> Option<ReadPolicyRequest> {
+    for path in USER {
+        number(&message, path).filter(|number| *number <= MOST_OF_USER)?;
+    }
     ReadPolicyRequest::decode(message).ok()
 }
 
@@ -22,9 +49,22 @@ pub fn hold(message: Bytes) -> Option<HoldRequest> {
     HoldRequest::decode(message).ok()
 }
 
-/// Reads one message of a `Follow`.
-pub fn event(message: Bytes) -> Option<StoredObjectEvent> {
-    StoredObjectEvent::decode(message).ok()
+/// Reads one message of a `Follow`; `None` where it is none.
+pub fn event(message: Bytes) -> Option<Report> {
+    let (names, causes) = (number(&message, &PENDING)?, number(&message, &CAUSES)?);
+    if names > MOST_NAMES || causes > MOST_CAUSES {
+        return Some(Report::TooLong);
+    }
+    StoredObjectEvent::decode(message).ok().map(Report::Event)
+}
+
+/// A message of a `Follow`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// Read.
+    Event(StoredObjectEvent),
+    /// Not read, as it would hold far more than its bytes.
+    TooLong,
 }
 
 /// A Status that was read.
@@ -35,4 +75,37 @@ pub fn status_info(status: Status) -> StatusInfo {
 /// A Status that is written.
 pub fn status(info: &StatusInfo) -> Status {
     outbound::status(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::pb::{
+        gatepost::v1::{StoredObject, stored_object_event::Event},
+        k8s::io::{
+            api::authentication::v1::UserInfo,
+            apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails},
+        },
+    };
+
+    #[test]
+    fn no_message_is_many_times_as_large_when_it_is_read() {
+        let reading = |groups| {
+            let user = UserInfo { groups: vec![String::new(); groups], ..UserInfo::default() };
+            read_policy(ReadPolicyRequest { user: Some(user), ..Default::default() }.encode_to_vec().into())
+        };
+        assert!(reading(MOST_OF_USER).is_some() && reading(MOST_OF_USER + 1).is_none());
+        let report = |names, causes| {
+            let details = StatusDetails { causes: vec![StatusCause::default(); causes], ..Default::default() };
+            let result = Some(Status { details: Some(details), ..Default::default() });
+            let object = StoredObject { pending: vec![String::new(); names], result, ..Default::default() };
+            event(StoredObjectEvent { event: Some(Event::Unfinished(object)) }.encode_to_vec().into())
+        };
+        assert!(matches!(report(MOST_NAMES, MOST_CAUSES), Some(Report::Event(_))));
+        assert_eq!(
+            (report(MOST_NAMES + 1, 0), report(0, MOST_CAUSES + 1)),
+            (Some(Report::TooLong), Some(Report::TooLong))
+        );
+        assert_eq!((event(Bytes::from_static(b"\xff")), read_policy(Bytes::from_static(b"\xff"))), (None, None));
+    }
 }

@@ -99,7 +99,7 @@ fn is_modest(message: &Bytes) -> bool {
 }
 
 /// Number of further fields at the path that there may be; `None` where there are too many, or the bytes are no message.
-fn count(mut walk: Walk<'_>, path: &[u32], mut most: usize) -> Option<usize> {
+pub(super) fn count(mut walk: Walk<'_>, path: &[u32], mut most: usize) -> Option<usize> {
     let (number, below) = path.split_first()?;
     while let Some(field) = walk.next().ok()? {
         match field.value {

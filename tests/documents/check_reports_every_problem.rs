@@ -470,4 +470,8 @@ fn initializers() {
         let found = of(entry);
         assert!(found.len() == 1 && found[0].contains(says), "{entry}: {found:#?}");
     }
+    let names = |count: usize| (0..count).map(|n| format!("i{n}.example.com")).collect::<Vec<_>>().join(", ");
+    let many = |count| of(&format!("resource: pods, initializers: [{}]", names(count)));
+    assert!(many(128).is_empty());
+    assert!(many(129)[0].contains("has more than 128 initializers"), "{:#?}", many(129));
 }

@@ -2,12 +2,17 @@
 //! who acts where.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    model::{Phase, Rope, Verdict},
+    live::hub::{Answered, ToInstance},
+    memory::Purpose,
+    model::{Phase, Rope, StatusInfo, Verdict},
     patch::{Document, Limits, Patch},
     wire::{
         inbound::view,
@@ -28,7 +33,11 @@ use crate::support::{
 const LONG: Duration = Duration::from_secs(20);
 
 fn configured(initializers: &str, hooks: &str) -> Arc<Gate> {
-    let yaml = format!(
+    gate(&document(initializers, hooks), Reasons::First)
+}
+
+fn document(initializers: &str, hooks: &str) -> String {
+    format!(
         r"
 apiVersion: gatepost.dev/v1alpha1
 kind: AdmissionControlConfiguration
@@ -40,18 +49,16 @@ resourceInitializers:
 {initializers}
 externalAdmissionHooks: [{hooks}]
 "
-    );
-    gate(&yaml, Reasons::First)
+    )
 }
+
+const IN_TURNS: &str = "  - {name: a.example.com, owners: {users: [a]}}\n  \
+     - {name: mid.example.com, builtIn: {labels: {by: '${user}'}}}\n  \
+     - {name: b.example.com, owners: {users: [b]}}\n";
 
 /// `a` and `b` are owned by somebody of that name, and between them stands one that is built in.
 fn in_turns() -> Arc<Gate> {
-    configured(
-        "  - {name: a.example.com, owners: {users: [a]}}\n  \
-         - {name: mid.example.com, builtIn: {labels: {by: '${user}'}}}\n  \
-         - {name: b.example.com, owners: {users: [b]}}\n",
-        "",
-    )
+    configured(IN_TURNS, "")
 }
 
 async fn ask(gate: &Gate, request: AdmissionRequest) -> Verdict {
@@ -210,6 +217,120 @@ async fn a_result_stays_and_what_cannot_go_on_in_flight_becomes_one() {
     assert_eq!((&result["code"], &result["status"]), (&504.into(), &"Failure".into()), "{object}");
 }
 
+/// Two hooks: one that may change objects and one that may not. Each judges as told.
+async fn two_hooks(judge: impl Fn(&Value) -> Value + Clone + Send + Sync + 'static) -> ([HttpHook; 2], String) {
+    let hooks = [
+        HttpHook::plain(HttpScript::Judge(Judge::new(judge.clone()))).await,
+        HttpHook::plain(HttpScript::Judge(Judge::new(judge))).await,
+    ];
+    let configured = ["Validating", "Mutating"].iter().zip(&hooks).map(|(hook_type, hook)| {
+        format!(
+            "{{name: {}.example.com, type: {hook_type}, protocol: json, sideEffects: None, clientConfig: {{url: '{}/'}}, \
+             rules: [{{operations: ['*'], apiGroups: ['*'], apiVersions: ['*'], resources: ['*']}}]}}",
+            hook_type.to_lowercase(),
+            hook.url()
+        )
+    });
+    let configured = configured.collect::<Vec<_>>().join(", ");
+    (hooks, configured)
+}
+
+#[tokio::test]
+async fn no_hook_keeps_an_unfinished_object_from_its_end() {
+    // Nobody may change such objects, nor make them with that label.
+    let judge = |review: &Value| {
+        let request = &review["request"];
+        json!({"allowed": request["operation"] == "CREATE" && request["object"]["metadata"]["labels"]["bad"].is_null()})
+    };
+    let (hooks, configuration) = two_hooks(judge).await;
+    let gate = configured("  - {name: a.example.com}\n  - {name: b.example.com}\n", &configuration);
+    let stored = patched(&ask(&gate, create(&pod())).await, &pod());
+    let asked = || hooks.each_ref().map(|hook| hook.seen().len());
+    assert_eq!(asked(), [0, 1], "the validating one when the object is initialized");
+    let mut failed = stored.clone();
+    failed["metadata"]["initializers"]["result"] = json!({"status": "Failure", "code": 504, "message": "late"});
+    let mut next = without_head(&stored);
+    next["metadata"]["labels"]["bad"] = "yes".into();
+    let done = without_head(&next);
+    for user in ["admin", "system:apiserver"] {
+        for (old, new) in [(&stored, &stored), (&stored, &failed), (&stored, &next), (&next, &done)] {
+            assert_eq!(code(&ask(&gate, update(user, old, new)).await), 0, "{user}: {new}");
+        }
+    }
+    assert_eq!(asked(), [0, 1]);
+    // It is judged as what is created, and from then on as what is updated.
+    let object = patched(&ask(&gate, update("admin", &next, &done)).await, &done);
+    assert_eq!(object["metadata"].get("initializers"), None);
+    let review = view(Rope::new([message(create(&object))])).unwrap();
+    let validate = Caller { phase: Phase::Validate, stores_unfinished: true, ..caller(LONG) };
+    assert_eq!(code(&decide(&gate, &review, &validate).await), 400);
+    assert_eq!(asked(), [1, 1]);
+    assert_eq!(code(&ask(&gate, update("admin", &object, &object)).await), 400);
+    assert_eq!(asked(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_bypass_of_all_hooks_opens_no_list() {
+    let bypass = "bypass:\n- {name: r, reason: told so, namespaces: [shop]}\n";
+    let gate = gate(&(document(IN_TURNS, "") + bypass), Reasons::First);
+    let stored = patched(&ask(&in_turns(), create(&pod())).await, &pod());
+    // A running object is not hidden, nor one made with a list and a creator of one's own choice.
+    assert_eq!(code(&ask(&gate, update("eve", &pod(), &stored)).await), 422);
+    assert_eq!(code(&ask(&gate, create(&stored)).await), 403);
+    let next = without_head(&stored);
+    for (user, new, expected) in [("eve", &stored, 403), ("eve", &next, 403), ("eve", &pod(), 422), ("a", &pod(), 422)]
+    {
+        assert_eq!(code(&ask(&gate, update(user, &stored, new)).await), expected, "{user}");
+    }
+    let object = patched(&ask(&gate, update("a", &stored, &next)).await, &next);
+    assert_eq!((pending(&object), &object["metadata"]["labels"]["by"]), (vec!["b.example.com"], &"ann".into()));
+    // It opens what it is for: nobody must act, not even who is listed by somebody who may.
+    let verdict = ask(&gate, create(&pod())).await;
+    assert_eq!((&verdict.refusal, &verdict.patch), (&None, &None));
+    assert_eq!(code(&ask(&gate, update("eve", &pod(), &pod())).await), 0);
+    let user_info = Some(UserInfo { username: Some("admin".to_owned()), ..UserInfo::default() });
+    let listed = patched(&ask(&gate, AdmissionRequest { user_info, ..create(&stored) }).await, &stored);
+    assert_eq!(listed["metadata"].get("initializers"), None);
+}
+
+#[tokio::test]
+async fn an_initializer_may_refuse_with_any_code_and_many_words() {
+    let names = "  - {name: a.example.com}\n  - {name: no.example.com, attach: {commonNames: [x]}}\n";
+    let gate = configured(names, "");
+    let mut attached = gate.current.hub().attach(&"no.example.com".into(), 1, Instant::now()).unwrap();
+    let stored = patched(&ask(&gate, create(&pod())).await, &pod());
+    let next = without_head(&stored);
+    for code in [429, 503] {
+        let refusing = async {
+            let Some(ToInstance::Task { task, attempt, .. }) = attached.told().await else { panic!("no task") };
+            let status = StatusInfo { code, message: "x".repeat(1 << 20), ..StatusInfo::default() };
+            let room = gate.memory.empty(Purpose::Answer);
+            assert!(attached.answer(task, attempt, Answered::Failed(Box::new(status)), room));
+        };
+        let request = AdmissionRequest { uid: Some(code.to_string()), ..update("admin", &stored, &next) };
+        let (verdict, ()) = tokio::join!(ask(&gate, request), refusing);
+        let result = patched(&verdict, &next)["metadata"]["initializers"]["result"].take();
+        assert_eq!(result["code"], code);
+        assert!(result["message"].as_str().unwrap().len() <= 16 << 10, "as long as can be reported");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_too_long_becomes_shorter() {
+    let gate = in_turns();
+    let names = |from: usize| (from..130).map(|n| json!({"name": format!("n{n}.example.com")})).collect::<Vec<_>>();
+    let listed = |from| {
+        let mut object = pod();
+        object["metadata"]["initializers"] = json!({"pending": names(from), "creator": {"username": "ann"}});
+        object
+    };
+    assert_eq!(code(&ask(&gate, update("admin", &listed(0), &listed(1))).await), 0);
+    let mut failed = listed(0);
+    failed["metadata"]["initializers"]["result"] = json!({"status": "Failure", "code": 504, "message": "late"});
+    assert_eq!(code(&ask(&gate, update("system:apiserver", &listed(0), &failed)).await), 0);
+    assert_eq!(code(&ask(&gate, update("admin", &listed(1), &listed(0))).await), 422);
+}
+
 #[tokio::test]
 async fn validating_hooks_of_a_create_see_the_initialized_object() {
     let hook = HttpHook::plain(HttpScript::Judge(Judge::new(|_| json!({"allowed": false})))).await;
@@ -222,7 +343,10 @@ async fn validating_hooks_of_a_create_see_the_initialized_object() {
     let stored = patched(&ask(&gate, create(&pod())).await, &pod());
     assert_eq!(pending(&stored), ["a.example.com"], "it will be asked when the object is initialized");
     let done = without_head(&stored);
-    assert_ne!(code(&ask(&gate, update("admin", &stored, &done)).await), 0, "an update is one");
+    let done = patched(&ask(&gate, update("admin", &stored, &done)).await, &done);
+    let review = view(Rope::new([message(create(&done))])).unwrap();
+    let validate = Caller { phase: Phase::Validate, stores_unfinished: true, ..caller(LONG) };
+    assert_ne!(code(&decide(&gate, &review, &validate).await), 0, "that is how it ends");
     let gate = configured("  - {name: mid.example.com, builtIn: {labels: {by: x}}}\n", &hooks);
     assert_ne!(code(&ask(&gate, create(&pod())).await), 0, "nobody is left who must act");
 }

@@ -25,7 +25,10 @@ use gatepost::{
                 StoredObjectEvent, Synced, TimedOut, Visibility, correction::Remedy,
                 follower_message::Message as FromSidecar, hold_response::End, stored_object_event::Event,
             },
-            k8s::io::api::authentication::v1::UserInfo,
+            k8s::io::{
+                api::authentication::v1::UserInfo,
+                apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails},
+            },
         },
     },
 };
@@ -294,15 +297,64 @@ async fn a_hold_out_of_time_names_the_object_and_another_sidecar_goes_on() {
 async fn reports_that_cannot_be_end_the_stream() {
     let gate = configured();
     let (_sidecar, caller) = serving(&gate).await;
-    let long = "x".repeat(300);
-    for event in
-        [object("", "1", &["a"]), object("u", "1", &[]), object("u", &long, &["a"]), object("u", "1", &[&long])]
-    {
+    for event in [object("", "1", &["a"]), object("u", "1", &[]), object("u", "", &["a"]), object("u", "1", &[""])] {
         let mut follower = Follower::new(&caller).await;
         follower.report(event);
         assert_eq!(follower.next().await.unwrap_err(), "3");
     }
+    let mut follower = Follower::new(&caller).await;
+    follower.to.send_data(front::framed(b"\xff"), false).unwrap();
+    assert_eq!(follower.next().await.unwrap_err(), "3");
     until("forgotten", || gate.current.stored().unfinished() == 0).await;
+}
+
+#[tokio::test]
+async fn a_report_that_is_too_long_is_of_no_consequence_to_others() {
+    let gate = configured();
+    let (_sidecar, caller) = serving(&gate).await;
+    let mut follower = Follower::new(&caller).await;
+    let (long, many) = ("x".repeat(300), vec!["a"; 5000]);
+    let failed = |message: String, causes| {
+        let Event::Unfinished(object) = object("u", "1", &["a"]) else { unreachable!() };
+        let details = StatusDetails { causes: vec![StatusCause::default(); causes], ..StatusDetails::default() };
+        let result = Status { message: Some(message), details: Some(details), ..Status::default() };
+        Event::Unfinished(StoredObject { result: Some(result), ..object })
+    };
+    for event in [
+        object("u", &long, &["a"]),
+        object("u", "1", &[&long]),
+        object("u", "1", &many),
+        failed("x".repeat(300 << 10), 0),
+        failed(String::new(), 5000),
+    ] {
+        follower.report(event);
+    }
+    // A list or a message that is only longer than it should be is cut.
+    follower.report(object("u-1", "1", &["slow.example.com"; 130]));
+    let Event::Unfinished(words) = failed("x".repeat(200 << 10), 100) else { unreachable!() };
+    follower.report(Event::Unfinished(StoredObject { uid: "u-2".into(), ..words }));
+    until("reported", || gate.current.stored().unfinished() == 2).await;
+    let held: HoldResponse = ask(&caller, HOLD, &sought("u-2")).await;
+    let Some(End::Failed(status)) = held.end else { panic!("{held:?}") };
+    assert!(status.message().len() <= 16 << 10 && status.details.unwrap().causes.len() <= 16);
+    // More than any list and Status together can be.
+    follower.report(failed("x".repeat(17 << 20), 0));
+    assert_eq!(follower.next().await.unwrap_err(), "8");
+}
+
+#[tokio::test]
+async fn a_hold_has_no_text_that_no_object_has() {
+    let (_sidecar, caller) = serving(&configured()).await;
+    let long = || "x".repeat(254);
+    for request in [
+        HoldRequest { uid: String::new(), ..sought("u") },
+        HoldRequest { uid: long(), ..sought("u") },
+        HoldRequest { name: long(), ..sought("u") },
+        HoldRequest { namespace: long(), ..sought("u") },
+        HoldRequest { resource_version: long(), ..sought("u") },
+    ] {
+        assert_eq!(caller.call(grpc(HOLD), [framed(&request)]).await.status, Some(3));
+    }
 }
 
 #[tokio::test]

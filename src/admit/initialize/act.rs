@@ -266,12 +266,18 @@ impl Failure {
     /// Is it passed over under `Ignore`? Not where the initializer itself says no, nor for our own want of room: whoever
     /// sends much would then create objects without it.
     pub(super) fn may_open(&self) -> bool {
-        !matches!(self, Self::Rejected(_) | Self::Full | Self::NoRoom)
+        !self.is_rejection() && !self.is_no_room()
     }
 
     /// Is there no room to wait?
     pub(super) fn is_shed(&self) -> bool {
         matches!(self, Self::Full)
+    }
+
+    /// Is it our own want of room, whatever its answer's code? Of an object that exists it says nothing: the update is tried
+    /// again.
+    pub(super) fn is_no_room(&self) -> bool {
+        matches!(self, Self::Full | Self::NoRoom)
     }
 
     pub(super) fn is_rejection(&self) -> bool {

@@ -11,6 +11,7 @@ use tokio::time::timeout_at;
 
 use super::{
     super::{
+        Case,
         access::user_of,
         patched::{Unpatched, patched, room_for},
         status,
@@ -20,7 +21,7 @@ use super::{
 };
 use crate::{
     initialize::{
-        Actor, Initialization, Initializers, Refused,
+        Actor, Initialization, Initializers, Refused, stored_result,
         transition::{Owned, transition},
     },
     model::{Operation, ResourceInitializers, Review},
@@ -32,8 +33,52 @@ use crate::{
 /// The apiserver itself: it carries out what Gatepost tells it.
 // source: kubernetes/apiserver pkg/authentication/user, APIServerUser.
 const APISERVER: &str = "system:apiserver";
-/// Codes of refusals for want of room, and of memory. They say nothing of the object.
-const SHED: [i32; 2] = [429, 503];
+
+/// `metadata.initializers` of an object, read.
+#[derive(Debug)]
+pub(in crate::admit) struct Field {
+    list: Result<Option<Initializers>, String>,
+    /// The creator beside the list, as it is written.
+    creator: Option<String>,
+}
+
+impl Field {
+    fn of(text: &str) -> Self {
+        let creator = metadata_initializers::creator(text).map(str::to_owned);
+        Self { list: Initializers::read(text.as_bytes()), creator }
+    }
+
+    /// Is the object that has it unfinished? An empty list says nothing.
+    pub(in crate::admit) fn is_unfinished(&self) -> bool {
+        let says = |list: &Initializers| !list.pending.is_empty() || list.result.is_some();
+        self.list.as_ref().map_or(true, |list| list.as_ref().is_some_and(says))
+    }
+}
+
+/// Is this an update that may find its object unfinished?
+pub(in crate::admit) fn finds_a_list(case: Case<'_>) -> bool {
+    let Case { review, caller, .. } = case;
+    caller.stores_unfinished && review.operation == Operation::Update && review.old_object.is_some()
+}
+
+/// `metadata.initializers` of the object that an update finds.
+pub(in crate::admit) async fn before(case: Case<'_>) -> Result<Option<Field>, Refusal> {
+    field(case, case.review, case.review.old_object.clone()).await
+}
+
+/// `metadata.initializers` of an object of the review.
+async fn field(case: Case<'_>, review: &Review, place: Option<Range<usize>>) -> Result<Option<Field>, Refusal> {
+    let Some(place) = place else { return Ok(None) };
+    let (bytes, size) = (review.bytes.clone(), place.len());
+    let reading = offload::run(size, move || {
+        Ok::<_, String>(metadata_initializers::of_object(&bytes, place)?.as_deref().map(Field::of))
+    });
+    match timeout_at(case.caller.deadline.instant().into(), reading).await {
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(why)) => Err(Box::new(status::internal(&why))),
+        Err(_) => Err(Box::new(status::out_of_time())),
+    }
+}
 
 /// The initializers of a resource for which nothing is configured.
 pub(super) fn nobody(review: &Review) -> ResourceInitializers {
@@ -47,36 +92,35 @@ pub(super) fn nobody(review: &Review) -> ResourceInitializers {
 
 impl Phase<'_> {
     /// The phase of such a caller.
-    pub(super) async fn run_stored(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+    pub(super) async fn run_stored(&mut self, entry: &ResourceInitializers, old: Option<Field>) -> Result<(), Refusal> {
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
-        let field = self.field(review, review.object.clone()).await?;
+        let field = field(self.case, review, review.object.clone()).await?;
         let creates = review.operation == Operation::Create;
         let (list, creator) = if creates {
-            let field = read(field.as_deref()).map_err(|refused| self.denied(refused))?;
+            let field = read(field).map_err(|refused| self.denied(refused))?.0;
             let pending = self.pending(entry, review, field, &mut lookup).await;
             (pending.or_else(|refusal| self.unselected(entry, refusal))?, None)
         } else {
-            let old = self.field(review, review.old_object.clone()).await?;
             if old.is_none() && field.is_none() {
                 return Ok(());
             }
-            let lists = read(old.as_deref()).and_then(|old| Ok((old, read(field.as_deref())?)));
-            let (before, after) = lists.map_err(|refused| self.denied(refused))?;
-            let list = self.updated(entry, before, after).await?;
-            (list, old.as_deref().and_then(metadata_initializers::creator).map(str::to_owned))
+            let lists = read(old).and_then(|old| Ok((old, read(field)?)));
+            let ((before, creator), (after, _)) = lists.map_err(|refused| self.denied(refused))?;
+            (self.updated(entry, before, after).await?, creator)
         };
         self.creator = creator.as_deref().and_then(metadata_initializers::username).map(Into::into);
         let mut way = Initialization::new(list.unwrap_or_default());
         let mut result = way.result().cloned();
         match self.work_off(entry, &mut way, &mut lookup).await {
             // There is an object already: it fails, and its creator is told.
-            Err(refusal) if !creates && !SHED.contains(&refusal.code) => result = Some(*refusal),
+            Err(refusal) if !creates && !self.no_room => result = Some(*refusal),
             ended => ended?,
         }
         let pending = way.pending().map(Into::into).collect();
-        let list = Initializers { pending, result: result.map(Box::new) }.normalized();
+        let result = result.map(stored_result).map(Box::new);
+        let list = Initializers { pending, result }.normalized();
         self.initialized.unfinished = list.is_some();
         let creator = match creator {
             None if list.is_some() => Some(self.requester().await?),
@@ -119,18 +163,6 @@ impl Phase<'_> {
         transition(old.clone(), new, Actor { may_initialize, owns }).map_err(|refused| self.denied(refused))
     }
 
-    /// `metadata.initializers` of an object of the review, as it is written.
-    async fn field(&self, review: &Review, place: Option<Range<usize>>) -> Result<Option<String>, Refusal> {
-        let Some(place) = place else { return Ok(None) };
-        let (bytes, size) = (review.bytes.clone(), place.len());
-        let reading = offload::run(size, move || metadata_initializers::of_object(&bytes, place));
-        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(why)) => Err(Box::new(status::internal(&why))),
-            Err(_) => Err(Box::new(status::out_of_time())),
-        }
-    }
-
     /// The user who makes the request, as JSON.
     async fn requester(&self) -> Result<String, Refusal> {
         let review = self.case.review.clone();
@@ -160,7 +192,7 @@ impl Phase<'_> {
                 let value = metadata_initializers::with_creator(&list.write(), creator);
                 format!(r#"[{{"op":"add","path":"{PATH}","value":{value}}}]"#)
             }
-            None if self.field(&review, review.object.clone()).await?.is_some() => {
+            None if field(self.case, &review, review.object.clone()).await?.is_some() => {
                 format!(r#"[{{"op":"remove","path":"{PATH}"}}]"#)
             }
             None => return Ok(()),
@@ -186,8 +218,9 @@ impl Phase<'_> {
     }
 }
 
-/// A list as an object has it.
-fn read(field: Option<&str>) -> Result<Option<Initializers>, Refused> {
-    let list = field.map(|field| Initializers::read(field.as_bytes())).transpose();
-    list.map(Option::flatten).map_err(|why| Refused::Invalid { field: "metadata.initializers".into(), why })
+/// The list and the creator, as an object has them.
+fn read(field: Option<Field>) -> Result<(Option<Initializers>, Option<String>), Refused> {
+    let Some(Field { list, creator }) = field else { return Ok((None, None)) };
+    let list = list.map_err(|why| Refused::Invalid { field: "metadata.initializers".into(), why })?;
+    Ok((list, creator))
 }

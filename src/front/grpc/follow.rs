@@ -33,7 +33,7 @@ use crate::{
         refusal::Refusal,
     },
     initialize::{
-        Initializers, MOST_PENDING,
+        Initializers, MOST_PENDING, stored_result,
         unfinished::{Correction, Remedy, StoredEvent, StoredObject},
     },
     live::stored_objects::{Following, SoughtObject, ToFollower},
@@ -43,6 +43,10 @@ use crate::{
 
 /// The longest message: a list of the most names, and a Status.
 const LONGEST: usize = 256 << 10;
+/// The longest that is passed over. Whoever sends more is not waited for.
+const LONGEST_PASSED: usize = 16 << 20;
+/// Interval of log lines about what was passed over.
+const LOGGED: Duration = Duration::from_secs(1);
 /// Memory of one stream besides its messages and objects.
 const COST: Cost = Cost { sent: 0, held: 64 << 10 };
 /// Time for the apiserver to read a message.
@@ -52,7 +56,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Corrections of the controller in that time.
 const CORRECTIONS: usize = 500;
 /// Longest name, and id, of an object.
-const LONGEST_NAME: usize = 253;
+pub(super) const LONGEST_NAME: usize = 253;
 
 /// Status at the end of a stream.
 type End = (Code, &'static str);
@@ -84,7 +88,7 @@ pub(crate) async fn answer(
     let Ok(to) = respond.send_response(response, false) else { return };
     let following = front.gate().current.stored().follow(&session.client().identity().to_key());
     let room = front.inflight().budget().empty(Purpose::Queue);
-    let mut stream = Stream { to, front, session, following, room };
+    let mut stream = Stream { to, front, session, following, room, passed_over: (0, None) };
     let (Ok((code, message)) | Err((code, message))) = stream.serve(Frames::new(front, body, LONGEST), life).await;
     let trailers = [(GRPC_STATUS, HeaderValue::from(code as i32)), (GRPC_MESSAGE, HeaderValue::from_static(message))];
     let _ = stream.to.send_trailers(HeaderMap::from_iter(trailers));
@@ -98,6 +102,8 @@ struct Stream<'a> {
     following: Following,
     /// Room of its objects.
     room: Reservation,
+    /// Reports that were passed over since the last log line, and when that was.
+    passed_over: (u64, Option<Instant>),
 }
 
 impl Stream<'_> {
@@ -119,13 +125,14 @@ impl Stream<'_> {
                 _ = look.tick() => self.control().await?,
                 told = self.following.told() => match told {
                     Some(ToFollower::Correct(correction)) => self.correct(correction)?,
-                    Some(ToFollower::Look(sought)) => self.tell(look_at(sought))?,
+                    Some(ToFollower::Look(sought)) => self.tell(look_at(&sought))?,
                     None => return Ok(GONE),
                 },
                 message = from.next() => match message {
                     Ok(Some((message, _room))) => self.take(message)?,
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
+                    Err(Refusal::TooLarge { declared, .. }) if declared <= LONGEST_PASSED => self.pass_over(),
                     Err(Refusal::TooLarge { .. } | Refusal::Overloaded { .. }) => return Ok(NO_ROOM),
                     Err(_) => return Ok(UNREADABLE),
                 },
@@ -135,14 +142,38 @@ impl Stream<'_> {
 
     /// Takes one report.
     fn take(&mut self, message: Bytes) -> Result<(), End> {
-        let event = wire::event(message).and_then(|event| event.event).and_then(event).ok_or(UNREADABLE)?;
-        self.following.take(event);
+        let read = match wire::event(message).ok_or(UNREADABLE)? {
+            wire::Report::Event(read) => event(read.event.ok_or(UNREADABLE)?),
+            wire::Report::TooLong => Err(Fault::TooLong),
+        };
+        match read {
+            Ok(event) => self.following.take(event),
+            Err(Fault::TooLong) => {
+                self.pass_over();
+                return Ok(());
+            }
+            Err(Fault::Unreadable) => return Err(UNREADABLE),
+        }
         let size = self.following.size();
         if size > self.room.bytes() && !self.room.try_grow(size - self.room.bytes()) {
             return Err(NO_ROOM);
         }
         self.room.shrink_to(size);
         Ok(())
+    }
+
+    /// Passes over one report: that object is not followed, and all others are.
+    fn pass_over(&mut self) {
+        let (count, logged) = &mut self.passed_over;
+        *count += 1;
+        let now = Instant::now();
+        if logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOGGED) {
+            tracing::warn!(
+                count,
+                "passed over reports of unfinished objects that are too long; these are not corrected"
+            );
+            (*count, *logged) = (0, Some(now));
+        }
     }
 
     /// Corrects heads that nobody holds.
@@ -186,54 +217,63 @@ impl Stream<'_> {
     }
 }
 
-fn look_at(SoughtObject { group, resource, namespace, name, uid }: SoughtObject) -> pb::follower_message::Message {
+fn look_at(sought: &SoughtObject) -> pb::follower_message::Message {
+    let SoughtObject { group, resource, namespace, name, uid } = sought;
     pb::follower_message::Message::Look(pb::Look {
-        group: group.into(),
-        resource: resource.into(),
-        namespace: namespace.into(),
-        name: name.into(),
+        group: group.to_string(),
+        resource: resource.to_string(),
+        namespace: namespace.to_string(),
+        name: name.to_string(),
         uid: uid.to_string(),
     })
 }
 
-/// A report that was read; `None` where it is none that an apiserver could make.
-fn event(event: pb::stored_object_event::Event) -> Option<StoredEvent> {
+/// Reason why a report is not taken.
+enum Fault {
+    /// A text of it is longer than any that an object can have.
+    TooLong,
+    /// No apiserver could make it.
+    Unreadable,
+}
+
+/// A report that was read.
+fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, Fault> {
     use pb::stored_object_event::Event;
-    let id = |text: String| -> Option<Arc<str>> { is_name(&text).then(|| text.into()) };
-    Some(match event {
+    Ok(match event {
         Event::Unfinished(object) => StoredEvent::Unfinished(stored(object)?),
         Event::Initialized(pb::Initialized { uid, resource_version }) => {
-            StoredEvent::Initialized { uid: id(uid)?, resource_version: resource_version.into() }
+            StoredEvent::Initialized { uid: name(uid)?.into(), resource_version: short(resource_version)? }
         }
-        Event::Gone(pb::Gone { uid }) => StoredEvent::Gone { uid: id(uid)? },
+        Event::Gone(pb::Gone { uid }) => StoredEvent::Gone { uid: name(uid)?.into() },
         Event::Synced(_) => StoredEvent::Synced,
     })
 }
 
-fn is_name(text: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&text.len())
+/// A text that may be empty.
+fn short(text: String) -> Result<Box<str>, Fault> {
+    if text.len() > LONGEST_NAME { Err(Fault::TooLong) } else { Ok(text.into()) }
 }
 
-fn stored(object: pb::StoredObject) -> Option<StoredObject> {
-    let pb::StoredObject { group, resource, namespace, name, uid, resource_version, pending, result } = object;
-    let texts = [&resource, &name, &uid, &resource_version];
-    if !texts.into_iter().all(|text| is_name(text)) || pending.len() > MOST_PENDING {
-        return None;
-    }
-    if !pending.iter().all(|name| is_name(name)) || group.len().max(namespace.len()) > LONGEST_NAME {
-        return None;
-    }
-    let result = result.map(|status| Box::new(wire::status_info(status)));
+/// A text that may not.
+fn name(text: String) -> Result<Box<str>, Fault> {
+    if text.is_empty() { Err(Fault::Unreadable) } else { short(text) }
+}
+
+fn stored(object: pb::StoredObject) -> Result<StoredObject, Fault> {
+    let mut pending = object.pending;
+    // Of a list that is longer than any may be, the head is what counts.
+    pending.truncate(MOST_PENDING);
+    let pending = pending.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    let result = object.result.map(|status| Box::new(stored_result(wire::status_info(status))));
     // An object without a list is initialized, and is reported as that.
-    let list = Initializers { result, ..Initializers::of(pending) }.normalized()?;
-    let (group, resource, namespace, name) = (group.into(), resource.into(), namespace.into(), name.into());
-    Some(StoredObject {
-        group,
-        resource,
-        namespace,
-        name,
-        uid: uid.into(),
-        resource_version: resource_version.into(),
+    let list = Initializers { pending, result }.normalized().ok_or(Fault::Unreadable)?;
+    Ok(StoredObject {
+        group: short(object.group)?,
+        resource: name(object.resource)?,
+        namespace: short(object.namespace)?,
+        name: name(object.name)?,
+        uid: name(object.uid)?.into(),
+        resource_version: name(object.resource_version)?,
         list,
     })
 }

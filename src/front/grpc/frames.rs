@@ -4,6 +4,7 @@ use std::{future::poll_fn, mem};
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
+use tokio::task::coop::consume_budget;
 
 use crate::{
     front::{Front, refusal::Refusal},
@@ -19,19 +20,24 @@ pub(super) struct Frames<'a> {
     buffer: BytesMut,
     /// Room of what is in the buffer, in the memory budget.
     room: Reservation,
+    /// Bytes of a message that is too long, in the buffer or still to come.
+    passing: usize,
 }
 
 impl<'a> Frames<'a> {
     /// Of messages of at most so many bytes.
     pub(super) fn new(front: &'a Front, body: RecvStream, longest: usize) -> Self {
         let room = front.inflight().budget().empty(Purpose::Answer);
-        Self { body, front, longest, buffer: BytesMut::new(), room }
+        Self { body, front, longest, buffer: BytesMut::new(), room, passing: 0 }
     }
 
     /// The next message, without its frame head, and its room in the memory budget; `None` at the end of the stream. May be
-    /// dropped and called again: nothing is lost.
+    /// dropped and called again: nothing is lost. After `TooLarge` it goes on with the message behind.
     pub(super) async fn next(&mut self) -> Result<Option<(Bytes, Reservation)>, Refusal> {
         loop {
+            // Many short ones may have come at once: other calls have their turn between them.
+            consume_budget().await;
+            self.pass_over();
             if let Some(message) = self.whole()? {
                 let mut room = self.front.inflight().budget().empty(Purpose::Answer);
                 // The buffer gives back what is the message's now.
@@ -57,6 +63,17 @@ impl<'a> Frames<'a> {
         }
     }
 
+    /// Forgets what has come of a message that is too long.
+    fn pass_over(&mut self) {
+        let come = self.passing.min(self.buffer.len());
+        if come > 0 {
+            self.passing -= come;
+            // A copy of the rest: what was held of the message is held no longer.
+            self.buffer = BytesMut::from(&self.buffer[come..]);
+            self.room.shrink_to(self.buffer.len());
+        }
+    }
+
     /// The first message in the buffer, where it is whole.
     fn whole(&mut self) -> Result<Option<Bytes>, Refusal> {
         let Some(&[flag, a, b, c, d]) = self.buffer.first_chunk::<FRAME_HEAD>() else { return Ok(None) };
@@ -65,6 +82,7 @@ impl<'a> Frames<'a> {
         }
         let declared = u32::from_be_bytes([a, b, c, d]) as usize;
         if declared > self.longest {
+            self.passing = FRAME_HEAD + declared;
             return Err(Refusal::TooLarge { declared, limit: self.longest });
         }
         if self.buffer.len() < FRAME_HEAD + declared {

@@ -8,6 +8,7 @@ use std::{future::poll_fn, mem, sync::Arc};
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
+use tokio::task::coop::consume_budget;
 
 use crate::{
     front::refusal::Refusal,
@@ -77,6 +78,8 @@ impl<'a> Incoming<'a> {
     /// The next message; `None` at the end of the stream. May be dropped and called again: nothing is lost.
     pub(super) async fn next(&mut self) -> Result<Option<Arrived>, Refusal> {
         loop {
+            // Many short ones may have come at once: other calls have their turn between them.
+            consume_budget().await;
             if let Some(arrived) = self.arrived()? {
                 return Ok(Some(arrived));
             }

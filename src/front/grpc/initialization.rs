@@ -11,6 +11,7 @@ use http::HeaderMap;
 use tokio::{sync::watch, time::timeout_at};
 
 use super::{
+    follow::LONGEST_NAME,
     frames::Frames,
     head::Head,
     quota::{Cost, Taken},
@@ -29,6 +30,7 @@ use crate::{
         visibility::{HiddenAs, HiddenObject, ReadVerb, hidden},
     },
     live::stored_objects::{HoldEnd, SoughtObject},
+    memory::Reservation,
     model::{Deadline, StatusInfo},
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
@@ -37,6 +39,8 @@ use crate::{
 const LONGEST: usize = 256 << 10;
 /// Memory of one call besides its message.
 const COST: Cost = Cost { sent: 0, held: 4 << 10 };
+/// Bytes of one group of a user, or value of `extra`, besides its text, about.
+const ENTRY: usize = 64;
 /// Lifetime of a read policy: the time in which a configuration is read.
 const TTL_MILLISECONDS: u32 = 1000;
 
@@ -52,11 +56,16 @@ pub(crate) async fn answer(
 ) {
     let arrived = Instant::now();
     let answering = async {
-        let (_taken, message, deadline) = asked(front, session, &headers, body, arrived).await?;
+        let Asked { _taken, message, room, deadline } = asked(front, session, &headers, body, arrived).await?;
         match call {
-            InitializationCall::ReadPolicy => read(front, message, deadline).await,
+            InitializationCall::ReadPolicy => read(front, message, room, deadline).await,
             InitializationCall::QuotaPhase => quota(message),
-            InitializationCall::Hold => hold(front, session, message, deadline, life).await,
+            InitializationCall::Hold => {
+                let (sought, version) = sought(message)?;
+                // What is left of the message is part of what the call reserves.
+                drop(room);
+                hold(front, session, &sought, &version, deadline, life).await
+            }
         }
     };
     let answered = tokio::select! {
@@ -75,25 +84,36 @@ pub(crate) async fn answer(
     }
 }
 
-/// A place, the message and the deadline.
+/// One call.
+struct Asked<'a> {
+    /// Its place.
+    _taken: Taken<'a>,
+    message: Bytes,
+    /// Room of the message.
+    room: Reservation,
+    deadline: Deadline,
+}
+
+/// Takes a place, and reads the message.
 async fn asked<'a>(
     front: &'a Front,
     session: &'a Session,
     headers: &HeaderMap,
     body: RecvStream,
     arrived: Instant,
-) -> Result<(Taken<'a>, Bytes, Deadline), Refusal> {
+) -> Result<Asked<'a>, Refusal> {
     let Head { deadline, .. } = Head::read(headers, arrived, front.limits().timeout)?;
-    let taken = front.initializing().take(session, front.inflight().budget(), COST)?;
+    let _taken = front.initializing().take(session, front.inflight().budget(), COST)?;
     let mut frames = Frames::new(front, body, LONGEST);
     let within = deadline.left(arrived);
     let first = timeout_at(deadline.instant().into(), frames.next()).await;
     let first = first.map_err(|_| Refusal::ColdDeadline { within })??;
-    let (message, _room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
-    Ok((taken, message, deadline))
+    let (message, room) = first.ok_or(Refusal::NoMessage { received: 0 })?;
+    Ok(Asked { _taken, message, room, deadline })
 }
 
-async fn read(front: &Front, message: Bytes, deadline: Deadline) -> Result<Bytes, Refusal> {
+/// Answers a `ReadPolicy`; its user is held until the authorizer has answered.
+async fn read(front: &Front, message: Bytes, mut room: Reservation, deadline: Deadline) -> Result<Bytes, Refusal> {
     let asked = wire::read_policy(message).ok_or(Refusal::NotAMessage)?;
     let verb = match asked.verb() {
         pb::ReadVerb::Get => ReadVerb::Get,
@@ -102,6 +122,11 @@ async fn read(front: &Front, message: Bytes, deadline: Deadline) -> Result<Bytes
         pb::ReadVerb::Deletecollection => ReadVerb::DeleteCollection,
     };
     let user = asked.user.unwrap_or_default();
+    let entries = user.groups.len() + user.extra.values().map(|values| 2 + values.items.len()).sum::<usize>();
+    let bytes = ENTRY * entries;
+    if !room.try_grow(bytes) {
+        return Err(Refusal::Overloaded { bytes });
+    }
     let username = user.username.unwrap_or_default();
     let attributes = User {
         uid: user.uid.unwrap_or_default(),
@@ -161,22 +186,26 @@ fn quota(message: Bytes) -> Result<Bytes, Refusal> {
     Ok(framed(&pb::QuotaPhaseResponse { count: charge(count).into(), rest: charge(rest).into() }))
 }
 
+/// The object that a `Hold` names, and its resource version: no text longer than an object has it.
+fn sought(message: Bytes) -> Result<(Arc<SoughtObject>, Box<str>), Refusal> {
+    let pb::HoldRequest { group, resource, namespace, name, uid, resource_version } =
+        wire::hold(message).ok_or(Refusal::NotAMessage)?;
+    let texts = [&group, &resource, &namespace, &name, &uid, &resource_version];
+    if uid.is_empty() || texts.iter().any(|text| text.len() > LONGEST_NAME) {
+        return Err(Refusal::NotAMessage);
+    }
+    let (group, resource, namespace, name) = (group.into(), resource.into(), namespace.into(), name.into());
+    Ok((Arc::new(SoughtObject { group, resource, namespace, name, uid: uid.into() }), resource_version.into()))
+}
+
 async fn hold(
     front: &Front,
     session: &Session,
-    message: Bytes,
+    sought: &Arc<SoughtObject>,
+    version: &str,
     deadline: Deadline,
     mut life: watch::Receiver<Life>,
 ) -> Result<Bytes, Refusal> {
-    let asked = wire::hold(message).filter(|asked| !asked.uid.is_empty()).ok_or(Refusal::NotAMessage)?;
-    let version = asked.resource_version;
-    let sought = SoughtObject {
-        group: asked.group.into(),
-        resource: asked.resource.into(),
-        namespace: asked.namespace.into(),
-        name: asked.name.into(),
-        uid: asked.uid.into(),
-    };
     let current = &front.gate().current;
     let client = session.client().identity().to_key();
     let rule = |object: &StoredObject| {
@@ -184,10 +213,10 @@ async fn hold(
     };
     let end = tokio::select! {
         biased;
-        end = current.stored().hold(&client, &sought, deadline.instant(), rule) => end,
+        end = current.stored().hold(&client, sought, deadline.instant(), rule) => end,
         _ = life.wait_for(|life| *life != Life::Serving) => return Err(Refusal::Draining),
     };
-    Ok(framed(&pb::HoldResponse { end: Some(ended(end, &sought, &version)) }))
+    Ok(framed(&pb::HoldResponse { end: Some(ended(end, sought, version)) }))
 }
 
 fn ended(end: HoldEnd, sought: &SoughtObject, version: &str) -> pb::hold_response::End {

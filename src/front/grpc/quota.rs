@@ -36,7 +36,7 @@ impl Places {
             Self::Aux => (8, OF_ALL, PART),
             // A process may act for several names.
             Self::Attached => (32, OF_ALL, PART),
-            // One client alone has 2,730. There are few apiservers, and HTTP/2 has its own bound on a connection.
+            // One client alone has 2,730. There are few apiservers; HTTP/2 has its own, lower bound on a connection.
             Self::Initialization => (1024, 8192, 2),
         }
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::initialize::{
     Controller, ReadRepair,
-    controller::{EVERY, HeadIndex},
+    controller::{EVERY, HeadIndex, OverdueObject},
     transition::{Actor, Owned, transition, without_late_head},
 };
 
@@ -200,13 +200,17 @@ impl World {
 
     fn pass(&mut self) {
         self.now += EVERY;
-        self.controller.compare(HeadIndex::of(self.unfinished.all(), self.now));
+        self.controller.compare(HeadIndex::of(self.unfinished.behind(None, usize::MAX), self.now));
         let policies = &self.policies;
         let rule = |object: &StoredObject| {
             let policy = object.list.head().and_then(|head| policies.get(head).copied().flatten());
             policy.map_or_else(HeadRule::default, |policy| HeadRule { policy, ..HeadRule::default() })
         };
-        self.corrections = self.controller.corrections(Some(self.now), rule);
+        let overdue = self.controller.overdue(Some(self.now), usize::MAX);
+        let corrected = |overdue: &OverdueObject| {
+            self.unfinished.get(overdue.uid()).and_then(|entry| overdue.correction(&entry.object, rule))
+        };
+        self.corrections = overdue.iter().filter_map(corrected).collect();
     }
 
     /// All that was on its way is lost, and the report begins anew.
@@ -226,7 +230,7 @@ impl World {
                 prop_assert!(stored.listed.iter().all(acted), "{} is visible, and somebody has not acted", uid);
             }
         }
-        let size: usize = self.unfinished.all().iter().map(|object| object.size()).sum();
+        let size: usize = self.unfinished.behind(None, usize::MAX).iter().map(|object| object.size()).sum();
         prop_assert_eq!(self.unfinished.size(), size);
         Ok(())
     }
@@ -284,4 +288,48 @@ fn a_head_is_as_old_as_its_first_report() {
         unfinished.take(event, at(seconds));
         assert_eq!(unfinished.get("u").map(|entry| entry.since), Some(at(since)), "at {seconds}");
     }
+}
+
+#[test]
+fn what_had_no_turn_in_one_pass_is_first_in_the_next_and_decided_as_it_is_then() {
+    let (mut unfinished, mut controller, mut now) = (Unfinished::default(), Controller::default(), Instant::now());
+    let report = |uid: &str, version, name: &str| {
+        let sets = Default::default;
+        let list = Some(Initializers::of([name]));
+        reported(&uid.into(), &Stored { version, list, listed: sets(), done: sets(), late: sets() })
+    };
+    for n in 0..6 {
+        unfinished.take(report(&format!("u{n}"), 1, "a"), now);
+    }
+    let mut pass = |unfinished: &Unfinished, most| {
+        now += EVERY;
+        controller.compare(HeadIndex::of(unfinished.behind(None, usize::MAX), now));
+        controller.overdue(Some(now), most)
+    };
+    let uids = |overdue: &[OverdueObject]| overdue.iter().map(|one| one.uid().to_owned()).collect::<Vec<_>>();
+    assert!(pass(&unfinished, 4).is_empty());
+    assert_eq!(uids(&pass(&unfinished, 4)), ["u0", "u1", "u2", "u3"]);
+    let next = pass(&unfinished, 4);
+    assert_eq!(uids(&next), ["u4", "u5", "u0", "u1"], "and none of them twice in one pass");
+    // In the meantime one is changed, another has a new head.
+    unfinished.take(report("u4", 2, "a"), now);
+    unfinished.take(report("u5", 2, "b"), now);
+    let corrected = |at: usize| {
+        let object = &unfinished.get(next[at].uid()).unwrap().object;
+        next[at].correction(object, |_| HeadRule::default())
+    };
+    assert_eq!(corrected(0).map(|correction| correction.object.resource_version.clone()), Some("2".into()));
+    assert_eq!(corrected(1), None);
+}
+
+#[test]
+fn every_text_of_a_result_counts() {
+    let long = || "x".repeat(100 << 10);
+    let cause = StatusCause { message: long(), ..StatusCause::default() };
+    let result = StatusInfo { details_name: long(), causes: vec![cause], ..StatusInfo::default() };
+    let list = Initializers { result: Some(Box::new(result)), ..Initializers::of(["a"]) };
+    let sets = Default::default;
+    let stored = Stored { version: 1, list: Some(list), listed: sets(), done: sets(), late: sets() };
+    let StoredEvent::Unfinished(object) = reported(&"u".into(), &stored) else { panic!() };
+    assert!(object.size() > 200 << 10, "{}", object.size());
 }

@@ -1,18 +1,22 @@
 use super::*;
 use crate::{
-    initialize::{Initializers, unfinished::Remedy},
+    initialize::{
+        Initializers,
+        unfinished::{Remedy, StoredEvent},
+    },
     model::{FailurePolicy, StatusInfo},
 };
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn sought(uid: &str) -> SoughtObject {
+fn sought(uid: &str) -> Arc<SoughtObject> {
     let texts = || "x".into();
-    SoughtObject { group: "".into(), resource: "pods".into(), namespace: texts(), name: texts(), uid: uid.into() }
+    let (group, resource) = ("".into(), "pods".into());
+    Arc::new(SoughtObject { group, resource, namespace: texts(), name: texts(), uid: uid.into() })
 }
 
 fn unfinished(uid: &str, version: &str, pending: &[&str]) -> StoredEvent {
-    let SoughtObject { group, resource, namespace, name, uid } = sought(uid);
+    let SoughtObject { group, resource, namespace, name, uid } = (*sought(uid)).clone();
     let list = Initializers::of(pending.iter().copied());
     StoredEvent::Unfinished(StoredObject {
         group,
@@ -155,4 +159,108 @@ async fn heads_that_nobody_holds_are_the_controllers() {
     assert_eq!(following.control(Some(now()), rule, 4).await, []);
     drop(following);
     assert_eq!(objects.unfinished(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apiserver_that_hangs_keeps_nothing_from_the_others_of_its_client() {
+    let objects = Arc::new(StoredObjects::default());
+    let [mut hung, mut well, mut joining] = [(); 3].map(|()| objects.follow(&client()));
+    // What it has reported last is outdated.
+    hung.take(unfinished("a", "1", &["x", "y"]));
+    hung.take(unfinished("c", "1", &["x"]));
+    hung.take(StoredEvent::Synced);
+    well.take(unfinished("a", "2", &["y"]));
+    well.take(StoredEvent::Synced);
+    let (client, [a, b, c], began) = (client(), ["a", "b", "c"].map(sought), now());
+    let apiserver = async {
+        let mut looks = Vec::new();
+        for _ in 0..2 {
+            let Some(ToFollower::Look(look)) = well.told().await else { panic!("not asked") };
+            looks.push(look.uid.to_string());
+        }
+        looks.sort();
+        assert_eq!(looks, ["b", "c"]);
+        well.take(StoredEvent::Gone { uid: "b".into() });
+        well.take(completed("c", "9"));
+        let Some(ToFollower::Correct(correction)) = well.told().await else { panic!("no correction") };
+        assert_eq!((correction.remedy, now() - began), (Remedy::RemoveHead("y".into()), Duration::from_secs(5)));
+        well.take(completed("a", "3"));
+    };
+    let deadline = now() + LONG;
+    let hold = |object| objects.hold(&client, object, deadline, ignore);
+    let (a, b, c, ()) = tokio::join!(hold(&a), hold(&b), hold(&c), apiserver);
+    let completed = |version: &str| HoldEnd::Over(HoldOutcome::Completed(version.into()));
+    assert_eq!((a, b, c), (completed("3"), HoldEnd::Over(HoldOutcome::Deleted), completed("9")));
+    assert!(hung.told.try_recv().is_ok(), "it is asked as well");
+    assert!(joining.told.try_recv().is_err(), "its report is not complete, and has nothing of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_keeps_neither_holds_nor_objects_that_have_changed() {
+    let objects = Arc::new(StoredObjects::default());
+    let mut following = objects.follow(&client());
+    following.take(unfinished("a", "1", &["x"]));
+    following.take(StoredEvent::Synced);
+    let (client, deadline) = (client(), now() + Duration::from_secs(20));
+    for uid in ["a", "b"] {
+        let sought = sought(uid);
+        assert!(matches!(objects.hold(&client, &sought, deadline, ignore).await, HoldEnd::OutOfTime(_)), "{uid}");
+    }
+    following.take(unfinished("a", "2", &["y"]));
+    assert!(!following.told.is_empty(), "corrections of what it was, and looks of who does not wait any more");
+    let told = tokio::time::timeout(Duration::from_secs(1), following.told()).await;
+    assert!(told.is_err(), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_known_to_a_hold_that_comes_when_the_object_is_gone() {
+    let objects = Arc::new(StoredObjects::default());
+    let (mut following, stranger) = (objects.follow(&client()), objects.follow(&"another".into()));
+    for following in [&following, &stranger] {
+        let StoredEvent::Unfinished(mut failed) = unfinished("a", "1", &["x"]) else { unreachable!() };
+        failed.list.result = Some(Box::new(StatusInfo { code: 403, ..StatusInfo::default() }));
+        following.take(StoredEvent::Unfinished(failed));
+        following.take(StoredEvent::Gone { uid: "a".into() });
+    }
+    assert!(following.size() > 0, "it is in the budget");
+    let (client, deadline, a) = (client(), now() + LONG, sought("a"));
+    let end = objects.hold(&client, &a, deadline, ignore).await;
+    assert!(matches!(end, HoldEnd::Over(HoldOutcome::Failed(status)) if status.code == 403));
+    tokio::time::sleep(LONG).await;
+    following.control(None, |_| HeadRule::default(), 1).await;
+    assert_eq!(following.size(), 0);
+    assert_eq!(objects.hold(&client, &a, now(), ignore).await, HoldEnd::OutOfTime(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_is_complete_once_and_for_its_own_client() {
+    let objects = Arc::new(StoredObjects::default());
+    let (following, stranger) = (objects.follow(&client()), objects.follow(&"another".into()));
+    let held = objects.register(&client(), &"a".into());
+    let is_woken = || std::pin::pin!(held.wake.notified()).enable();
+    stranger.take(StoredEvent::Synced);
+    assert!(!is_woken());
+    following.take(StoredEvent::Synced);
+    assert!(is_woken());
+    following.take(StoredEvent::Synced);
+    assert!(!is_woken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_leaves_nothing_to_be_sent_by_an_older_rule() {
+    let objects = Arc::new(StoredObjects::default());
+    let mut following = objects.follow(&client());
+    for n in 0..6 {
+        following.take(unfinished(&format!("u{n}"), "1", &["x"]));
+    }
+    following.take(StoredEvent::Synced);
+    let rule = |policy| move |_: &StoredObject| HeadRule { policy, ..HeadRule::default() };
+    assert_eq!(following.control(Some(now()), rule(FailurePolicy::Ignore), 4).await, []);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let first = following.control(Some(now()), rule(FailurePolicy::Ignore), 4).await;
+    assert!(first.iter().all(|correction| matches!(correction.remedy, Remedy::RemoveHead(_))) && first.len() == 4);
+    assert_eq!(following.control(None, rule(FailurePolicy::Ignore), 4).await, [], "outdated");
+    following.take(unfinished("u5", "2", &["y"]));
+    let second = following.control(Some(now()), rule(FailurePolicy::Fail), 4).await;
+    assert!(matches!(&*second, [Correction { remedy: Remedy::Fail(_), object }] if &*object.uid == "u4"), "{second:?}");
 }

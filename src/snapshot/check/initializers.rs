@@ -9,7 +9,7 @@ use super::{
     hook, names, selector,
 };
 use crate::{
-    initialize::order,
+    initialize::{MOST_PENDING, order},
     model::{Claimants, FailurePolicy, Initializer, ResourceInitializers, Selector, SideEffects, bypass::Who},
     snapshot::document::{
         dialect::Dialect,
@@ -80,6 +80,12 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
             }
             initializers.push(initializer);
         }
+    }
+    if list.items().count() > MOST_PENDING {
+        list.problem(
+            format!("has more than {MOST_PENDING} initializers, which no object can wait for"),
+            "merge some of them, or remove those that are not needed",
+        );
     }
     let may_initialize = given(at.key("mayInitialize")).and_then(|at| who(&at));
     (at.problems() == before).then_some(())?;

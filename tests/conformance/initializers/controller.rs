@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gatepost::{
     initialize::{
         Controller,
-        controller::{EVERY, HeadIndex},
+        controller::{EVERY, HeadIndex, OverdueObject},
         unfinished::{Correction, HeadRule, Remedy, StoredEvent, StoredObject, Unfinished},
     },
     model::FailurePolicy,
@@ -68,12 +68,14 @@ fn judge(case: &Case) -> Outcome {
         for object in &step.objects {
             unfinished.take(StoredEvent::Unfinished(stored(object)?), now);
         }
-        controller.compare(HeadIndex::of(unfinished.all(), now));
+        controller.compare(HeadIndex::of(unfinished.behind(None, usize::MAX), now));
         equal(&format!("due after step {at}"), controller.is_due(now + EVERY - Duration::from_millis(1)), false)?;
         let second = Duration::from_secs(1);
         let read = if step.read_before { now.checked_sub(second).ok_or("no time")? } else { now + second };
-        corrections = controller.corrections(Some(read), rule);
-        let again = controller.corrections(Some(read), rule);
+        let overdue = controller.overdue(Some(read), usize::MAX);
+        let corrected = |one: &OverdueObject| one.correction(&unfinished.get(one.uid())?.object, rule);
+        corrections = overdue.iter().filter_map(corrected).collect();
+        let again = controller.overdue(Some(read), usize::MAX);
         equal(&format!("corrections once more after step {at}"), again, Vec::new())?;
         now += EVERY;
     }
