@@ -76,8 +76,8 @@ pub(super) async fn apply(
         Err(error) => return (refused(outcome, &error.to_string()), None),
     };
     // Bytes to scan: all that the review holds, those that patches have opened before, and those of the patch.
-    let opened = before.map_or(0, |before| before.document.held() + before.document.rope().len());
-    let size = review.bytes.len() + opened + scanned(&patch, text.len());
+    let before_bytes = before.map_or(0, |before| before.document.held() + before.document.rope().len());
+    let size = review.bytes.len() + before_bytes + scanned(&patch, text.len());
     let Some(room) = room_for(&patch, text.len(), (review, before), &case.gate.memory) else {
         return (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None);
     };

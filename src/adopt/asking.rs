@@ -95,8 +95,10 @@ pub struct Asking {
     /// Webhooks that carried the condition at the last read, and of which this replica never knew a state that it could
     /// serve.
     unserved: Vec<WebhookKey>,
-    /// Until when an apiserver may count on us for such a one.
+    /// Time until which an apiserver may count on us for such a webhook.
     counted_on: Duration,
+    /// Time of the first read.
+    first: Option<Duration>,
 }
 
 #[cfg(test)]
@@ -115,6 +117,7 @@ impl Asking {
     pub fn step(&mut self, now: Duration, seen: &[Seen], announced: &BTreeSet<String>, unheard: bool) -> Vec<Asked> {
         let mut asked = Vec::new();
         let (mut there, mut configurations) = (BTreeSet::new(), BTreeSet::new());
+        let first = *self.first.get_or_insert(now);
         self.unserved.clear();
         for Seen { standing, unservable, in_flight, .. } in seen {
             let key = &standing.key;
@@ -138,10 +141,16 @@ impl Asking {
                 (Some(known), _) => known,
                 // Nothing of it was ever served; the leader gives it back, or we do as we start.
                 (None, Some(_)) => {
-                    if standing.carries {
-                        self.unserved.push(key.clone());
-                        self.counted_on = self.counted_on.max(now + GRACE + *in_flight);
-                    }
+                    let until = match reason {
+                        Some(Cause::Carries) => {
+                            self.unserved.push(key.clone());
+                            now
+                        }
+                        // It carried the condition just before the first read, perhaps.
+                        Some(_) => first,
+                        None => continue,
+                    };
+                    self.counted_on = self.counted_on.max(until + GRACE + *in_flight);
                     continue;
                 }
                 (None, None) => self.entries.entry(key.clone()).or_insert_with(|| Entry {
@@ -280,6 +289,12 @@ mod tests {
         assert_eq!(unserved(3000, broken(false, 1)), None);
         assert_eq!(unserved(4000, seen("w", true, 2)), None);
         assert_eq!(unserved(5000, broken(true, 3)), None, "its last good state is called");
+        let (mut asking, announced) = (Asking::default(), BTreeSet::from([seen("w", false, 1).standing.id]));
+        let mut unserved = |now| {
+            asking.step(at(now), &[broken(false, 1)], &announced, false);
+            asking.unserved(at(now)).map(<[_]>::len)
+        };
+        assert_eq!((unserved(0), unserved(1999), unserved(2000)), (Some(0), Some(0), None), "another gave it back");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use self::{
     leases::{
         Announcement, Claims, LEADER, LIVE, Lease, MOST_WEBHOOKS, Wishes, leader_lease, lease_name, replica_lease,
     },
-    patch::{GUARD, MANAGER, applied, fenced, forced_removal, guard},
+    patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, guard},
     reason::Reason,
     selector::{Wanted, parse_selector},
     standing::{CONDITION, EXPRESSION, FENCE, MOST_CONDITIONS, Standing, standings, stripped},

@@ -13,7 +13,7 @@ use crate::{
 
 /// Name of the match condition that keeps the apiserver from calling a webhook.
 pub const CONDITION: &str = SERVED.0;
-/// Its expression, but for a webhook that is also about what Gatepost asks nobody about.
+/// Its expression, but for a webhook whose rules match resources about which Gatepost asks no hook.
 pub const EXPRESSION: &str = SERVED.1;
 /// The most match conditions that an apiserver lets a webhook have.
 pub const MOST_CONDITIONS: usize = 64;

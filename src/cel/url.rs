@@ -24,7 +24,7 @@ enum Component {
     Host,
     Zone,
     UserPassword,
-    QueryComponent,
+    QueryValue,
     Fragment,
 }
 
@@ -124,7 +124,7 @@ impl Url {
         }
         for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let unescaped = |text| Some(lossy(unescape(text, Component::QueryComponent)?));
+            let unescaped = |text| Some(lossy(unescape(text, Component::QueryValue)?));
             let (Some(key), Some(value)) = (unescaped(key), unescaped(value)) else { continue };
             match places.get(&key) {
                 Some(place) => parameters[*place].1.push(value),
@@ -290,7 +290,7 @@ fn unescape(text: &str, component: Component) -> Option<Vec<u8>> {
                 plain.push(value);
                 at += 2;
             }
-            b'+' if component == Component::QueryComponent => plain.push(b' '),
+            b'+' if component == Component::QueryValue => plain.push(b' '),
             byte if matches!(component, Component::Host | Component::Zone)
                 && byte < 0x80
                 && is_escaped(byte, component) =>
@@ -324,7 +324,7 @@ fn is_escaped(byte: u8, component: Component) -> bool {
         Component::Path => b"$&+,/:;=@",
         Component::Host | Component::Zone => b"!$&'()*+,;=:[]<>\"",
         Component::UserPassword => b"$&+,;=",
-        Component::QueryComponent => b"",
+        Component::QueryValue => b"",
         Component::Fragment => b"$&+,/:;=?@!()*",
     };
     !plain.contains(&byte)

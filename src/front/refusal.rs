@@ -27,7 +27,7 @@
 //! | a claim of an initializer's name by somebody who may not have it | PERMISSION_DENIED | |
 //! | a stream of an initializer that does not begin with a claim | INVALID_ARGUMENT | |
 //! | more instances of initializers than there are places | RESOURCE_EXHAUSTED | |
-//! | a message of `gatepost.v1.Initialization` that is none of it, or asks about no possible write | INVALID_ARGUMENT | |
+//! | a message of `gatepost.v1.Initialization` that is none of it, has texts that no object has, or asks about no possible write | INVALID_ARGUMENT | |
 //! | more calls of it at once than there are places | RESOURCE_EXHAUSTED, `grpc-retry-pushback-ms` | |
 //! | a hold while the process ends | UNAVAILABLE | |
 //! | a request that made us panic | INTERNAL | 500 |

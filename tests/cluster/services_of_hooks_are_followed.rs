@@ -176,7 +176,7 @@ async fn endpoints_come_and_go_with_their_slices_and_hooks() {
 
     // The Service's port is renamed, a moment after it was read.
     face.state.lock().unwrap().port = "webhook";
-    face.tells("MODIFIED", &of_port("webhook", "two", "10.0.0.2", true));
+    face.send_event("MODIFIED", &of_port("webhook", "two", "10.0.0.2", true));
     are(Some(&[])).await;
     are(Some(&["10.0.0.2:8443"])).await;
     face.state.lock().unwrap().port = "https";

@@ -261,7 +261,8 @@ fn webhook(index: usize, entry: &Entry, rules: &[Value], phase: &Phase) -> Value
     // A rule with an empty list sees nothing, and no configuration can hold one.
     let rules: Vec<&Value> = rules.iter().filter(|rule| !sees_nothing(rule)).collect();
     let client_config = match entry.client_config {
-        ClientConfig::Url => json!({"url": format!("https://127.0.0.1/{}", entry.backend)}),
+        // No configuration can leave it out; that there is no client is played.
+        ClientConfig::Url | ClientConfig::None => json!({"url": format!("https://127.0.0.1/{}", entry.backend)}),
         ClientConfig::Service => {
             json!({"service": {"namespace": "default", "name": "webhook-test", "path": "/hook"}})
         }

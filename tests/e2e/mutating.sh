@@ -107,8 +107,11 @@ mutations() {
   mutation patch-syntax-error Pod "m4=$(patch '[{"op": "add", "CORRUPTED_KEY":}]')"
   mutation patch-truncated Pod "m4=$(patch '[{')"
   mutation patch-truncated-fail-open Pod "m3=$(patch '[{')"
-  labels="$removed" mutation garbage-on-wire Pod 'm5={"do": "bad-http"}'
-  labels="$removed" mutation second-hook-sees-mutated-labels-cr Widget "m1=$(patch "$remove")" \
+  mutation garbage-on-wire Pod 'm5={"do": "bad-http"}'
+  # The label by which all of them select.
+  labels="$removed" mutation second-hook-sees-mutated-labels-cr Widget \
+    "m1=$(patch '[{"op": "remove", "path": "/metadata/labels/mutate"}]')" \
+    'm2={"allowed": false, "status": {"message": "unexpected call"}}' \
     'm5={"allowed": false, "status": {"message": "unexpected call"}}'
   drained
   labels="$removed" mutation reinvoke-if-needed Pod "m1=$(patch "$label_a")" "m5=$(patch "$remove")"
@@ -251,7 +254,7 @@ mutating() {
   check "mutating: a hook without HTTP is a failed call" \
     grep -q InternalError "$work/mutated/direct/garbage-on-wire"
   check "mutating: a hook does not see what lost its label" \
-    grep -q '"mutate":"yes"}' "$work/mutated/direct/second-hook-sees-mutated-labels-cr"
+    grep -qx '{"remove":"me"}' "$work/mutated/direct/second-hook-sees-mutated-labels-cr"
   check "mutating: kube-apiserver sets defaults between two hooks" grep -q '"pulled":"' "$work/mutated/direct/defaults-between"
   check "mutating: Gatepost does not" grep -q '"pulled":""' "$work/mutated/gatepost/defaults-between"
   check "mutating: what differs is said in the table" ends_with_mutating differences.md

@@ -140,17 +140,18 @@ async fn a_patch_beyond_a_limit_is_a_failed_call_and_the_policy_decides() {
         (raw_patch(held.as_bytes()), "takes too much memory"),
     ];
     for (policy, bypass) in [("Fail", false), ("Ignore", false), ("Fail", true)] {
-        let (hook, others, gate) = among_others_with(policy, if bypass { OPEN } else { "" }).await;
+        let (hook, _others, gate) = among_others_with(policy, if bypass { OPEN } else { "" }).await;
         let opens = policy == "Ignore" || bypass;
         for (response, wanted) in &cases {
             let mut response = response.clone();
             response["warnings"] = json!(["look here"]);
             hook.set(HttpScript::Respond(response));
-            others.iter().for_each(HttpHook::forget);
             let verdict = ask(&gate, Phase::Mutate, create_pod("u", 0)).await;
             assert_eq!((verdict.patch, &*verdict.warnings), (None, &["look here".to_owned()][..]), "{wanted}");
             assert_eq!(verdict.refusal.is_none(), opens, "{policy} {wanted}: {:?}", verdict.refusal);
-            assert_eq!(others[1].seen().len(), usize::from(opens), "{wanted}");
+            // It may have been asked ahead of its turn, which comes only where the request goes on.
+            let last = "mutation.webhook.admission.k8s.io/round_0_index_2";
+            assert_eq!(verdict.audit_annotations.iter().any(|(key, _)| key == last), opens, "{wanted}");
             if let Some(refusal) = verdict.refusal {
                 assert_eq!(refusal.code, 500, "{}", refusal.message);
                 speaks_well(&refusal.message);

@@ -238,9 +238,9 @@ async fn two_hooks(judge: impl Fn(&Value) -> Value + Clone + Send + Sync + 'stat
 #[tokio::test]
 async fn no_hook_keeps_an_unfinished_object_from_its_end() {
     // Nobody may change such objects, nor make them with that label.
-    let judge = |review: &Value| {
-        let request = &review["request"];
-        json!({"allowed": request["operation"] == "CREATE" && request["object"]["metadata"]["labels"]["bad"].is_null()})
+    let judge = |request: &Value| {
+        let has_label = !request["object"]["metadata"]["labels"]["bad"].is_null();
+        json!({"allowed": request["operation"] == "CREATE" && !has_label})
     };
     let (hooks, configuration) = two_hooks(judge).await;
     let gate = configured("  - {name: a.example.com}\n  - {name: b.example.com}\n", &configuration);
@@ -302,7 +302,7 @@ async fn an_initializer_may_refuse_with_any_code_and_many_words() {
     let next = without_head(&stored);
     for code in [429, 503] {
         let refusing = async {
-            let Some(ToInstance::Task { task, attempt, .. }) = attached.told().await else { panic!("no task") };
+            let Some(ToInstance::Task { task, attempt, .. }) = attached.recv().await else { panic!("no task") };
             let status = StatusInfo { code, message: "x".repeat(1 << 20), ..StatusInfo::default() };
             let room = gate.memory.empty(Purpose::Answer);
             assert!(attached.answer(task, attempt, Answered::Failed(Box::new(status)), room));

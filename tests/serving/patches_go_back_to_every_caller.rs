@@ -152,14 +152,16 @@ async fn one_version_is_mutated_apart() {
     let (one, two) = (HttpHook::plain(in_json()).await, HttpHook::plain(HttpScript::Allow).await);
     let any = r#"apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]"#;
     let entry = |version: &str, at: &HttpHook| {
-        let wanted = format!(r#"apiGroups: [""], apiVersions: [{version}], resources: [pods]"#);
+        let wanted = format!("apiGroups: [x.io], apiVersions: [{version}], resources: [things]");
         entry(version, "Mutating", at, "sideEffects: None").replace(any, &wanted)
     };
     let sidecar = front_of(gate(&document(&[entry("v1", &one), entry("v2", &two)]), Reasons::First)).await;
     let mut connection = Connection::<tokio::io::DuplexStream>::Http2(caller(sidecar.address).await);
+    let pods = String::from_utf8(webhook::review("u", 0).to_vec()).unwrap();
+    let things = pods.replace(r#""group":"""#, r#""group":"x.io""#).replace(r#""pods""#, r#""things""#);
     // The one that can be asked is asked first, and once more.
     for (path, code, asked) in [("/mutate", Some(500), [1, 0]), ("/mutate/one-version", None, [2, 0])] {
-        let reply = connection.call(post(&format!("{path}?timeout=10s")), webhook::review("u", 0)).await;
+        let reply = connection.call(post(&format!("{path}?timeout=10s")), things.clone().into()).await;
         let response = serde_json::from_slice::<Value>(&reply.body).unwrap()["response"].take();
         assert_eq!(response["status"]["code"].as_u64(), code, "{path}: {response}");
         assert_eq!(response["patch"].is_string(), code.is_none(), "{path}: {response}");

@@ -37,6 +37,8 @@ const NOT_SELECTED: &str = "not selected";
 const RELEASED: &str = "released;";
 /// Age of a lease, by our clock, from which its replica counts as dead; the clocks may differ by some of that.
 const SILENT: Duration = Duration::from_secs(60);
+/// Time without a renewal after which no replica leads: with another one alive, that has taken the lease by then.
+const LEADERLESS: Duration = LIVE.saturating_add(Duration::from_secs(5));
 /// Time for which replicas may go on calling a webhook that was given back.
 const GOES_ON: Duration = Duration::from_secs(5);
 
@@ -206,7 +208,7 @@ impl Cluster {
                 renewed = Some((state, Instant::now()));
             }
             let alone = leader.is_none_or(|lease| lease.holder.is_empty())
-                || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LIVE);
+                || renewed.as_ref().is_some_and(|(_, at)| at.elapsed() > LEADERLESS);
             let mut seen = self.seen(&Wanted::All, &leases).await?;
             seen.retain(|seen| names.is_empty() || is_named(&seen.standing, names));
             if let Some(missing) =

@@ -216,8 +216,8 @@ mod tests {
     fn hook(policy: &str) -> String {
         format!(
             r#""externalAdmissionHooks": [{{"name": "h.x", "clientConfig": {{"url": "grpc://127.0.0.1:1"}},
-            "failurePolicy": "{policy}", "rules": [{{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
-            "resources": ["pods"]}}]}}]"#
+            "failurePolicy": "{policy}", "sideEffects": "None", "rules": [{{"operations": ["*"], "apiGroups": [""],
+            "apiVersions": ["v1"], "resources": ["pods"]}}]}}]"#
         )
     }
 

@@ -11,7 +11,6 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::Arc,
     time::{Duration, Instant},
 };
 

@@ -284,7 +284,8 @@ fn judge(standing: &Standing, own: &Own<'_>, namespace: &str) -> Verdict {
             return Some(Reason::Uncovered(why.clone()));
         }
         if own.registration.is_empty() {
-            return Some(Reason::Uncovered("there is none in this cluster".to_owned()));
+            let none = || "there is none in this cluster".to_owned();
+            return Some(Reason::Uncovered(own.conditional.clone().unwrap_or_else(none)));
         }
         // Every gap counts, also one that is intended or fails open: until we take the webhook, the apiserver calls it
         // there.

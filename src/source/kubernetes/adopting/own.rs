@@ -14,7 +14,7 @@ use crate::{
 /// Our own registrations of one type.
 pub(super) struct Own<'a> {
     pub(super) items: Vec<&'a Value>,
-    /// The same and those that are being deleted: an apiserver still calls all of them.
+    /// Registrations that an apiserver still calls: those, and others that are being deleted.
     pub(super) called: Vec<&'a Value>,
     pub(super) registration: Registration,
     /// Message where there are several, and the one that leads here is unknown.
@@ -45,8 +45,8 @@ impl<'a> Own<'a> {
 /// A match condition of the entry that `gatepost register` has not written: nobody knows which requests it holds back.
 fn foreign_condition(entry: &Value) -> Option<&str> {
     let names = entry["matchConditions"].as_array().into_iter().flatten();
-    let names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
-    names.into_iter().find(|name| !name.starts_with(SENT_ALREADY))
+    let mut names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
+    names.find(|name| !name.starts_with(SENT_ALREADY))
 }
 
 fn conditional(item: &Value) -> Option<String> {
@@ -56,7 +56,7 @@ fn conditional(item: &Value) -> Option<String> {
     })
 }
 
-/// The registration without entries that a foreign condition may keep from sending anything, and without what an apiserver
+/// Copy of the registration without entries that a foreign condition may keep from sending anything, and without what an apiserver
 /// adds.
 fn relied_on(item: &Value) -> Value {
     let mut item = bare(item.clone());
