@@ -29,8 +29,8 @@ pub(super) enum Unpatched {
     NoRoom,
     /// It cannot be applied, and why.
     Inapplicable(String),
-    /// It is beyond a limit, and which.
-    OverLimit(String),
+    /// The hook adds more than is taken, and how much that is.
+    TooLarge(String),
 }
 
 /// Change of the object in one turn.
@@ -98,7 +98,7 @@ pub(super) async fn apply(
         Ok(Some(changed)) => (Change::Patched(text), Some(Arc::new(changed))),
         Err(Unpatched::NoRoom) => (Change::Refused(Box::new(status::no_room(outcome.decider.name))), None),
         Err(Unpatched::Inapplicable(why)) => (refused(outcome, &why), None),
-        Err(Unpatched::OverLimit(which)) => {
+        Err(Unpatched::TooLarge(which)) => {
             outcome.fail(opened, CallFailure::PatchOverLimit(which));
             (Change::None, None)
         }
@@ -153,8 +153,8 @@ pub(super) fn patched(
         return Err(Unpatched::Inapplicable("it patches the object, and there is none".to_owned()));
     };
     let default = Limits::default();
-    // An object that arrived larger may be patched as well, and not grow.
-    let limits = Limits { object: default.object.max(place.len()), ..default };
+    // How large the object arrived is the client's choice, which must not decide whether a hook's patch counts.
+    let limits = Limits { object: place.len() + default.object, ..default };
     let document = match before {
         Some(before) => applied(&before.document, patch, limits, &mut room, cancelled)?,
         None => {
@@ -214,7 +214,11 @@ fn applied(
         reach(room, document.held() + patch.size() + held)?;
         match document.patched_unless(patch, Limits { held, ..limits }, cancelled) {
             Err(PatchError::NoRoom) if held < MUCH => held = (8 * held).min(MUCH),
-            Err(error) if error.is_over_limit() => return Err(Unpatched::OverLimit(error.to_string())),
+            // Of this limit the hook's own words alone can be the cause; of the others also the client's object, which
+            // must not be able to keep a hook with Ignore from changing it.
+            Err(error) if error.is_too_large() && !patch.copies() => {
+                return Err(Unpatched::TooLarge(error.to_string()));
+            }
             applied => return applied.map_err(|error| Unpatched::Inapplicable(error.to_string())),
         }
     }

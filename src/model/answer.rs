@@ -120,7 +120,7 @@ pub enum CallFailure {
     /// A mutating hook's patch has operations and is of another type than JSON Patch.
     #[error("unsupported patch type {0:?}")]
     PatchType(String),
-    /// A mutating hook's patch makes more of the object than is taken, or takes too much memory.
+    /// A mutating hook's patch adds more of its own to the object than is taken.
     #[error("{0}")]
     PatchOverLimit(String),
     /// A dry run cannot reach a hook whose side effects are not declared.

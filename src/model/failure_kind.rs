@@ -65,7 +65,7 @@ kinds! {
     UndecodablePatch = "undecodable_patch",
     /// A patch of an unsupported type.
     PatchType = "patch_type",
-    /// A patch beyond a limit on the patched object, or on what applying it takes.
+    /// A patch that adds too much of its own to the object.
     PatchOverLimit = "patch_over_limit",
 }
 

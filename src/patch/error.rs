@@ -54,14 +54,9 @@ impl PatchError {
         matches!(self, Self::Undecodable(_))
     }
 
-    /// True where the patch is beyond a limit: one on the object that comes of it, on what it copies, or on the memory
-    /// that applying it takes.
-    pub fn is_over_limit(&self) -> bool {
-        match self {
-            Self::ObjectTooLarge { .. } | Self::TooDeep | Self::NoRoom => true,
-            Self::Operation { fault, .. } => *fault == Fault::CopiedTooMuch,
-            Self::Undecodable(_) | Self::TooManyOperations | Self::Cancelled | Self::NotAnObject(_) => false,
-        }
+    /// True where the patched object is larger than is taken.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::ObjectTooLarge { .. })
     }
 }
 

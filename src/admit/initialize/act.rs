@@ -211,7 +211,7 @@ impl Turn<'_> {
         };
         let changed = ended.map_err(|why| match why {
             Unpatched::NoRoom => Failure::NoRoom,
-            Unpatched::Inapplicable(why) | Unpatched::OverLimit(why) => Failure::Unable(why),
+            Unpatched::Inapplicable(why) | Unpatched::TooLarge(why) => Failure::Unable(why),
         })?;
         Ok(Acted { changed: changed.map(Arc::new), adds: Vec::new() })
     }
