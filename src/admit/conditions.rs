@@ -128,11 +128,12 @@ impl<'a> Conditions<'a> {
             slow.iter().map(say).collect::<Vec<_>>()
         });
         let Ok(said) = tokio::time::timeout_at(until.into(), evaluating).await else {
-            let refused = |hook| (hook, ConditionsResult::Refused(Box::new(status::out_of_time())));
-            return self.said.extend(hooks.into_iter().map(refused));
+            return self.said.extend(hooks.into_iter().map(|hook| (hook, out_of_time())));
         };
+        let is_over = Instant::now() >= until;
         for (hook, said) in said {
             match said {
+                Ok(ConditionsResult::Failed(_)) if is_over => drop(self.said.insert(hook, out_of_time())),
                 Ok(said) => drop(self.said.insert(hook, said)),
                 Err(Pending::Access(check)) => self.undecided.get_mut().push((hook, check)),
                 Err(Pending::Slow) => {
@@ -165,6 +166,9 @@ impl<'a> Judge<'a> {
             return Some(said.clone());
         }
         match self.at_once(conditions).map_or(Err(Pending::Slow), ConditionsResult::try_from) {
+            Ok(ConditionsResult::Failed(_)) if self.conditions.caller.deadline.left(now()).is_zero() => {
+                return Some(out_of_time());
+            }
             Ok(said) => return Some(said),
             Err(Pending::Slow) => {
                 let mut slow = self.conditions.slow.borrow_mut();
@@ -221,6 +225,11 @@ impl<'a> Judge<'a> {
         steps.set(steps.get().saturating_sub((bytes / LOOKED_AT_A_STEP) as u64));
         input(review, objects, access.decisions())
     }
+}
+
+/// An evaluation that ends with the request's time is no failure of the hook's, which `Ignore` would pass over.
+fn out_of_time() -> ConditionsResult {
+    ConditionsResult::Refused(Box::new(status::out_of_time()))
 }
 
 /// Is it too large to be read on a worker?
