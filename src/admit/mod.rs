@@ -145,11 +145,12 @@ impl<'a> Case<'a> {
         }
         let before = if initialize::finds_a_list(self) { Box::pin(initialize::before(self)).await } else { Ok(None) };
         let before = match before {
-            Ok(before) => before,
-            Err(refusal) => return self.refuse(*refusal, RequestOutcome::Failed),
+            Err(refusal) if !skips_all => return self.refuse(*refusal, RequestOutcome::Failed),
+            before => before,
         };
         // What is done to an unfinished object is part of its CREATE: the hooks of that are asked about what becomes of it.
-        let hooks = !skips_all && !before.as_ref().is_some_and(initialize::Field::is_unfinished);
+        let updates_unfinished = matches!(&before, Ok(Some(field)) if field.is_unfinished());
+        let hooks = !skips_all && !updates_unfinished;
         let mutation = match caller.phase {
             // In a box: most requests have no such phase, and need no room for it.
             Phase::Mutate | Phase::Review if hooks && generation.snapshot.has(HookType::Mutating) => {
@@ -197,8 +198,8 @@ impl<'a> Case<'a> {
         if !generation.snapshot.has(hook_type) {
             return HookSet::new();
         }
-        let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
-        let served = looked.as_ref().and_then(Looked::served);
+        let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
+        let served = looked.as_ref().map(Looked::served);
         let mut matching = Selection { generation, bypass, review, caller, served }.matching(hook_type);
         if let Some(segment) = caller.segment.filter(|_| hook_type == HookType::Mutating) {
             let snapshot = &generation.snapshot;
@@ -222,8 +223,8 @@ impl<'a> Case<'a> {
         let mut found = false;
         loop {
             let role = {
-                let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
-                let served = looked.as_ref().and_then(Looked::served);
+                let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
+                let served = looked.as_ref().map(Looked::served);
                 let judge = Judge::new(&lookup.conditions);
                 let selection = Selection { generation, bypass, review, caller, served };
                 let role = selection.role(lookup, &judge, matched);
@@ -264,8 +265,8 @@ impl<'a> Case<'a> {
         let Self { gate, caller, generation, bypass, .. } = self;
         let mut lookup = self.lookup(review, None);
         let select = |lookup: &Lookup<'_>| {
-            let looked = gate.discovery.as_ref().and_then(|discovery| discovery.look(now()));
-            let served = looked.as_ref().and_then(Looked::served);
+            let looked = gate.discovery.as_ref().map(|discovery| discovery.look(now()));
+            let served = looked.as_ref().map(Looked::served);
             Selection { generation, bypass, review, caller, served }.validating(lookup)
         };
         // Twice at most: for a namespace, and for a resource, that the cluster has just got.

@@ -38,14 +38,15 @@ struct CachedDiscovery {
 
 /// One look at what is served. To be held for a moment only: it is lent, not counted.
 pub struct Looked {
-    known: Guard<Option<Arc<CachedDiscovery>>>,
+    /// `None` where it was never read, or too long ago to decide on.
+    known: Option<Guard<Option<Arc<CachedDiscovery>>>>,
     age: Duration,
 }
 
 impl Looked {
-    /// Resources and versions served, where they are known.
-    pub fn served(&self) -> Option<&Served> {
-        self.known.as_ref().map(|known| &*known.served)
+    /// Resources and versions served; [`Served::UNREAD`] where they are not known.
+    pub fn served(&self) -> &Served {
+        self.known.as_ref().and_then(|known| known.as_ref()).map_or(Served::UNREAD, |known| &*known.served)
     }
 }
 
@@ -61,11 +62,12 @@ impl Discovery {
         Self { known: ArcSwapOption::empty(), slept, wanted: Notify::new(), readings: watch::Sender::new(0) }
     }
 
-    /// One look, where what is known is not too old to decide on.
-    pub fn look(&self, now: Instant) -> Option<Looked> {
+    /// One look at what is known and not too old to decide on.
+    pub fn look(&self, now: Instant) -> Looked {
         let known = self.known.load();
-        let age = known.as_ref().map(|known| Moment::awake_since(now, self.slept).since(known.at))?;
-        (age < TOO_OLD_AFTER).then_some(Looked { known, age })
+        let age = known.as_ref().map(|known| Moment::awake_since(now, self.slept).since(known.at));
+        let age = age.unwrap_or(Duration::MAX);
+        Looked { known: (age < TOO_OLD_AFTER).then_some(known), age }
     }
 
     /// This is what is served since a reading that began then.
@@ -82,7 +84,7 @@ impl Discovery {
 
     /// Has it read anew, and waits for that, where it was not just read. The caller bounds the wait.
     pub async fn refresh(&self, now: Instant) {
-        if self.look(now).is_some_and(|looked| looked.age < JUST_READ) {
+        if self.look(now).age < JUST_READ {
             return;
         }
         let mut readings = self.readings.subscribe();
@@ -111,13 +113,11 @@ mod tests {
             Duration::ZERO
         }
         let (discovery, began) = (Discovery::by(awake), Instant::now());
-        assert!(discovery.look(began).is_none(), "never read");
+        assert_eq!(discovery.look(began).served(), Served::UNREAD, "never read");
         let mut served = Served::default();
         served.add("apps", "v1", "deployments");
         discovery.set(served, Moment::awake_since(began, awake));
-        let knows = |after: Duration| {
-            discovery.look(began + after).is_some_and(|looked| looked.served().is_some_and(|served| served.len() == 1))
-        };
+        let knows = |after: Duration| discovery.look(began + after).served() != Served::UNREAD;
         assert!(knows(Duration::ZERO) && knows(TOO_OLD_AFTER - Duration::from_secs(1)));
         assert!(!knows(TOO_OLD_AFTER));
         discovery.stamp(Moment::awake_since(began + TOO_OLD_AFTER, awake));

@@ -83,11 +83,13 @@ impl Rule {
         let other = builtin::other_group(group, name).filter(|other| names(&self.api_groups, other));
         match other {
             Some(other) if !names(&self.api_groups, group) || named(&resource.version) => {
-                let version = served::versions_if_any(served, other, name).find(named);
+                let versions = served::versions_if_any(served, other, name);
+                let version = served::likely(versions, (other, name), named);
                 served::in_version(resource, other, version.unwrap_or(first))
             }
             _ => {
-                let version = served::versions(served, group, name).find(named);
+                let versions = served::versions(served, group, name);
+                let version = served::likely(versions, (group, name), named);
                 served::in_version(resource, group, version.unwrap_or(first))
             }
         }

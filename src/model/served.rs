@@ -42,6 +42,8 @@ impl<'a> Versions<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     groups: BTreeMap<Box<str>, Group>,
+    /// Nothing of it could be read: each group may be served in any version.
+    unread: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +54,9 @@ struct Group {
 }
 
 impl Served {
+    /// An apiserver that serves something, and nobody knows what.
+    pub const UNREAD: &'static Self = &Self { groups: BTreeMap::new(), unread: true };
+
     /// The group serves this resource in that version.
     pub fn add(&mut self, group: &str, version: &str, resource: &str) {
         let versions = self.groups.entry(group.into()).or_default().resources.entry(resource.into()).or_default();
@@ -82,27 +87,52 @@ impl Served {
 
     /// Is a resource that there is newer than this? One of a group that cannot be had may have been there before.
     pub fn is_older_than(&self, group: &str, resource: &str) -> bool {
-        self.groups.get(group).is_none_or(|found| !found.doubtful && !found.resources.contains_key(resource))
+        let lacks = |found: &Group| !found.resources.contains_key(resource);
+        !self.is_doubtful(group) && self.groups.get(group).is_none_or(lacks)
+    }
+
+    /// May the group have versions that are not known?
+    fn is_doubtful(&self, group: &str) -> bool {
+        self.unread || self.groups.get(group).is_some_and(|found| found.doubtful)
     }
 }
 
-/// The versions of a resource that there is. Where it is newer than what is known, nothing is. Allocates nothing.
+/// The versions of a resource that there is; `served`: `None` where no apiserver is followed. Where it is newer than what
+/// is known, nothing is, and where an apiserver is followed but cannot be read, nothing is either: it may serve what our
+/// table does not have. Allocates nothing.
 pub fn versions<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
-    let group_served = served.and_then(|served| served.groups.get(group)).filter(|found| !found.doubtful);
+    if served.is_some_and(|served| served.is_doubtful(group)) {
+        return Versions::Unknown;
+    }
+    let group_served = served.and_then(|served| served.groups.get(group));
     match group_served.and_then(|found| found.resources.get(resource)) {
         Some(listed) => Versions::Listed(listed),
         None => built_in(group, resource),
     }
 }
 
+/// The version by which to name a resource in an answer, of those of which it is so: one that is known to be served, or
+/// else one that our table has.
+pub(super) fn likely<'a>(
+    versions: Versions<'a>,
+    (group, resource): (&str, &str),
+    is: impl Fn(&str) -> bool,
+) -> Option<&'a str> {
+    match versions {
+        Versions::Unknown => built_in(group, resource).find(is),
+        known => known.find(is),
+    }
+}
+
 /// The versions of a resource that may not be there at all: the same objects in another group.
 pub(super) fn versions_if_any<'a>(served: Option<&'a Served>, group: &str, resource: &str) -> Versions<'a> {
     match served {
-        Some(served) if !served.groups.get(group).is_some_and(|found| found.doubtful) => {
+        Some(served) if served.is_doubtful(group) => Versions::Unknown,
+        Some(served) => {
             let found = served.groups.get(group).and_then(|found| found.resources.get(resource));
             Versions::Listed(found.map_or(&[], Vec::as_slice))
         }
-        _ => built_in(group, resource),
+        None => built_in(group, resource),
     }
 }
 
@@ -175,6 +205,23 @@ mod tests {
         assert_eq!(elsewhere(Some(&served)), None);
         assert_eq!(elsewhere(None).as_deref(), Some("v1beta1"));
         served.doubt("extensions");
-        assert_eq!(elsewhere(Some(&served)).as_deref(), Some("v1beta1"));
+        assert_eq!(versions_if_any(Some(&served), "extensions", "ingresses"), Versions::Unknown);
+        let likely = likely(Versions::Unknown, ("extensions", "ingresses"), |_| true);
+        assert_eq!(likely, Some("v1beta1"), "as our table has it");
+    }
+
+    #[test]
+    fn an_apiserver_that_cannot_be_read_may_serve_what_the_table_has_not() {
+        assert_eq!(versions(Some(Served::UNREAD), "batch", "cronjobs"), Versions::Unknown);
+        assert_eq!(versions_if_any(Some(Served::UNREAD), "events.k8s.io", "events"), Versions::Unknown);
+        assert!(!Served::UNREAD.is_older_than("batch", "cronjobs") && Served::UNREAD.is_empty());
+        let mut served = Served::default();
+        served.add("batch", "v1", "cronjobs");
+        served.doubt("batch");
+        assert_eq!(versions(Some(&served), "batch", "cronjobs"), Versions::Unknown);
+        assert!(
+            matches!(versions(Some(&served), "apps", "deployments"), Versions::BuiltIn(_)),
+            "newer than what is read"
+        );
     }
 }

@@ -36,8 +36,8 @@ pub(super) async fn follow(discovery: Arc<Discovery>, client: Client) {
                 tracing::warn!(
                     %failure,
                     fix = failure.fix(),
-                    "cannot read which versions the cluster serves; rules for other versions of a resource count \
-                     as matching"
+                    "cannot read which versions the cluster serves; while nothing recent is known, rules for other \
+                     versions of a resource count as matching"
                 );
                 message = Some(failure);
             }
