@@ -1,15 +1,46 @@
 //! Call record: metrics and log line of one call of a hook, once it is known that it counts.
 
+use std::time::Duration;
+
 use super::{
     Caller,
     outcome::{Ending, Outcome},
 };
-use crate::{live::LiveHook, model::Review};
+use crate::{live::LiveHook, model::Review, telemetry::HookOutcome};
 
 /// Counts a call, and logs it where it has failed.
 pub(super) fn record(live: &LiveHook, caller: &Caller, review: &Review, outcome: &Outcome<'_>) {
     live.metrics.record(caller.worker, outcome.label(), outcome.took);
     log(live, &review.uid, &outcome.ending);
+}
+
+/// Count of a call that counts also where its caller goes away while its patch is applied.
+pub(super) struct CountedAnyway<'a> {
+    live: &'a LiveHook,
+    worker: usize,
+    outcome: HookOutcome,
+    took: Duration,
+    is_over: bool,
+}
+
+impl<'a> CountedAnyway<'a> {
+    /// Counts the call as this outcome, unless [`CountedAnyway::end`] comes first.
+    pub(super) fn new(live: &'a LiveHook, caller: &Caller, outcome: &Outcome<'_>) -> Self {
+        Self { live, worker: caller.worker, outcome: outcome.label(), took: outcome.took, is_over: false }
+    }
+
+    /// The patch is applied or not: [`record`] counts the call as what that has made of it.
+    pub(super) fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for CountedAnyway<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.live.metrics.record(self.worker, self.outcome, self.took);
+        }
+    }
 }
 
 /// One line a second for each hook; every failure is in the metrics, the annotations and the audit log.

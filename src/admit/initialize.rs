@@ -93,8 +93,13 @@ pub(super) fn concerns(case: Case<'_>) -> bool {
     concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
 }
 
-/// Initializes a new object, which is what `patched` has made of it; `before` is the list of one that is updated.
-pub(super) async fn initialize(case: Case<'_>, patched: Option<Arc<Patched>>, before: Option<Field>) -> Initialized {
+/// Initializes a new object, which is what `patched` has made of it; `before` is the list of one that is updated, as far as
+/// it could be read.
+pub(super) async fn initialize(
+    case: Case<'_>,
+    patched: Option<Arc<Patched>>,
+    before: Result<Option<Field>, Refusal>,
+) -> Initialized {
     let initialized = Initialized { patched, ..Initialized::default() };
     let mut phase = Phase { case, initialized, creator: None, no_room: false };
     if let Err(refusal) = phase.run(before).await {
@@ -113,7 +118,7 @@ struct Phase<'a> {
 }
 
 impl<'a> Phase<'a> {
-    async fn run(&mut self, before: Option<Field>) -> Result<(), Refusal> {
+    async fn run(&mut self, before: Result<Option<Field>, Refusal>) -> Result<(), Refusal> {
         let Case { review, generation, caller, .. } = self.case;
         let entry = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
         if caller.stores_unfinished {

@@ -26,7 +26,7 @@ pub use super::patched::Change;
 use super::{
     Case,
     ahead::Ahead,
-    call_record::record,
+    call_record::{CountedAnyway, record},
     lookup::Lookup,
     now,
     outcome::{Ending, Outcome},
@@ -311,7 +311,9 @@ impl<'a> Phase<'a> {
                 self.ahead.learn(live, outcome.patch().is_some());
             }
             let change;
+            let counts = CountedAnyway::new(live, self.case.caller, &outcome);
             (change, changed) = apply(&mut outcome, *opened, review, before, self.case).await;
+            counts.end();
             record(live, self.case.caller, review, &outcome);
             let failed_open = outcome.is_failed_open();
             let place = self.case.generation.snapshot.mutating_before(self.matching[at].hook);
