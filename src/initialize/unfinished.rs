@@ -127,7 +127,8 @@ impl Unfinished {
         }
     }
 
-    fn forget(&mut self, uid: &str) -> Option<UnfinishedEntry> {
+    /// Forgets an object of which it is not known any more how it is.
+    pub fn forget(&mut self, uid: &str) -> Option<UnfinishedEntry> {
         let before = self.objects.remove(uid)?;
         self.size -= before.object.size();
         Some(before)

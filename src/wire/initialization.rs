@@ -9,7 +9,7 @@ use super::{
     initializers::count,
     outbound,
     pb::k8s::io::apimachinery::pkg::apis::meta::v1::Status,
-    walk::Walk,
+    walk::{Value, Walk},
 };
 use crate::model::{Rope, StatusInfo};
 
@@ -23,6 +23,23 @@ const MOST_NAMES: usize = 1024;
 const USER: [&[u32]; 3] = [&[2, 3], &[2, 4], &[2, 4, 2, 1]];
 const PENDING: [u32; 2] = [1, 7];
 const CAUSES: [u32; 4] = [1, 8, 5, 4];
+const UID: [u32; 2] = [1, 5];
+
+/// The last text at that path.
+fn text_at(mut walk: Walk<'_>, path: &[u32]) -> Option<String> {
+    let (number, below) = path.split_first()?;
+    let mut found = None;
+    while let Some(field) = walk.next().ok()? {
+        match field.value {
+            Value::Bytes(place) if field.number == *number && below.is_empty() => {
+                found = Some(walk.text(place).ok()?.to_string());
+            }
+            Value::Bytes(place) if field.number == *number => found = text_at(walk.inside(place), below).or(found),
+            _ => {}
+        }
+    }
+    found
+}
 
 /// Number of fields at that path; `None` where the bytes are no message. Decoded, each takes many times the two bytes that
 /// it may come in.
@@ -53,7 +70,8 @@ pub fn hold(message: Bytes) -> Option<HoldRequest> {
 pub fn event(message: Bytes) -> Option<Report> {
     let (names, causes) = (number(&message, &PENDING)?, number(&message, &CAUSES)?);
     if names > MOST_NAMES || causes > MOST_CAUSES {
-        return Some(Report::TooLong);
+        let rope = Rope::new([message.clone()]);
+        return Some(Report::TooLong(text_at(Walk::over(&rope, 0..message.len()), &UID)));
     }
     StoredObjectEvent::decode(message).ok().map(Report::Event)
 }
@@ -63,8 +81,8 @@ pub fn event(message: Bytes) -> Option<Report> {
 pub enum Report {
     /// Read.
     Event(StoredObjectEvent),
-    /// Not read, as it would hold far more than its bytes.
-    TooLong,
+    /// Not read, as it would hold far more than its bytes; the object's uid, where it has one.
+    TooLong(Option<String>),
 }
 
 /// A Status that was read.
@@ -98,13 +116,14 @@ mod tests {
         let report = |names, causes| {
             let details = StatusDetails { causes: vec![StatusCause::default(); causes], ..Default::default() };
             let result = Some(Status { details: Some(details), ..Default::default() });
-            let object = StoredObject { pending: vec![String::new(); names], result, ..Default::default() };
+            let (uid, pending) = ("u".into(), vec![String::new(); names]);
+            let object = StoredObject { uid, pending, result, ..Default::default() };
             event(StoredObjectEvent { event: Some(Event::Unfinished(object)) }.encode_to_vec().into())
         };
         assert!(matches!(report(MOST_NAMES, MOST_CAUSES), Some(Report::Event(_))));
         assert_eq!(
             (report(MOST_NAMES + 1, 0), report(0, MOST_CAUSES + 1)),
-            (Some(Report::TooLong), Some(Report::TooLong))
+            (Some(Report::TooLong(Some("u".into()))), Some(Report::TooLong(Some("u".into()))))
         );
         assert_eq!((event(Bytes::from_static(b"\xff")), read_policy(Bytes::from_static(b"\xff"))), (None, None));
     }

@@ -141,15 +141,19 @@ impl Stream<'_> {
 
     /// Takes one report.
     fn take(&mut self, message: Bytes) -> Result<(), End> {
-        let read = match wire::event(message).ok_or(UNREADABLE)? {
-            wire::Report::Event(read) => event(read.event.ok_or(UNREADABLE)?),
-            wire::Report::TooLong => Err(Fault::TooLong),
+        let (uid, read) = match wire::event(message).ok_or(UNREADABLE)? {
+            wire::Report::Event(read) => {
+                let read = read.event.ok_or(UNREADABLE)?;
+                (uid_of(&read), event(read))
+            }
+            wire::Report::TooLong(uid) => (uid, Err(Fault::TooLong)),
         };
         match read {
             Ok(event) => self.following.take(event),
             Err(Fault::TooLong) => {
+                // What it was before, it is no more.
+                uid.iter().for_each(|uid| self.following.forget(uid));
                 self.pass_over();
-                return Ok(());
             }
             Err(Fault::Unreadable) => return Err(UNREADABLE),
         }
@@ -233,6 +237,17 @@ enum Fault {
     TooLong,
     /// No apiserver could make it.
     Unreadable,
+}
+
+/// The uid of the object of which this says how it is.
+fn uid_of(event: &pb::stored_object_event::Event) -> Option<String> {
+    use pb::stored_object_event::Event;
+    match event {
+        Event::Unfinished(pb::StoredObject { uid, .. }) | Event::Initialized(pb::Initialized { uid, .. }) => {
+            Some(uid.clone())
+        }
+        Event::Gone(_) | Event::Synced(_) => None,
+    }
 }
 
 /// A report that was read.

@@ -78,6 +78,14 @@ impl Following {
         follower.unfinished.take(event, now);
     }
 
+    /// It reports an object in a way that is not taken: what it said of it before is not so any more. Holds go on, and may
+    /// ask for it.
+    pub fn forget(&self, uid: &str) {
+        if let Some(follower) = self.objects.state().followers.get_mut(&self.id) {
+            follower.unfinished.forget(uid);
+        }
+    }
+
     /// The next message of a hold.
     pub async fn told(&mut self) -> Option<ToFollower> {
         loop {
