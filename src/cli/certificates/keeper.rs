@@ -142,6 +142,11 @@ impl Keeper {
                 let what = "the next certificate is to be served, although it is not known that callers trust it";
                 tracing::warn!(%place, missing, "{what}");
             }
+            Step::Promote if seen.distrusted => {
+                let what = "the registration lost its trust in the next certificate again, which is to be served all the \
+                            same: the current one ends soon";
+                tracing::warn!(%place, "{what}");
+            }
             Step::Promote => tracing::info!(%place, "the next certificate is to be served"),
             Step::Retire => tracing::info!(%place, "former authorities are not trusted any more"),
             Step::Trust if seen.distrusted && stored.next.is_some_and(|next| next.since.is_some()) => {

@@ -12,7 +12,7 @@ use crate::tls::expiry;
 /// Settling times after which every replica has a new pair: the kubelet looks once a minute.
 const MOUNTED_AFTER: u32 = 4;
 /// The part of its life, as a divisor, that a pair has left when it is replaced although nobody is known to trust the
-/// next one: expired, it fails for certain.
+/// next one: expired, it fails for certain. More of a short life, so that the next one is mounted in time.
 const AT_LAST: u32 = 10;
 
 /// Shortest life of a certificate with this settling time: in its last third the next one settles and is mounted.
@@ -88,11 +88,14 @@ fn promotion(current: Option<&Since>, next: &Since, wanted: &Wanted, seen: Seen,
     let (life, left) = validity.map_or_else(Default::default, |(begin, end)| {
         (end.duration_since(begin).unwrap_or_default(), end.duration_since(now).unwrap_or_default())
     });
-    if seen.unregistered && left > life / AT_LAST {
+    // In a tenth of a short life no replica would have the next one before this one ends.
+    let may_wait = left > (life / AT_LAST).max(shortest(wanted.settle) / 3);
+    if seen.unregistered && may_wait {
         return Step::Hold;
     }
-    // Whoever has put an older bundle back has apiservers that trust nothing but that for a while.
-    if seen.distrusted && !left.is_zero() {
+    // Whoever has put an older bundle back has apiservers that trust nothing but that for a while. Whoever does so again
+    // and again does not keep the next one back until this one has ended.
+    if seen.distrusted && may_wait {
         return Step::Trust;
     }
     match next.since.map(|since| now.duration_since(since)) {
@@ -204,8 +207,23 @@ mod tests {
         assert_eq!(step(&stored, &wanted, distrusted, now + SETTLE), Step::Trust);
         let stored = stored.trusted(now + SETTLE);
         assert_eq!(step(&stored, &wanted, ALONE, now + SETTLE), Step::Rest(SETTLE));
-        assert_eq!(step(&stored, &wanted, distrusted, now + HOUR * 29), Step::Trust);
-        assert_eq!(step(&stored, &wanted, distrusted, now + HOUR * 31), Step::Promote, "the current one has ended");
+        assert_eq!(step(&stored, &wanted, distrusted, now + HOUR * 26), Step::Trust);
+        assert_eq!(step(&stored, &wanted, distrusted, now + HOUR * 28), Step::Promote, "the current one ends soon");
+    }
+
+    #[test]
+    fn of_a_short_life_enough_is_left_for_the_next_one_to_be_mounted() {
+        let (now, wanted) = (start(), wanted());
+        let short = |now| issue(&names(), HOUR / 4, now).unwrap();
+        let stored = Stored::default().issued(short(now), now).prepared(short(now)).trusted(now);
+        let (_, end) = Since { pair: short(now), since: None }.pair.validity().unwrap();
+        let last = end - SETTLE * (1 + MOUNTED_AFTER);
+        for (seen, waits) in
+            [(Seen { unregistered: true, ..UNSEEN }, Step::Hold), (Seen { distrusted: true, ..UNSEEN }, Step::Trust)]
+        {
+            assert_eq!(step(&stored, &wanted, seen, last - SETTLE), waits);
+            assert_eq!(step(&stored, &wanted, seen, last), Step::Promote);
+        }
     }
 
     #[test]
