@@ -66,6 +66,8 @@ pub struct Asked {
     pub cause: Cause,
     /// Called before its endpoint has passed a probe, because the apiserver does not call it, or may not.
     pub at_once: bool,
+    /// Its newest state cannot be served: that entry is a former one, and nobody may count on it.
+    pub former: bool,
 }
 
 #[derive(Debug)]
@@ -84,7 +86,7 @@ impl Entry {
         let digest = Sha256::digest(self.last.to_string());
         let state = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let (key, id, entry) = (key.clone(), self.id.clone(), self.last.clone());
-        Asked { key, id, entry, state, cause, at_once: self.at_once }
+        Asked { key, id, entry, state, cause, at_once: self.at_once, former: false }
     }
 }
 
@@ -168,7 +170,7 @@ impl Asking {
             if unservable.is_none() {
                 entry.last.clone_from(&standing.entry);
             }
-            asked.push(entry.asked(key, cause));
+            asked.push(Asked { former: unservable.is_some(), ..entry.asked(key, cause) });
         }
         // What is gone with its configuration no apiserver calls either.
         self.entries.retain(|key, entry| {

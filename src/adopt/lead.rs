@@ -55,6 +55,8 @@ pub struct Plan {
     pub decisions: Vec<(WebhookKey, Decision)>,
     /// Finalizers to add to our registrations, or to remove.
     pub guards: Vec<Guard>,
+    /// Webhooks that are not written for a while, as the apiserver has refused that.
+    pub rests: BTreeSet<WebhookKey>,
 }
 
 /// One configuration to be written: exactly these of its webhooks carry our condition afterwards.
@@ -76,6 +78,8 @@ pub struct Write {
     pub written_by_others: Vec<String>,
     /// Webhooks that need a new resourceVersion of the configuration, so that a write in flight fails.
     pub fenced: Vec<WebhookKey>,
+    /// Webhooks that get the condition with another expression.
+    pub outdated: Vec<WebhookKey>,
 }
 
 impl Lead {
@@ -143,7 +147,8 @@ impl Lead {
         for id in &ids {
             self.since.entry(id.clone()).or_insert(epoch);
         }
-        Plan { announcement: Announcement { epoch, ids }, decisions, guards }
+        let rests = decisions.iter().map(|(key, _)| key).filter(|key| self.leader.rests(key, now)).cloned().collect();
+        Plan { announcement: Announcement { epoch, ids }, decisions, guards, rests }
     }
 
     /// Names of leases whose replicas ended long ago.
@@ -168,7 +173,7 @@ impl Plan {
     pub fn writes(&self, seen: &[Seen]) -> Vec<Write> {
         let read: BTreeMap<_, _> = seen.iter().map(|seen| (&seen.standing.key, &seen.standing)).collect();
         let mut writes = BTreeMap::<(HookType, &str), Write>::new();
-        // Configurations with a mark that has done its work, or with a condition that says something else now.
+        // Configurations with a mark that has done its work.
         let mut again = BTreeSet::new();
         for (key, decision) in &self.decisions {
             let Some(standing) = read.get(key) else { continue };
@@ -181,13 +186,16 @@ impl Plan {
                 given_back: Vec::new(),
                 written_by_others: Vec::new(),
                 fenced: Vec::new(),
+                outdated: Vec::new(),
             });
             again.extend(standing.fenced.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
                 Decision::Keep => {
                     write.carry.push((key.webhook.clone(), standing.expression));
                     // The apiserver is kept from more than it is to be kept from, or from less.
-                    again.extend(standing.outdated.then_some((key.hook_type, key.configuration.as_str())));
+                    if standing.outdated && !self.rests.contains(key) {
+                        write.outdated.push(key.clone());
+                    }
                 }
                 Decision::Take => {
                     write.carry.push((key.webhook.clone(), standing.expression));
@@ -204,7 +212,11 @@ impl Plan {
             }
         }
         let due = |(of, write): &(_, Write)| {
-            !write.fenced.is_empty() || again.contains(of) || !write.taken.is_empty() || !write.given_back.is_empty()
+            !write.fenced.is_empty()
+                || !write.outdated.is_empty()
+                || again.contains(of)
+                || !write.taken.is_empty()
+                || !write.given_back.is_empty()
         };
         writes.into_iter().filter(due).map(|(_, write)| write).collect()
     }

@@ -137,6 +137,11 @@ impl Leader {
         self.tracks.get(key).is_some_and(|track| now < track.lingers)
     }
 
+    /// Is the webhook left alone for a while, also where it keeps the condition?
+    pub fn rests(&self, key: &WebhookKey, now: Duration) -> bool {
+        self.tracks.get(key).and_then(|track| track.rest.as_ref()).is_some_and(|(until, _)| now < *until)
+    }
+
     /// Number of times that owners have dropped the condition.
     pub const fn drops(&self) -> u64 {
         self.drops

@@ -183,7 +183,7 @@ impl Adoption {
     /// call.
     async fn objected<'a>(&mut self, view: &'a AdoptionView) -> (Cow<'a, [Seen]>, BTreeSet<String>) {
         let (mut seen, mut denied) = (Cow::Borrowed(&*view.seen), BTreeSet::new());
-        match view.due.is_empty() {
+        match view.due.is_empty() || view.due.iter().any(|due| due.conditional) {
             true => self.uncovered.clear(),
             false => self.forgive(&mut seen),
         }
@@ -200,7 +200,7 @@ impl Adoption {
     }
 
     /// Drops the objection that our registration does not cover a taken webhook, for [`FOLLOWS`]: meanwhile the
-    /// registration is brought up to date.
+    /// registration is brought up to date. Not so where somebody has put a condition on it, which may come back each time.
     fn forgive(&mut self, seen: &mut Cow<'_, [Seen]>) {
         let uncovered = |seen: &Seen| seen.standing.carries && matches!(seen.objection, Some(Reason::Uncovered(_)));
         let places: Vec<_> = (0..seen.len()).filter(|place| seen.get(*place).is_some_and(uncovered)).collect();
@@ -281,7 +281,10 @@ impl Adoption {
         match writes::write(client, write).await? {
             Written::Outdated => return Ok(()),
             Written::Refused(why) => {
-                let refused = write.taken.iter().chain(&write.fenced);
+                for webhook in &write.outdated {
+                    tracing::warn!(%webhook, why, "the apiserver refuses to have our condition there brought up to date");
+                }
+                let refused = write.taken.iter().chain(&write.fenced).chain(&write.outdated);
                 refused.for_each(|key| self.lead.refused(key, why.clone(), now));
             }
             Written::Done => write.taken.iter().for_each(|key| self.recorder.record(client, key, None, &write.read.0)),

@@ -31,7 +31,12 @@ pub const NOT_STATIC: (&str, &str) = ("gatepost.dev/static", "false");
 const ISOLATE: (&str, &str) = ("gatepost.dev/isolate", "true");
 
 /// Annotation of a configuration of mutating webhooks: calling mode of each, as our own kind says by `dispatch`.
-const DISPATCH: &str = "gatepost.dev/dispatch";
+pub const DISPATCH: &str = "gatepost.dev/dispatch";
+
+/// Is it a word of that annotation?
+pub fn is_dispatch(word: &str) -> bool {
+    DISPATCHES.iter().any(|(known, _)| *known == word)
+}
 
 /// Annotation of a configuration: names of its webhooks, by spaces, that are called before their endpoint has passed a
 /// probe, because the apiserver does not call them any more.

@@ -29,10 +29,10 @@ use crate::{
     kube::{Client, KubeError, is_our_own},
     model::{FailurePolicy, Hook, HookType, registration::is_our_webhook},
     snapshot::{
-        CALL_AT_ONCE, ENTRY_STATES, SourceFile,
+        CALL_AT_ONCE, DISPATCH, ENTRY_STATES, SourceFile,
         coverage::{Atom, atoms_of},
         hazards::Severity,
-        load,
+        is_dispatch, load,
     },
     source::Contents,
     tls::{self, SystemRoots},
@@ -161,6 +161,7 @@ impl Adopting {
 
     fn seen(&mut self, lists: &[(Kind, Vec<Value>)], adopt: &Adopt, wishes: &Wishes) -> Vec<Seen> {
         let mut seen = Vec::new();
+        let isolates = own::isolates(lists);
         let former = std::mem::take(&mut self.judged);
         for (kind, items) in lists {
             let Some(hook_type) = kind.hook_type() else { continue };
@@ -168,11 +169,11 @@ impl Adopting {
             let registered = digest(own.items.iter().map(|item| item["webhooks"].to_string()));
             let guarded = own.items.iter().filter_map(|item| Registered::of(hook_type, item)).all(|own| own.guarded);
             for standing in items.iter().flat_map(|item| of_others(hook_type, item)) {
-                let depends = [standing.entry.to_string(), format!("{registered:?} {:?}", own.ambiguous)];
+                let depends = [standing.entry.to_string(), format!("{registered:?} {:?} {isolates}", own.ambiguous)];
                 let state = digest(depends.into_iter());
                 let known =
                     former.get(&standing.key).filter(|(of, _)| *of == state).map(|(_, verdict)| verdict.clone());
-                let verdict = known.unwrap_or_else(|| judge(&standing, &own, &adopt.namespace));
+                let verdict = known.unwrap_or_else(|| judge(&standing, (&own, isolates), &adopt.namespace));
                 self.judged.insert(standing.key.clone(), (state, verdict.clone()));
                 let room = seen.len() < MOST_WEBHOOKS;
                 let wanted = if room { wishes.judge(&standing, &adopt.wanted) } else { Err(Reason::TooMany) };
@@ -238,7 +239,7 @@ fn document(standing: &Standing) -> Value {
     })
 }
 
-fn judge(standing: &Standing, own: &Own<'_>, namespace: &str) -> Verdict {
+fn judge(standing: &Standing, (own, isolates): (&Own<'_>, bool), namespace: &str) -> Verdict {
     let not = |reason: Reason| Verdict { unservable: Some(reason), ..Verdict::default() };
     if is_our_webhook(&standing.key.webhook) {
         return not(Reason::NamedLikeOurs);
@@ -297,9 +298,9 @@ fn judge(standing: &Standing, own: &Own<'_>, namespace: &str) -> Verdict {
     // not sent what it wants; and for some time after each such change, segments are refused.
     let renumbers = || {
         let mutating = standing.key.hook_type == HookType::Mutating;
-        (mutating && own.registration.has_segments()).then(|| {
+        (mutating && (isolates || own.registration.has_segments())).then(|| {
             Reason::Hazard(
-                "Gatepost's hooks are registered in segments, and another mutating webhook would change these; take \
+                "Gatepost's hooks are in segments, and another mutating webhook would change these; take \
                  `isolate: true` off the hooks and register Gatepost again, or leave this one to the apiserver"
                     .to_owned(),
             )
@@ -328,7 +329,9 @@ fn files(lists: &[(Kind, Vec<Value>)], asked: &[Asked]) -> Result<Vec<SourceFile
             let at_once = at_once.collect::<Vec<_>>().join(" ");
             let mut annotations = serde_json::Map::new();
             for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
-                if key.starts_with("gatepost.dev/") {
+                // A word that is none would make the whole document faulty, and all of its webhooks with it.
+                let is_misspelt = key == DISPATCH && !value.as_str().is_some_and(is_dispatch);
+                if key.starts_with("gatepost.dev/") && !is_misspelt {
                     annotations.insert(key.clone(), value.clone());
                 }
             }

@@ -28,7 +28,8 @@ pub(super) struct InForce {
 impl InForce {
     /// In this generation, by a read that wants these called.
     pub(super) fn of(generation: &Generation, asked: &[Asked]) -> Self {
-        let newest: BTreeMap<_, _> = asked.iter().map(|asked| (&*asked.id, &*asked.state)).collect();
+        let newest: BTreeMap<_, _> =
+            asked.iter().filter(|asked| !asked.former).map(|asked| (&*asked.id, &*asked.state)).collect();
         let mut found = Self::default();
         for (index, live) in (0..).zip(&generation.hooks).filter(|(_, live)| live.rotation.asks()) {
             let Some((id, state)) = of_others(generation, index, live) else { continue };
@@ -123,16 +124,18 @@ mod tests {
     async fn what_moves_or_is_called_by_a_former_state_is_called_and_nobody_may_count_on_it() {
         let key =
             WebhookKey { hook_type: HookType::Validating, configuration: "c".to_owned(), webhook: "w.x.y".to_owned() };
-        let found = |moves, probing, state: &str| {
+        let found = |moves, probing, state: &str, former| {
             let (id, state) = (key.id(), state.to_owned());
-            let asked = Asked { key: key.clone(), id, entry: json!({}), state, cause: Cause::Carries, at_once: true };
+            let (key, entry, cause) = (key.clone(), json!({}), Cause::Carries);
+            let asked = Asked { key, id, entry, state, cause, at_once: true, former };
             let InForce { called, in_place } = InForce::of(&generation(moves, probing), &[asked]);
-            (called.contains(&key.id()), in_place.contains(&key.id()))
+            (!called.is_empty(), !in_place.is_empty())
         };
-        assert_eq!(found(false, false, "s1"), (true, true));
-        assert_eq!(found(false, false, "s2"), (true, false), "its newest state is held back");
-        assert_eq!(found(true, false, "s1"), (true, false), "the endpoint that it moves to has passed no probe");
-        assert_eq!(found(false, true, "s1"), (false, false));
+        assert_eq!(found(false, false, "s1", false), (true, true));
+        assert_eq!(found(false, false, "s1", true), (true, false), "its newest state cannot be served here");
+        assert_eq!(found(false, false, "s2", false), (true, false), "its newest state is held back");
+        assert_eq!(found(true, false, "s1", false), (true, false), "the endpoint that it moves to has passed no probe");
+        assert_eq!(found(false, true, "s1", false), (false, false));
         let InForce { called, in_place } = InForce::of(&generation(false, false), &[]);
         assert_eq!((called.len(), in_place.len()), (1, 0), "no read has asked for it");
     }

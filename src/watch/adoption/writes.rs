@@ -65,7 +65,7 @@ pub async fn hold(client: &Client, Guard { registered, on }: &Guard) -> Result<(
 }
 
 /// Gives a registration of ours other webhooks, where nobody has changed it since it was read.
-pub(super) async fn bring_up_to_date(client: &Client, Due { registered, webhooks }: &Due) -> Result<(), KubeError> {
+pub(super) async fn bring_up_to_date(client: &Client, Due { registered, webhooks, .. }: &Due) -> Result<(), KubeError> {
     let (uid, version) = &registered.read;
     let patch = json!({"metadata": {"uid": uid, "resourceVersion": version}, "webhooks": webhooks});
     let kind = WebhookKey::resource(registered.hook_type);

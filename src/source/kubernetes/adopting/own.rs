@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Adopt;
+use super::{super::objects::Kind, Adopt};
 use crate::{
     adopt::{Seen, standings},
     model::{HookType, registration::SENT_ALREADY},
@@ -40,6 +40,19 @@ impl<'a> Own<'a> {
         let registration = Registration::read(items.iter().copied().map(relied_on)).unwrap_or_default();
         Self { items, called: ours, registration, ambiguous, conditional }
     }
+}
+
+/// Is a hook of our own configuration isolated? One more mutating webhook is then in another segment, whatever is registered
+/// now: upkeep would register the segments with it, and then without it, for ever.
+pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
+    fn says(value: &Value) -> bool {
+        match value {
+            Value::Object(map) => map.iter().any(|(key, value)| key == "isolate" && *value == true || says(value)),
+            Value::Array(list) => list.iter().any(says),
+            _ => false,
+        }
+    }
+    lists.iter().any(|(kind, items)| *kind == Kind::Configuration && items.iter().any(says))
 }
 
 /// A match condition of the entry that `gatepost register` has not written: nobody knows which requests it holds back.

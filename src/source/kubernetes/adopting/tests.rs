@@ -197,6 +197,23 @@ fn no_mutating_webhook_comes_into_a_chain_that_is_registered_in_segments() {
 }
 
 #[test]
+fn no_mutating_webhook_is_wanted_beside_an_isolated_hook_whatever_is_registered() {
+    let isolated = json!({"metadata": {"name": "own"}, "spec": {"hooks": [{"name": "h", "isolate": true}]}});
+    // Read by read: nothing, the segments of the one hook, and those that upkeep once wrote.
+    let read = |path: &str| {
+        let mut own = webhook("gatepost.mutate.gatepost.dev", "");
+        own["clientConfig"]["url"] = format!("https://127.0.0.1:9440{path}").into();
+        let others = vec![object("c", vec![webhook("a.x.y", "")]), object("gatepost", vec![own])];
+        let lists = [(Kind::Mutating, others), (Kind::Configuration, vec![isolated.clone()])];
+        let seen = Adopting::default().seen(&lists, &adopt(Wanted::All), &Wishes::default());
+        told(&seen).remove(0)
+    };
+    for path in ["/mutate", "/mutate/segment/1/of/1", "/mutate/segment/1/of/2"] {
+        assert_eq!(read(path), "a.x.y hazard", "{path}");
+    }
+}
+
+#[test]
 fn another_gatepost_s_registration_covers_nothing() {
     let mut other = registration();
     other["metadata"]["name"] = "other".into();

@@ -45,6 +45,8 @@ pub struct Due {
     pub registered: Registered,
     /// Its webhooks from now on.
     pub webhooks: Vec<Value>,
+    /// An entry of it has a condition of others, which may hold anything back.
+    pub conditional: bool,
 }
 
 /// State between reads.
@@ -100,7 +102,7 @@ pub(super) fn due(
         };
         memory.wide.insert(hook_type, (state, since));
         if found.urgent || view.now.saturating_sub(since) >= WIDE {
-            all.push(Due { registered, webhooks });
+            all.push(Due { registered, webhooks, conditional: own.conditional.is_some() });
         }
     }
     all
