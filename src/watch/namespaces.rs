@@ -36,7 +36,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 
 /// Failure of a lookup as the requester may read it. The whole one names the apiserver's address and our own account, and
 /// is logged, at most once in so long.
-const NOT_FOUND_OUT: &str = "the apiserver gave no answer, and the log of Gatepost says why";
+const NOT_FOUND_OUT: &str = "the apiserver did not tell, and Gatepost's log says why";
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// One cluster's namespaces, about to be followed.

@@ -65,7 +65,8 @@ blind() {
     blind_front="$(told blind 'listening tcp (.*)')"
     eventually "$code for its namespaces: the log says so" in_log "cannot watch namespaces.*answers $code"
     prints "$code for its namespaces: what needs them is refused" '"code":500' posted ConfigMap
-    prints "$code for its namespaces: and says why" "answers $code" posted ConfigMap
+    prints "$code for its namespaces: and says where to read why" "and Gatepost's log says why" posted ConfigMap
+    check "$code for its namespaces: it is there" in_log "cannot look up a namespace.*answers $code"
     prints "$code for its namespaces: what does not is allowed" '"allowed":true' posted Pod
     check "$code for its namespaces: it ends well when asked to" stop blind
   done
