@@ -38,7 +38,7 @@ use tokio::{net::TcpListener, time::timeout};
 
 use crate::{
     front::{self, Caller, LONG, Sidecar, before, grpc, until, with},
-    support::gate::gate,
+    support::gate::{READ_IN, gate},
 };
 
 const READ_POLICY: &str = "/gatepost.v1.Initialization/ReadPolicy";
@@ -61,10 +61,7 @@ externalAdmissionHooks: []
 ";
 
 fn configured() -> Arc<Gate> {
-    let gate = gate(CONFIGURATION, Reasons::First);
-    // Read in an hour's time: fresh for as long as a test may last on a busy machine.
-    gate.current.stamp(Instant::now() + Duration::from_secs(3600));
-    gate
+    gate(CONFIGURATION, Reasons::First)
 }
 
 async fn serving(gate: &Arc<Gate>) -> (Sidecar, Caller) {
@@ -210,7 +207,7 @@ async fn an_outdated_configuration_hides_and_repairs_nothing() {
     let policy = async || read_policy(&gate, &read, Instant::now() + LONG).await;
     let fresh = policy().await;
     assert_eq!((fresh.visibility, fresh.must_act.is_some()), (gatepost::initialize::Visibility::All, true));
-    tokio::time::advance(STALE_AFTER + Duration::from_secs(1)).await;
+    tokio::time::advance(READ_IN + STALE_AFTER + Duration::from_secs(1)).await;
     let outdated = policy().await;
     assert_eq!((outdated.visibility, outdated.must_act), (gatepost::initialize::Visibility::Initialized, None));
 }

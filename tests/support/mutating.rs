@@ -16,7 +16,7 @@ use super::{
     reviews::{message, pod},
 };
 
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// A yes with these operations.
 pub fn patch(operations: Value) -> Value {
