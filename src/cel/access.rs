@@ -4,7 +4,8 @@ use super::{
     document::Index,
     fault::Fault,
     meter::Meter,
-    value::{Text, Value, compare_numbers},
+    text::Text,
+    value::{Value, compare_numbers},
 };
 
 /// Containers are compared no deeper than this.
@@ -39,7 +40,7 @@ pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> 
         Value::Literals(items) => items.get(at).map(|item| Value::of(item, meter)).transpose()?,
         Value::Strings(items) => items.get(at).map(|text| Value::String(Text::Lent(text))),
         Value::Json(node) if node.is_list() => match &*node.index(meter)? {
-            Index::List(places) => places.get(at).map(|place| node.at(*place, meter)).transpose()?,
+            Index::List(places) => places.get(at).map(|place| node.at(*place, meter)).transpose()?.map(Value::from),
             Index::Map(_) => None,
         },
         _ => None,
@@ -115,7 +116,7 @@ pub(super) fn entry<'a>(value: &Value<'a>, key: &Value<'a>, meter: &Meter<'_>) -
 pub(super) fn field<'a>(value: &Value<'a>, name: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
     match value {
         Value::Struct(part, request) => part.field(request, name, meter),
-        Value::Json(node) if !node.is_list() => node.member(name, meter),
+        Value::Json(node) if !node.is_list() => Ok(node.member(name, meter)?.map(Value::from)),
         Value::Map(map) => Ok(map.get(&Value::made(name)).cloned()),
         _ => Err(Fault::no_such_overload()),
     }

@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::input::Request;
-
 /// User that an access check is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -131,17 +129,8 @@ impl<'a> Authorizer<'a> {
         Self { decisions, subject: Subject::Requester, stage: Stage::User }
     }
 
-    /// The same, of the object that the request is about.
-    pub(super) fn of_request(decisions: &'a AccessDecisions, request: &Request<'_>) -> Self {
-        let [group, _, resource] = request.resource;
-        let access = ResourceAccess {
-            group: group.into(),
-            resource: resource.into(),
-            sub_resource: request.sub_resource.into(),
-            namespace: request.namespace.into(),
-            name: request.name.into(),
-            ..ResourceAccess::default()
-        };
+    /// The same, of a resource.
+    pub(super) fn of_resource(decisions: &'a AccessDecisions, access: ResourceAccess) -> Self {
         Self { stage: Stage::Resource(access), ..Self::new(decisions) }
     }
 

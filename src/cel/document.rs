@@ -9,11 +9,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::{
-    fault::Fault,
-    meter::Meter,
-    value::{Text, Value},
-};
+use super::{fault::Fault, meter::Meter, text::Text};
 use crate::wire::json;
 
 /// First bytes of an object in Kubernetes' protobuf envelope.
@@ -66,17 +62,28 @@ pub(super) struct Members {
     by_key: FxHashMap<Box<str>, u32>,
 }
 
+/// One value of a document. A container is read where an expression looks into it.
+#[derive(Clone, Debug)]
+pub(super) enum DocumentValue<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    String(Text<'a>),
+    Container(Container<'a>),
+}
+
 /// A list or map in a document.
 #[derive(Clone, Copy)]
-pub(super) struct Node<'a> {
+pub(super) struct Container<'a> {
     document: &'a Document<'a>,
     at: u32,
 }
 
-impl fmt::Debug for Node<'_> {
+impl fmt::Debug for Container<'_> {
     /// Never shows what is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Node({})", self.at)
+        write!(f, "Container({})", self.at)
     }
 }
 
@@ -133,25 +140,26 @@ impl<'a> Document<'a> {
     }
 
     /// The object itself.
-    pub(super) fn root(&'a self, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    pub(super) fn root(&'a self, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
         self.value(self.text()?, self.begin, meter)
     }
 
-    fn value(&'a self, text: &'a str, at: usize, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    fn value(&'a self, text: &'a str, at: usize, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
         let value = match text.as_bytes().get(at) {
             // It fits: the text is shorter than that.
-            Some(b'{' | b'[') => Value::Json(Node { document: self, at: at as u32 }),
-            Some(b'"') => Value::String(self.string(text, at, meter)?),
+            Some(b'{' | b'[') => DocumentValue::Container(Container { document: self, at: at as u32 }),
+            Some(b'"') => DocumentValue::String(self.string(text, at, meter)?),
             _ => match json::scalar(text, at).map_err(|error| not_json(&error))? {
-                "null" => Value::Null,
-                "true" => Value::Bool(true),
-                "false" => Value::Bool(false),
+                "null" => DocumentValue::Null,
+                "true" => DocumentValue::Bool(true),
+                "false" => DocumentValue::Bool(false),
                 number => {
                     if number.len() > LONG {
                         meter.read(number.len())?;
                     }
-                    let whole = number.parse().map(Value::Int).or_else(|_| number.parse().map(Value::Double));
-                    whole.map_err(|_| Fault::error("the object holds a number that is none"))?
+                    let whole = number.parse().map(DocumentValue::Int);
+                    let read = whole.or_else(|_| number.parse().map(DocumentValue::Double));
+                    read.map_err(|_| Fault::error("the object holds a number that is none"))?
                 }
             },
         };
@@ -185,7 +193,7 @@ fn not_json(error: &json::JsonError) -> Fault {
     Fault::error(format!("the object is not JSON at {error}"))
 }
 
-impl<'a> Node<'a> {
+impl<'a> Container<'a> {
     fn text(self) -> Result<&'a str, Fault> {
         self.document.text()
     }
@@ -235,20 +243,20 @@ impl<'a> Node<'a> {
     }
 
     /// The value that begins at one of its places.
-    pub(super) fn at(self, place: u32, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+    pub(super) fn at(self, place: u32, meter: &Meter<'_>) -> Result<DocumentValue<'a>, Fault> {
         self.document.value(self.text()?, place as usize, meter)
     }
 
     /// Key at one of its places.
     pub(super) fn key_at(self, place: u32, meter: &Meter<'_>) -> Result<Text<'a>, Fault> {
         match self.at(place, meter)? {
-            Value::String(text) => Ok(text),
+            DocumentValue::String(text) => Ok(text),
             _ => Err(Fault::error("the object has a key that is none")),
         }
     }
 
     /// The member of this name.
-    pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<Value<'a>>, Fault> {
+    pub(super) fn member(self, key: &str, meter: &Meter<'_>) -> Result<Option<DocumentValue<'a>>, Fault> {
         if key.len() > LONG {
             meter.read(key.len())?;
         }

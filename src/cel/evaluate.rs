@@ -133,12 +133,12 @@ impl<'a> Evaluation<'a, '_> {
             Variable::Authorizer => return Ok(Value::Authorizer(Rc::new(Authorizer::new(&self.input.decisions)))),
             Variable::RequestResource => {
                 let Input { decisions, request, .. } = self.input;
-                return Ok(Value::Authorizer(Rc::new(Authorizer::of_request(decisions, request))));
+                return Ok(Value::Authorizer(Rc::new(Authorizer::of_resource(decisions, request.access()))));
             }
             Variable::Object => &self.input.object,
             Variable::OldObject => &self.input.old_object,
         };
-        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter))
+        document.as_ref().map_or(Ok(Value::Null), |document| document.root(self.meter).map(Value::from))
     }
 
     /// Operand of a selection; it costs one more where it is no variable, or a part of one.

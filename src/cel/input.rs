@@ -3,11 +3,10 @@
 use std::{cell::OnceCell, fmt};
 
 use super::{
-    authorization::AccessDecisions,
+    authorization::{AccessDecisions, ResourceAccess},
     document::Document,
     fault::Fault,
     meter::Meter,
-    value::{Text, Value},
 };
 
 /// User who makes the request, beyond the name.
@@ -78,7 +77,21 @@ impl<'a> Request<'a> {
         }
     }
 
-    fn user(&self, meter: &Meter<'_>) -> Result<&User, Fault> {
+    /// The object that it is about, as an access check names it.
+    pub(super) fn access(&self) -> ResourceAccess {
+        let [group, _, resource] = self.resource;
+        ResourceAccess {
+            group: group.into(),
+            resource: resource.into(),
+            sub_resource: self.sub_resource.into(),
+            namespace: self.namespace.into(),
+            name: self.name.into(),
+            ..ResourceAccess::default()
+        }
+    }
+
+    /// The user, read when it is first asked for.
+    pub(super) fn user(&self, meter: &Meter<'_>) -> Result<&User, Fault> {
         if self.user.get().is_none() {
             meter.read(self.user_bytes)?;
         }
@@ -108,110 +121,4 @@ pub(super) enum Part {
     Resource,
     UserInfo,
     Extra,
-}
-
-/// A text that counts only where something is written.
-fn written<'a>(text: &'a str) -> Option<Value<'a>> {
-    (!text.is_empty()).then_some(Value::String(Text::Lent(text)))
-}
-
-impl Part {
-    /// The fields it may have, ascending.
-    const fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Request => &[
-                "dryRun",
-                "kind",
-                "name",
-                "namespace",
-                "object",
-                "oldObject",
-                "operation",
-                "options",
-                "requestKind",
-                "requestResource",
-                "requestSubResource",
-                "resource",
-                "subResource",
-                "uid",
-                "userInfo",
-            ],
-            Self::Kind | Self::RequestKind => &["group", "kind", "version"],
-            Self::Resource => &["group", "resource", "version"],
-            Self::UserInfo => &["extra", "groups", "uid", "username"],
-            Self::Extra => &[],
-        }
-    }
-
-    /// The keys that are there.
-    pub(super) fn keys<'a>(self, request: &'a Request<'a>, meter: &Meter<'_>) -> Result<Vec<Text<'a>>, Fault> {
-        if self == Self::Extra {
-            return Ok(request.user(meter)?.extra.iter().map(|(key, _)| Text::Lent(key)).collect());
-        }
-        let mut keys = Vec::new();
-        for name in self.names() {
-            if self.field(request, name, meter)?.is_some() {
-                keys.push(Text::Lent(name));
-            }
-        }
-        Ok(keys)
-    }
-
-    /// Value of a field; `None` where it is not there.
-    pub(super) fn field<'a>(
-        self,
-        request: &'a Request<'a>,
-        name: &str,
-        meter: &Meter<'_>,
-    ) -> Result<Option<Value<'a>>, Fault> {
-        let part = |part| Some(Value::Struct(part, request));
-        Ok(match self {
-            Self::Request => match name {
-                "kind" => part(Self::Kind),
-                "resource" | "requestResource" => part(Self::Resource),
-                "requestKind" => part(Self::RequestKind),
-                "subResource" | "requestSubResource" => written(request.sub_resource),
-                "name" => written(request.name),
-                "namespace" => written(request.namespace),
-                "operation" => Some(Value::String(Text::Lent(request.operation))),
-                "userInfo" => part(Self::UserInfo),
-                "dryRun" => Some(Value::Bool(request.dry_run)),
-                // No expression can name these but by `dyn(request)`. As upstream, they hold nothing.
-                "uid" => Some(Value::String(Text::Lent(""))),
-                "object" | "oldObject" => Some(Value::Null),
-                "options" => Some(match &request.options {
-                    Some(options) => options.root(meter)?,
-                    None => Value::Null,
-                }),
-                _ => None,
-            },
-            Self::Kind => triple(&request.kind, "kind", name),
-            Self::RequestKind => triple(&request.request_kind, "kind", name),
-            Self::Resource => triple(&request.resource, "resource", name),
-            Self::UserInfo => match name {
-                "username" => written(request.username),
-                "uid" => written(&request.user(meter)?.uid),
-                "groups" if !request.user(meter)?.groups.is_empty() => {
-                    Some(Value::Strings(&request.user(meter)?.groups))
-                }
-                "extra" if !request.user(meter)?.extra.is_empty() => part(Self::Extra),
-                _ => None,
-            },
-            Self::Extra => {
-                let extra = &request.user(meter)?.extra;
-                let found = extra.binary_search_by(|(key, _)| key.as_str().cmp(name));
-                found.ok().map(|at| Value::Strings(&extra[at].1))
-            }
-        })
-    }
-}
-
-fn triple<'a>(values: &[&'a str; 3], last: &str, name: &str) -> Option<Value<'a>> {
-    let value = match name {
-        "group" => values[0],
-        "version" => values[1],
-        name if name == last => values[2],
-        _ => return None,
-    };
-    Some(Value::String(Text::Lent(value)))
 }

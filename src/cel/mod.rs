@@ -32,9 +32,11 @@ mod parse;
 mod pattern;
 mod program;
 mod quantity;
+mod request_fields;
 mod semver;
 #[cfg(test)]
 mod tests;
+mod text;
 mod time;
 mod types;
 mod url;

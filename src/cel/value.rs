@@ -6,32 +6,17 @@ use rustc_hash::FxHashMap;
 
 use super::{
     authorization::{AccessDecision, Authorizer},
-    document::Node,
+    document::{Container, DocumentValue},
     fault::Fault,
     formats::Format,
     input::{Part, Request},
     meter::Meter,
     quantity::Quantity,
     semver::Semver,
+    text::Text,
     time::{Duration, Timestamp},
     url::Url,
 };
-
-/// Text that is lent by the expression or the input, or was made while evaluating.
-#[derive(Clone, Debug)]
-pub(super) enum Text<'a> {
-    Lent(&'a str),
-    Made(Rc<str>),
-}
-
-impl Text<'_> {
-    pub(super) fn as_str(&self) -> &str {
-        match self {
-            Self::Lent(text) => text,
-            Self::Made(text) => text,
-        }
-    }
-}
 
 /// A value that the expression itself spells out.
 #[derive(Clone, Debug)]
@@ -81,7 +66,7 @@ pub(super) enum Value<'a> {
     List(Rc<Vec<Value<'a>>>),
     Map(Rc<Map<'a>>),
     /// A list or map of a document.
-    Json(Node<'a>),
+    Json(Container<'a>),
     /// A list of an expression's literals.
     Literals(&'a [Literal]),
     /// Strings of the request.
@@ -195,6 +180,19 @@ impl<'a> From<&'a Literal> for Value<'a> {
                 }
                 Self::Map(Rc::new(map))
             }
+        }
+    }
+}
+
+impl<'a> From<DocumentValue<'a>> for Value<'a> {
+    fn from(value: DocumentValue<'a>) -> Self {
+        match value {
+            DocumentValue::Null => Self::Null,
+            DocumentValue::Bool(yes) => Self::Bool(yes),
+            DocumentValue::Int(number) => Self::Int(number),
+            DocumentValue::Double(number) => Self::Double(number),
+            DocumentValue::String(text) => Self::String(text),
+            DocumentValue::Container(container) => Self::Json(container),
         }
     }
 }

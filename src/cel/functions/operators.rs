@@ -7,8 +7,9 @@ use crate::cel::{
     access,
     fault::Fault,
     meter::Meter,
+    text::Text,
     time::Duration,
-    value::{Text, Value, compare_numbers},
+    value::{Value, compare_numbers},
 };
 
 const ORDERED: &[&str] = &[

@@ -4,12 +4,7 @@ use super::{
     Cost, Row, none,
     operators::{part, text},
 };
-use crate::cel::{
-    access,
-    fault::Fault,
-    meter::Meter,
-    value::{Text, Value},
-};
+use crate::cel::{access, fault::Fault, meter::Meter, text::Text, value::Value};
 
 pub(super) const ROWS: &[Row] = &[
     Row("contains", &["string|string->bool"], Cost::TextInText, |args, _| {
