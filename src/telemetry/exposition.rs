@@ -17,8 +17,8 @@ use prometheus_client::{
 
 use self::samples::{by_outcome, counter, family, histogram};
 use super::{
-    AccessReviewOutcome, Attendance, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused, RequestOutcome,
-    TlsReload, faults, log,
+    AccessReviewOutcome, Attendance, DroppedReport, InitializerOutcome, Metrics, ReadOutcome, Reading, Refused,
+    RequestOutcome, TlsReload, faults, log,
     table::{self, Family},
 };
 use crate::adopt::Reason;
@@ -223,7 +223,10 @@ impl Scrape {
                     .try_for_each(|one| out.encode_family(&[("initializer", &*one.name)])?.encode_gauge(&value(one)))
             })?;
         }
-        Ok(())
+        family(encoder, &table::STORED_REPORTS_DROPPED, |out| {
+            let dropped = DroppedReport::LABELS.iter().zip(&self.0.dropped_reports);
+            dropped.into_iter().try_for_each(|(reason, cell)| counter(out, &[("reason", reason)], cell.load(Relaxed)))
+        })
     }
 
     fn bypasses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -37,6 +37,31 @@ impl InitializerOutcome {
     }
 }
 
+/// Reason why a report of a stored object was dropped. The bounded label of `gatepost_stored_reports_dropped_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DroppedReport {
+    /// The message is longer than a list and a Status can be.
+    Message,
+    /// Its list has more names than are read.
+    Names,
+    /// Its result has more causes than are read.
+    Causes,
+    /// A name, uid or version of it is longer than any that an object can have.
+    Text,
+    /// It says that an object is initialized or gone which was not reported as unfinished, and which no CREATE waits for.
+    Unknown,
+    /// No apiserver could make it.
+    Unreadable,
+    /// There is no room for it in the memory budget.
+    NoRoom,
+}
+
+impl DroppedReport {
+    /// Labels, by index.
+    pub(super) const LABELS: [&'static str; 7] =
+        ["message", "names", "causes", "text", "unknown_object", "unreadable", "no_room"];
+}
+
 /// Counts and durations of one initializer's turns.
 #[derive(Debug)]
 pub struct InitializerMetrics(Cells<{ InitializerOutcome::LABELS.len() }>);

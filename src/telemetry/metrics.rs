@@ -10,8 +10,9 @@ use std::{
 };
 
 use super::{
-    AccessReviewOutcome, AdoptionMetrics, Attendance, BypassMetrics, HookMetrics, InitializerMetrics, ReadOutcome,
-    Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named, reading::Readings,
+    AccessReviewOutcome, AdoptionMetrics, Attendance, BypassMetrics, DroppedReport, HookMetrics, InitializerMetrics,
+    ReadOutcome, Reading, Refused, RequestOutcome, TlsReload, cells::Cells, initializer::Attended, named::Named,
+    reading::Readings,
 };
 use crate::model::HookType;
 
@@ -32,6 +33,8 @@ pub struct Metrics {
     mutating: Named<HookMetrics>,
     bypasses: Named<BypassMetrics>,
     initializers: Named<InitializerMetrics>,
+    /// Reports of stored objects.
+    pub(super) dropped_reports: [AtomicU64; DroppedReport::LABELS.len()],
     /// Requests about our own configuration.
     pub(super) own_configuration: AtomicU64,
     /// Requests that break-glass has let past.
@@ -70,6 +73,7 @@ impl Metrics {
             mutating: Named::default(),
             bypasses: Named::default(),
             initializers: Named::default(),
+            dropped_reports: array::from_fn(|_| AtomicU64::new(0)),
             own_configuration: AtomicU64::new(0),
             break_glass: AtomicU64::new(0),
             adoption: AdoptionMetrics::default(),
@@ -135,6 +139,11 @@ impl Metrics {
     /// A call or connection ended at the front.
     pub fn refused(&self, reason: Refused) {
         self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// A report of a stored object was dropped.
+    pub fn dropped_report(&self, reason: DroppedReport) {
+        self.dropped_reports[reason as usize].fetch_add(1, Relaxed);
     }
 
     /// Webhooks that were taken over from the apiserver.

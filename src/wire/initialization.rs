@@ -69,9 +69,15 @@ pub fn hold(message: Bytes) -> Option<HoldRequest> {
 /// Reads one message of a `Follow`; `None` where it is none.
 pub fn event(message: Bytes) -> Option<Report> {
     let (names, causes) = (number(&message, &PENDING)?, number(&message, &CAUSES)?);
-    if names > MOST_NAMES || causes > MOST_CAUSES {
+    let uid = || {
         let rope = Rope::new([message.clone()]);
-        return Some(Report::TooLong(text_at(Walk::over(&rope, 0..message.len()), &UID)));
+        text_at(Walk::over(&rope, 0..message.len()), &UID)
+    };
+    if names > MOST_NAMES {
+        return Some(Report::TooManyNames(uid()));
+    }
+    if causes > MOST_CAUSES {
+        return Some(Report::TooManyCauses(uid()));
     }
     StoredObjectEvent::decode(message).ok().map(Report::Event)
 }
@@ -81,8 +87,10 @@ pub fn event(message: Bytes) -> Option<Report> {
 pub enum Report {
     /// Read.
     Event(StoredObjectEvent),
-    /// Not read, as it would hold far more than its bytes; the object's uid, where it has one.
-    TooLong(Option<String>),
+    /// Not read, as its list would hold far more than its bytes; the object's uid, where it has one.
+    TooManyNames(Option<String>),
+    /// The same of the causes of its result.
+    TooManyCauses(Option<String>),
 }
 
 /// A Status that was read.
@@ -123,7 +131,7 @@ mod tests {
         assert!(matches!(report(MOST_NAMES, MOST_CAUSES), Some(Report::Event(_))));
         assert_eq!(
             (report(MOST_NAMES + 1, 0), report(0, MOST_CAUSES + 1)),
-            (Some(Report::TooLong(Some("u".into()))), Some(Report::TooLong(Some("u".into()))))
+            (Some(Report::TooManyNames(Some("u".into()))), Some(Report::TooManyCauses(Some("u".into()))))
         );
         assert_eq!((event(Bytes::from_static(b"\xff")), read_policy(Bytes::from_static(b"\xff"))), (None, None));
     }

@@ -303,6 +303,33 @@ async fn reports_that_cannot_be_end_the_stream() {
     follower.to.send_data(front::framed(b"\xff"), false).unwrap();
     assert_eq!(follower.next().await.unwrap_err(), "3");
     until("forgotten", || gate.current.stored().unfinished() == 0).await;
+    assert_eq!(dropped(&gate), [0, 0, 0, 0, 0, 5, 0]);
+}
+
+/// Dropped reports, by reason in the order of the documentation.
+fn dropped(gate: &Gate) -> [u64; 7] {
+    let text = gate.metrics.render().unwrap();
+    ["message", "names", "causes", "text", "unknown_object", "unreadable", "no_room"].map(|reason| {
+        let sample = format!("gatepost_stored_reports_dropped_total{{reason=\"{reason}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&sample)).unwrap().parse().unwrap()
+    })
+}
+
+#[tokio::test]
+async fn the_end_of_an_object_that_nobody_knows_is_counted_and_harms_nothing() {
+    let gate = configured();
+    let (_sidecar, caller) = serving(&gate).await;
+    let mut follower = Follower::new(&caller).await;
+    follower.report(object("u-1", "1", &["slow.example.com"]));
+    // Both are known.
+    follower.report(Event::Initialized(Initialized { uid: "u-1".into(), resource_version: "2".into() }));
+    follower.report(object("u-2", "3", &["slow.example.com"]));
+    follower.report(Event::Gone(Gone { uid: "u-2".into() }));
+    follower.report(Event::Gone(Gone { uid: "u-2".into() }));
+    follower.report(Event::Initialized(Initialized { uid: "u-3".into(), resource_version: "4".into() }));
+    ["u-4", "u-5"].into_iter().for_each(|uid| follower.report(object(uid, "5", &["slow.example.com"])));
+    until("reported", || gate.current.stored().unfinished() == 2).await;
+    assert_eq!(dropped(&gate), [0, 0, 0, 0, 2, 0, 0]);
 }
 
 #[tokio::test]
@@ -334,9 +361,11 @@ async fn a_report_that_is_too_long_is_of_no_consequence_to_others() {
     let held: HoldResponse = ask(&caller, HOLD, &sought("u-2")).await;
     let Some(End::Failed(status)) = held.end else { panic!("{held:?}") };
     assert!(status.message().len() <= 16 << 10 && status.details.unwrap().causes.len() <= 16);
+    assert_eq!(dropped(&gate), [1, 1, 1, 2, 0, 0, 0]);
     // More than any list and Status together can be.
     follower.report(failed("x".repeat(17 << 20), 0));
     assert_eq!(follower.next().await.unwrap_err(), "8");
+    assert_eq!(dropped(&gate), [2, 1, 1, 2, 0, 0, 0]);
 }
 
 #[tokio::test]

@@ -37,6 +37,7 @@ use crate::{
     },
     live::stored_objects::{Following, SoughtObject, ToFollower},
     memory::{Purpose, Reservation},
+    telemetry::DroppedReport,
     wire::{initialization as wire, outbound::framed, pb::gatepost::v1 as pb},
 };
 
@@ -131,9 +132,12 @@ impl Stream<'_> {
                     Ok(Some((message, _room))) => self.take(message)?,
                     Ok(None) => return Ok((Code::Ok, "")),
                     Err(Refusal::Cancelled) => return Ok(GONE),
-                    Err(Refusal::TooLarge { declared, .. }) if declared <= LONGEST_PASSED => self.pass_over(),
-                    Err(Refusal::TooLarge { .. } | Refusal::Overloaded { .. }) => return Ok(NO_ROOM),
-                    Err(_) => return Ok(UNREADABLE),
+                    Err(Refusal::TooLarge { declared, .. }) if declared <= LONGEST_PASSED => {
+                        self.pass_over(DroppedReport::Message);
+                    }
+                    Err(Refusal::TooLarge { .. }) => return Ok(self.end(DroppedReport::Message, NO_ROOM)),
+                    Err(Refusal::Overloaded { .. }) => return Ok(self.end(DroppedReport::NoRoom, NO_ROOM)),
+                    Err(_) => return Ok(self.end(DroppedReport::Unreadable, UNREADABLE)),
                 },
             }
         }
@@ -141,32 +145,44 @@ impl Stream<'_> {
 
     /// Takes one report.
     fn take(&mut self, message: Bytes) -> Result<(), End> {
-        let (uid, read) = match wire::event(message).ok_or(UNREADABLE)? {
-            wire::Report::Event(read) => {
-                let read = read.event.ok_or(UNREADABLE)?;
-                (uid_of(&read), event(read))
+        let (uid, read) = match wire::event(message) {
+            Some(wire::Report::Event(pb::StoredObjectEvent { event: Some(read) })) => (uid_of(&read), event(read)),
+            Some(wire::Report::TooManyNames(uid)) => (uid, Err(DroppedReport::Names)),
+            Some(wire::Report::TooManyCauses(uid)) => (uid, Err(DroppedReport::Causes)),
+            Some(wire::Report::Event(pb::StoredObjectEvent { event: None })) | None => {
+                (None, Err(DroppedReport::Unreadable))
             }
-            wire::Report::TooLong(uid) => (uid, Err(Fault::TooLong)),
         };
         match read {
-            Ok(event) => self.following.take(event),
-            Err(Fault::TooLong) => {
+            Ok(event) => {
+                if !self.following.take(event) {
+                    self.front.gate().metrics.dropped_report(DroppedReport::Unknown);
+                }
+            }
+            Err(DroppedReport::Unreadable) => return Err(self.end(DroppedReport::Unreadable, UNREADABLE)),
+            Err(too_long) => {
                 // What it was before, it is no more.
                 uid.iter().for_each(|uid| self.following.forget(uid));
-                self.pass_over();
+                self.pass_over(too_long);
             }
-            Err(Fault::Unreadable) => return Err(UNREADABLE),
         }
         let size = self.following.size();
         if size > self.room.bytes() && !self.room.try_grow(size - self.room.bytes()) {
-            return Err(NO_ROOM);
+            return Err(self.end(DroppedReport::NoRoom, NO_ROOM));
         }
         self.room.shrink_to(size);
         Ok(())
     }
 
-    /// Passes over one report: that object is not followed, and all others are.
-    fn pass_over(&mut self) {
+    /// The end of the stream by a report that cannot be taken.
+    fn end(&self, reason: DroppedReport, end: End) -> End {
+        self.front.gate().metrics.dropped_report(reason);
+        end
+    }
+
+    /// Passes over one report that is too long: that object is not followed, and all others are.
+    fn pass_over(&mut self, reason: DroppedReport) {
+        self.front.gate().metrics.dropped_report(reason);
         let (count, logged) = &mut self.passed_over;
         *count += 1;
         let now = Instant::now();
@@ -231,14 +247,6 @@ fn look_at(sought: &SoughtObject) -> pb::follower_message::Message {
     })
 }
 
-/// Reason why a report is not taken.
-enum Fault {
-    /// A text of it is longer than any that an object can have.
-    TooLong,
-    /// No apiserver could make it.
-    Unreadable,
-}
-
 /// The uid of the object of which this says how it is.
 fn uid_of(event: &pb::stored_object_event::Event) -> Option<String> {
     use pb::stored_object_event::Event;
@@ -251,7 +259,7 @@ fn uid_of(event: &pb::stored_object_event::Event) -> Option<String> {
 }
 
 /// A report that was read.
-fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, Fault> {
+fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, DroppedReport> {
     use pb::stored_object_event::Event;
     Ok(match event {
         Event::Unfinished(object) => StoredEvent::Unfinished(stored(object)?),
@@ -264,23 +272,23 @@ fn event(event: pb::stored_object_event::Event) -> Result<StoredEvent, Fault> {
 }
 
 /// A text that may be empty.
-fn short(text: String) -> Result<Box<str>, Fault> {
-    if text.len() > LONGEST_NAME { Err(Fault::TooLong) } else { Ok(text.into()) }
+fn short(text: String) -> Result<Box<str>, DroppedReport> {
+    if text.len() > LONGEST_NAME { Err(DroppedReport::Text) } else { Ok(text.into()) }
 }
 
 /// A text that may not.
-fn name(text: String) -> Result<Box<str>, Fault> {
-    if text.is_empty() { Err(Fault::Unreadable) } else { short(text) }
+fn name(text: String) -> Result<Box<str>, DroppedReport> {
+    if text.is_empty() { Err(DroppedReport::Unreadable) } else { short(text) }
 }
 
-fn stored(object: pb::StoredObject) -> Result<StoredObject, Fault> {
+fn stored(object: pb::StoredObject) -> Result<StoredObject, DroppedReport> {
     let mut pending = object.pending;
     // Of a list that is longer than any may be, the head is what counts.
     pending.truncate(MOST_PENDING);
     let pending = pending.into_iter().map(name).collect::<Result<Vec<_>, _>>()?;
     let result = object.result.map(|status| Box::new(stored_result(wire::status_info(status))));
     // An object without a list is initialized, and is reported as that.
-    let list = Initializers { pending, result }.normalized().ok_or(Fault::Unreadable)?;
+    let list = Initializers { pending, result }.normalized().ok_or(DroppedReport::Unreadable)?;
     Ok(StoredObject {
         group: short(object.group)?,
         resource: name(object.resource)?,

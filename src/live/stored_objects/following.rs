@@ -44,12 +44,19 @@ impl StoredObjects {
 }
 
 impl Following {
-    /// It reports.
-    pub fn take(&self, event: StoredEvent) {
+    /// It reports. False where that is the end of an object which it has not reported before and no hold waits for.
+    pub fn take(&self, event: StoredEvent) -> bool {
         let now = now();
         let mut state = self.objects.state();
         let state = &mut *state;
-        let Some(follower) = state.followers.get_mut(&self.id) else { return };
+        let Some(follower) = state.followers.get_mut(&self.id) else { return true };
+        let is_known = match &event {
+            StoredEvent::Initialized { uid, .. } | StoredEvent::Gone { uid } => {
+                let held = state.holds.get(uid).into_iter().flatten();
+                follower.unfinished.get(uid).is_some() || held.into_iter().any(|held| held.client == self.client)
+            }
+            StoredEvent::Unfinished(_) | StoredEvent::Synced => true,
+        };
         match event.end() {
             Some((uid, end)) => {
                 let end = match (end, failure(follower, uid)) {
@@ -76,6 +83,7 @@ impl Following {
             None => {}
         }
         follower.unfinished.take(event, now);
+        is_known
     }
 
     /// It reports an object in a way that is not taken: what it said of it before is not so any more. Holds go on, and may

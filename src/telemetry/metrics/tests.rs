@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     adopt::Reason,
     model::FailureKind,
-    telemetry::{HookOutcome, UnmetConditions, Webhooks, table},
+    telemetry::{DroppedReport, HookOutcome, UnmetConditions, Webhooks, table},
 };
 
 fn value(text: &str, sample: &str) -> Option<String> {
@@ -44,6 +44,7 @@ fn what_was_recorded_is_exposed() {
     metrics.mutation(1, Duration::from_millis(4));
     [3, 2, 4].into_iter().for_each(|seconds| hook.set_timeout(Duration::from_secs(seconds)));
     metrics.hook(HookType::Validating, &"gone".into()).set_timeout(Duration::from_secs(1));
+    metrics.dropped_report(DroppedReport::Unknown);
     metrics.hook(HookType::Validating, &"gone".into()).forget_timeout();
     metrics.observe(Reading::HooksProbing, || Some(3.0));
     metrics.observe(Reading::ProcessCpu, || Some(0.25));
@@ -96,6 +97,8 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_mutation_duration_seconds_count", "1"),
         ("gatepost_mutation_duration_seconds_bucket{le=\"0.0025\"}", "0"),
         ("gatepost_mutation_duration_seconds_bucket{le=\"0.005\"}", "1"),
+        ("gatepost_stored_reports_dropped_total{reason=\"message\"}", "0"),
+        ("gatepost_stored_reports_dropped_total{reason=\"unknown_object\"}", "1"),
         ("gatepost_hooks_by_state{state=\"probing\"}", "3.0"),
         ("gatepost_hook_timeout_seconds{hook=\"a\\\"b\",type=\"validating\"}", "2.0"),
         ("gatepost_audit_lost_total", "0"),
