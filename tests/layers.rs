@@ -4,6 +4,8 @@
 
 #[path = "layers/circles.rs"]
 mod circles;
+#[path = "layers/contributing.rs"]
+mod contributing;
 
 use std::{
     collections::BTreeSet,
