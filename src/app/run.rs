@@ -140,7 +140,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     }
     let mut resources = Resources::new(budget, connections);
     if let Some(services) = &parts.services {
-        resources = resources.knowing(services.addresses());
+        let addresses = services.addresses();
+        resources = resources.knowing(Arc::clone(&addresses));
+        let age = move || addresses.age(Instant::now()).map(|age| age.as_secs_f64());
+        parts.metrics.observe(Reading::EndpointsAge, age);
     }
     let mut rotator =
         rotator.with_hazards(settings.on_hazard).with_invalid(settings.on_invalid).with_resources(resources);

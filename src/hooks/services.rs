@@ -29,6 +29,10 @@ pub struct ServiceAddresses {
     known: RwLock<FxHashMap<Box<str>, Ports>>,
     /// Since the last sign of life; unknown before the first whole list.
     alive: Age,
+    /// True while hooks name Services.
+    named: AtomicBool,
+    /// Since they do.
+    named_since: Age,
     /// Names are looked up since then, and the log says so.
     logged_old: AtomicBool,
 }
@@ -47,12 +51,32 @@ impl ServiceAddresses {
 
     /// The same, with another clock of the time that the machine has slept.
     pub fn by(slept: Slept, now: Instant) -> Arc<Self> {
-        Arc::new(Self { known: RwLock::default(), alive: Age::new(now, slept), logged_old: AtomicBool::new(false) })
+        Arc::new(Self {
+            known: RwLock::default(),
+            alive: Age::new(now, slept),
+            named: AtomicBool::new(false),
+            named_since: Age::new(now, slept),
+            logged_old: AtomicBool::new(false),
+        })
     }
 
     /// From now on these are known, and no others.
     pub fn replace(&self, services: FxHashMap<Box<str>, Ports>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = services;
+    }
+
+    /// Hooks name Services at that moment, or none.
+    pub fn set_named(&self, named: bool, at: Moment) {
+        if !self.named.swap(named, Relaxed) && named {
+            self.named_since.renew(at);
+        }
+    }
+
+    /// Time since the apiserver has last confirmed the endpoints, or since hooks name Services, whichever is shorter; `None`
+    /// while they name none.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        let since = self.named_since.at(now).filter(|_| self.named.load(Relaxed))?;
+        Some(self.alive.at(now).map_or(since, |heard| heard.min(since)))
     }
 
     /// The apiserver was heard then.
@@ -89,6 +113,25 @@ mod tests {
     fn ports(port: u16, addresses: &[&str]) -> Ports {
         let addresses = addresses.iter().map(|address| address.parse().expect("an address")).collect();
         [(port, addresses)].into_iter().collect()
+    }
+
+    #[test]
+    fn endpoints_age_while_hooks_name_services_whether_they_were_ever_listed_or_not() {
+        let start = Instant::now();
+        let services = ServiceAddresses::by(|| Duration::ZERO, start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let moment = |seconds| Moment { instant: at(seconds), slept: Duration::ZERO };
+        let age = |seconds| services.age(at(seconds)).map(|age| age.as_secs());
+        assert_eq!(age(5), None, "no hook names a Service");
+        services.set_named(true, moment(10));
+        services.set_named(true, moment(20));
+        assert_eq!(age(25), Some(15), "the first list has failed");
+        services.stamp(moment(30));
+        assert_eq!(age(32), Some(2));
+        services.set_named(false, moment(40));
+        assert_eq!(age(50), None);
+        services.set_named(true, moment(60));
+        assert_eq!(age(61), Some(1), "nothing was to be heard meanwhile");
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl Collector for Scrape {
             (&table::HOOK_CONNECTIONS_LIMIT, Reading::HookConnectionsLimit),
             (&table::NAMESPACES, Reading::Namespaces),
             (&table::NAMESPACES_AGE, Reading::NamespacesAge),
+            (&table::ENDPOINTS_AGE, Reading::EndpointsAge),
             (&table::CONFIG_AGE, Reading::ConfigAge),
             (&table::CONFIG_GENERATION, Reading::ConfigGeneration),
             (&table::CONFIG_REJECTED, Reading::ConfigRejected),

@@ -43,6 +43,8 @@ pub enum Reading {
     Namespaces,
     /// Time since the apiserver last spoke of them, in seconds.
     NamespacesAge,
+    /// Time since the endpoints of hooks' Services were confirmed, in seconds.
+    EndpointsAge,
     /// Break-glass documents that are open.
     BreakGlassOpen,
     /// Hooks in force.
@@ -106,6 +108,7 @@ impl Reading {
         Self::AuditLost,
         Self::Namespaces,
         Self::NamespacesAge,
+        Self::EndpointsAge,
         Self::BreakGlassOpen,
         Self::Hooks,
         Self::HooksActive,

@@ -144,6 +144,8 @@ families! {
         "Namespaces known from the apiserver; absent without --namespaces-from.";
     NAMESPACES_AGE = Gauge "gatepost_namespaces_age_seconds" []
         "Time since the apiserver last sent anything about namespaces. At 90 s, requests that need their labels are rejected.";
+    ENDPOINTS_AGE = Gauge "gatepost_endpoints_age_seconds" []
+        "Time since the apiserver last confirmed the endpoints of Services that hooks name, or since hooks name any; absent while they name none, and without --resolve-services endpoints. At 90 s the names are looked up.";
     CONFIG_AGE = Gauge "gatepost_config_age_seconds" []
         "Time since the start of the last successful read of the configuration; absent before the first. At 5 s every request is rejected.";
     CONFIG_GENERATION = Gauge "gatepost_config_generation" []

@@ -76,6 +76,7 @@ impl ServiceWatcher {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {
             let wanted = self.wanted();
+            self.addresses.set_named(!wanted.is_empty(), Moment::now(slept));
             if wanted.is_empty() {
                 self.addresses.replace(Default::default());
                 sleep(LOOK_EVERY).await;
