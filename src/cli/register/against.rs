@@ -132,6 +132,24 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_with_a_condition_of_somebody_else_may_send_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("register.yaml");
+        let with = |name: &str, more: &str| {
+            let text = registration(PODS, "/validate", "").replace("sent-already-1", name);
+            fs::write(&path, format!("{text}---\n{more}")).unwrap();
+            report(&snapshot(PODS, ""), std::slice::from_ref(&path)).unwrap()
+        };
+        let (output, covered) = with("mine", "");
+        let words = "sent by g.validate.gatepost.dev only where its match condition mine is true";
+        assert!(!covered && output.contains(words), "{output}");
+        assert!(with("sent-already-2", "").1);
+        let another = registration(ALL, "/validate", "").replace("g.validate", "other.validate");
+        let (output, covered) = with("mine", &another);
+        assert!(covered, "another entry sends it: {output}");
+    }
+
+    #[test]
     fn what_is_left_out_by_name_or_passes_unseen_is_reported_and_is_no_failure() {
         let (output, covered) = of((PODS, ""), (PODS, "/validate", KS));
         assert!(covered && output.contains("CREATE of pods in kube-system is left out"), "{output}");

@@ -5,7 +5,11 @@ mod atom;
 mod initializers;
 pub mod selectors;
 
-use std::{borrow::Cow, collections::BTreeSet, fmt};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+    fmt,
+};
 
 use serde_json::Value;
 
@@ -15,7 +19,10 @@ pub use self::{
     initializers::{as_a_hook, is_of_initializers},
 };
 use super::{Snapshot, checked_webhook_configuration, document::kind::webhooks_kind};
-use crate::model::{FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector, registration::Segment};
+use crate::model::{
+    FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector,
+    registration::{SENT_ALREADY, Segment},
+};
 
 /// Path at which Gatepost takes reviews for hooks of that type that are not of one version.
 pub const fn path(hook_type: HookType) -> &'static str {
@@ -42,6 +49,15 @@ struct RegisteredWebhook {
     /// The mutating hooks that are asked, where not all are.
     segment: Option<Segment>,
     atoms: Vec<Atom>,
+    /// Name of a match condition that may hold back whatever it sends.
+    condition: Option<String>,
+}
+
+/// A match condition of that entry that `gatepost register` has not written: nobody knows which requests it holds back.
+pub fn foreign_condition(entry: &Value) -> Option<&str> {
+    let names = entry["matchConditions"].as_array().into_iter().flatten();
+    let mut names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
+    names.find(|name| !name.starts_with(SENT_ALREADY))
 }
 
 /// Hook or initializers that need an apiserver to send requests.
@@ -113,8 +129,12 @@ impl Registration {
         let kinds = [HookType::Validating, HookType::Mutating].map(webhooks_kind);
         for mut document in documents.into_iter().filter(|document| kinds.iter().any(|kind| document["kind"] == **kind))
         {
-            // They leave requests to other entries, or are not ours to judge.
+            let mut conditions = HashMap::new();
+            // Ours leave requests to other entries; those of others are not ours to judge.
             for webhook in document["webhooks"].as_array_mut().into_iter().flatten() {
+                if let (Some(name), Some(condition)) = (webhook["name"].as_str(), foreign_condition(webhook)) {
+                    conditions.insert(name.to_owned(), condition.to_owned());
+                }
                 webhook.as_object_mut().map(|webhook| webhook.remove("matchConditions"));
             }
             let hooks = checked_webhook_configuration("registration", &document).map_err(|problems| {
@@ -132,6 +152,7 @@ impl Registration {
                 let one_version = rest == ONE_VERSION;
                 (one_version || rest.is_empty()).then(|| RegisteredWebhook {
                     atoms: atoms_of(&hook),
+                    condition: conditions.remove(&*hook.name),
                     one_version,
                     segment,
                     hook,
@@ -203,13 +224,20 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<(
         let seen = || entries.iter().copied().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
         let sent = || seen().filter(|entry| entry.atoms.iter().any(|sent| entry.sends(&atom, sent)));
         let selected = || sent().filter(|entry| entry.selects_all_of(hook));
-        if let Some(entry) = selected().next() {
+        let whole = || selected().filter(|entry| entry.condition.is_none());
+        if let Some(entry) = whole().next() {
             let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
-            if closed && selected().all(open) {
+            if closed && whole().all(open) {
                 let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
                 let then = "while Gatepost itself does not answer, such writes pass unseen";
                 gaps.insert((false, format!("{what} ({}): {then}", entry.hook.name)));
             }
+            continue;
+        }
+        if let Some((entry, condition)) = selected().find_map(|entry| Some((entry, entry.condition.as_ref()?))) {
+            let what =
+                format!("{} is sent by {} only where its match condition {condition} is", atom.noun(), entry.hook.name);
+            gaps.insert((true, format!("{what} true, and gatepost register has not written that: remove it")));
             continue;
         }
         let by_name = sent().find_map(|entry| entry.left_out_by_name(hook));

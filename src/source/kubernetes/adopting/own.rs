@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{super::objects::Kind, Adopt};
 use crate::{
     adopt::{Seen, standings},
-    model::{HookType, registration::SENT_ALREADY},
-    snapshot::coverage::Registration,
+    model::HookType,
+    snapshot::coverage::{Registration, foreign_condition},
 };
 
 /// Our own registrations of one type.
@@ -53,13 +53,6 @@ pub(super) fn isolates(lists: &[(Kind, Vec<Value>)]) -> bool {
         }
     }
     lists.iter().any(|(kind, items)| *kind == Kind::Configuration && items.iter().any(says))
-}
-
-/// A match condition of the entry that `gatepost register` has not written: nobody knows which requests it holds back.
-fn foreign_condition(entry: &Value) -> Option<&str> {
-    let names = entry["matchConditions"].as_array().into_iter().flatten();
-    let mut names = names.map(|condition| condition["name"].as_str().unwrap_or_default());
-    names.find(|name| !name.starts_with(SENT_ALREADY))
 }
 
 fn conditional(item: &Value) -> Option<String> {
