@@ -174,7 +174,8 @@ fn files(contents: &Contents, view: &AdoptionView) -> Vec<SourceFile> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Adopting, *};
+    use crate::adopt::Wanted;
 
     #[test]
     fn what_an_apiserver_adds_makes_no_difference() {
@@ -186,5 +187,62 @@ mod tests {
         assert!(!says(&current, &wanted), "it leaves out what is wanted");
         let ignoring = json!({"failurePolicy": "Ignore"});
         assert!(!says(&wanted, &ignoring));
+    }
+
+    /// A webhook for this resource, as an apiserver has it.
+    fn webhook(name: &str, url: &str, resource: &str) -> Value {
+        let rule = json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]});
+        json!({"name": name, "clientConfig": {"url": url}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "rules": [rule]})
+    }
+
+    /// One entry for each mutating hook, as `gatepost register` writes them where one is isolated.
+    fn apart(snapshot: &Snapshot, _: &Value, _: HookType) -> Result<Vec<Value>, String> {
+        let of = snapshot.hooks.len();
+        let entry = |(hook, number): (&std::sync::Arc<crate::model::Hook>, usize)| {
+            let name = format!("gatepost-{number}.mutate.gatepost.dev");
+            let url = format!("https://127.0.0.1:9440/mutate/segment/{number}/of/{of}");
+            webhook(&name, &url, &hook.rules[0].resources[0])
+        };
+        Ok(snapshot.hooks.iter().zip(1..).map(entry).collect())
+    }
+
+    #[test]
+    fn what_is_written_stays_read_after_read_although_a_hook_is_isolated() {
+        let object = |name: &str, webhooks: Vec<Value>| {
+            let metadata = json!({"name": name, "uid": "u", "resourceVersion": "3"});
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+                "metadata": metadata, "webhooks": webhooks})
+        };
+        let mut isolated = webhook("own.example.com", "https://127.0.0.1:1/", "pods");
+        isolated["isolate"] = true.into();
+        isolated["type"] = "Mutating".into();
+        let ours = json!({"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
+            "metadata": {"name": "own"}, "externalAdmissionHooks": [isolated]});
+        let adopt = Adopt {
+            wanted: Wanted::All,
+            namespace: "gatepost".to_owned(),
+            replica: "r".to_owned(),
+            registration: None,
+            upkeep: Some(Upkeep(apart)),
+        };
+        let mut adopting = Adopting::default();
+        let mut due = |second, registered: &[Value]| {
+            let others = vec![webhook("a.x.y", "https://h.example.com/", "configmaps")];
+            let items = vec![object("c", others), object("gatepost", registered.to_vec())];
+            let lists = vec![(Kind::Mutating, items), (Kind::Configuration, vec![ours.clone()])];
+            let read = (Duration::from_secs(second), &adopt, "r/1");
+            let (mut files, view) = adopting.take(read, Vec::new(), &lists).unwrap();
+            let name = "admissioncontrolconfigurations/own".to_owned();
+            files.push(SourceFile { name, bytes: ours.to_string().into() });
+            let contents = Contents::new(files, Default::default());
+            adopting.due(&adopt, &lists, (&contents, &view)).into_iter().map(|due| due.webhooks).next()
+        };
+        let before = [webhook("gatepost.mutate.gatepost.dev", "https://127.0.0.1:9440/mutate", "configmaps")];
+        let written = due(0, &before).expect("pods are not sent");
+        assert_eq!(written[0]["clientConfig"]["url"], "https://127.0.0.1:9440/mutate/segment/1/of/1", "{written:?}");
+        for second in [1, 62, 130] {
+            assert_eq!(due(second, &written), None, "after {second} s");
+        }
     }
 }
