@@ -1,5 +1,5 @@
 # Gatepost behind a Service of the cluster that asks it, by the commands of docs/in-cluster.md and the objects of
-# deploy/kubernetes/in-cluster. There is no kubelet: processes of this trial are the Pods, with the arguments that the
+# deploy/kubernetes/in-cluster. IN_CLUSTER_RATE says how many writes a second stream in. There is no kubelet: processes of this trial are the Pods, with the arguments that the
 # Deployments have and the service accounts' rights, and the Service's EndpointSlices point at them. kube-apiserver resolves
 # Services by these slices (--enable-aggregator-routing), which may not name loopback addresses.
 
@@ -151,7 +151,7 @@ renewal() {
 in_cluster() {
   local reachable args pods=() streaming streamed_since first plain account
   echo "======== in cluster: Gatepost behind a Service"
-  reachable="$(hostname -I 2>/dev/null | tr ' ' '\n' | awk '/^[0-9.]+$/ && !found { print; found = 1 } END { exit !found }')" || {
+  reachable="$(reachable_address)" || {
     echo "################ NOT RUN: in cluster: this machine has no address but loopback"
     return
   }
@@ -207,7 +207,7 @@ in_cluster() {
   # It is watched by apiservers, and in force a moment later.
   eventually "in cluster: and asked" refused_for 'as it should be' in_cluster_no
   # Each read of the configuration asks the same apiserver, which may take 800 ms: no more than it can do in time.
-  begin_stream in-cluster 50
+  begin_stream in-cluster "${IN_CLUSTER_RATE:-50}"
   eventually "in cluster: every hook judges" judged_by move-first move-plain move-third
   follow "in cluster: 5. as the number says that the chapter names" "$in_chapter" 'apiserver_admission_webhook_request_total.*gatepost'
   rollout

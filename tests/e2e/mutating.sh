@@ -258,6 +258,66 @@ mutating() {
   check "mutating: kube-apiserver sets defaults between two hooks" grep -q '"pulled":"' "$work/mutated/direct/defaults-between"
   check "mutating: Gatepost does not" grep -q '"pulled":""' "$work/mutated/gatepost/defaults-between"
   check "mutating: what differs is said in the table" ends_with_mutating differences.md
+  mutating_by_service
+}
+
+# mutations_by_service: some cases, noted in the folder of this way of asking.
+mutations_by_service() {
+  local label_a='[{"op": "add", "path": "/metadata/labels/a", "value": "1"}]'
+  mkdir -p "$work/mutated/$mutated"
+  mutation nothing Pod
+  mutation both-change Pod "m1=$(patch "$label_a")" \
+    "m2=$(patch '[{"op": "move", "from": "/metadata/labels/a", "path": "/metadata/labels/b"}]')"
+  mutation denied Pod "m1=$(patch "$label_a")" 'm2={"allowed": false, "status": {"code": 409, "reason": "Conflict"}}'
+  mutation breaks-off-refused Pod 'm2={"do": "close"}'
+}
+
+# Hooks that only their Service leads to, by its EndpointSlices: asked by kube-apiserver, and behind Gatepost.
+mutating_by_service() {
+  local reachable file
+  echo "======== hooks that change objects and are named by a Service"
+  reachable="$(reachable_address)" || {
+    echo "################ NOT RUN: mutating, by a Service: this machine has no address but loopback"
+    return
+  }
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 20 -CA "$work/ca.crt" -CAkey "$work/ca.key" \
+    -subj /CN=changing -keyout "$work/changing.key" -out "$work/changing.crt" -addext basicConstraints=critical,CA:false \
+    -addext subjectAltName=DNS:changing.e2e.svc -addext extendedKeyUsage=serverAuth >"$work/openssl.log" 2>&1 ||
+    broken "a certificate for a Service"
+  in_e2e create service clusterip changing --tcp 443:8443 --dry-run=client -o yaml |
+    sed 's/name: 443-8443/name: https/' | kubectl apply --server-side --filename - >"$work/said" 2>&1 || broken "a Service for hooks"
+  start changing "$work/hook" -listen "$reachable:0" -cert "$work/changing.crt" -key "$work/changing.key"
+  endpoint e2e/changing changing "$(told changing 'listening (.*)')" true
+  rm -rf "$work/folder-of-mutating"
+  mkdir "$work/folder-of-mutating"
+  sed "s|@CA@|$(base64 -w0 "$work/ca.crt")|" config/mutating-service.yaml >"$work/folder-of-mutating/service.yaml"
+
+  mutated=service-direct
+  kubectl apply -f "$work/folder-of-mutating/service.yaml" >"$work/said" 2>&1 || broken "registering the hooks"
+  eventually "mutating: asked by kube-apiserver, hooks of a Service change objects" changes_labels
+  mutations_by_service
+  kubectl delete -f "$work/folder-of-mutating/service.yaml" >"$work/said" 2>&1 || broken "unregistering the hooks"
+  eventually "mutating: asked by nobody, hooks of a Service change nothing" changes_nothing
+
+  # No name server knows the Service.
+  start gatepost "$gatepost" serve --config "$work/folder-of-mutating" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
+    --tls-cert "$work/gatepost.crt" --tls-key "$work/gatepost.key" --namespaces-from "$work/cluster/kubeconfig" \
+    --resolve-services endpoints
+  told gatepost '(ready generation.*)' >/dev/null
+  front="$(told gatepost 'listening tcp (.*)')"
+  admin="$(told gatepost 'listening admin (.*)')"
+  mutated=service
+  asked_by_gatepost
+  mutations_by_service
+  check "mutating: the Service's endpoints are fresh" less_than gatepost_endpoints_age_seconds 60
+  asked_by_nobody
+  check "mutating: gatepost before hooks of a Service ends well" stop gatepost
+  check "mutating: the hooks of a Service end well" stop changing
+  for file in "$work"/mutated/service-direct/*; do
+    check "mutating: ${file##*/} comes to the same, by a Service" diff "$file" "$work/mutated/service/${file##*/}"
+  done
+  check "mutating: a hook of a Service sees what one before it made" grep -q '"b":"1"' "$work/mutated/service/both-change"
+  in_e2e delete service/changing endpointslice/changing >"$work/said" 2>&1 || broken "removing the Service"
 }
 
 # The whole table ends with the part about these hooks.

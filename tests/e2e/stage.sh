@@ -112,6 +112,11 @@ YAML
   kubectl wait --for=condition=Established crd/widgets.e2e.gatepost.dev >>"$work/setup.log" 2>&1 || broken "setting the cluster up"
 }
 
+# reachable_address: one of this machine that an EndpointSlice may name, which loopback is not.
+reachable_address() {
+  hostname -I 2>/dev/null | tr ' ' '\n' | awk '/^[0-9.]+$/ && !found { print; found = 1 } END { exit !found }'
+}
+
 # Services are resolved by their EndpointSlices: there is no proxy behind their cluster IPs.
 start_cluster() {
   kube/cluster.sh start "$work/cluster" --enable-aggregator-routing=true \
