@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Reason, Standing, WebhookKey};
+use super::{Reason, Standing, Unserved, WebhookKey, unserved::CountedOn};
 
 /// Time for which a webhook is still called after the last read that found a reason to call it. Reads are a second
 /// apart: every apiserver has at least one second to observe that it calls the webhook again, besides the time for
@@ -94,11 +94,8 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct Asking {
     entries: BTreeMap<WebhookKey, Entry>,
-    /// Webhooks that carried the condition at the last read, and of which this replica never knew a state that it could
-    /// serve.
-    unserved: Vec<WebhookKey>,
-    /// Time until which an apiserver may count on us for such a webhook.
-    counted_on: Duration,
+    /// Webhooks of which this replica never knew a state that it could serve, and that an apiserver may count on us for.
+    counted_on: CountedOn,
     /// Time of the first read.
     first: Option<Duration>,
 }
@@ -120,7 +117,7 @@ impl Asking {
         let mut asked = Vec::new();
         let (mut there, mut configurations) = (BTreeSet::new(), BTreeSet::new());
         let first = *self.first.get_or_insert(now);
-        self.unserved.clear();
+        self.counted_on.begin(now);
         for Seen { standing, unservable, in_flight, .. } in seen {
             let key = &standing.key;
             there.insert(key);
@@ -142,25 +139,23 @@ impl Asking {
             let entry = match (known, unservable) {
                 (Some(known), _) => known,
                 // Nothing of it was ever served; the leader gives it back, or we do as we start.
-                (None, Some(_)) => {
-                    let until = match reason {
-                        Some(Cause::Carries) => {
-                            self.unserved.push(key.clone());
-                            now
-                        }
-                        // It carried the condition just before the first read, perhaps.
-                        Some(_) => first,
-                        None => continue,
-                    };
-                    self.counted_on = self.counted_on.max(until + GRACE + *in_flight);
+                (None, Some(why)) => {
+                    // It carried the condition just before the first read, perhaps.
+                    let until = if standing.carries { now } else { first };
+                    let (key, uid, reason) = (key.clone(), standing.uid.clone(), why.clone());
+                    let unserved = Unserved { key, uid, reason, carries: standing.carries };
+                    self.counted_on.record(unserved, until + GRACE + *in_flight);
                     continue;
                 }
-                (None, None) => self.entries.entry(key.clone()).or_insert_with(|| Entry {
-                    id: standing.id.clone(),
-                    until: now,
-                    last: standing.entry.clone(),
-                    at_once: false,
-                }),
+                (None, None) => {
+                    self.counted_on.served(key);
+                    self.entries.entry(key.clone()).or_insert_with(|| Entry {
+                        id: standing.id.clone(),
+                        until: now,
+                        last: standing.entry.clone(),
+                        at_once: false,
+                    })
+                }
             };
             if reason.is_some() {
                 let held_back = if cause == Cause::Carries { *in_flight } else { Duration::ZERO };
@@ -183,10 +178,9 @@ impl Asking {
         asked
     }
 
-    /// Webhooks that no apiserver calls, or may not call yet at `now`, and that this replica cannot call; `None` where there
-    /// are none.
-    pub fn unserved(&self, now: Duration) -> Option<&[WebhookKey]> {
-        (now < self.counted_on).then_some(&*self.unserved)
+    /// Webhooks that no apiserver calls, or may not call yet at `now`, and that this replica cannot call.
+    pub fn unserved(&self, now: Duration) -> Vec<Unserved> {
+        self.counted_on.at(now)
     }
 }
 
@@ -280,23 +274,26 @@ mod tests {
     fn what_could_never_be_served_is_told_until_every_apiserver_calls_it() {
         let (mut asking, none) = (Asking::default(), BTreeSet::new());
         let broken = |carries, state| Seen { unservable: Some(Reason::TooMany), ..seen("w", carries, state) };
+        let told = |asking: &Asking, now| asking.unserved(at(now)).first().map(|unserved| unserved.carries);
         let mut unserved = |now, seen: Seen| {
             asking.step(at(now), &[seen], &none, false);
-            asking.unserved(at(now)).map(<[_]>::len)
+            told(&asking, now)
         };
         assert_eq!(unserved(0, broken(false, 1)), None);
-        assert_eq!(unserved(1000, broken(true, 1)), Some(1));
-        assert_eq!(unserved(2000, broken(false, 1)), Some(0));
-        assert_eq!(unserved(2999, broken(false, 1)), Some(0));
+        assert_eq!(unserved(1000, broken(true, 1)), Some(true));
+        assert_eq!(unserved(2000, broken(false, 1)), Some(false));
+        assert_eq!(unserved(2999, broken(false, 1)), Some(false));
         assert_eq!(unserved(3000, broken(false, 1)), None);
-        assert_eq!(unserved(4000, seen("w", true, 2)), None);
+        assert_eq!(unserved(4000, broken(true, 1)), Some(true));
+        assert_eq!(unserved(4001, seen("w", true, 2)), None, "it is called from now on");
         assert_eq!(unserved(5000, broken(true, 3)), None, "its last good state is called");
         let (mut asking, announced) = (Asking::default(), BTreeSet::from([seen("w", false, 1).standing.id]));
         let mut unserved = |now| {
             asking.step(at(now), &[broken(false, 1)], &announced, false);
-            asking.unserved(at(now)).map(<[_]>::len)
+            told(&asking, now)
         };
-        assert_eq!((unserved(0), unserved(1999), unserved(2000)), (Some(0), Some(0), None), "another gave it back");
+        let expected = (Some(false), Some(false), None);
+        assert_eq!((unserved(0), unserved(1999), unserved(2000)), expected, "another gave it back");
     }
 
     #[test]

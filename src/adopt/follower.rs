@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, WebhookKey, heard::Heard};
+use super::{Announcement, Asked, Asking, Cause, Claims, Lease, Seen, Unserved, heard::Heard};
 
 /// Time without a renewal by the leader after which its announcement is ignored: with no leader to apply the condition,
 /// replicas and apiserver would both call the webhook for ever. Another replica leads after [`LIVE`](super::LIVE),
@@ -28,9 +28,8 @@ pub struct Followed {
     pub asked: Vec<Asked>,
     /// Epoch of the announcement that it follows.
     pub epoch: u64,
-    /// Webhooks that carry the condition and that a replica which starts now cannot call; `None` where every apiserver calls
-    /// whatever this replica cannot.
-    pub unserved: Option<Vec<WebhookKey>>,
+    /// Webhooks that a replica which starts now cannot call, and that an apiserver may count on it for.
+    pub unserved: Vec<Unserved>,
 }
 
 impl Follower {
@@ -44,7 +43,7 @@ impl Follower {
         let own = leases.iter().find(|lease| !lease.is_leader() && lease.holder == holder);
         let unheard = own.is_none_or(|lease| self.heard.silence(now, lease) >= UNHEARD);
         let asked = self.asking.step(now, seen, &ids, unheard);
-        Followed { asked, epoch, unserved: self.asking.unserved(now).map(<[_]>::to_vec) }
+        Followed { asked, epoch, unserved: self.asking.unserved(now) }
     }
 }
 

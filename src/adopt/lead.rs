@@ -188,7 +188,7 @@ impl Plan {
                 fenced: Vec::new(),
                 outdated: Vec::new(),
             });
-            again.extend(standing.fenced.then_some((key.hook_type, key.configuration.as_str())));
+            again.extend(standing.marked.then_some((key.hook_type, key.configuration.as_str())));
             match decision {
                 Decision::Keep => {
                     write.carry.push((key.webhook.clone(), standing.expression));
@@ -233,5 +233,51 @@ impl Plan {
             [key.to_string(), state.to_owned(), reason.chars().take(400).collect()]
         };
         self.decisions.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::adopt::{CONDITION, EXPRESSION, standings};
+
+    /// One that carries our condition with an expression that does not fit its rules, and these annotations.
+    fn outdated(annotations: serde_json::Value) -> Seen {
+        let condition = json!({"name": CONDITION, "expression": EXPRESSION});
+        let rule = json!({"apiGroups": ["*"], "resources": ["*"]});
+        let entry = json!({"name": "w", "rules": [rule], "matchConditions": [condition]});
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations});
+        let object = json!({"metadata": metadata, "webhooks": [entry]});
+        Seen::sound(standings(HookType::Validating, &object).remove(0))
+    }
+
+    fn written(lead: &mut Lead, second: u64, seen: &Seen) -> Vec<Write> {
+        let seen = std::slice::from_ref(seen);
+        let now = Duration::from_secs(second);
+        let turn = Turn { now, leases: &[], seen, registered: &[], unsupported: None, held: true };
+        lead.plan(turn).writes(seen)
+    }
+
+    #[test]
+    fn an_expression_that_the_apiserver_refuses_is_not_written_at_every_turn() {
+        let (mut lead, seen) = (Lead::default(), outdated(json!({})));
+        let key = seen.standing.key.clone();
+        assert_eq!(written(&mut lead, 0, &seen)[0].outdated, std::slice::from_ref(&key));
+        lead.refused(&key, "422".to_owned(), Duration::ZERO);
+        assert_eq!(written(&mut lead, 1, &seen), []);
+        assert_eq!(written(&mut lead, 59, &seen), []);
+        assert_eq!(written(&mut lead, 60, &seen).len(), 1);
+    }
+
+    #[test]
+    fn a_mark_of_ours_is_removed() {
+        let mut lead = Lead::default();
+        for mark in [crate::adopt::FENCE, crate::adopt::GIVEN_BACK] {
+            let mut seen = outdated(json!({ mark: "x" }));
+            seen.standing.outdated = false;
+            assert_eq!(written(&mut lead, 0, &seen)[0].carry.len(), 1, "{mark}");
+        }
     }
 }

@@ -16,6 +16,7 @@
 //! itself; `watch::adoption` runs [`Lead`] on one replica, and writes.
 
 mod asking;
+mod decision;
 mod fights;
 mod follower;
 mod guards;
@@ -28,22 +29,25 @@ mod patch;
 mod reason;
 mod selector;
 mod standing;
+mod unserved;
 
 pub use self::{
     asking::{Asked, Asking, Cause, GRACE, Seen},
+    decision::Decision,
     fights::Fights,
     follower::{Followed, Follower},
     guards::{Guard, Registered},
     key::WebhookKey,
     lead::{Lead, Plan, Turn, Write},
-    leader::{Decision, Facts, Leader},
+    leader::{Facts, Leader},
     leases::{
         Announcement, Claims, LEADER, LIVE, Lease, MOST_WEBHOOKS, Wishes, leader_lease, lease_name, replica_lease,
     },
-    patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, guard},
+    patch::{Carrier, GUARD, MANAGER, applied, fenced, forced_removal, given_back, guard},
     reason::Reason,
     selector::{Wanted, parse_selector},
-    standing::{CONDITION, EXPRESSION, FENCE, MOST_CONDITIONS, Standing, standings, stripped},
+    standing::{CONDITION, EXPRESSION, FENCE, GIVEN_BACK, MOST_CONDITIONS, Standing, standings, stripped},
+    unserved::Unserved,
 };
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Patch: documents that add our condition to webhooks, and remove it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::{CONDITION, FENCE, WebhookKey, standing::our_expression};
+use super::{CONDITION, FENCE, GIVEN_BACK, Unserved, WebhookKey, standing::our_expression, standings};
 use crate::model::HookType;
 
 /// The field manager of our conditions: it owns them, and nothing else.
@@ -36,6 +38,24 @@ pub fn fenced(hook_type: HookType, name: &str, (uid, version): (&str, &str), web
     let mut document = applied(hook_type, name, uid, Some(version), webhooks);
     document["metadata"]["annotations"] = json!({ FENCE: version });
     document
+}
+
+/// As [`applied`], of the object as it was read, without our condition on that webhook, by a replica that starts and cannot
+/// call it: an annotation says so. `None` where the webhook does not carry the condition. Also says whether anybody else
+/// owns the condition, so that it stays there until it is [removed by force](forced_removal).
+pub fn given_back(object: &Value, unserved: &Unserved) -> Option<(Value, bool)> {
+    let WebhookKey { hook_type, configuration, webhook } = &unserved.key;
+    let standings = standings(*hook_type, object);
+    let it = standings.iter().find(|standing| standing.carries && standing.key.webhook == *webhook)?;
+    let others = standings.iter().filter(|standing| standing.carries && standing.key.webhook != *webhook);
+    let carry: Vec<_> = others.map(|standing| (standing.key.webhook.as_str(), standing.expression)).collect();
+    let mut document = applied(*hook_type, configuration, &it.uid, Some(&it.version), &carry);
+    // Of several, each is a write.
+    let before = object["metadata"]["annotations"][GIVEN_BACK].as_str().unwrap_or_default();
+    let ids: BTreeSet<_> = before.split_whitespace().chain([&*it.id]).collect();
+    let ids: Vec<_> = ids.into_iter().collect();
+    document["metadata"]["annotations"] = json!({ GIVEN_BACK: ids.join(" ") });
+    Some((document, !it.by_us))
 }
 
 /// Finalizer of our registration while something is taken over: Gatepost has to receive the requests for webhooks that
@@ -72,7 +92,7 @@ pub fn forced_removal(object: &Value, webhooks: &[&str]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adopt::EXPRESSION;
+    use crate::adopt::{EXPRESSION, Reason};
 
     #[test]
     fn one_configuration_is_applied_as_a_whole_and_says_nothing_else() {
@@ -108,5 +128,38 @@ mod tests {
         assert_eq!(patch.as_array().unwrap().len(), 3);
         assert_eq!(patch[2], json!({"op": "remove", "path": "/webhooks/0/matchConditions/1"}));
         assert_eq!(forced_removal(&object, &["c"]), None);
+    }
+
+    #[test]
+    fn what_a_start_gives_back_is_told_and_the_rest_stays() {
+        let ours = json!({"name": "gatepost.dev/served", "expression": "false"});
+        let key = |webhook: &str| {
+            let (configuration, webhook) = ("c".to_owned(), webhook.to_owned());
+            WebhookKey { hook_type: HookType::Validating, configuration, webhook }
+        };
+        let unserved = |webhook: &str| {
+            let (uid, reason) = ("u".to_owned(), Reason::TooMany);
+            Unserved { key: key(webhook), uid, reason, carries: true }
+        };
+        let metadata = json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK: "f"}});
+        let object = json!({"metadata": metadata, "webhooks": [
+            {"name": "a", "matchConditions": [ours]}, {"name": "b", "matchConditions": [ours]}, {"name": "c"}]});
+        let (document, by_others) = given_back(&object, &unserved("a")).unwrap();
+        assert!(by_others, "nobody is known to own it");
+        let mut ids = [key("a").id(), "f".to_owned()];
+        ids.sort();
+        let metadata =
+            json!({"name": "c", "uid": "u", "resourceVersion": "7", "annotations": {GIVEN_BACK: ids.join(" ")}});
+        assert_eq!(
+            (&document["metadata"], &document["webhooks"]),
+            (&metadata, &json!([{"name": "b", "matchConditions": [ours]}]))
+        );
+        assert_eq!(given_back(&object, &unserved("c")), None);
+        let read = json!({"metadata": document["metadata"], "webhooks": object["webhooks"]});
+        let told = standings(HookType::Validating, &read);
+        assert_eq!(
+            told.iter().map(|it| (it.marked, it.given_back)).collect::<Vec<_>>(),
+            [(true, true), (true, false), (true, false)]
+        );
     }
 }

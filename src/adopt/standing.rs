@@ -20,6 +20,10 @@ pub const MOST_CONDITIONS: usize = 64;
 
 /// Annotation of a configuration that was written only in order to change its resourceVersion.
 pub const FENCE: &str = "gatepost.dev/fence";
+/// Annotation of a configuration some of whose webhooks were given back by a replica that started: their
+/// [ids](WebhookKey::id). The replica that writes takes no such webhook for one that its owner has dropped the condition
+/// from, and removes the annotation.
+pub const GIVEN_BACK: &str = "gatepost.dev/given-back";
 
 /// One webhook as it stands in its cluster.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +46,10 @@ pub struct Standing {
     pub outdated: bool,
     /// Our field manager owns that condition, and nobody else does, as far as the apiserver says who owns what.
     pub by_us: bool,
-    /// Its configuration has our [`FENCE`].
-    pub fenced: bool,
+    /// Its configuration has our [`FENCE`], or [`GIVEN_BACK`], which is to be removed.
+    pub marked: bool,
+    /// A replica that started has given it back, as [`GIVEN_BACK`] says.
+    pub given_back: bool,
     /// Match conditions of its own.
     pub conditions: usize,
     /// The entry without our condition.
@@ -57,7 +63,9 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
     let labels = metadata["labels"].as_object().into_iter().flatten();
     let labels: Vec<_> = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
     let (configuration, uid, version) = (text("name"), text("uid"), text("resourceVersion"));
-    let fenced = !metadata["annotations"][FENCE].is_null();
+    let annotation = |key: &str| &metadata["annotations"][key];
+    let marked = !annotation(FENCE).is_null() || !annotation(GIVEN_BACK).is_null();
+    let given_back = annotation(GIVEN_BACK).as_str().unwrap_or_default();
     let entries = object["webhooks"].as_array().into_iter().flatten();
     let standing = |entry: &Value| {
         let webhook = entry["name"].as_str()?.to_owned();
@@ -65,10 +73,12 @@ pub fn standings(hook_type: HookType, object: &Value) -> Vec<Standing> {
         let (carries, expression) = (carried.is_some(), expression_for(&entry));
         let by_us = carries && is_ours(metadata, &webhook);
         let key = WebhookKey { hook_type, configuration: configuration.clone(), webhook };
+        let id = key.id();
         Some(Standing {
-            id: key.id(),
+            given_back: given_back.split_whitespace().any(|one| one == id),
+            id,
             by_us,
-            fenced,
+            marked,
             key,
             uid: uid.clone(),
             version: version.clone(),

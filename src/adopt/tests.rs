@@ -242,9 +242,10 @@ impl World {
         let replica = &mut self.replicas[index];
         replica.followed = replica.follower.read(now(step), &holder, &leases, std::slice::from_ref(&seen));
         let began = *replica.began.get_or_insert(step);
-        if let Some(unserved) = replica.followed.unserved.as_ref().filter(|_| !replica.ready) {
+        let unserved = &replica.followed.unserved;
+        if !unserved.is_empty() && !replica.ready {
             if step < began + 10 * SECOND {
-                if step >= self.mute && !unserved.is_empty() {
+                if step >= self.mute && unserved.iter().any(|unserved| unserved.carries) {
                     let version = self.version;
                     self.writing.push(Writing { at: step + slow, version, carries: Some(false) });
                 }

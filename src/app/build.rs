@@ -114,7 +114,8 @@ impl Sidecar {
         let current = Arc::new(Current::new(Instant::now()));
         let read_at = Moment::now(slept);
         let read = finish(&runtime, source.read());
-        let emergency = is_open(&current, read.as_ref().ok(), settings.break_glass_file.as_deref());
+        let contents = read.as_ref().map_or_else(ReadError::contents, Some);
+        let emergency = is_open(&current, contents, settings.break_glass_file.as_deref());
         let found = last_good.as_ref().and_then(|file| finish(&runtime, found(file, &current)));
         let First { candidate, kept, as_of } = First::find(&settings, &current, (&read, read_at), found);
         let candidate = match candidate {
@@ -139,8 +140,10 @@ impl Sidecar {
         let publisher = finish(&runtime, settings.status_place.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
         let uds = settings.uds.as_deref().map(|path| UnixPort::bind(path, settings.reuse_port)).transpose()?;
-        if candidate.is_some() {
-            current.stamp_read(as_of);
+        match (as_of.filter(|_| candidate.is_some()), &read) {
+            (Some(as_of), _) => current.stamp_read(as_of),
+            (None, Err(error)) if candidate.is_some() => tracing::error!(%error, "no review is accepted yet"),
+            (None, _) => {}
         }
         let metrics = Arc::new(Metrics::new(settings.workers.get()));
         let adoption = source.adoption().zip(settings.cluster()).map(|(reads, authorizer)| {

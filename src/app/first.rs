@@ -18,8 +18,8 @@ pub(super) struct First {
     pub(super) candidate: Result<Candidate, StartError>,
     /// The states of documents that were in force when the process before this one ended.
     pub(super) kept: Kept,
-    /// Time at which the source was found in that state.
-    pub(super) as_of: Moment,
+    /// Time at which the source was found in that state; `None` where that must not decide anything yet.
+    pub(super) as_of: Option<Moment>,
 }
 
 /// A configuration that was in force before.
@@ -48,18 +48,21 @@ impl First {
         });
         let kept = restored.as_ref().map(|restored| restored.candidate.kept.clone()).unwrap_or_default();
         let around = (restored.is_some() || settings.on_invalid == OnInvalid::Skip).then_some(&kept);
-        let contents = match read {
-            Ok(contents) => contents,
-            Err(error) => {
+        // What is given back first nobody may call, whatever was in force before.
+        let undated = read.as_ref().err().and_then(ReadError::contents);
+        let dated = undated.is_none().then_some(read_at);
+        let contents = match (read, undated) {
+            (Ok(contents), _) | (Err(_), Some(contents)) => contents,
+            (Err(error), None) => {
                 let age = restored.as_ref().and_then(|restored| restored.age).filter(|age| *age < STALE_AFTER);
                 let since = age.and_then(|age| read_at.instant.checked_sub(age));
                 return match (restored, since) {
                     (Some(restored), Some(instant)) => {
                         in_use(current, &restored, format!("the configuration cannot be read: {error}"));
                         let as_of = Moment { instant, ..read_at };
-                        Self { candidate: Ok(restored.candidate), kept, as_of }
+                        Self { candidate: Ok(restored.candidate), kept, as_of: Some(as_of) }
                     }
-                    _ => Self { candidate: Err(error.clone().into()), kept, as_of: read_at },
+                    _ => Self { candidate: Err(error.clone().into()), kept, as_of: None },
                 };
             }
         };
@@ -68,7 +71,7 @@ impl First {
                 if let Some(restored) = restored.filter(|_| candidate.held.iter().any(|held| held.keeps)) {
                     in_use(current, &restored, "documents of the newest configuration cannot be served".to_owned());
                 }
-                Self { candidate: Ok(candidate), kept, as_of: read_at }
+                Self { candidate: Ok(candidate), kept, as_of: dated }
             }
             (Err(problems), restored) => {
                 current.set_rejected(Some(Rejection {
@@ -78,11 +81,11 @@ impl First {
                     held: Vec::new(),
                 }));
                 let Some(restored) = restored else {
-                    return Self { candidate: Err(StartError::Invalid(problems)), kept, as_of: read_at };
+                    return Self { candidate: Err(StartError::Invalid(problems)), kept, as_of: None };
                 };
                 problems.iter().take(100).for_each(|problem| tracing::error!("{problem}"));
                 in_use(current, &restored, "the newest configuration is rejected".to_owned());
-                Self { candidate: Ok(restored.candidate), kept, as_of: read_at }
+                Self { candidate: Ok(restored.candidate), kept, as_of: dated }
             }
         }
     }
@@ -119,7 +122,7 @@ fn in_use(current: &Current, restored: &Restored, why: String) {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Instant};
+    use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
     use super::*;
     use crate::{clock::slept, snapshot::SourceFile};
@@ -149,7 +152,7 @@ mod tests {
             documents: vec![(file(disk), BTreeMap::new())],
         };
         let first = First::find(&Settings::new("/x"), &current, (&read, read_at), Some(disk));
-        let age = read_at.since(first.as_of);
+        let age = first.as_of.map_or(Duration::ZERO, |as_of| read_at.since(as_of));
         let hooks = first.candidate.ok().map(|candidate| candidate.snapshot.hooks.len());
         (hooks, age, current)
     }
@@ -163,6 +166,31 @@ mod tests {
             let (hooks, _, current) = found(None, age, GOOD);
             assert!(hooks.is_none() && current.last_good().unwrap().in_use.is_none(), "{age:?}");
         }
+    }
+
+    #[test]
+    fn what_is_read_while_something_is_given_back_is_in_force_and_decides_nothing() {
+        let start = |text: &str| {
+            let current = Current::new(Instant::now());
+            current.keeps_last_good("disk".to_owned());
+            let contents = Arc::new(Contents::new(vec![file(text)], BTreeMap::new()));
+            let disk = LastGood {
+                written: SystemTime::UNIX_EPOCH,
+                digest: "d".to_owned(),
+                revision: "7".to_owned(),
+                age: Some(Duration::ZERO),
+                documents: vec![(file(GOOD), BTreeMap::new())],
+            };
+            let read = Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents });
+            First::find(&Settings::new("/x"), &current, (&read, Moment::now(slept)), Some(disk))
+        };
+        let newest = GOOD.replace("one.x", "two.x");
+        let first = start(&newest);
+        assert_eq!(&*first.candidate.unwrap().snapshot.hooks[0].name, "two.x");
+        assert!(first.as_of.is_none(), "although what is on disk is fresh");
+        let first = start("]");
+        assert_eq!(&*first.candidate.unwrap().snapshot.hooks[0].name, "one.x");
+        assert!(first.as_of.is_none());
     }
 
     #[test]

@@ -163,7 +163,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
     let (sockets, socket_file, admin) = {
         let _entered = runtime.enter();
         // Whoever reads that we are ready may end the instance that has had the callers so far.
-        let decides = gate.current.load().number > 0;
+        let decides = gate.current.decides(Instant::now());
         let mut sockets = vec![parts.tcp.for_callers(parts.tls.clone(), decides)?];
         let mut socket_file = None;
         if let Some(uds) = parts.uds {

@@ -10,7 +10,7 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::builder::NonEmptyStringValueParser;
@@ -350,7 +350,7 @@ fn announce(running: &Running) {
     }
     let generation = running.current.load();
     lines.push_str(&format!("listening admin {}\n", addresses.admin));
-    if generation.number > 0 {
+    if running.current.decides(Instant::now()) {
         lines.push_str(&format!("ready generation {} hooks {}\n", generation.number, generation.hooks.len()));
     }
     // A closed stdout is no reason not to serve, nor is one that nobody reads.

@@ -138,6 +138,12 @@ impl Current {
         self.read.at(now)
     }
 
+    /// True once something is in force by which reviews are decided. Before that, what is in force only lets past what it
+    /// lets past unasked.
+    pub fn decides(&self, now: Instant) -> bool {
+        self.age(now).is_some() && self.load().number > 0
+    }
+
     /// True while the configuration is younger than [`STALE_AFTER`].
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.age(now).is_some_and(|age| age < STALE_AFTER)

@@ -1,5 +1,6 @@
 //! Rotator: takes readings and puts what is good into force.
 
+mod emergency;
 mod placement;
 pub(crate) mod reporting;
 
@@ -27,11 +28,8 @@ use super::{
 use crate::{
     clock::Moment,
     hooks::Resources,
-    live::{
-        Current, Generation, LiveHook, Unconfirmed,
-        break_glass::{GlassOrigin, reread::Reread},
-    },
-    model::{BreakGlass, Endpoint, Revision},
+    live::{Current, Generation, LiveHook, Unconfirmed, break_glass::reread::Reread},
+    model::{Endpoint, Revision},
     snapshot::{Kept, Problem, Relaxation, Snapshot},
     source::{Contents, ReadError, TimedRead},
     telemetry::{Metrics, ReadOutcome},
@@ -182,6 +180,9 @@ impl Rotator {
             }
             Err(error) => {
                 let kind = error.kind();
+                if let Some(contents) = error.contents() {
+                    self.take_undated(contents.clone()).await;
+                }
                 self.report_failed_read(error);
                 ReadOutcome::Failed(kind)
             }
@@ -298,17 +299,6 @@ impl Rotator {
             let (digest, snapshot) = (in_force.digest.clone(), Arc::clone(&in_force.snapshot));
             self.publish(&in_force, digest, revision, snapshot, in_force.hooks.clone());
         }
-    }
-
-    /// These are the break-glass documents that the source holds now.
-    fn open(&mut self, documents: Vec<BreakGlass>) {
-        let documents = if self.may_be_cut { self.glasses.heeded(documents) } else { documents };
-        self.heed(documents);
-    }
-
-    fn heed(&self, documents: Vec<BreakGlass>) {
-        let now = Instant::now().into_std();
-        self.current.break_glass().take(GlassOrigin::Source, documents, now, SystemTime::now());
     }
 
     /// Puts a candidate in force. Everything in the first one is asked at once, and what is added until it was read

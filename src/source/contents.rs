@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -117,6 +118,8 @@ pub enum ReadError {
     GivesBack {
         /// Names of the webhooks.
         webhooks: String,
+        /// Contents that were read: what they let past unasked is let past meanwhile.
+        contents: Arc<Contents>,
     },
     /// Half an answer, or what no such store would say.
     #[error("the answer of {store} cannot be used: {cause}")]
@@ -145,6 +148,14 @@ impl ReadError {
             Self::WentBack { .. } => "went_back",
             Self::OtherStore { .. } => "other_store",
             Self::GivesBack { .. } => "other",
+        }
+    }
+
+    /// What was read all the same. It may open what it says, and must decide nothing.
+    pub fn contents(&self) -> Option<&Contents> {
+        match self {
+            Self::GivesBack { contents, .. } => Some(contents),
+            _ => None,
         }
     }
 

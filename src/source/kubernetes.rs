@@ -16,7 +16,7 @@ use std::{
 
 use serde_json::Value;
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, timeout},
 };
 
@@ -27,13 +27,13 @@ pub use self::{
 use self::{
     adopting::{
         Shared,
-        giving_back::{Starting, give_back, names},
+        giving_back::{Starting, names},
     },
     objects::{Kind, Taken},
 };
 use super::{Contents, READ_DEADLINE, ReadError, references};
 use crate::{
-    adopt::Lease,
+    adopt::{Lease, MOST_WEBHOOKS, Unserved},
     clock::{Moment, slept},
     files::BlockingReads,
     kube::{Access, Client, Connection, KubeError, List},
@@ -117,11 +117,16 @@ struct Adoption {
     starting: Starting,
     adopting: Shared,
     views: watch::Sender<Arc<AdoptionView>>,
+    /// Webhooks that were given back before anything was served.
+    given_back: mpsc::Sender<Unserved>,
+    /// The other end, until the loop that writes has it.
+    records: Option<mpsc::Receiver<Unserved>>,
 }
 
 impl Adoption {
     fn new(replica: &str) -> Self {
         let instance = RandomState::new().build_hasher().finish();
+        let (given_back, records) = mpsc::channel(MOST_WEBHOOKS);
         Self {
             holder: format!("{replica}/{instance:016x}"),
             opened: Moment::now(slept),
@@ -129,6 +134,8 @@ impl Adoption {
             starting: Starting::default(),
             adopting: Shared::default(),
             views: watch::channel(Arc::default()).0,
+            given_back,
+            records: Some(records),
         }
     }
 }
@@ -146,6 +153,8 @@ pub struct AdoptionReads {
     pub opened: Moment,
     /// Result of each read.
     pub views: watch::Receiver<Arc<AdoptionView>>,
+    /// Webhooks that this replica has given back before it served, to be recorded.
+    pub given_back: mpsc::Receiver<Unserved>,
 }
 
 /// Everything of one read, as the apiserver returned it.
@@ -172,15 +181,16 @@ impl KubernetesSource {
         Ok(Self { place, connection, cluster: None, newest: 0, last: None, assembling, adoption })
     }
 
-    /// Input of the loop that takes webhooks over; `None` where none are.
-    pub fn adoption(&self) -> Option<AdoptionReads> {
-        let (adopt, adoption) = (self.place.adopt.clone()?, self.adoption.as_ref()?);
+    /// Input of the loop that takes webhooks over, once; `None` where none are.
+    pub fn adoption(&mut self) -> Option<AdoptionReads> {
+        let (adopt, adoption) = (self.place.adopt.clone()?, self.adoption.as_mut()?);
         Some(AdoptionReads {
             adopt,
             access: self.place.access.clone(),
             holder: adoption.holder.clone(),
             opened: adoption.opened,
             views: adoption.views.subscribe(),
+            given_back: adoption.records.take()?,
         })
     }
 
@@ -223,10 +233,16 @@ impl KubernetesSource {
         let unfinished = |_| ReadError::Unfinished { store: store.clone(), within: READ_DEADLINE };
         let (contents, view) = assembled.map_err(unfinished)?.map_err(garbled)?;
         if let Some((view, adoption)) = view.zip(self.adoption.as_mut()) {
-            if let Some(unserved) = adoption.starting.waits_for(view.now, &view.followed) {
+            let waits = adoption.starting.waits_for(view.now, &view.followed);
+            if !waits.is_empty() {
                 let client = self.connection.client().await?;
-                give_back(&client, unserved, left()).await;
-                return Err(ReadError::GivesBack { webhooks: names(unserved) });
+                for given_back in adoption.starting.give_back(&client, &waits, left()).await {
+                    let webhook = given_back.key.clone();
+                    if adoption.given_back.try_send(given_back).is_err() {
+                        tracing::warn!(%webhook, "given back: this replica starts, and cannot serve it");
+                    }
+                }
+                return Err(ReadError::GivesBack { webhooks: names(&waits), contents: Arc::new(contents) });
             }
             let cluster = lists.cluster.clone();
             adoption.views.send_replace(Arc::new(AdoptionView { cluster, ..view }));

@@ -90,8 +90,8 @@ impl Source {
         Self::File { files: FileSource::new(path), reads: BlockingReads::default() }
     }
 
-    /// Input of the loop that takes webhooks of others over; `None` where none are.
-    pub fn adoption(&self) -> Option<AdoptionReads> {
+    /// Input of the loop that takes webhooks of others over, once; `None` where none are.
+    pub fn adoption(&mut self) -> Option<AdoptionReads> {
         match self {
             Self::Kubernetes(source) => source.adoption(),
             Self::File { .. } | Self::Etcd(_) => None,

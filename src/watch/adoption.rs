@@ -6,8 +6,10 @@
 
 mod failure;
 mod in_force;
+mod overlap;
 mod record;
 mod rights;
+mod version;
 mod writes;
 
 use std::{
@@ -17,20 +19,21 @@ use std::{
     time::Duration,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-pub use self::writes::hold;
 use self::{
     failure::Failure,
     in_force::{Displaced, InForce},
+    overlap::Overlap,
     record::Recorder,
     rights::Rights,
     writes::Written,
 };
+pub use self::{version::too_old, writes::hold};
 use crate::{
     adopt::{
-        Cause, Claims, Decision, LEADER, Lead, Lease, Plan, Reason, Seen, Turn, WebhookKey, Write, leader_lease,
+        Claims, Decision, LEADER, Lead, Lease, Plan, Reason, Seen, Turn, Unserved, WebhookKey, Write, leader_lease,
         lease_name,
     },
     clock::{Moment, slept},
@@ -51,8 +54,6 @@ const RENEW: Duration = Duration::from_secs(5);
 const WRITES_WITHIN: Duration = Duration::from_secs(5);
 /// Interval at which the apiserver's version is read.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
-/// The first version whose webhooks have match conditions.
-const FIRST_MINOR: u64 = 28;
 /// Time for our registration to cover a taken webhook again before the webhook is given back.
 const FOLLOWS: Duration = Duration::from_secs(3);
 /// Most leases of dead replicas that are deleted at one turn.
@@ -77,9 +78,7 @@ pub struct Adoption {
     told: BTreeMap<WebhookKey, &'static str>,
     /// Error of the last turn, as it was logged.
     failed: Option<String>,
-    last: Option<Instant>,
-    /// Time from which both the apiserver and we may have called a webhook, by its id.
-    both: BTreeMap<String, Instant>,
+    overlap: Overlap,
     displaced: Displaced,
     /// Time from which our registration has not covered a taken webhook, by its id.
     uncovered: BTreeMap<String, Instant>,
@@ -112,8 +111,7 @@ impl Adoption {
             version: None,
             told: BTreeMap::new(),
             failed: None,
-            last: None,
-            both: BTreeMap::new(),
+            overlap: Overlap::default(),
             displaced: Displaced::default(),
             uncovered: BTreeMap::new(),
             leads: false,
@@ -123,7 +121,17 @@ impl Adoption {
 
     /// A turn after each read, until dropped.
     pub async fn run(&mut self) {
-        while self.reads.views.changed().await.is_ok() {
+        loop {
+            let changed = tokio::select! {
+                Some(given_back) = self.reads.given_back.recv() => {
+                    self.record_given_back(&given_back).await;
+                    continue;
+                }
+                changed = self.reads.views.changed() => changed,
+            };
+            if changed.is_err() {
+                break;
+            }
             let view = Arc::clone(&self.reads.views.borrow_and_update());
             sleep(SETTLES).await;
             let failed = match timeout(PATIENCE, self.turn(&view)).await {
@@ -287,10 +295,12 @@ impl Adoption {
                 let refused = write.taken.iter().chain(&write.fenced).chain(&write.outdated);
                 refused.for_each(|key| self.lead.refused(key, why.clone(), now));
             }
-            Written::Done => write.taken.iter().for_each(|key| self.recorder.record(client, key, None, &write.read.0)),
+            Written::Done => {
+                write.taken.iter().for_each(|key| self.recorder.record(Some(client), key, None, &write.read.0))
+            }
         }
         for (key, reason) in &write.given_back {
-            self.recorder.record(client, key, Some(reason), &write.read.0);
+            self.recorder.record(Some(client), key, Some(reason), &write.read.0);
         }
         Ok(())
     }
@@ -320,23 +330,16 @@ impl Adoption {
     }
 
     fn count(&mut self, view: &AdoptionView, in_force: &BTreeSet<String>) {
-        let adoption = self.metrics.adoption();
         let carried = view.seen.iter().filter(|seen| seen.standing.carries);
         let (called, uncalled): (Vec<_>, Vec<_>) = carried.partition(|seen| in_force.contains(&seen.standing.id));
-        adoption.set(Webhooks { called: called.len(), uncalled: uncalled.len() });
-        let now = Instant::now();
-        let both = view.followed.asked.iter().filter(|asked| asked.cause != Cause::Carries);
-        let both: BTreeSet<_> = both.map(|asked| &asked.id).filter(|id| in_force.contains(*id)).cloned().collect();
-        if let Some(last) = self.last.replace(now) {
-            adoption.overlap((now - last).saturating_mul(u32::try_from(both.len()).unwrap_or(u32::MAX)));
-        }
-        self.both.retain(|id, _| both.contains(id));
-        for id in both {
-            self.both.entry(id).or_insert(now);
-        }
-        if let Some(longest) = self.both.values().map(|since| now - *since).max() {
-            adoption.overlap_lasts(longest);
-        }
+        self.metrics.adoption().set(Webhooks { called: called.len(), uncalled: uncalled.len() });
+        self.overlap.count(&view.followed.asked, in_force, self.metrics.adoption());
+    }
+
+    /// Records that this replica has given one back before it served.
+    async fn record_given_back(&mut self, Unserved { key, uid, reason, .. }: &Unserved) {
+        let client = timeout(WRITES_WITHIN, self.connection.client()).await.ok().and_then(Result::ok);
+        self.recorder.record(client.as_ref(), key, Some(reason), uid);
     }
 
     /// The apiserver's version, where it knows no match conditions.
@@ -373,27 +376,5 @@ impl Adoption {
         if let Ok(Err(error)) = timeout(Duration::from_secs(2), leaving).await {
             tracing::debug!(%error, "cannot delete this replica's lease; it runs out by itself");
         }
-    }
-}
-
-/// The version, where webhooks have no match conditions in it.
-pub fn too_old(version: &Value) -> Option<String> {
-    let number = |key: &str| {
-        let digits: String = version[key].as_str()?.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse::<u64>().ok()
-    };
-    let old = number("major")? == 1 && number("minor")? < FIRST_MINOR;
-    old.then(|| version["gitVersion"].as_str().unwrap_or("unknown").chars().take(40).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_before_match_conditions_are_told() {
-        let version = |minor: &str| json!({"major": "1", "minor": minor, "gitVersion": format!("v1.{minor}.3")});
-        assert_eq!(too_old(&version("27+")).as_deref(), Some("v1.27+.3"));
-        assert_eq!([too_old(&version("28")), too_old(&version("36+")), too_old(&json!({}))], [None, None, None]);
     }
 }

@@ -28,6 +28,7 @@ pub const CONFIGURATIONS: &str = "/apis/gatepost.dev/v1alpha1/admissioncontrolco
 pub const BREAK_GLASS: &str = "/apis/gatepost.dev/v1alpha1/breakglasses";
 pub const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 pub const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/gatepost/leases";
 pub const SELF: &str = "/api/v1/namespaces/kube-system";
 /// Objects in one page.
 const PAGE: usize = 2;
@@ -172,6 +173,11 @@ impl Cluster {
         state.revision += 1;
     }
 
+    /// The kind is known, without an object.
+    pub fn knows(&self, kind: &'static str) {
+        self.state().objects.entry(kind).or_default();
+    }
+
     /// The kind, with all objects, is known no longer.
     pub fn forgets(&self, kind: &'static str) {
         self.state().objects.remove(kind);
@@ -230,9 +236,33 @@ impl State {
         }
     }
 
-    /// Status of an apiserver's answer to the three patches that Gatepost sends to configurations.
+    /// Conditions of webhooks are as applied; what nobody else owns goes.
+    fn apply_conditions(&mut self, name: &str, applied: &Value) -> u16 {
+        let Some(mut object) = self.objects[VALIDATING].get(name).cloned() else { return 404 };
+        if applied["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            return 409;
+        }
+        object["metadata"]["annotations"] = applied["metadata"]["annotations"].clone();
+        let kept = |name: &Value| applied["webhooks"].as_array().into_iter().flatten().any(|one| one["name"] == *name);
+        for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
+            let keeps = kept(&webhook["name"]);
+            let conditions = webhook["matchConditions"].as_array_mut().expect("conditions");
+            conditions.retain(|condition| keeps || condition["name"] != "gatepost.dev/served");
+        }
+        self.stores(VALIDATING, name, object);
+        200
+    }
+
+    /// Status of an apiserver's answer to the patches that Gatepost sends: to leases, to webhooks of others, and three to
+    /// configurations.
     fn patch(&mut self, path: &str, form: &str, patch: &Value) -> u16 {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        if path.starts_with(LEASES) {
+            return 200;
+        }
+        if let Some(name) = path.strip_prefix(VALIDATING).and_then(|rest| rest.strip_prefix('/')) {
+            return if form == "application/apply-patch+yaml" { self.apply_conditions(name, patch) } else { 422 };
+        }
         let name = path.trim_start_matches(CONFIGURATIONS).trim_matches('/');
         let (name, of_status) = name.strip_suffix("/status").map_or((name, false), |name| (name, true));
         let Some(mut object) = self.objects.get(CONFIGURATIONS).and_then(|all| all.get(name)).cloned() else {
@@ -376,6 +406,9 @@ fn truth(state: &State, path: &str) -> (Value, u16) {
     if path == SELF {
         return (json!({"metadata": {"name": "kube-system", "uid": state.uid}}), 200);
     }
+    if let Some(object) = path.rsplit_once('/').and_then(|(kind, name)| state.objects.get(kind)?.get(name)) {
+        return (object.clone(), 200);
+    }
     let Some(objects) = state.objects.get(path) else {
         return (json!({"kind": "Status", "code": 404, "message": "not found"}), 404);
     };
@@ -399,6 +432,7 @@ fn truth(state: &State, path: &str) -> (Value, u16) {
         CONFIGURATIONS => "AdmissionControlConfigurationList",
         VALIDATING => "ValidatingWebhookConfigurationList",
         MUTATING => "MutatingWebhookConfigurationList",
+        LEASES => "LeaseList",
         _ => "BreakGlassList",
     };
     (json!({"apiVersion": group, "kind": kind, "metadata": metadata, "items": items}), 200)

@@ -54,7 +54,7 @@ impl SharedPort {
 
     /// Takes the place as soon as there is something to decide by: before that, another instance does it better.
     pub(crate) async fn opened(self, current: &Current) -> io::Result<Bound> {
-        while current.load().number == 0 && current.break_glass().open(now()).is_empty() {
+        while !current.decides(now()) && current.break_glass().open(now()).is_empty() {
             sleep(LOOK).await;
         }
         (self.0)()

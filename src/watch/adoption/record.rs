@@ -35,8 +35,8 @@ impl Recorder {
         Self { audit, replica, events: JoinSet::new(), given_back: BTreeMap::new() }
     }
 
-    /// Records that a webhook was taken over or, with a reason, given back.
-    pub(super) fn record(&mut self, client: &Client, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
+    /// Records that a webhook was taken over or, with a reason, given back; without a client, there is no Event.
+    pub(super) fn record(&mut self, client: Option<&Client>, key: &WebhookKey, reason: Option<&Reason>, uid: &str) {
         let text = reason.map(ToString::to_string);
         let (webhook, replica) = (key.to_string(), &self.replica);
         if self.audit.enabled() {
@@ -57,9 +57,7 @@ impl Recorder {
             Some(reason) => tracing::warn!(webhook, reason, "given back: the apiserver calls it"),
         }
         while self.events.try_join_next().is_some() {}
-        if self.events.len() >= EVENTS {
-            return;
-        }
+        let Some(client) = client.filter(|_| self.events.len() < EVENTS) else { return };
         let (client, event) = (client.clone(), event(key, text.as_deref(), replica, uid));
         self.events.spawn(async move {
             if let Err(error) = client.create("/api/v1/namespaces/default/events", &event).await {
@@ -86,4 +84,48 @@ fn event(key: &WebhookKey, reason: Option<&str>, replica: &str, uid: &str) -> Va
         "reason": what, "type": kind, "message": message.chars().take(1000).collect::<String>(),
         "source": {"component": "gatepost", "host": replica}, "count": 1, "firstTimestamp": now, "lastTimestamp": now,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Write},
+        sync::{Mutex, PoisonError},
+    };
+
+    use super::*;
+    use crate::model::HookType;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_given_back_has_its_line_in_the_audit_log_without_a_client_too() {
+        let sink = Sink::default();
+        let audit = Arc::new(Audit::to_sink(sink.clone()).unwrap());
+        let mut recorder = Recorder::new(Arc::clone(&audit), "r".to_owned());
+        let (configuration, webhook) = ("c".to_owned(), "w".to_owned());
+        let key = WebhookKey { hook_type: HookType::Validating, configuration, webhook };
+        recorder.record(None, &key, Some(&Reason::TooMany), "u");
+        recorder.record(None, &key, None, "u");
+        audit.close();
+        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told = |line: &Value| ["adoption", "webhook", "replica"].map(|key| line[key].as_str().unwrap().to_owned());
+        assert_eq!(told(&lines[0]), ["given_back", "validating/c/w", "r"]);
+        assert_eq!(
+            (lines[0]["reason"].as_str(), told(&lines[1])[0].as_str()),
+            (Some(&*Reason::TooMany.to_string()), "taken")
+        );
+    }
 }

@@ -70,6 +70,33 @@ async fn a_failed_read_changes_nothing_but_the_age() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_read_while_something_is_given_back_is_in_force_and_not_fresh() {
+    let gives_back = |contents: Contents| {
+        reading(Err(ReadError::GivesBack { webhooks: "validating/c/w".to_owned(), contents: Arc::new(contents) }))
+    };
+    let mut rotator = rotator();
+    rotator.take(gives_back(contents(&[("a", 1)]).at(7))).await;
+    let now = || Instant::now().into_std();
+    assert_eq!((number(&rotator), rotator.current.age(now())), (1, None), "its bypass rules count");
+    assert!(!rotator.current.decides(now()) && rotator.current.failed_read().is_some());
+    rotator.take(gives_back(contents(&[("b", 1)]).at(8))).await;
+    assert_eq!((number(&rotator), standing(&rotator), rotator.current.age(now())), (2, vec![stands("b", 1, 0)], None));
+    read(&mut rotator, contents(&[("b", 1)]).at(8)).await;
+    assert!(rotator.current.decides(now()) && rotator.current.is_fresh(now()));
+
+    // Something of the process before is in force, and fresh.
+    let opened = SystemTime::now();
+    let [opened, until] = [opened, opened + Duration::from_secs(3600)].map(humantime::format_rfc3339_seconds);
+    let glass = written(&format!(
+        "apiVersion: gatepost.dev/v1alpha1\nkind: BreakGlass\nmetadata: {{name: g}}\nopened: {opened}\nfor: 1h\nuntil: {until}\n\
+         reason: x\n"
+    ));
+    rotator.take(gives_back(glass.at(9))).await;
+    assert_eq!(standing(&rotator), [stands("b", 1, 0)]);
+    assert_eq!(rotator.current.break_glass().open(now()).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn causes_that_take_turns_are_logged_once_until_a_read_is_good() {
     let mut rotator = started(&[("a", 1)]).await;
     let [one, other] =

@@ -1,0 +1,177 @@
+//! Decisions on one webhook, turn by turn.
+
+use serde_json::json;
+
+use super::*;
+use crate::{adopt::standings, model::HookType};
+
+fn seen(carries: bool) -> Seen {
+    let mut entry = json!({"name": "w"});
+    if carries {
+        entry["matchConditions"] = json!([{"name": "gatepost.dev/served", "expression": "false"}]);
+    }
+    let object = json!({"metadata": {"name": "c"}, "webhooks": [entry]});
+    let standing = standings(HookType::Validating, &object).remove(0);
+    Seen::sound(standing)
+}
+
+fn turn(leader: &mut Leader, second: u64, seen: &Seen, announced: bool, missing: &[&str]) -> Decision {
+    let missing: Vec<_> = missing.iter().map(|name| (*name).to_owned()).collect();
+    let facts = Facts { seen, announced, unconfirmed: missing.clone(), silent: missing, stalled: &[] };
+    leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
+}
+
+#[test]
+fn a_webhook_is_taken_once_every_replica_calls_it() {
+    let mut leader = Leader::default();
+    assert_eq!(turn(&mut leader, 0, &seen(false), false, &[]), Decision::Announce, "nobody has read it yet");
+    assert_eq!(turn(&mut leader, 1, &seen(false), true, &["b"]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 2, &seen(false), true, &[]), Decision::Take);
+    assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
+    assert_eq!(turn(&mut leader, 4, &seen(false), true, &[]), Decision::Take, "the owner dropped it");
+    assert_eq!(leader.drops(), 1);
+}
+
+#[test]
+fn what_a_replica_does_not_call_is_left_after_a_while() {
+    let mut leader = Leader::default();
+    assert_eq!(turn(&mut leader, 0, &seen(false), true, &["b"]), Decision::Announce);
+    let left = Decision::Leave(Reason::NotCalled(vec!["b".to_owned()]));
+    assert_eq!(turn(&mut leader, 6, &seen(false), true, &["b"]), left);
+    assert_eq!(turn(&mut leader, 20, &seen(false), true, &[]), left);
+    assert_eq!(turn(&mut leader, 21, &seen(false), false, &["b"]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 27, &seen(false), true, &["b"]), left);
+    assert_eq!(turn(&mut leader, 56, &seen(false), true, &[]), left, "twice as long");
+    assert_eq!(turn(&mut leader, 57, &seen(false), true, &[]), Decision::Announce);
+}
+
+#[test]
+fn nothing_is_announced_to_a_replica_that_does_not_answer() {
+    let (mut leader, seen, stalled) = (Leader::default(), seen(false), ["b".to_owned()]);
+    let mut turn = |second, stalled| {
+        let (unconfirmed, silent) = (vec!["b".to_owned()], Vec::new());
+        let facts = Facts { seen: &seen, announced: false, unconfirmed, silent, stalled };
+        leader.turn(Duration::from_secs(second), &[facts], None).remove(0).1
+    };
+    assert_eq!(turn(0, &stalled), Decision::Leave(Reason::NotCalled(stalled.to_vec())));
+    assert_eq!(turn(1, &[]), Decision::Announce, "as soon as it has ended, or answers");
+    assert_eq!(turn(2, &stalled), Decision::Announce, "what is announced stays so for a while");
+}
+
+#[test]
+fn what_its_owner_has_just_changed_is_taken_once_everybody_has_read_that() {
+    let mut leader = Leader::default();
+    let mut changed = seen(false);
+    changed.standing.entry["rules"] = json!([{}]);
+    assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 2, &changed, true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 3, &changed, true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 4, &changed, true, &[]), Decision::Take);
+}
+
+#[test]
+fn what_changes_at_every_turn_is_left_and_says_so() {
+    let mut leader = Leader::default();
+    let mut last = Decision::Keep;
+    for second in 0..7 {
+        let mut changed = seen(false);
+        changed.standing.entry["timeoutSeconds"] = second.into();
+        last = turn(&mut leader, second, &changed, true, &[]);
+    }
+    let Decision::Leave(Reason::Unservable(why)) = last else { panic!("{last:?}") };
+    assert!(why.contains("changes all the time"));
+}
+
+#[test]
+fn what_is_not_guarded_is_not_taken() {
+    let mut leader = Leader::default();
+    let open = Seen { guarded: false, ..seen(false) };
+    assert_eq!(turn(&mut leader, 0, &open, true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 2, &open, true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 3, &seen(false), true, &[]), Decision::Take);
+}
+
+#[test]
+fn a_write_that_may_be_on_its_way_is_kept_from_coming_late() {
+    let mut leader = Leader::default();
+    let released = Seen { wanted: Err(Reason::Released), ..seen(false) };
+    let (fence, leave) = (Decision::Fence(Reason::Released), Decision::Leave(Reason::Released));
+    assert_eq!(turn(&mut leader, 0, &seen(false), true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 1, &released, true, &[]), leave, "nothing was written");
+    assert_eq!(turn(&mut leader, 2, &seen(false), true, &[]), Decision::Announce);
+    assert_eq!(turn(&mut leader, 4, &seen(false), true, &[]), Decision::Take);
+    assert_eq!(turn(&mut leader, 5, &released, true, &[]), fence);
+    let mut other = released.clone();
+    other.standing.version = "8".to_owned();
+    assert_eq!(turn(&mut leader, 6, &other, true, &[]), leave);
+    leader.begin([&released.standing].into_iter());
+    assert_eq!(turn(&mut leader, 7, &released, true, &[]), fence, "of the leader before us");
+    assert_eq!(turn(&mut leader, 100, &released, true, &[]), fence, "until it is another object");
+    leader.refused(&released.standing.key, "422".to_owned(), Duration::from_secs(101));
+    assert_eq!(turn(&mut leader, 102, &released, true, &[]), leave, "which takes no such write either");
+}
+
+#[test]
+fn what_carries_it_and_is_not_called_is_given_back() {
+    let mut leader = Leader::default();
+    assert_eq!(turn(&mut leader, 0, &seen(true), true, &["b"]), Decision::Keep);
+    assert_eq!(turn(&mut leader, 3, &seen(true), true, &[]), Decision::Keep);
+    assert_eq!(turn(&mut leader, 4, &seen(true), true, &["b"]), Decision::Keep);
+    assert!(matches!(turn(&mut leader, 10, &seen(true), true, &["b"]), Decision::GiveBack(_)));
+    let broken = Seen { objection: Some(Reason::Hazard("x".to_owned())), ..seen(true) };
+    assert_eq!(
+        turn(&mut leader, 11, &broken, true, &[]),
+        Decision::GiveBack(Reason::Hazard("x".to_owned())),
+        "at once"
+    );
+    assert!(matches!(turn(&mut leader, 12, &Seen { objection: None, ..seen(false) }, false, &[]), Decision::Leave(_)));
+    assert_eq!(leader.drops(), 0, "we gave it back ourselves");
+}
+
+#[test]
+fn what_a_replica_that_starts_gives_back_is_no_drop_by_its_owner() {
+    let mut leader = Leader::default();
+    let mut given_back = seen(false);
+    given_back.standing.given_back = true;
+    for second in (0..40).step_by(10) {
+        assert_eq!(turn(&mut leader, second, &seen(true), true, &[]), Decision::Keep);
+        assert_eq!(turn(&mut leader, second + 1, &given_back, true, &["b"]), Decision::Announce, "{second}");
+        assert_eq!(turn(&mut leader, second + 2, &seen(false), true, &[]), Decision::Announce, "not at once");
+        assert_eq!(turn(&mut leader, second + 3, &seen(false), true, &[]), Decision::Take);
+    }
+    assert_eq!(leader.drops(), 0);
+}
+
+#[test]
+fn what_the_apiserver_refuses_rests_also_where_it_keeps_the_condition() {
+    let mut leader = Leader::default();
+    let key = seen(true).standing.key;
+    let rests = |leader: &Leader, second| leader.rests(&key, Duration::from_secs(second));
+    assert_eq!(turn(&mut leader, 0, &seen(true), true, &[]), Decision::Keep);
+    assert!(!rests(&leader, 0));
+    leader.refused(&key, "422".to_owned(), Duration::from_secs(1));
+    assert_eq!(turn(&mut leader, 2, &seen(true), true, &[]), Decision::Keep, "as it is");
+    assert_eq!((rests(&leader, 2), rests(&leader, 60), rests(&leader, 61)), (true, true, false));
+}
+
+#[test]
+fn limits_fights_and_old_apiservers_leave_it() {
+    let mut leader = Leader::default();
+    let mut full = seen(false);
+    full.standing.conditions = 64;
+    assert_eq!(turn(&mut leader, 0, &full, true, &[]), Decision::Leave(Reason::Full));
+    let (unconfirmed, silent) = (Vec::new(), Vec::new());
+    let facts = Facts { seen: &seen(false), announced: true, unconfirmed, silent, stalled: &[] };
+    let old = leader.turn(Duration::ZERO, std::slice::from_ref(&facts), Some("1.27")).remove(0).1;
+    assert_eq!(old, Decision::Leave(Reason::NoConditions("1.27".to_owned())));
+    for second in 0..4 {
+        assert_eq!(turn(&mut leader, 10 + 2 * second, &seen(true), true, &[]), Decision::Keep);
+        let after = turn(&mut leader, 11 + 2 * second, &seen(false), true, &[]);
+        match second {
+            0..3 => assert_eq!(after, Decision::Take),
+            _ => assert_eq!(after, Decision::Leave(Reason::Fought(4))),
+        }
+    }
+    leader.refused(&seen(false).standing.key, "422".to_owned(), Duration::from_secs(1000));
+    assert_eq!(turn(&mut leader, 1001, &seen(false), true, &[]), Decision::Leave(Reason::Refused("422".to_owned())));
+}

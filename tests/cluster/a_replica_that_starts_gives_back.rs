@@ -1,0 +1,92 @@
+//! A replica that starts gives back what it cannot call before it decides anything, and says so.
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use crate::cluster::{CONFIGURATIONS, Cluster, LEASES, Say, VALIDATING, configuration};
+use gatepost::{
+    adopt::Wanted,
+    kube::Access,
+    source::{Adopt, AdoptionReads, KubernetesLocation, ReadError, Source, SourceLocation, kubernetes::Objects},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// One of its two webhooks that are taken over has a condition that cannot be compiled.
+async fn started(cluster: &Cluster) -> (Source, AdoptionReads, TempDir) {
+    let condition = |name: &str, expression: &str| json!({"name": name, "expression": expression});
+    let webhook = |name: &str, own: &str| {
+        json!({"name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [],
+            "clientConfig": {"url": "https://127.0.0.1:1"},
+            "matchConditions": [condition("own", own), condition("gatepost.dev/served", "false")]})
+    };
+    // Of the conditions of ours nobody else is an owner.
+    let owned = |name: &str| {
+        let condition = json!({"k:{\"name\":\"gatepost.dev/served\"}": {"f:name": {}}});
+        (format!("k:{{\"name\":\"{name}\"}}"), json!({"f:matchConditions": condition}))
+    };
+    let fields: Value = [owned("broken.x.y"), owned("good.x.y")].into_iter().collect();
+    let managed = json!([{"manager": "gatepost-adopt", "operation": "Apply", "fieldsV1": {"f:webhooks": fields}}]);
+    let metadata = json!({"name": "c", "uid": "u", "managedFields": managed});
+    let webhooks = [webhook("broken.x.y", "1 +"), webhook("good.x.y", "true")];
+    cluster.has(VALIDATING, json!({"metadata": metadata, "webhooks": webhooks}));
+    cluster.has(CONFIGURATIONS, configuration("a", "a.example.com"));
+    cluster.knows(LEASES);
+    let folder = tempfile::tempdir().unwrap();
+    let path = cluster.kubeconfig(folder.path(), json!({"token": "t"}), None);
+    let adopt = Adopt {
+        wanted: Wanted::All,
+        namespace: "gatepost".to_owned(),
+        replica: "r".to_owned(),
+        registration: None,
+        upkeep: None,
+    };
+    let place = KubernetesLocation {
+        access: Access::Kubeconfig { path: Some(path), context: None },
+        objects: Objects { configurations: true, webhooks: false },
+        files: None,
+        adopt: Some(adopt),
+    };
+    let mut source = SourceLocation::Kubernetes(place).open().await.unwrap();
+    let reads = source.adoption().unwrap();
+    (source, reads, folder)
+}
+
+fn conditions(cluster: &Cluster) -> Vec<usize> {
+    let stored = cluster.stored(VALIDATING, "c").unwrap();
+    stored["webhooks"].as_array().unwrap().iter().map(|one| one["matchConditions"].as_array().unwrap().len()).collect()
+}
+
+#[tokio::test]
+async fn what_cannot_be_called_is_given_back_and_the_rest_is_read() {
+    let cluster = Cluster::start().await;
+    let (mut source, mut reads, _folder) = started(&cluster).await;
+    let error = source.read().await.unwrap_err();
+    assert!(
+        matches!(&error, ReadError::GivesBack { webhooks, .. } if webhooks == "validating/c/broken.x.y"),
+        "{error}"
+    );
+    let names: Vec<_> = error.contents().unwrap().files.iter().map(|file| &*file.name).collect();
+    assert_eq!(names, ["validatingwebhookconfigurations/c", "admissioncontrolconfigurations/a"]);
+    assert_eq!(conditions(&cluster), [1, 2], "of the other one nothing is touched");
+    let given_back = reads.given_back.try_recv().unwrap();
+    assert_eq!((given_back.key.to_string(), &*given_back.uid), ("validating/c/broken.x.y".to_owned(), "u"));
+    assert_eq!(given_back.reason.word(), "unservable");
+    let annotations = &cluster.stored(VALIDATING, "c").unwrap()["metadata"]["annotations"];
+    assert_eq!(*annotations, json!({"gatepost.dev/given-back": given_back.key.id()}));
+
+    // Not every apiserver has heard of it yet.
+    assert!(matches!(source.read().await, Err(ReadError::GivesBack { .. })));
+    assert!(reads.given_back.try_recv().is_err(), "once is enough");
+}
+
+#[tokio::test]
+async fn what_the_apiserver_refuses_to_give_back_is_not_waited_for() {
+    let cluster = Cluster::start().await;
+    let (mut source, mut reads, _folder) = started(&cluster).await;
+    cluster.says(&format!("{VALIDATING}/c"), Say::Status(403));
+    for _ in 0..2 {
+        assert!(matches!(source.read().await, Err(ReadError::GivesBack { .. })));
+    }
+    assert_eq!(source.read().await.unwrap().files.len(), 2);
+    assert!(reads.given_back.try_recv().is_err());
+    assert_eq!(conditions(&cluster), [2, 2]);
+}
