@@ -13,6 +13,7 @@
 #   tests/e2e/run.sh --initializers-only  only initializers of new Pods, built in and processes
 #   tests/e2e/run.sh --adopt-only        only webhooks of others that are taken over and given back
 #   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
+#   tests/e2e/run.sh --wildcards-only    only a hook for everything behind a registration for everything
 #   tests/e2e/run.sh --stored-only      only an apiserver that stores unfinished objects; needs etcd and kubectl alone
 #   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
 #
@@ -42,6 +43,7 @@ source ./conditions.sh
 source ./adopt.sh
 source ./in_cluster.sh
 source ./stored.sh
+source ./wildcards.sh
 
 modes=(api static)
 [[ "${1:-}" == --direct-only ]] && modes=()
@@ -66,6 +68,7 @@ begin_cluster
 
 [[ "${1:-}" != --source-only ]] || { sourcing; summary; exit; }
 [[ "${1:-}" != --replicas-only ]] || { replicated; summary; exit; }
+[[ "${1:-}" != --wildcards-only ]] || { wildcards; summary; exit; }
 [[ "${1:-}" != --mutating-only ]] || { mutating; summary; exit; }
 [[ "${1:-}" != --conditions-only ]] || { conditions; summary; exit; }
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
@@ -110,7 +113,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; move; adopting; mutating; conditions; initializers; stored; in_cluster; mutual; }
+((${#modes[@]} == 0)) || { sourcing; replicated; wildcards; move; adopting; mutating; conditions; initializers; stored; in_cluster; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"
