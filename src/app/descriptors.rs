@@ -69,7 +69,7 @@ fn ours(workers: usize) -> usize {
 }
 
 /// Raises the limit of open files as far as may be, and says what it is then.
-fn raise() -> usize {
+pub fn raise() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = match current == maximum {
         true => current,

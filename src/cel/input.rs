@@ -10,7 +10,7 @@ use super::{
 };
 
 /// User who makes the request, beyond the name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
     /// Identity among users of equal name.
     pub uid: String,

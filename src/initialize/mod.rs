@@ -15,6 +15,7 @@
 //! | [`RecentFailures`], results of objects that are gone | `recent_failures` |
 //! | [`Controller`], which finds heads that stay where they are | `controller` |
 //! | [`ReadRepair`], the same by whoever reads | `read_repair` |
+//! | the marks of an object that a label selector hides | `label` |
 //! | [`QuotaPhase`], what a write charges and gives back | `quota` |
 //!
 //! Nothing here reads a clock, opens a socket or asks for a permission: the time, and the answer to "may this user
@@ -26,6 +27,7 @@ pub mod controller;
 pub mod create;
 pub mod desk;
 pub mod initializers;
+pub mod label;
 pub mod lifecycle;
 pub mod order;
 pub mod quota;

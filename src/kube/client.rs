@@ -15,9 +15,9 @@ use super::{Access, KubeError, List, Watch, pages::Pages, plugin};
 use crate::adopt::MANAGER;
 
 /// Timeout of one answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Objects asked for at a time.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 /// The largest answer taken; far more than any page of configuration.
 const LARGEST: usize = 64 << 20;
 /// Answers larger than this are parsed on a thread of their own: whoever asks may have callers to accept, too.
@@ -250,7 +250,13 @@ impl Client {
         tokio::time::timeout(PATIENCE, creating).await.map_err(|_| self.late())?
     }
 
-    async fn write(&self, method: Method, path: &str, form: Option<&str>, body: Vec<u8>) -> Result<(), KubeError> {
+    pub(super) async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        form: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<(), KubeError> {
         let mut request = Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
         if let Some(form) = form {
             request = request.header("content-type", form);
@@ -272,7 +278,7 @@ impl Client {
     }
 
     /// The JSON of an answer that says yes.
-    async fn parsed(&self, path: &str, answer: Response<Body>) -> Result<Value, KubeError> {
+    pub(super) async fn parsed(&self, path: &str, answer: Response<Body>) -> Result<Value, KubeError> {
         if !answer.status().is_success() {
             return Err(self.refused(path, answer).await);
         }
@@ -294,7 +300,12 @@ impl Client {
     }
 
     /// The same in another form, where it does not have that tag any longer.
-    async fn send_for(&self, path: &str, accept: &str, tag: Option<&str>) -> Result<Response<Body>, KubeError> {
+    pub(super) async fn send_for(
+        &self,
+        path: &str,
+        accept: &str,
+        tag: Option<&str>,
+    ) -> Result<Response<Body>, KubeError> {
         let mut request = Request::get(path).header(ACCEPT, accept);
         if let Some(tag) = tag {
             request = request.header(IF_NONE_MATCH, tag);
@@ -305,13 +316,13 @@ impl Client {
     }
 
     /// Not `request_text`: it would read without end, and log what it cannot parse.
-    async fn whole(&self, path: &str, answer: Response<Body>) -> Result<Bytes, KubeError> {
+    pub(super) async fn whole(&self, path: &str, answer: Response<Body>) -> Result<Bytes, KubeError> {
         let body = Limited::new(answer.into_body(), LARGEST).collect().await;
         Ok(body.map_err(|error| self.nonsense(path, error.to_string()))?.to_bytes())
     }
 
     /// Error for an answer with a status other than 2xx.
-    async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
+    pub(super) async fn refused(&self, path: &str, answer: Response<Body>) -> KubeError {
         let code = answer.status();
         let said = self.whole(path, answer).await.unwrap_or_default();
         let status: Value = serde_json::from_slice(&said).unwrap_or_default();
@@ -321,7 +332,7 @@ impl Client {
         KubeError::Refused { server: self.server.clone(), code: code.as_u16(), path: without_query(path), message }
     }
 
-    fn late(&self) -> KubeError {
+    pub(super) fn late(&self) -> KubeError {
         KubeError::Late { server: self.server.clone(), patience: PATIENCE }
     }
 
@@ -331,7 +342,7 @@ impl Client {
 }
 
 /// Label selector as the end of a query; nothing where it is empty.
-fn labels(selector: &str) -> String {
+pub(super) fn labels(selector: &str) -> String {
     match selector {
         "" => String::new(),
         selector => format!("&labelSelector={}", percent_encoded(selector)),
@@ -343,7 +354,7 @@ fn without_query(path: &str) -> String {
 }
 
 /// Fit for a query: whatever is not unreserved is written as `%XX`.
-fn percent_encoded(text: &str) -> String {
+pub(super) fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

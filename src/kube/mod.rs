@@ -9,10 +9,13 @@ mod access_review;
 mod client;
 mod connection;
 mod discovery;
+mod endpoint;
 mod error;
+mod one_object;
 mod own;
 mod pages;
 pub mod plugin;
+mod token_review;
 mod watch;
 
 pub use self::{
@@ -20,7 +23,9 @@ pub use self::{
     client::Client,
     connection::Connection,
     discovery::Discoverer,
+    endpoint::Endpoint,
     error::KubeError,
+    one_object::RawAnswer,
     own::{MANAGED_BY, is_our_own, our_webhooks},
     pages::List,
     watch::{Event, Watch},

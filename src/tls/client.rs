@@ -68,6 +68,13 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
+/// The same without HTTP/2, for what is to become another protocol: that is spoken over HTTP/1.1 alone.
+pub fn without_http2(config: &ClientConfig) -> Arc<ClientConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
+    Arc::new(config)
+}
+
 #[cfg(test)]
 mod tests {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};

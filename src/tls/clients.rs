@@ -19,15 +19,19 @@ use super::{
 };
 
 /// Lets in whoever shows a certificate that one of these authorities vouches for and, unless `names` is empty, that has
-/// one of these names.
+/// one of these names; where certificates are optional, also whoever shows none.
 ///
 /// # Errors
 /// Whatever of the authorities is unusable.
-pub(super) fn verifier(ca_pem: &[u8], names: &[String]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+pub(super) fn verifier(
+    ca_pem: &[u8],
+    names: &[String],
+    optional: bool,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let authorities = Arc::new(Authorities::of_file(ca_pem, "clients' certificate authority")?);
     let (hints, algorithms) = (authorities.names(), provider().signature_verification_algorithms);
     let trust = Trust { authorities, purpose: Purpose::Client, algorithms };
-    Ok(Arc::new(Clients { trust, hints, names: names.to_vec() }))
+    Ok(Arc::new(Clients { trust, hints, names: names.to_vec(), optional }))
 }
 
 /// Vouched for, and of one of these names; none is any.
@@ -36,9 +40,14 @@ struct Clients {
     trust: Trust,
     hints: Vec<DistinguishedName>,
     names: Vec<String>,
+    optional: bool,
 }
 
 impl ClientCertVerifier for Clients {
+    fn client_auth_mandatory(&self) -> bool {
+        !self.optional
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }

@@ -22,6 +22,8 @@ pub struct ServerFiles {
     pub client_ca: Option<PathBuf>,
     /// Names, one of which a client's certificate must have; none is any.
     pub client_names: Vec<String>,
+    /// Clients without a certificate are let in as well.
+    pub certificate_optional: bool,
     /// The oldest version of TLS that is spoken.
     pub oldest: Oldest,
 }

@@ -21,18 +21,24 @@ mod x509;
 use std::sync::Arc;
 
 pub use blocking::over;
-pub use client::{SystemRoots, client_config, server_verifier};
+pub use client::{SystemRoots, client_config, server_verifier, without_http2};
 pub use expiry::{Expiry, Reminder};
 pub use failure::{Failure, Fault};
 pub use files::ServerFiles;
-pub use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
+pub use rustls::{ClientConfig, ServerConfig};
 pub use server::{Oldest, server_config};
 pub use serving::{Looked, ServerTls};
+pub use x509::CertificateUser;
 
 /// Name of a caller, by the client certificate that was accepted; `None` where none was asked for.
 pub fn client_name(connection: &rustls::ServerConnection) -> Option<String> {
     x509::name(connection.peer_certificates()?.first()?)
+}
+
+/// Owner of the client certificate that was accepted, as Kubernetes reads it; `None` where there was none.
+pub fn client_user(connection: &rustls::ServerConnection) -> Option<CertificateUser> {
+    x509::user(connection.peer_certificates()?.first()?)
 }
 
 /// HTTP/2, as ALPN names it. gRPC is spoken over nothing else.

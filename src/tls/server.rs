@@ -23,6 +23,8 @@ pub(super) struct Clients<'a> {
     pub(super) ca_pem: &'a [u8],
     /// Names, one of which they must have; none is any.
     pub(super) names: &'a [String],
+    /// Those without a certificate are let in as well.
+    pub(super) optional: bool,
 }
 
 /// The server side of TLS of a hook: HTTP/2 by ALPN, aws-lc-rs, TLS 1.3 (1.2 accepted). With `client_ca_pem` only clients
@@ -35,7 +37,7 @@ pub fn server_config(
     key_pem: &[u8],
     client_ca_pem: Option<&[u8]>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let clients = client_ca_pem.map(|ca_pem| Clients { ca_pem, names: &[] });
+    let clients = client_ca_pem.map(|ca_pem| Clients { ca_pem, names: &[], optional: false });
     config(chain_pem, key_pem, clients, Oldest::Tls12, &[ALPN_H2])
 }
 
@@ -58,7 +60,9 @@ pub(super) fn config(
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::Refused(error.to_string()))?;
     let builder = match &clients {
-        Some(clients) => builder.with_client_cert_verifier(clients::verifier(clients.ca_pem, clients.names)?),
+        Some(Clients { ca_pem, names, optional }) => {
+            builder.with_client_cert_verifier(clients::verifier(ca_pem, names, *optional)?)
+        }
         None => builder.with_no_client_auth(),
     };
     let chain = pem::certificates(chain_pem, "server certificate")?;

@@ -107,7 +107,8 @@ impl ServerTls {
 impl InForce {
     fn new(material: Material, files: &ServerFiles) -> Result<Self, TlsError> {
         let Material { chain, key, client_ca } = &material;
-        let clients = client_ca.as_deref().map(|ca_pem| Clients { ca_pem, names: &files.client_names });
+        let optional = files.certificate_optional;
+        let clients = client_ca.as_deref().map(|ca_pem| Clients { ca_pem, names: &files.client_names, optional });
         let front = server::config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
         let admin = server::config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
         Ok(Self { material, front, admin })

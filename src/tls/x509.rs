@@ -2,13 +2,18 @@
 //! x509-parser.
 
 mod facts;
+mod user;
 
 use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
-pub(super) use self::facts::{Facts, Purpose, Signed, Unfit, dns_names};
+pub use self::user::CertificateUser;
+pub(super) use self::{
+    facts::{Facts, Purpose, Signed, Unfit, dns_names},
+    user::user,
+};
 use crate::snapshot::bundle;
 
 /// Does a certificate have this name: as a common name of its subject, or as a DNS or URI subject alternative name?

@@ -121,8 +121,8 @@ pub(super) fn status(info: &StatusInfo) -> meta::Status {
     }
 }
 
-/// Empty fields are left out, but for details that a hook gave.
-fn json_status(info: &StatusInfo) -> Value {
+/// Status in JSON. Empty fields are left out, but for details that a hook gave.
+pub fn json_status(info: &StatusInfo) -> Value {
     let texts = |texts: &[(&str, &String)]| -> Map<String, Value> {
         let said = texts.iter().filter(|(_, text)| !text.is_empty());
         said.map(|(key, text)| ((*key).to_owned(), (*text).clone().into())).collect()

@@ -99,6 +99,7 @@ pub fn files(folder: &Path) -> ServerFiles {
         key: folder.join("tls.key"),
         client_ca: None,
         client_names: Vec::new(),
+        certificate_optional: false,
         oldest: Oldest::Tls13,
     }
 }

@@ -47,6 +47,7 @@ impl TlsArgs {
             TlsMin::Tls12 => Oldest::Tls12,
             TlsMin::Tls13 => Oldest::Tls13,
         };
-        Some(ServerFiles { cert, key, client_ca: self.client_ca, client_names: self.client_name, oldest })
+        let (client_ca, client_names) = (self.client_ca, self.client_name);
+        Some(ServerFiles { cert, key, client_ca, client_names, certificate_optional: false, oldest })
     }
 }
