@@ -41,7 +41,8 @@ pub mod admit;
 pub mod replicas;
 pub mod rotate;
 pub mod watch;
-// Sockets in; then settings, threads and drain; then commands.
+// Sockets in; a proxy before an apiserver; then settings, threads and drain; then commands.
 pub mod app;
 pub mod cli;
 pub mod front;
+pub mod proxy;

@@ -29,7 +29,7 @@ const LAYERS: [&[&str]; 18] = [
     &["source", "hooks"],
     &["live"],
     &["admit", "replicas", "rotate", "watch"],
-    &["front"],
+    &["front", "proxy"],
     &["app"],
     &["cli"],
     &["main.rs", "lib.rs"],

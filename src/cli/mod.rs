@@ -17,6 +17,7 @@ mod hook_listener;
 pub mod import;
 pub mod logging;
 mod plural;
+pub mod read_proxy;
 pub mod register;
 pub mod replicas;
 pub mod review;
@@ -123,6 +124,7 @@ enum Command {
     #[command(name = plugin::COMMAND, hide = true)]
     ExecPlugin(exec_plugin::ExecPlugin),
     Health(health::Health),
+    ReadProxy(read_proxy::ReadProxy),
     Review(review::Review),
     Hook(hook::Hook),
     Import(import::Import),
@@ -149,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Drain(drain) => drain.run(),
         Command::ExecPlugin(plugin) => plugin.run(),
         Command::Health(health) => health.run(),
+        Command::ReadProxy(proxy) => proxy.run(),
         Command::Review(review) => review.run(),
         Command::Hook(hook) => hook.run(),
         Command::Import(import) => import.run(),

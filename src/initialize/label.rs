@@ -21,7 +21,7 @@ pub fn id_in_warning(text: &str) -> Option<&str> {
     text.strip_prefix(WARNING).filter(|id| is_id(id))
 }
 
-/// Is this the value of a label that Gatepost may have set?
+/// True for a value of the label that Gatepost may have set.
 pub fn is_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

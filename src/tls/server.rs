@@ -23,7 +23,7 @@ pub(super) struct Clients<'a> {
     pub(super) ca_pem: &'a [u8],
     /// Names, one of which they must have; none is any.
     pub(super) names: &'a [String],
-    /// Those without a certificate are let in as well.
+    /// Clients without a certificate are let in as well.
     pub(super) optional: bool,
 }
 

@@ -39,7 +39,7 @@ pub struct ObjectHead {
     pub label: Option<String>,
     /// Value of the annotation that was looked for.
     pub annotation: Option<String>,
-    /// It is about to be deleted.
+    /// True once it is about to be deleted.
     pub deleting: bool,
 }
 
@@ -136,7 +136,7 @@ impl ObjectHead {
         Ok(())
     }
 
-    /// What has no uid is no stored object.
+    /// The head of a stored object, which has a uid.
     fn checked(self) -> Option<Self> {
         (!self.uid.is_empty()).then_some(self)
     }

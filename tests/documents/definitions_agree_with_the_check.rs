@@ -112,6 +112,14 @@ fn own(text: &str) -> Vec<Value> {
     documents.into_iter().filter(|document| document["kind"] == "AdmissionControlConfiguration").collect()
 }
 
+/// A block of a page, without the indentation of the list that it is in.
+fn outdented(block: &str) -> String {
+    let lines = || block.lines();
+    let indents = lines().filter(|line| !line.trim().is_empty()).map(|line| line.len() - line.trim_start().len());
+    let indent = indents.min().unwrap_or_default();
+    lines().map(|line| line.get(indent..).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn every_example_fits_the_schema() {
     let schema = schema("AdmissionControlConfiguration");
@@ -126,7 +134,7 @@ fn every_example_fits_the_schema() {
     for page in pages.chain([Path::new("README.md").to_owned()]).filter(|page| page.is_file()) {
         let page = fs::read_to_string(page).expect("text");
         let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-        texts.extend(blocks.map(ToOwned::to_owned));
+        texts.extend(blocks.map(outdented));
     }
     let documents: Vec<_> = texts.iter().flat_map(|text| own(text)).collect();
     assert!(examples >= 3 && documents.len() > examples, "{examples} examples, {} documents", documents.len());

@@ -10,6 +10,7 @@ mod lifecycle;
 mod order;
 mod quota;
 mod read_repair;
+mod read_requests;
 mod transition;
 mod visibility;
 mod watch;
@@ -21,7 +22,7 @@ use serde_json::Value;
 use super::run::{Outcome, Table, equal};
 
 /// Every file of the folder.
-pub(crate) const TABLES: [Table; 13] = [
+pub(crate) const TABLES: [Table; 14] = [
     Table { file: "initializers/controller.json", case: Some(controller::case) },
     Table { file: "initializers/create.json", case: Some(create::case) },
     Table { file: "initializers/find.json", case: Some(find::case) },
@@ -32,6 +33,7 @@ pub(crate) const TABLES: [Table; 13] = [
     Table { file: "initializers/order.json", case: Some(order::case) },
     Table { file: "initializers/quota.json", case: Some(quota::case) },
     Table { file: "initializers/read_repair.json", case: Some(read_repair::case) },
+    Table { file: "initializers/read_requests.json", case: Some(read_requests::case) },
     Table { file: "initializers/transition.json", case: Some(transition::case) },
     Table { file: "initializers/visibility.json", case: Some(visibility::case) },
     Table { file: "initializers/watch.json", case: Some(watch::case) },

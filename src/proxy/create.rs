@@ -1,0 +1,180 @@
+//! CREATE of a resource that is opted in: by POST, PUT or server-side apply. The answer is held while the object is not
+//! initialized.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Response, StatusCode,
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
+};
+use serde_json::Value;
+use tokio::time::{sleep, timeout_at};
+
+use super::{
+    body::Body,
+    get::{Inspected, head},
+    hold::{Ended, HeldObject, MARKS},
+    path::ResourcePath,
+    query::Query,
+    refusal::Refusal,
+    serve::{Passing, Proxy},
+    warning,
+};
+use crate::{
+    initialize::label::PENDING,
+    kube::{Event, KubeError},
+    wire::object_head::ObjectHead,
+};
+
+/// Time for the answer itself, out of the client's.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Pause before an apiserver is asked again that has ended a watch.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest watch; the hold ends before.
+const LASTING: Duration = Duration::from_secs(300);
+
+impl Proxy {
+    /// Passes the request; where its answer says that the object waits, so does the client.
+    pub(super) async fn create(
+        &self,
+        mut passing: Passing<'_>,
+        path: &ResourcePath,
+    ) -> Result<Response<Body>, Refusal> {
+        let query = passing.request.uri().query().map(str::to_owned);
+        let query = Query::new(query.as_deref());
+        let until = passing.sent.arrived + self.patience(query);
+        let is_dry_run = query.is_dry_run();
+        // Before anything is stored: afterwards it is too late to say no.
+        let no_room = |_| Refusal::too_many("too many writes that wait for initializers");
+        let _hold = Arc::clone(&self.holds).try_acquire_owned().map_err(no_room)?;
+        passing.request.headers_mut().remove(ACCEPT_ENCODING);
+        let Passing { request, sent } = passing;
+        let answer = self.send(sent.user, request).await?;
+        let id = warning::init_id(answer.headers()).map(str::to_owned);
+        let Some(id) = id.filter(|_| answer.status() == StatusCode::CREATED && !is_dry_run) else { return Ok(answer) };
+        let Inspected { mut answer, body, room } = self.inspect(answer).await.map_err(Refusal::once_stored)?;
+        let found = match head(answer.headers(), &body) {
+            Some(head) => Some(head),
+            None => self.find_held(path, &id).await,
+        };
+        // It is finished already, or gone, or was never unfinished.
+        let Some(head) = found.filter(|head| head.label.is_some()) else {
+            return Ok(Inspected { answer, body, room }.into_response());
+        };
+        // Many may wait, and for long.
+        drop((body, room));
+        let mut held = HeldObject::new(head);
+        let ended = timeout_at(until, self.follow(path, &mut held)).await;
+        match ended {
+            Err(_) => Err(Refusal::timed_out(path, &held)),
+            Ok(Ended::Failed(result)) => Err(Refusal::verbatim(result)),
+            Ok(Ended::Deleted) => Err(Refusal::deleted(path, &held)),
+            Ok(Ended::Completed) => {
+                let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+                let accept = accept.unwrap_or("application/json");
+                let (body, form) = self.finished(path, &held, accept).await?;
+                let headers = answer.headers_mut();
+                warning::remove(headers);
+                for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
+                    headers.remove(field);
+                }
+                headers.extend(form.map(|form| (CONTENT_TYPE, form)));
+                Ok(answer.map(|()| Body::of(body)))
+            }
+        }
+    }
+
+    /// Time that an answer may be held: ours, or the client's where that is shorter, less what the answer takes.
+    fn patience(&self, query: Query<'_>) -> Duration {
+        let theirs = query.first("timeout").and_then(|text| String::from_utf8(text).ok());
+        let theirs = theirs.and_then(|text| humantime::parse_duration(&text).ok()).filter(|theirs| !theirs.is_zero());
+        let patience = theirs.map_or(self.settings.hold_timeout, |theirs| theirs.min(self.settings.hold_timeout));
+        patience.saturating_sub(MARGIN).max(patience / 2)
+    }
+
+    /// Head of the object with that init-id, where the answer did not show it.
+    async fn find_held(&self, path: &ResourcePath, id: &str) -> Option<ObjectHead> {
+        let selector = format!("{PENDING}={id}");
+        let asking = async { self.cluster.client().await?.list_labelled(&path.collection(), &selector).await };
+        match asking.await {
+            Ok(list) => ObjectHead::of_json(list.items.first()?.to_string().as_bytes(), MARKS),
+            Err(failure) => {
+                self.cluster.failed(&failure).await;
+                None
+            }
+        }
+    }
+
+    /// Watches the object until its initialization has ended.
+    async fn follow(&self, path: &ResourcePath, held: &mut HeldObject) -> Ended {
+        let at = path.collection();
+        loop {
+            match self.watch(&at, held).await {
+                Ok(Some(ended)) => return ended,
+                // From here on the last revision may be forgotten.
+                Ok(None) => {}
+                Err(failure) => self.cluster.failed(&failure).await,
+            }
+            sleep(PAUSE).await;
+            let asking = async { self.cluster.client().await?.find_metadata(&at, held.name()).await };
+            match asking.await {
+                Ok(Some(object)) => {
+                    let head = ObjectHead::of_json(object.to_string().as_bytes(), MARKS);
+                    if let Some(ended) = head.and_then(|head| held.now(head)) {
+                        return ended;
+                    }
+                }
+                Ok(None) => return held.gone(None),
+                Err(failure) => self.cluster.failed(&failure).await,
+            }
+        }
+    }
+
+    /// Watches the object; `None` where the apiserver has ended the watch.
+    async fn watch(&self, at: &str, held: &mut HeldObject) -> Result<Option<Ended>, KubeError> {
+        let client = self.cluster.client().await?;
+        let mut watch = client.watch_object(at, held.name(), held.resource_version(), LASTING).await?;
+        while let Some(event) = watch.next().await? {
+            let head = |object: Value| ObjectHead::of_json(object.to_string().as_bytes(), MARKS);
+            let ended = match event {
+                Event::Changed(object) => head(object).and_then(|head| held.now(head)),
+                Event::Gone(object) => Some(held.gone(head(object))),
+                Event::Bookmark(_) => None,
+                Event::Expired => return Ok(None),
+            };
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The object as it is now, in the form that its creator asked for.
+    async fn finished(
+        &self,
+        path: &ResourcePath,
+        held: &HeldObject,
+        accept: &str,
+    ) -> Result<(Bytes, Option<HeaderValue>), Refusal> {
+        let at = path.collection();
+        let reading = async { self.cluster.client().await?.read_as(&at, held.name(), accept).await };
+        match reading.await {
+            Ok(read) if read.status.is_success() => {
+                let headers: HeaderMap =
+                    read.content_type.clone().map(|form| (CONTENT_TYPE, form)).into_iter().collect();
+                // Another object of that name is not the one that was created.
+                match head(&headers, &read.body).is_none_or(|head| head.uid == held.uid()) {
+                    true => Ok((read.body, read.content_type)),
+                    false => Err(Refusal::deleted(path, held)),
+                }
+            }
+            Ok(read) if read.status == StatusCode::NOT_FOUND => Err(Refusal::deleted(path, held)),
+            Ok(_) => Err(Refusal::unread(path, held)),
+            Err(failure) => {
+                self.cluster.failed(&failure).await;
+                Err(Refusal::unread(path, held))
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Fields of HTTP messages that belong to one connection, and those that a proxy adds.
+
+use std::net::IpAddr;
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Fields that are for the next hop alone, besides those that `Connection` names.
+// source: RFC 9110, 7.6.1.
+const OF_CONNECTION: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Removes the fields that are for one connection alone.
+pub(super) fn end_to_end(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|names| names.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&OF_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+/// Protocol that a request wants to go on with on its connection, such as `websocket`.
+pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let wanted = |value: &HeaderValue| {
+        value.to_str().is_ok_and(|names| names.split(',').any(|name| name.trim().eq_ignore_ascii_case("upgrade")))
+    };
+    headers.get(UPGRADE).filter(|_| headers.get_all(CONNECTION).iter().any(wanted)).cloned()
+}
+
+/// Makes a client's request one of ours: for the next hop, and with the client's address.
+pub(super) fn forward(headers: &mut HeaderMap, client: IpAddr) {
+    end_to_end(headers);
+    headers.remove(HOST);
+    // It was answered when the body was asked for.
+    headers.remove(EXPECT);
+    let client = client.to_canonical().to_string();
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let all = before.chain([&*client]).collect::<Vec<_>>().join(", ");
+    if let Ok(value) = HeaderValue::try_from(all) {
+        headers.insert(FORWARDED_FOR, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn fields_of_a_connection_stay_behind() {
+        let mut sent = headers(&[
+            ("connection", "keep-alive, X-Mine"),
+            ("keep-alive", "5"),
+            ("x-mine", "1"),
+            ("transfer-encoding", "chunked"),
+            ("host", "proxy"),
+            ("expect", "100-continue"),
+            ("accept", "application/json"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-for", "192.0.2.2"),
+        ]);
+        forward(&mut sent, "::ffff:192.0.2.3".parse().unwrap());
+        let wanted = headers(&[("accept", "application/json"), ("x-forwarded-for", "192.0.2.1, 192.0.2.2, 192.0.2.3")]);
+        assert_eq!(sent, wanted);
+    }
+
+    #[test]
+    fn an_upgrade_takes_both_fields() {
+        let both = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+        assert_eq!(upgrade(&both).unwrap(), "websocket");
+        assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+        assert_eq!(upgrade(&headers(&[("connection", "upgrade")])), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! LIST and WATCH of resources that are opted in: a label selector hides what is not initialized.
+//!
+//! The apiserver does the rest by itself: completion is ADDED in a watch, and the deletion of what was hidden is silent.
+
+use super::{
+    path::ResourcePath,
+    query::Query,
+    serve::{Passing, Proxy},
+};
+
+impl Proxy {
+    /// Rewrites the parameters.
+    pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) {
+        let sent = passing.request.uri().query().map(str::to_owned);
+        let query = Query::new(sent.as_deref());
+        let account = self.account(&passing.sent).await;
+        let sees = match &account {
+            None => false,
+            Some(account) if self.sees_all(account) => true,
+            Some(account) => query.includes_uninitialized() && self.cluster.may_initialize(account, path).await,
+        };
+        passing.set_query(&if sees { query.without_include() } else { query.initialized_only() });
+    }
+}

@@ -1,0 +1,51 @@
+//! Proxy: a reverse proxy before an apiserver that knows nothing of initializers. It hides objects that are not
+//! initialized, and holds the answer to whoever creates one.
+//!
+//! | noun | file |
+//! | --- | --- |
+//! | [`ResourcePath`](path::ResourcePath), the resource that a path names | `path` |
+//! | the resources that are opted in | `resources` |
+//! | [`Plan`](plan::Plan), the part of the proxy that a request needs | `plan` |
+//! | the parameters of a request, and the selector that hides | `query` |
+//! | who sends a request, as the apiserver is told | `requester` |
+//! | fields of one connection, and those that a proxy adds | `fields` |
+//! | the warning that tells of an unfinished object | `warning` |
+//! | [`Proxy`], the way of one request | `serve` |
+//! | LIST and WATCH | `filter` |
+//! | GET by name | `get` |
+//! | CREATE | `create`, and `hold` for the object that is waited for |
+//! | requests that become another protocol | `upgrade` |
+//! | the proxy's own questions to the apiserver | `cluster` |
+//! | answers in the apiserver's place | `refusal` |
+//! | content of messages | `body` |
+//! | the apiserver, and connections to it | `upstream`, `pool`; `origin` follows its certificates |
+//! | clients' connections | `listen` |
+
+mod body;
+pub mod cluster;
+mod create;
+mod fields;
+mod filter;
+mod get;
+mod hold;
+pub mod listen;
+pub mod origin;
+pub mod path;
+pub mod plan;
+mod pool;
+pub mod query;
+mod refusal;
+pub mod requester;
+pub mod resources;
+pub mod serve;
+mod upgrade;
+pub mod upstream;
+mod warning;
+
+pub use self::{
+    cluster::Cluster,
+    origin::Origin,
+    resources::Resources,
+    serve::{Proxy, Settings},
+    upstream::Upstream,
+};

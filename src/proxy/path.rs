@@ -1,0 +1,144 @@
+//! ResourcePath: the resource that a path of the Kubernetes API names, as kube-apiserver reads it.
+
+use super::query::{decoded, encode};
+
+/// Prefix of a path that watches, instead of the parameter `watch`.
+const WATCH: &str = "watch";
+/// A verb before the resource that no apiserver serves any more.
+const PROXY: &str = "proxy";
+/// Subresources of namespaces, which follow a namespace's name as its resources do.
+const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];
+
+/// Resource that a path names.
+// source: kubernetes/apiserver pkg/endpoints/request/requestinfo.go, NewRequestInfo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Namespace of the object; `None` for all, and where the resource has none.
+    pub namespace: Option<String>,
+    /// Resource, in its plural.
+    pub resource: String,
+    /// Name of the object; `None` for all.
+    pub name: Option<String>,
+    /// Subresource.
+    pub subresource: Option<String>,
+    /// The path begins with `/watch/` behind the version.
+    pub watch: bool,
+}
+
+impl ResourcePath {
+    /// Reads a path; `None` where it names no resource.
+    pub fn parse(path: &str) -> Option<Self> {
+        // The whole path is decoded before it is split: `%2F` separates, too.
+        let path = String::from_utf8(decoded(path.as_bytes(), false)?).ok()?;
+        let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        if parts.len() < 3 {
+            return None;
+        }
+        let mut taken = 2;
+        let group = match parts[0] {
+            "api" => "",
+            "apis" if parts.len() >= 4 => {
+                taken = 3;
+                parts[1]
+            }
+            _ => return None,
+        };
+        let (group, version) = (group.to_owned(), parts[taken - 1].to_owned());
+        parts.drain(..taken);
+        let watch = parts.first() == Some(&WATCH);
+        if watch {
+            parts.remove(0);
+        }
+        let mut namespace = None;
+        if let ["namespaces", name, rest, ..] = *parts
+            && !OF_NAMESPACE.contains(&rest)
+        {
+            namespace = Some(name.to_owned());
+            parts.drain(..2);
+        }
+        let resource = parts.first().filter(|resource| !resource.is_empty() && (watch || **resource != PROXY))?;
+        let part = |at: usize| parts.get(at).map(|part| (*part).to_owned());
+        let resource = (*resource).to_owned();
+        Some(Self { group, version, namespace, resource, name: part(1), subresource: part(2), watch })
+    }
+
+    /// Path of all objects beside this one. What was decoded is encoded again: nothing in it may begin a query.
+    pub fn collection(&self) -> String {
+        let mut path = String::new();
+        let mut add = |part: &str| {
+            path.push('/');
+            encode(part.as_bytes(), &mut path);
+        };
+        match &*self.group {
+            "" => add("api"),
+            group => ["apis", group].into_iter().for_each(&mut add),
+        }
+        add(&self.version);
+        if let Some(namespace) = &self.namespace {
+            add("namespaces");
+            add(namespace);
+        }
+        add(&self.resource);
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> Option<String> {
+        let ResourcePath { group, version, namespace, resource, name, subresource, watch } = ResourcePath::parse(path)?;
+        let shown = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+        let [namespace, name, subresource] = [namespace, name, subresource].map(shown);
+        let watch = if watch { " watch" } else { "" };
+        Some(format!("{group}|{version} {namespace} {resource} {name} {subresource}{watch}"))
+    }
+
+    #[test]
+    fn a_path_is_read_as_by_kube_apiserver() {
+        for (path, wanted) in [
+            ("/api/v1/configmaps", "|v1 - configmaps - -"),
+            ("/api/v1/namespaces/shop/configmaps/", "|v1 shop configmaps - -"),
+            ("/api/v1/namespaces/shop/configmaps/a", "|v1 shop configmaps a -"),
+            ("//api/v1/namespaces/shop/config%6Daps/a", "|v1 shop configmaps a -"),
+            ("/api/v1/namespaces/shop%2Fconfigmaps/a", "|v1 shop configmaps a -"),
+            ("/api/v1/watch/namespaces/shop/configmaps/a", "|v1 shop configmaps a - watch"),
+            ("/apis/example.com/v1/watch/widgets", "example.com|v1 - widgets - - watch"),
+            ("/apis/example.com/v1/namespaces/shop/widgets/w/status", "example.com|v1 shop widgets w status"),
+            ("/api/v1/namespaces", "|v1 - namespaces - -"),
+            ("/api/v1/namespaces/shop", "|v1 - namespaces shop -"),
+            ("/api/v1/namespaces/shop/finalize", "|v1 - namespaces shop finalize"),
+            ("/api/v1/namespaces/shop/services/s/proxy/a//b", "|v1 shop services s proxy"),
+        ] {
+            assert_eq!(read(path).as_deref(), Some(wanted), "{path}");
+        }
+        for path in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis/example.com/v1",
+            "/healthz/a/b",
+            "/api/v1/proxy/namespaces/shop/pods/p",
+            "/api/v1/watch",
+            "/api/v1/namespaces/shop//configmaps",
+            "/api/v1/con%zzfigmaps",
+        ] {
+            assert_eq!(read(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_collection_has_a_path() {
+        for path in ["/api/v1/namespaces/shop/configmaps", "/apis/example.com/v1/widgets", "/api/v1/namespaces"] {
+            let read = ResourcePath::parse(&format!("{path}/a")).unwrap();
+            assert_eq!((read.collection(), read.name.as_deref()), (path.to_owned(), Some("a")));
+        }
+        let odd = ResourcePath::parse("/api/v1/namespaces/a%3Fb%23/configmaps/c").unwrap();
+        assert_eq!(odd.collection(), "/api/v1/namespaces/a%3Fb%23/configmaps");
+    }
+}

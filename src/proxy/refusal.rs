@@ -1,0 +1,228 @@
+//! Refusal: an answer of the proxy in the apiserver's place, as a Status.
+
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
+use serde_json::Value;
+
+use super::{body::Body, hold::HeldObject, path::ResourcePath, pool::SendError};
+use crate::{
+    initialize::visibility::{HiddenAs, HiddenObject, hidden},
+    model::{StatusCause, StatusInfo, StatusMetadata},
+    telemetry::Throttle,
+    wire::outbound::json_status,
+};
+
+/// Seconds after which trying again makes sense.
+const AGAIN: i32 = 1;
+
+/// Answer of the proxy in the apiserver's place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Refusal {
+    code: StatusCode,
+    status: Value,
+    /// Clients may send it again by themselves: nothing was done.
+    repeatable: bool,
+}
+
+impl Refusal {
+    /// Refusal with that status.
+    pub(super) fn of(info: &StatusInfo) -> Self {
+        let code = u16::try_from(info.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
+        Self::with(code, json_status(info))
+    }
+
+    /// A status as somebody else has written it, an initializer's result. Its code is the answer's, where it is an error's.
+    pub(super) fn verbatim(status: Value) -> Self {
+        let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok());
+        Self::with(code.filter(|code| code.is_client_error() || code.is_server_error()), status)
+    }
+
+    fn with(code: Option<StatusCode>, mut status: Value) -> Self {
+        if let Value::Object(status) = &mut status {
+            status.insert("kind".into(), "Status".into());
+            status.insert("apiVersion".into(), "v1".into());
+        }
+        Self { code: code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), status, repeatable: false }
+    }
+
+    fn failure(code: i32, reason: &str, message: String) -> Self {
+        Self::of(&StatusInfo {
+            code,
+            status: "Failure".into(),
+            reason: reason.into(),
+            message,
+            ..StatusInfo::default()
+        })
+    }
+
+    /// Refusal of a client that cannot be named to the apiserver.
+    pub(super) fn unauthorized(why: &str) -> Self {
+        Self::failure(401, "Unauthorized", why.to_owned())
+    }
+
+    /// Refusal of a tunnel: it is no request of an API.
+    pub(super) fn no_tunnel() -> Self {
+        Self::failure(405, "MethodNotAllowed", "the read proxy is no way to other servers".to_owned())
+    }
+
+    /// There is no apiserver to be had.
+    pub(super) fn unavailable() -> Self {
+        Self::failure(503, "ServiceUnavailable", "the read proxy cannot reach the apiserver".to_owned())
+    }
+
+    /// The apiserver was lost, and nobody knows what it has done.
+    pub(super) fn lost() -> Self {
+        let message = "the read proxy has lost the apiserver before its answer; it may have done what was asked";
+        Self::failure(502, "InternalError", message.to_owned())
+    }
+
+    /// There are too many of such requests; nothing was done.
+    pub(super) fn too_many(what: &str) -> Self {
+        let info = StatusInfo {
+            code: 429,
+            status: "Failure".into(),
+            reason: "TooManyRequests".into(),
+            message: format!("the read proxy has {what}; nothing was done, try again"),
+            retry_after_seconds: AGAIN,
+            ..StatusInfo::default()
+        };
+        Self { repeatable: true, ..Self::of(&info) }
+    }
+
+    /// The object that the path names is not there any more.
+    pub(super) fn not_found(path: &ResourcePath) -> Self {
+        let object = HiddenObject {
+            group: &path.group,
+            resource: &path.resource,
+            name: path.name.as_deref().unwrap_or_default(),
+            uid: "",
+            resource_version: "",
+        };
+        Self::of(&hidden(HiddenAs::NotFound, object))
+    }
+
+    /// The apiserver's answer is larger than any object.
+    pub(super) fn too_large(limit: usize) -> Self {
+        let message = format!("the read proxy looks at objects of up to {limit} bytes, and this one is larger");
+        Self::failure(500, "InternalError", message)
+    }
+
+    /// The object is initialized, and cannot be shown.
+    pub(super) fn unread(path: &ResourcePath, held: &HeldObject) -> Self {
+        let name = held.name();
+        let message =
+            format!("{} {name:?} was created and initialized, and the read proxy cannot read it", path.resource);
+        Self::failure(500, "InternalError", message)
+    }
+
+    /// The same of an object that is stored already: it must not be sent again.
+    pub(super) fn once_stored(self) -> Self {
+        match self.repeatable {
+            false => self,
+            true => {
+                let message = "the object was created, and the read proxy has no memory left to wait for it";
+                Self::failure(500, "InternalError", message.to_owned())
+            }
+        }
+    }
+
+    /// The object was deleted before it was initialized, and said no reason.
+    pub(super) fn deleted(path: &ResourcePath, held: &HeldObject) -> Self {
+        let name = held.name();
+        let message = format!("{} {name:?} was deleted before it was initialized", path.resource);
+        Self::failure(500, "InternalError", message)
+    }
+
+    /// The object is there, and its initializers have not finished in time.
+    pub(super) fn timed_out(path: &ResourcePath, held: &HeldObject) -> Self {
+        let (name, uid, version) = (held.name(), held.uid(), held.resource_version());
+        let waits = match held.waits_for() {
+            Some(initializer) => format!("initializer {initializer:?} has not finished"),
+            None => "its initializers have not finished".to_owned(),
+        };
+        let cause = StatusCause {
+            reason: "InitializationPending".into(),
+            message: format!("{waits}; watch the object with uid {uid:?} from resourceVersion {version:?}"),
+            field: held.waits_for().unwrap_or_default().to_owned(),
+        };
+        Self::of(&StatusInfo {
+            code: 504,
+            status: "Failure".into(),
+            reason: "Timeout".into(),
+            message: format!(
+                "{} {name:?} was created and is not initialized yet: {waits}; it becomes visible when they have",
+                path.resource
+            ),
+            details_name: name.to_owned(),
+            details_group: path.group.clone(),
+            details_kind: path.resource.clone(),
+            details_uid: uid.to_owned(),
+            causes: vec![cause],
+            retry_after_seconds: AGAIN,
+            metadata: Some(Box::new(StatusMetadata {
+                resource_version: version.to_owned(),
+                ..StatusMetadata::default()
+            })),
+            ..StatusInfo::default()
+        })
+    }
+
+    /// The answer.
+    pub(super) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::of(self.status.to_string()));
+        *response.status_mut() = self.code;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        // Not with a timeout: client-go would send the CREATE again, and find its own object in the way.
+        if self.repeatable {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+impl From<SendError> for Refusal {
+    fn from(error: SendError) -> Self {
+        static LINES: Throttle = Throttle::new();
+        if let Some(held_back) = LINES.pass() {
+            tracing::warn!(%error, held_back, "a request could not be passed to the apiserver");
+        }
+        match error {
+            SendError::Connect(_) => Self::unavailable(),
+            SendError::Lost(_) => Self::lost(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(refusal: &Refusal) -> Value {
+        let Refusal { code, status, .. } = refusal;
+        json!([status["kind"], status["status"], status["reason"], code.as_u16()])
+    }
+
+    #[test]
+    fn a_result_is_returned_as_it_was_written() {
+        let result =
+            json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "no", "details": {"x": 1}});
+        let refusal = Refusal::verbatim(result);
+        assert_eq!(named(&refusal), json!(["Status", "Failure", "Forbidden", 403]));
+        assert_eq!(refusal.status["details"], json!({"x": 1}));
+        for odd in [json!({}), json!({"code": 200}), json!({"code": -1}), json!({"code": 99999}), json!(null)] {
+            assert_eq!(Refusal::verbatim(odd).code, StatusCode::INTERNAL_SERVER_ERROR);
+        }
+    }
+
+    #[test]
+    fn only_what_was_not_done_is_sent_again_by_clients() {
+        let retry = |refusal: Refusal| refusal.into_response().headers().contains_key(RETRY_AFTER);
+        assert!(retry(Refusal::too_many("many")) && !retry(Refusal::lost()) && !retry(Refusal::unavailable()));
+    }
+}

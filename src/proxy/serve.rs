@@ -1,0 +1,197 @@
+//! Proxy: the way of one request, from a client's connection to the apiserver and back.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header::USER_AGENT, uri::PathAndQuery};
+use hyper::body::Incoming;
+use tokio::{sync::Semaphore, time::Instant};
+
+use super::{
+    body::Body,
+    cluster::Cluster,
+    fields,
+    plan::Plan,
+    pool::Pool,
+    refusal::Refusal,
+    requester::{self, Account, RemoteUser, Unnameable},
+    resources::Resources,
+    upgrade,
+    upstream::Upstream,
+};
+use crate::{
+    initialize::visibility::{HiddenAs, SEE_ALL},
+    tls::CertificateUser,
+};
+
+/// Memory for objects that are inspected, in KiB.
+const INSPECTED_KIB: usize = 256 << 10;
+
+/// Settings of a proxy.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Resources whose unfinished objects are hidden.
+    pub resources: Resources,
+    /// Users that see all objects, besides those that always do.
+    pub see_all: Vec<String>,
+    /// Beginnings of the user agents that get 404 for a hidden object, and not 202.
+    pub not_found_for: Vec<String>,
+    /// Longest hold of an answer.
+    pub hold_timeout: Duration,
+    /// Writes that may wait for initializers, or for the apiserver's answer, at the same time.
+    pub most_holds: usize,
+}
+
+/// Reverse proxy before an apiserver.
+#[derive(Debug)]
+pub struct Proxy {
+    pub(super) settings: Settings,
+    pub(super) cluster: Cluster,
+    /// Connections without a client certificate: a token is the only credential on them.
+    plain: Pool,
+    /// Connections with the front proxy's certificate.
+    front_proxy: Option<Pool>,
+    pub(super) holds: Arc<Semaphore>,
+    pub(super) inspected: Arc<Semaphore>,
+}
+
+/// Client of one connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    address: IpAddr,
+    /// Owner of its certificate.
+    user: Result<Option<RemoteUser>, Unnameable>,
+}
+
+impl Peer {
+    pub(super) fn new(address: IpAddr, certificate: Option<CertificateUser>) -> Self {
+        Self { address, user: certificate.map_or(Ok(None), RemoteUser::of) }
+    }
+}
+
+/// A request on its way: rewritten for the apiserver, and as it was sent.
+#[derive(Debug)]
+pub(super) struct Passing<'a> {
+    pub(super) request: Request<Body>,
+    pub(super) sent: Sent<'a>,
+}
+
+/// A request as its client has sent it.
+#[derive(Debug)]
+pub(super) struct Sent<'a> {
+    pub(super) headers: HeaderMap,
+    pub(super) arrived: Instant,
+    /// Owner of the client's certificate.
+    pub(super) user: Option<&'a RemoteUser>,
+}
+
+impl Proxy {
+    /// Proxy to that apiserver, with and without the front proxy's certificate.
+    pub fn new(settings: Settings, cluster: Cluster, plain: Upstream, front_proxy: Option<Upstream>) -> Arc<Self> {
+        let holds = Arc::new(Semaphore::new(settings.most_holds));
+        let (plain, front_proxy) = (Pool::new(plain), front_proxy.map(Pool::new));
+        let inspected = Arc::new(Semaphore::new(INSPECTED_KIB));
+        Arc::new(Self { settings, cluster, plain, front_proxy, holds, inspected })
+    }
+
+    /// New connections go there from now on.
+    pub fn replace(&self, plain: Upstream, front_proxy: Option<Upstream>) {
+        self.plain.replace(plain);
+        if let (Some(pool), Some(upstream)) = (&self.front_proxy, front_proxy) {
+            pool.replace(upstream);
+        }
+    }
+
+    /// Answers a request, in whatever way.
+    pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
+        self.pass(peer, request).await.unwrap_or_else(Refusal::into_response)
+    }
+
+    async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        let user = match &peer.user {
+            Ok(user) => user.as_ref(),
+            Err(why) => return Err(Refusal::unauthorized(&why.to_string())),
+        };
+        if request.method() == Method::CONNECT {
+            return Err(Refusal::no_tunnel());
+        }
+        let plan = Plan::of(request.method(), request.uri().path(), request.headers(), &self.settings.resources);
+        let protocol = fields::upgrade(request.headers());
+        let upgrading = hyper::upgrade::on(&mut request);
+        let (mut parts, body) = request.into_parts();
+        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user };
+        fields::forward(&mut parts.headers, peer.address);
+        requester::identify(&mut parts.headers, user);
+        // What is left is of the client's connection.
+        parts.extensions.clear();
+        let request = Request::from_parts(parts, Body::Streamed(body));
+        let mut passing = Passing { request, sent };
+        match plan {
+            Plan::Pass => {}
+            Plan::Filter(path) => self.filter(&mut passing, &path).await,
+            Plan::Get(path) => return self.get(passing, &path).await,
+            Plan::Create(path) => return self.create(passing, &path).await,
+        }
+        match protocol {
+            Some(protocol) => upgrade::pass(&self.pool(user)?.upstream(), passing.request, protocol, upgrading).await,
+            None => self.send(user, passing.request).await,
+        }
+    }
+
+    /// Sends a request to the apiserver, and gives its answer as the client may have it.
+    pub(super) async fn send(
+        &self,
+        user: Option<&RemoteUser>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Refusal> {
+        let mut answer = self.pool(user)?.send(request).await?;
+        fields::end_to_end(answer.headers_mut());
+        *answer.version_mut() = http::Version::default();
+        Ok(answer)
+    }
+
+    fn pool(&self, user: Option<&RemoteUser>) -> Result<&Pool, Refusal> {
+        match user {
+            None => Ok(&self.plain),
+            // Without it no certificates are asked for.
+            Some(_) => self.front_proxy.as_ref().ok_or_else(Refusal::unavailable),
+        }
+    }
+
+    /// Account that the apiserver will see, as far as it can be known; `None` where nobody can say.
+    pub(super) async fn account(&self, sent: &Sent<'_>) -> Option<Account> {
+        if let Some(impersonated) = requester::impersonated(&sent.headers) {
+            return Some(impersonated);
+        }
+        match (sent.user, requester::token(&sent.headers)) {
+            (Some(user), _) => Some(user.account().clone()),
+            (None, Some(token)) => self.cluster.owner(token).await,
+            (None, None) => Some(Account::anonymous()),
+        }
+    }
+
+    /// True for a user who sees all objects, whatever it asks for.
+    pub(super) fn sees_all(&self, account: &Account) -> bool {
+        SEE_ALL.contains(&&*account.name) || self.settings.see_all.contains(&account.name)
+    }
+
+    /// Answer to whoever asks for a hidden object.
+    pub(super) fn hidden_as(&self, sent: &Sent<'_>, account: Option<&Account>) -> HiddenAs {
+        let agent = sent.headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
+        if self.settings.not_found_for.iter().any(|beginning| agent.starts_with(beginning.as_bytes())) {
+            return HiddenAs::NotFound;
+        }
+        HiddenAs::to(|wanted| account.is_some_and(|account| account.user.groups.iter().any(|group| group == wanted)))
+    }
+}
+
+impl Passing<'_> {
+    /// Asks for the same with these parameters.
+    pub(super) fn set_query(&mut self, query: &str) {
+        let uri = self.request.uri();
+        let target = if query.is_empty() { uri.path().to_owned() } else { format!("{}?{query}", uri.path()) };
+        // Both parts are of a URL that was read, or written for one.
+        if let Ok(target) = PathAndQuery::try_from(target) {
+            *self.request.uri_mut() = Uri::from(target);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Upstream: the apiserver that requests pass to, and how one connection to it is made.
+
+use std::{io, sync::Arc, time::Duration};
+
+use http::Uri;
+use rustls_pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::{
+    kube::Endpoint,
+    model::{Transport, hook::EndpointTls},
+    tls::{self, ClientConfig, SystemRoots, TlsError},
+};
+
+/// Longest time for a connection, from the name to the end of the handshake.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A silent apiserver is asked whether it is still there after this.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Apiserver that requests pass to, by one kind of connection.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+    /// HTTP/2, or HTTP/1.1 where it cannot be had.
+    any: Arc<ClientConfig>,
+    /// HTTP/1.1.
+    http1: Arc<ClientConfig>,
+}
+
+/// Reason why an apiserver cannot be a proxy's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamError {
+    /// Its address is none, or has no TLS.
+    #[error("the apiserver's address {0:?} is not https://host[:port]")]
+    Address(String),
+    /// Certificates are unusable.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Upstream {
+    /// Apiserver at an endpoint; with a client certificate, the PEM texts of chain and key.
+    ///
+    /// # Errors
+    /// What is wrong with address or certificates.
+    pub fn new(endpoint: &Endpoint, certificate: Option<(&[u8], &[u8])>) -> Result<Self, UpstreamError> {
+        let address = || UpstreamError::Address(endpoint.url.clone());
+        let url: Uri = endpoint.url.parse().map_err(|_| address())?;
+        let plain = url.scheme_str() == Some("https") && matches!(url.path(), "" | "/") && url.query().is_none();
+        let host = url.host().filter(|_| plain).ok_or_else(address)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let server_name = endpoint.server_name.clone().unwrap_or_else(|| host.clone());
+        let settings = EndpointTls {
+            server_name: server_name.as_str().into(),
+            ca_pem: endpoint.ca_pem.as_deref().map(|pem| pem.as_bytes().into()),
+            client_pem: certificate.map(|(chain, key)| (chain.into(), key.into())),
+        };
+        let any = tls::client_config(&settings, Transport::Http, &SystemRoots::default())?;
+        let http1 = tls::without_http2(&any);
+        let name = ServerName::try_from(server_name.clone()).map_err(|_| TlsError::BadServerName(server_name))?;
+        Ok(Self { host, port: url.port_u16().unwrap_or(443), name, any, http1 })
+    }
+
+    /// Authority of its URL.
+    pub(super) fn authority(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// A new connection, with the handshake done; over HTTP/1.1 where that is wanted.
+    pub(super) async fn connect(&self, http1: bool) -> io::Result<TlsStream<TcpStream>> {
+        let config = Arc::clone(if http1 { &self.http1 } else { &self.any });
+        let connecting = async {
+            let mut failed = None;
+            for address in lookup_host((&*self.host, self.port)).await? {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => {
+                        stream.set_nodelay(true)?;
+                        SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+                        return TlsConnector::from(config).connect(self.name.clone(), stream).await;
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            Err(failed.unwrap_or_else(|| io::Error::other("its name has no address")))
+        };
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_WITHIN:?}"));
+        timeout(CONNECT_WITHIN, connecting).await.map_err(late)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_tls_and_no_path() {
+        let ca = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).unwrap().cert.pem();
+        let upstream = |url: &str| {
+            let endpoint =
+                Endpoint { url: url.to_owned(), ca_pem: Some(ca.clone()), server_name: Some("kubernetes".to_owned()) };
+            Upstream::new(&endpoint, None)
+        };
+        let authority = |url| upstream(url).map(|upstream| upstream.authority());
+        assert_eq!(authority("https://127.0.0.1:6443"), Ok("127.0.0.1:6443".to_owned()));
+        assert_eq!(authority("https://[::1]"), Ok("[::1]:443".to_owned()));
+        for wrong in ["http://127.0.0.1:6443", "https://a/b", "127.0.0.1:6443", ""] {
+            assert_eq!(authority(wrong), Err(UpstreamError::Address(wrong.to_owned())));
+        }
+    }
+}

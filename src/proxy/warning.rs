@@ -1,0 +1,45 @@
+//! Warning: the field by which an apiserver tells that an object was created and is not initialized.
+
+use http::{HeaderMap, HeaderValue, header::WARNING};
+
+use crate::initialize::label;
+
+/// Code, agent and opening quote of every warning of an apiserver.
+// source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
+const BEGINNING: &str = "299 - \"";
+
+/// Init-id of the object that an answer says was created.
+pub(super) fn init_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get_all(WARNING).iter().find_map(of)
+}
+
+/// Removes the warning, once it is no longer true. Others stay.
+pub(super) fn remove(headers: &mut HeaderMap) {
+    let others: Vec<_> = headers.get_all(WARNING).iter().filter(|value| of(value).is_none()).cloned().collect();
+    headers.remove(WARNING);
+    for value in others {
+        headers.append(WARNING, value);
+    }
+}
+
+fn of(value: &HeaderValue) -> Option<&str> {
+    let text = value.to_str().ok()?.strip_prefix(BEGINNING)?;
+    label::id_in_warning(text.split('"').next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_warning_is_understood_and_removed() {
+        let mut headers = HeaderMap::new();
+        let theirs = HeaderValue::from_static("299 - \"unknown field \\\"init pending x\\\"\"");
+        headers.append(WARNING, theirs.clone());
+        assert_eq!(init_id(&headers), None);
+        headers.append(WARNING, HeaderValue::from_static("299 - \"init pending 3f9a\""));
+        assert_eq!(init_id(&headers), Some("3f9a"));
+        remove(&mut headers);
+        assert_eq!(headers.get_all(WARNING).iter().collect::<Vec<_>>(), [&theirs]);
+    }
+}

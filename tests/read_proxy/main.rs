@@ -1,0 +1,11 @@
+//! `gatepost read-proxy` before a scripted apiserver.
+
+#[path = "../support/tls.rs"]
+mod tls;
+
+mod world;
+
+mod creates_are_held;
+mod requests_pass_untouched;
+mod unfinished_objects_are_hidden;
+mod users_are_named_to_the_apiserver;

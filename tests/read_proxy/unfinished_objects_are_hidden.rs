@@ -1,0 +1,204 @@
+//! Objects that are not initialized are left out of LIST and WATCH by the apiserver itself, and are a 202 for GET.
+#![allow(clippy::unwrap_used, reason = "a test stops where its own setup is wrong")]
+
+use http::{Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use crate::world::{Content, World, ask, config_map, content, is_review, not_scripted, reply, review};
+
+const HIDES: &str = "labelSelector=%21init.gatepost.dev%2Fpending";
+const ALL: &str = "/api/v1/namespaces/shop/configmaps";
+
+async fn lists(request: Request<Incoming>) -> Response<Content> {
+    if is_review(&request) {
+        return review(request).await;
+    }
+    reply(200, &json!({"kind": "ConfigMapList", "metadata": {"resourceVersion": "9"}, "items": []}))
+}
+
+#[tokio::test]
+async fn a_label_selector_is_added_where_objects_are_listed() {
+    let world = World::new(lists).await;
+    for (sent, wanted) in [
+        (ALL.to_owned(), format!("{ALL}?{HIDES}")),
+        (format!("{ALL}?limit=5&continue=x"), format!("{ALL}?limit=5&continue=x&{HIDES}")),
+        (
+            format!("{ALL}?fieldSelector=metadata.name%3Da&watch=1&sendInitialEvents=true"),
+            format!("{ALL}?fieldSelector=metadata.name%3Da&watch=1&sendInitialEvents=true&{HIDES}"),
+        ),
+        (
+            "/api/v1/watch/configmaps?labelSelector=app%3Dweb".to_owned(),
+            format!("/api/v1/watch/configmaps?{HIDES}%2Capp%3Dweb"),
+        ),
+        (format!("{ALL}?includeUninitialized=true"), format!("{ALL}?{HIDES}")),
+        ("/apis/example.com/v1/widgets".to_owned(), format!("/apis/example.com/v1/widgets?{HIDES}")),
+        // Not opted in.
+        (
+            "/api/v1/secrets?includeUninitialized=true".to_owned(),
+            "/api/v1/secrets?includeUninitialized=true".to_owned(),
+        ),
+        ("/apis/example.com/v1/gadgets".to_owned(), "/apis/example.com/v1/gadgets".to_owned()),
+    ] {
+        assert_eq!(world.get("ann", &sent).await.0, 200);
+        assert_eq!(world.asked().pop().unwrap().target(), wanted, "{sent}");
+    }
+    let request = ask("DELETE", &format!("{ALL}?labelSelector=a"), "ann").body(Full::default()).unwrap();
+    world.call(request).await;
+    assert_eq!(world.asked().pop().unwrap().target(), format!("{ALL}?labelSelector=a"), "deletions find all objects");
+}
+
+#[tokio::test]
+async fn controllers_that_must_see_all_do_and_others_by_permission() {
+    let world = World::with(lists, &["h2"], |settings| settings.see_all.push("everything".to_owned())).await;
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    let include = format!("{ALL}?includeUninitialized=true&limit=1");
+    for (token, sent, wanted) in [
+        (collector, ALL, ALL.to_owned()),
+        ("everything", ALL, ALL.to_owned()),
+        ("init", &*include, format!("{ALL}?limit=1")),
+        // Who may does not unless it asks.
+        ("init", ALL, format!("{ALL}?{HIDES}")),
+        ("ann", &*include, format!("{ALL}?limit=1&{HIDES}")),
+        ("", &*include, format!("{ALL}?limit=1&{HIDES}")),
+    ] {
+        assert_eq!(world.get(token, sent).await.0, 200);
+        assert_eq!(world.asked().pop().unwrap().target(), wanted, "{token} {sent}");
+    }
+    // Impersonation: the apiserver says whether it is allowed.
+    let request = ask("GET", ALL, "ann").header("impersonate-user", collector).body(Full::default()).unwrap();
+    world.call(request).await;
+    assert_eq!(world.asked().pop().unwrap().target(), ALL);
+    // Answers are used again for a while.
+    let reviewed = world.own().len();
+    world.get("init", &include).await;
+    assert_eq!(world.own().len(), reviewed);
+}
+
+#[tokio::test]
+async fn without_an_answer_about_a_user_objects_stay_hidden() {
+    let world = World::new(async |request: Request<Incoming>| match is_review(&request) {
+        true => reply(403, &json!({"kind": "Status", "code": 403})),
+        false => lists(request).await,
+    })
+    .await;
+    let include = format!("{ALL}?includeUninitialized=true");
+    for token in ["init", "system:serviceaccount:kube-system:generic-garbage-collector"] {
+        assert_eq!(world.get(token, &include).await.0, 200);
+        assert_eq!(world.asked().pop().unwrap().target(), format!("{ALL}?{HIDES}"));
+    }
+}
+
+/// Objects by name; those that begin with `new` are not initialized. As a table with and without their metadata, and in
+/// protobuf.
+async fn objects(request: Request<Incoming>) -> Response<Content> {
+    if is_review(&request) {
+        return review(request).await;
+    }
+    let uri: &Uri = request.uri();
+    let name = uri.path().split('/').nth(6).unwrap_or_default();
+    if name == "none" {
+        return reply(404, &json!({"kind": "Status", "reason": "NotFound", "code": 404}));
+    }
+    let object = config_map(name, 7, name.starts_with("new").then_some(&["x"]));
+    let accept = request.headers()["accept"].to_str().unwrap();
+    match accept {
+        "application/vnd.kubernetes.protobuf" => {
+            let answer = Response::builder().header("content-type", accept);
+            answer.body(content(protobuf(name.starts_with("new")))).unwrap()
+        }
+        _ if accept.contains("as=Table") => {
+            let object = if uri.query() == Some("includeObject=None") { Value::Null } else { object };
+            reply(200, &json!({"kind": "Table", "metadata": {}, "rows": [{"cells": [name], "object": object}]}))
+        }
+        "application/yaml" => {
+            let answer = Response::builder().header("content-type", accept);
+            answer.body(content("kind: ConfigMap")).unwrap()
+        }
+        _ if accept.starts_with("application/json") => reply(200, &object),
+        _ => not_scripted(&request),
+    }
+}
+
+/// A ConfigMap with uid `u` in Kubernetes' envelope.
+fn protobuf(pending: bool) -> Vec<u8> {
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[(number << 3) | 2, u8::try_from(bytes.len()).unwrap()][..], bytes].concat()
+    }
+    let label = [field(1, b"init.gatepost.dev/pending"), field(2, b"1f")].concat();
+    let label = if pending { field(11, &label) } else { Vec::new() };
+    let metadata = [field(1, b"new"), field(5, b"u"), field(6, b"7"), label].concat();
+    let types = [field(1, b"v1"), field(2, b"ConfigMap")].concat();
+    [b"k8s\0".to_vec(), field(1, &types), field(2, &field(1, &metadata))].concat()
+}
+
+#[tokio::test]
+async fn a_hidden_object_is_a_202_in_every_form() {
+    let world = World::new(objects).await;
+    for (accept, query) in [
+        ("application/json", ""),
+        ("application/vnd.kubernetes.protobuf", ""),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", ""),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", "?includeObject=None"),
+        ("application/yaml", ""),
+    ] {
+        let get = async |name: &str, agent: &str| {
+            let request = ask("GET", &format!("{ALL}/{name}{query}"), "ann").header("accept", accept);
+            let request = request.header("user-agent", agent).header("accept-encoding", "gzip");
+            world.call(request.body(Full::default()).unwrap()).await
+        };
+        let (status, headers, body) = get("new", "kubectl/v1.36").await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(
+            (status.as_u16(), &headers["content-type"]),
+            (202, &"application/json".parse().unwrap()),
+            "{accept}"
+        );
+        // client-go makes an error of a Status below 300 only where it says so.
+        let said = [&answer["kind"], &answer["apiVersion"], &answer["status"], &answer["reason"], &answer["code"]];
+        assert_eq!(said, [&json!("Status"), &json!("v1"), &json!("Failure"), &json!("Initializing"), &json!(202)]);
+        assert_eq!(answer["metadata"]["resourceVersion"], "7");
+        assert!(answer["details"]["uid"].is_string(), "{answer}");
+        let (status, _, body) = get("new", "kubelet/v1.36").await;
+        let answer: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status.as_u16(), &answer["reason"]), (404, &json!("NotFound")), "{accept}");
+        let (status, headers, body) = get("old", "kubectl/v1.36").await;
+        assert_eq!(status, 200);
+        assert!(!body.is_empty() && headers["content-type"].to_str().unwrap().starts_with(&accept[..16]));
+        assert_eq!(get("none", "kubectl/v1.36").await.0, 404);
+    }
+    let asked = world.asked();
+    assert!(
+        asked.iter().all(|asked| asked.header("accept-encoding").is_empty()),
+        "what is looked at is not compressed"
+    );
+    // Only where the answer does not show the object: of a table without objects, and of YAML.
+    let own: Vec<_> = world.own().into_iter().filter(|asked| asked.method == "GET").collect();
+    assert!(
+        own.iter()
+            .all(|asked| asked.header("accept") == ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"])
+    );
+    assert_eq!(own.iter().filter(|asked| asked.target().ends_with("/new")).count(), 4);
+}
+
+#[tokio::test]
+async fn a_hidden_object_is_shown_to_whoever_may_see_it() {
+    let world = World::new(objects).await;
+    let get = async |token: &str, target: &str| {
+        let request = ask("GET", target, token).header("accept", "application/json").body(Full::default()).unwrap();
+        world.call(request).await.0.as_u16()
+    };
+    let new = format!("{ALL}/new");
+    let include = format!("{new}?includeUninitialized=true");
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    assert_eq!(get(collector, &new).await, 200);
+    assert_eq!(get("init", &include).await, 200);
+    assert_eq!(world.asked().pop().unwrap().target(), new);
+    assert_eq!(get("init", &new).await, 202);
+    assert_eq!(get("ann", &include).await, 202);
+    assert_eq!(get("ann", &format!("{new}/status")).await, 202, "which shows all of it");
+    assert_eq!(get("ann", &format!("{new}/scale")).await, 202, "which shows a part without its labels");
+    assert_eq!(get("ann", &format!("{ALL}/old/scale")).await, 200);
+    assert_eq!(get("ann", "/api/v1/namespaces/shop/secrets/new").await, 200, "not opted in");
+}
