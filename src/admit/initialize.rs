@@ -6,17 +6,21 @@
 //! one that must act does not act on in time, is not created, and the caller gets an error.
 //!
 //! For a caller that stores unfinished objects (`stored`), the list goes into the object where it comes to a name whose
-//! owner updates the stored object, and goes on with the update that removes that name.
+//! owner updates the stored object, and goes on with the update that removes that name. For a resource that a stock
+//! apiserver stores unfinished, objects are marked, and initialized afterwards (`label`).
 
 mod act;
 mod ahead;
+mod label;
+mod run;
 mod stored;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use act::{Acted, Failure, Turn, end_of};
 use ahead::Ahead;
-use serde_json::json;
+pub(super) use label::{guard, is_guarded};
+pub(super) use run::{Run, report};
 use smallvec::SmallVec;
 pub(super) use stored::{Field, before, finds_a_list};
 use tokio::time::timeout_at;
@@ -32,7 +36,7 @@ use super::{
 use crate::{
     cel::{AccessCheck, AccessTarget, ResourceAccess, Subject},
     initialize::{Initialization, Initializers, Refused, VERB, create, needs_permission},
-    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review, Verdict},
+    model::{FailurePolicy, Gvr, Initializer, Operation, ResourceInitializers, Review},
     offload,
     telemetry::InitializerOutcome,
     wire::{annotations, groups},
@@ -41,26 +45,11 @@ use crate::{
 /// The annotation by which a client that may says which initializers a new object gets: names joined by commas, or ""
 /// for none. An apiserver drops `metadata.initializers`, which had this purpose.
 pub const OWN_LIST: &str = "gatepost.dev/initializers";
-/// Prefix of the audit annotations that name the initializers which acted.
-const INITIALIZED: &str = "initialize.gatepost.dev";
 /// Annotation that a kubelet puts onto the Pods that it runs from files: they run already.
 // source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The group of all kubelets.
 const NODES: &str = "system:nodes";
-
-/// One initializer's turn at the object.
-#[derive(Clone, Debug)]
-pub(super) struct Run {
-    /// Its name.
-    pub(super) name: Arc<str>,
-    /// Outcome of the turn.
-    pub(super) outcome: InitializerOutcome,
-    /// Duration of the turn.
-    pub(super) took: Duration,
-    /// Failure text where it failed and is passed over.
-    pub(super) passed_over: Option<String>,
-}
 
 /// Result of the phase.
 #[derive(Debug, Default)]
@@ -73,6 +62,8 @@ pub(super) struct Initialized {
     pub(super) refusal: Option<Refusal>,
     /// It is stored, and others must still act.
     pub(super) unfinished: bool,
+    /// Warning that it is stored and waits.
+    pub(super) pending: Option<String>,
     /// The rejection is an initializer's own no, or the requester may not write the list so.
     pub(super) denied: bool,
 }
@@ -81,13 +72,13 @@ pub(super) struct Initialized {
 pub(super) fn concerns(case: Case<'_>) -> bool {
     let Case { review, generation, caller, .. } = case;
     let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
-    let configured =
-        || generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource).is_some();
+    let configured = || generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
     let concerned = if caller.stores_unfinished {
         // Its objects say for themselves what must still be done.
         creates || review.operation == Operation::Update
     } else {
-        creates && configured()
+        let by_label = || configured().is_some_and(|entry| entry.by_label);
+        creates && configured().is_some() || review.operation == Operation::Update && by_label()
     };
     // Behind the last of the mutating hooks, where these are registered apart.
     concerned && review.object.is_some() && caller.segment.is_none_or(|segment| segment.number == segment.of)
@@ -126,6 +117,9 @@ impl<'a> Phase<'a> {
             return self.run_stored(entry.unwrap_or(&nobody), before).await;
         }
         let Some(entry) = entry else { return Ok(()) };
+        if entry.by_label {
+            return self.run_labelled(entry).await;
+        }
         let patched = self.initialized.patched.clone();
         let review = patched.as_ref().map_or(review, |patched| &patched.review);
         let mut lookup = self.case.lookup(review, None);
@@ -279,7 +273,8 @@ impl<'a> Phase<'a> {
             let longest = entry.initializers.iter().map(|one| one.timeout).max().unwrap_or_default();
             let until = end_of(self.case).min(now() + longest);
             for one in &entry.initializers {
-                let selected = timeout_at(until.into(), self.is_selected(one, lookup)).await;
+                let later = entry.by_label || self.case.caller.stores_unfinished;
+                let selected = timeout_at(until.into(), self.is_selected(one, later, lookup)).await;
                 if selected.unwrap_or_else(|_| Err(Box::new(status::out_of_time())))? {
                     names.push(&*one.name);
                 }
@@ -328,10 +323,11 @@ impl<'a> Phase<'a> {
         }
     }
 
-    /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not.
-    async fn is_selected(&self, one: &Initializer, lookup: &mut Lookup<'_>) -> Result<bool, Refusal> {
+    /// Does the initializer act on this object? One that a bypass or break-glass leaves out does not. `later`: others may
+    /// act on the stored object.
+    async fn is_selected(&self, one: &Initializer, later: bool, lookup: &mut Lookup<'_>) -> Result<bool, Refusal> {
         let bypass = self.case.bypass;
-        let nobody_acts = !one.acts_in_flight() && !self.case.caller.stores_unfinished;
+        let nobody_acts = !one.acts_in_flight() && !later;
         if nobody_acts || bypass.skips(&one.name) || bypass.break_glass_covers(&one.name) {
             return Ok(false);
         }
@@ -359,21 +355,6 @@ pub(super) fn permission((group, resource): (&str, &str), (namespace, name): (&s
         ..ResourceAccess::default()
     });
     AccessCheck { subject: Subject::Requester, verb: VERB.into(), target }
-}
-
-/// Says in the verdict which initializers acted, and warns of those that were passed over.
-pub(super) fn report(runs: &[Run], verdict: &mut Verdict) {
-    // As upstream's limit for all warnings of a request, in characters.
-    const ALL_WARNINGS: usize = 4096;
-    for (index, run) in runs.iter().enumerate() {
-        let said = json!({"initializer": &*run.name, "outcome": run.outcome.as_str()});
-        verdict.audit_annotations.push((format!("{INITIALIZED}/index_{index}"), said.to_string()));
-        let Some(warning) = &run.passed_over else { continue };
-        let so_far: usize = verdict.warnings.iter().map(|warning| warning.chars().count()).sum();
-        if so_far + warning.chars().count() <= ALL_WARNINGS {
-            verdict.warnings.push(warning.clone());
-        }
-    }
 }
 
 /// Result of `look`, after the labels of the namespace or object that it needs have been looked up.

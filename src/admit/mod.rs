@@ -162,6 +162,7 @@ impl<'a> Case<'a> {
             Phase::Mutate | Phase::Review if initialize::concerns(self) && !mutation.rejects() => {
                 Box::pin(initialize::initialize(self, mutation.patched.clone(), before)).await
             }
+            Phase::Validate if initialize::is_guarded(self) => Box::pin(initialize::guard(self)).await,
             _ => Initialized::default(),
         };
         let validation = match caller.phase {
@@ -329,8 +330,8 @@ impl<'a> Case<'a> {
             combine::combine(&turns, &outcomes, probing, self.gate.patch_annotations);
         let live = |index| asked.iter().copied().chain(selected.asked.iter().map(|asked| asked.live)).nth(index);
         report(&dropped, live);
-        let Initialized { runs, patched, refusal: not_initialized, denied, .. } = initialized;
-        initialize::report(&runs, &mut verdict);
+        let Initialized { runs, patched, refusal: not_initialized, denied, pending, .. } = initialized;
+        initialize::report(&runs, pending, &mut verdict);
         if let Some(refusal) = refusal.or(not_initialized).or(refused) {
             verdict.refusal = Some(*refusal);
         }

@@ -121,7 +121,7 @@ struct Entry {
 /// `metav1.Status`, as far as a result has any use for it.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Status {
+pub(super) struct Status {
     #[serde(skip_serializing_if = "String::is_empty")]
     status: String,
     #[serde(skip_serializing_if = "String::is_empty")]

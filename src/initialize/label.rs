@@ -1,15 +1,46 @@
-//! Label: marks of an object that an apiserver stores before it is initialized although it knows nothing of initializers.
+//! Label: objects that an apiserver stores before they are initialized although it knows nothing of initializers.
+//!
+//! Such an object carries two marks. The label [`PENDING`] is what reads select by: an object that has it is hidden. Its
+//! value names the initialization, and nothing else. The annotation [`STATE`] holds the list, the creator and, once there is
+//! one, the result ([`State`]). Both are set by Gatepost when the object is created. An update that takes both away
+//! together completes the object: the label gone, and `state` [`Completed`](Phase::Completed) in the annotation. An update that merely
+//! forgets them, as a PUT from a manifest does, completes nothing.
+//!
+//! | noun | file |
+//! | --- | --- |
+//! | [`State`], the annotation's form | `state` |
+//! | [`Standing`], an object by its marks | here |
+//! | a change of the marks by an update | `change` |
+//! | [`Step`], a change of the object by Gatepost itself, as a JSON Patch | `step` |
+//! | resources whose objects are never stored so | `unfit` |
 
-/// Label that an object has until it is initialized; its value is the init-id.
-// source: reference §D0, "front end L".
+pub mod change;
+pub mod state;
+pub mod step;
+pub mod unfit;
+
+pub use self::{
+    change::{Outcome, created, update},
+    state::{Phase, State},
+    step::{Step, Target},
+    unfit::{Unfit, unfit},
+};
+
+/// Label that an object has until it is initialized.
 pub const PENDING: &str = "init.gatepost.dev/pending";
-/// Annotation with the state: `{"state": "Pending", "pending": [name, ...], "result": Status, ...}` in JSON.
+/// Annotation with the list of such an object.
 pub const STATE: &str = "init.gatepost.dev/state";
-
+/// Selector of objects that are not initialized.
+pub const SELECTOR: &str = PENDING;
 /// Longest value of a label.
 const LONGEST_ID: usize = 63;
 /// Beginning of the warning by which a proxy learns that what it has created waits.
 const WARNING: &str = "init pending ";
+
+/// Value of the label for so much randomness: its hexadecimal digits.
+pub fn init_id(random: [u64; 2]) -> String {
+    format!("{:016x}{:016x}", random[0], random[1])
+}
 
 /// Warning to whoever creates an object that is stored unfinished.
 pub fn warning(init_id: &str) -> String {
@@ -26,16 +57,45 @@ pub fn is_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Marks of one object, as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Value of the label.
+    pub label: Option<Box<str>>,
+    /// Text of the annotation.
+    pub state: Option<Box<str>>,
+}
 
-    #[test]
-    fn a_warning_is_read_as_it_was_written() {
-        assert_eq!(id_in_warning(&warning("3f9a")), Some("3f9a"));
-        let long = warning(&"a".repeat(LONGEST_ID + 1));
-        for other in ["init pending ", "init pending a,b", "Init pending a", "unknown field \"x\"", &long] {
-            assert_eq!(id_in_warning(other), None, "{other}");
+/// An object by its marks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Standing {
+    /// It has no label: it is initialized, or never had to be. Everybody sees it.
+    Visible,
+    /// It is hidden, and says what must still be done.
+    Unfinished(State),
+    /// It is hidden, and does not say why in a form that can be read. Nothing is known to be left to do, so it becomes
+    /// visible.
+    Lost,
+}
+
+impl Marks {
+    /// State of the object.
+    pub fn standing(&self) -> Standing {
+        if self.label.is_none() {
+            return Standing::Visible;
+        }
+        match self.state.as_deref().map(State::read) {
+            Some(Ok(state)) if state.phase() != Phase::Completed => Standing::Unfinished(state),
+            _ => Standing::Lost,
         }
     }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.label.is_none() && self.state.is_none()
+    }
 }
+
+#[cfg(test)]
+#[path = "label/tests.rs"]
+mod tests;

@@ -15,8 +15,8 @@
 //! | [`RecentFailures`], results of objects that are gone | `recent_failures` |
 //! | [`Controller`], which finds heads that stay where they are | `controller` |
 //! | [`ReadRepair`], the same by whoever reads | `read_repair` |
-//! | the marks of an object that a label selector hides | `label` |
 //! | [`QuotaPhase`], what a write charges and gives back | `quota` |
+//! | objects that a stock apiserver stores unfinished, marked by a label that selectors hide | `label` |
 //!
 //! Nothing here reads a clock, opens a socket or asks for a permission: the time, and the answer to "may this user
 //! `initialize`?", are arguments. Whoever holds a CREATE in flight, whoever answers an apiserver that stores unfinished

@@ -159,6 +159,11 @@ impl Unfinished {
         self.size
     }
 
+    /// All of them, each with the time since when its head is its head.
+    pub fn entries(&self) -> impl Iterator<Item = &UnfinishedEntry> {
+        self.objects.values()
+    }
+
     /// The objects behind one in the order of uids, `most` of them, as they are; `None`: from the first on.
     pub fn behind(&self, uid: Option<&str>, most: usize) -> Vec<Arc<StoredObject>> {
         let from = uid.map_or(Bound::Unbounded, Bound::Excluded);

@@ -12,8 +12,8 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::{
-    BreakGlasses, Generation, GenerationGuard, Hub, LastGoodState, Rejection, RetiredHook, StoredObjects, Unconfirmed,
-    generation_guard::Newest, segment_moves::SegmentMoves,
+    BreakGlasses, Generation, GenerationGuard, Hub, Labelled, LastGoodState, Rejection, RetiredHook, StoredObjects,
+    Unconfirmed, generation_guard::Newest, segment_moves::SegmentMoves,
 };
 use crate::{
     clock::{self, Age, Moment, Slept, slept},
@@ -54,6 +54,7 @@ pub struct Current {
     break_glass: BreakGlasses,
     hub: Arc<Hub>,
     stored: Arc<StoredObjects>,
+    labelled: Arc<Labelled>,
     last_good: ArcSwapOption<LastGoodState>,
 }
 
@@ -79,6 +80,7 @@ impl Current {
             break_glass: BreakGlasses::default(),
             hub: Hub::new(Limits::default(), now),
             stored: Arc::default(),
+            labelled: Arc::default(),
             last_good: ArcSwapOption::empty(),
         }
     }
@@ -221,6 +223,11 @@ impl Current {
     /// Objects that apiservers store unfinished, and the CREATEs that are held for them.
     pub fn stored(&self) -> &Arc<StoredObjects> {
         &self.stored
+    }
+
+    /// Objects that a stock apiserver stores unfinished, by their label.
+    pub fn labelled(&self) -> &Arc<Labelled> {
+        &self.labelled
     }
 
     /// The store's revision at the last good read: what is in force, or was rejected, is as of then. `None` before the

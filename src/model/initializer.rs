@@ -34,6 +34,8 @@ pub struct Initializer {
     pub parallel: bool,
     /// Effects of the process besides the changed object. A dry run reaches only one that has none then.
     pub side_effects: SideEffects,
+    /// It changes nothing outside of `metadata`, and is held to that.
+    pub metadata_only: bool,
 }
 
 /// Clients that may claim the name of an initializer. One match is enough.
@@ -72,13 +74,16 @@ pub struct ResourceInitializers {
     /// Users that may create objects with another list than this, an empty one too: the verb `initialize`, where no
     /// Kubernetes is asked for it. By default no user may.
     pub may_initialize: Option<Who>,
+    /// An apiserver that knows nothing of initializers stores new objects unfinished, marked by a label; Gatepost
+    /// initializes them afterwards. Otherwise they are initialized in flight.
+    pub by_label: bool,
 }
 
 impl ResourceInitializers {
     /// Must a stock apiserver send the new objects: because an initializer acts on them, or because it is said who may
-    /// write their list? Names alone need nothing.
+    /// write their list? Names alone need nothing, unless objects are stored by label.
     pub fn need_requests(&self) -> bool {
-        self.may_initialize.is_some() || self.initializers.iter().any(Initializer::acts_in_flight)
+        self.by_label || self.may_initialize.is_some() || self.initializers.iter().any(Initializer::acts_in_flight)
     }
 }
 
@@ -150,6 +155,11 @@ impl Initializer {
     /// stored object.
     pub fn acts_in_flight(&self) -> bool {
         self.built_in.is_some() || self.attach.is_some()
+    }
+
+    /// Does it leave everything outside of `metadata` as it is?
+    pub fn leaves_spec(&self) -> bool {
+        self.metadata_only || self.built_in.as_ref().is_some_and(|built_in| built_in.pods.is_none())
     }
 }
 

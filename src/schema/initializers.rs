@@ -32,6 +32,23 @@ pub struct ResourceInitializers {
     pub initializers: Vec<Initializer>,
     /// Users who may create such objects with another list of initializers, or none. No user by default.
     pub may_initialize: Option<People>,
+    /// Storage of new objects before they are initialized, by an apiserver that knows nothing of initializers. Not at all
+    /// by default: they are initialized in flight.
+    pub stored: Option<Stored>,
+}
+
+/// Mark of an object that is stored before it is initialized.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Stored {
+    /// The label `init.gatepost.dev/pending`.
+    Label,
+}
+
+/// Part of an object that an initializer changes.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+pub enum Changes {
+    /// Nothing outside of `metadata`.
+    Metadata,
 }
 
 /// Initializer that must act on a new object.
@@ -64,6 +81,8 @@ pub struct Initializer {
     /// The process may be asked at once with neighbours in the list that say so as well: each touches other fields of the
     /// object. Where two patches meet after all, the later initializer is asked again. `false` by default.
     pub parallel: Option<bool>,
+    /// Part of the object that it changes; what else its patch touches makes it fail. Everything by default.
+    pub changes: Option<Changes>,
 }
 
 /// Clients that may claim the name of an initializer. One match is enough.

@@ -101,6 +101,8 @@ fn the_schema_has_the_words_that_the_check_knows() {
         ("externalAdmissionHooks[].rules[].scope", words(&rules::SCOPES)),
         ("externalAdmissionHooks[].namespaceSelector.matchExpressions[].operator", words(&selector::OPERATORS)),
         ("resourceInitializers[].initializers[].failurePolicy", words(&initializers::POLICIES)),
+        ("resourceInitializers[].initializers[].changes", words(&initializers::CHANGES)),
+        ("resourceInitializers[].stored", words(&initializers::STORED)),
         ("resourceInitializers[].initializers[].builtIn.imagePullPolicy", words(&initializers::PULL_POLICIES)),
     ] {
         let in_schema = at(&schema, path)["enum"].as_array().unwrap();

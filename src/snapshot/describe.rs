@@ -23,6 +23,7 @@ impl Snapshot {
                     "resource": entry.resource,
                     "initializers": names,
                     "mayInitialize": may,
+                    "stored": entry.by_label.then_some("Label"),
                 })
             })
             .collect();
@@ -81,6 +82,7 @@ fn describe_initializer(one: &Initializer) -> Value {
         "owners": one.owners.as_ref().map(|who| json!({"users": who.users, "groups": who.groups})),
         "sideEffects": one.side_effects.as_str(),
         "parallel": one.parallel,
+        "changes": one.metadata_only.then_some("Metadata"),
     })
 }
 

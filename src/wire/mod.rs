@@ -18,6 +18,7 @@ pub mod initializers;
 pub mod json;
 pub mod json_view;
 pub mod labels;
+pub mod marks;
 pub mod metadata_initializers;
 pub mod namespace;
 pub mod object_head;

@@ -37,6 +37,7 @@ mod mutating_calls_ahead_of_their_turn;
 mod mutating_hooks_are_managed_alike;
 mod mutating_hooks_are_not_trusted;
 mod mutating_hooks_change_the_object;
+mod objects_are_stored_by_label;
 mod objects_are_stored_unfinished;
 mod patches_go_back_to_every_caller;
 mod reviews_that_go_in_circles_end;

@@ -87,6 +87,31 @@ pub(super) fn nobody(review: &Review) -> ResourceInitializers {
         resource: (*review.resource.resource).into(),
         initializers: Vec::new(),
         may_initialize: None,
+        by_label: false,
+    }
+}
+
+/// Rights of a user on one object that is not initialized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// None at all.
+    None,
+    /// To change the object, and not its list.
+    Other,
+    /// To do the part of the list's head as well.
+    Head,
+    /// To take away any head: what failure policies say is carried out so.
+    Any,
+}
+
+impl Rights {
+    /// Names that are the user's, of which `head` is the list's first.
+    pub(super) fn owns<'a>(self, head: &'a [&'a str]) -> Owned<'a> {
+        match self {
+            Self::None | Self::Other => Owned::Names(&[]),
+            Self::Head => Owned::Names(head),
+            Self::Any => Owned::Any,
+        }
     }
 }
 
@@ -156,25 +181,36 @@ impl Phase<'_> {
             let why = format!("an object that is not initialized has no {} to be changed yet", review.sub_resource);
             return Err(self.denied(Refused::Forbidden(why)));
         }
+        let rights = self.rights(entry, before.head()).await?;
+        let own = [before.head().unwrap_or_default()];
+        let actor = Actor { may_initialize: rights != Rights::None, owns: rights.owns(&own) };
+        transition(old.clone(), new, actor).map_err(|refused| self.denied(refused))
+    }
+
+    /// Rights of the requester on an object that is not initialized, whose list begins with this name.
+    pub(super) async fn rights(&self, entry: &ResourceInitializers, head: Option<&str>) -> Result<Rights, Refusal> {
+        let review = self.case.review;
+        let ours = || self.case.gate.current.labelled().account().is_some_and(|ours| *ours == *review.username);
+        if *review.username == *APISERVER || entry.by_label && ours() {
+            return Ok(Rights::Any);
+        }
         let in_group = |wanted: &[Box<str>]| groups::any_of(review, wanted);
         let is = |who: &crate::model::bypass::Who| who.is(&review.username, in_group);
-        let head = before.head().unwrap_or_default();
-        let owners = entry.initializers.iter().find(|one| *one.name == *head).and_then(|one| one.owners.as_ref());
-        let itself = *review.username == *APISERVER;
-        let listed = itself || owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
-        let may_initialize = listed || self.may_initialize(review).await?;
-        let own = [head];
-        let owns = match owners {
-            _ if itself => Owned::Any,
-            Some(owners) if !is(owners) => Owned::Names(&[]),
+        let named = entry.initializers.iter().find(|one| head == Some(&*one.name));
+        let owners = named.and_then(|one| one.owners.as_ref());
+        let listed = owners.is_some_and(is) || entry.may_initialize.as_ref().is_some_and(is);
+        if !listed && !self.may_initialize(review).await? {
+            return Ok(Rights::None);
+        }
+        Ok(match owners {
+            Some(owners) if !is(owners) => Rights::Other,
             // The user is an owner, or none are configured: then any user who may initialize is one.
-            _ => Owned::Names(&own),
-        };
-        transition(old.clone(), new, Actor { may_initialize, owns }).map_err(|refused| self.denied(refused))
+            _ => Rights::Head,
+        })
     }
 
     /// The user who makes the request, as JSON.
-    async fn requester(&self) -> Result<String, Refusal> {
+    pub(super) async fn requester(&self) -> Result<String, Refusal> {
         let review = self.case.review.clone();
         let size = review.user.as_ref().map_or(0, Range::len);
         let reading = offload::run(size, move || {
@@ -196,18 +232,25 @@ impl Phase<'_> {
     async fn put(&mut self, list: Option<&Initializers>, creator: Option<&str>) -> Result<(), Refusal> {
         const PATH: &str = "/metadata/initializers";
         let before = self.initialized.patched.clone();
-        let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
+        let review = before.as_ref().map_or(self.case.review, |before| &before.review);
         let text = match list {
             Some(list) => {
                 let value = metadata_initializers::with_creator(&list.write(), creator);
                 format!(r#"[{{"op":"add","path":"{PATH}","value":{value}}}]"#)
             }
-            None if field(self.case, &review, review.object.clone()).await?.is_some() => {
+            None if field(self.case, review, review.object.clone()).await?.is_some() => {
                 format!(r#"[{{"op":"remove","path":"{PATH}"}}]"#)
             }
             None => return Ok(()),
         };
-        let broken = |why: &str| Box::new(status::internal(&format!("writing metadata.initializers: {why}")));
+        self.apply(text, "writing metadata.initializers").await
+    }
+
+    /// Applies a patch of our own to the object as it is now.
+    pub(super) async fn apply(&mut self, text: String, what: &str) -> Result<(), Refusal> {
+        let before = self.initialized.patched.clone();
+        let review = before.as_ref().map_or(self.case.review, |before| &before.review).clone();
+        let broken = |why: &str| Box::new(status::internal(&format!("{what}: {why}")));
         let length = text.len();
         let patch = Patch::parse(text.into()).map_err(|error| broken(&error.to_string()))?;
         let room = room_for(&patch, length, (&review, before.as_ref()), &self.case.gate.memory);

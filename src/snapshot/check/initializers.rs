@@ -1,6 +1,7 @@
 //! `resourceInitializers`, checked and compiled.
 
 mod built_in;
+mod stored;
 
 use std::{collections::HashSet, time::Duration};
 
@@ -21,9 +22,9 @@ use crate::{
 #[cfg(test)]
 pub(crate) use built_in::{KEYS as BUILT_IN_KEYS, PULL_POLICIES, RESOURCE_KEYS};
 
-pub(crate) const KEYS: [&str; 4] = ["apiGroup", "resource", "initializers", "mayInitialize"];
+pub(crate) const KEYS: [&str; 5] = ["apiGroup", "resource", "initializers", "mayInitialize", "stored"];
 /// The keys of one initializer.
-pub(crate) const ONE_KEYS: [&str; 11] = [
+pub(crate) const ONE_KEYS: [&str; 12] = [
     "name",
     "failurePolicy",
     "timeout",
@@ -35,6 +36,7 @@ pub(crate) const ONE_KEYS: [&str; 11] = [
     "sideEffects",
     "owners",
     "parallel",
+    "changes",
 ];
 /// The keys of those that may claim a name.
 pub(crate) const ATTACH_KEYS: [&str; 2] = ["commonNames", "tokenSha256"];
@@ -43,6 +45,11 @@ pub(crate) const WHO_KEYS: [&str; 3] = ["users", "groups", "serviceAccounts"];
 
 pub(crate) const POLICIES: [(&str, FailurePolicy); 2] =
     [("Ignore", FailurePolicy::Ignore), ("Fail", FailurePolicy::Fail)];
+
+/// Ways in which objects are stored unfinished, and whether it is by label.
+pub(crate) const STORED: [(&str, bool); 1] = [("Label", true)];
+/// Parts of an object that an initializer may say it changes, and whether that is its metadata alone.
+pub(crate) const CHANGES: [(&str, bool); 1] = [("Metadata", true)];
 
 /// Default wait of an object for one initializer.
 // source: dynamic-admission-control-configuration.md, "If it's Ignore, the initializer is removed ... after a timeout".
@@ -88,10 +95,16 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
         );
     }
     let may_initialize = given(at.key("mayInitialize")).and_then(|at| who(&at));
+    let by_label = given(at.key("stored")).is_some_and(|at| at.choice(&STORED) == Some(true));
     (at.problems() == before).then_some(())?;
     let initializers = in_order(&list, initializers)?;
-    let (api_group, resource) = (group_name?.into(), resource_name?.into());
-    Some(ResourceInitializers { api_group, resource, initializers, may_initialize })
+    let (group, resource) = (group_name?, resource_name?);
+    if by_label {
+        stored::check(at, (group, resource), &initializers);
+    }
+    (at.problems() == before).then_some(())?;
+    let (api_group, resource) = (group.into(), resource.into());
+    Some(ResourceInitializers { api_group, resource, initializers, may_initialize, by_label })
 }
 
 /// Each behind all that it says it is after.
@@ -136,6 +149,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
             owners: None,
             parallel: false,
             side_effects: SideEffects::Undeclared,
+            metadata_only: false,
         });
     }
     if !at.is_map_of(&ONE_KEYS) {
@@ -168,6 +182,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     }
     let side_effects = effects.map_or(Some(SideEffects::Undeclared), |at| at.choice(&hook::SIDE_EFFECTS));
     let parallel = parallel.is_some_and(|at| at.boolean() == Some(true));
+    let metadata_only = given(at.key("changes")).is_some_and(|at| at.choice(&CHANGES) == Some(true));
     (at.problems() == before).then_some(())?;
     Some(Initializer {
         name: name?.into(),
@@ -181,6 +196,7 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
         owners: owners.flatten(),
         parallel,
         side_effects: side_effects?,
+        metadata_only,
     })
 }
 

@@ -16,22 +16,42 @@ pub fn is_of_initializers(name: &str) -> bool {
 /// All initializers of a resource as if they were one mutating hook, so that it is compared with registrations as a
 /// hook is. It is never called.
 pub fn as_a_hook(entry: &ResourceInitializers) -> Hook {
-    let ResourceInitializers { api_group, resource, initializers, .. } = entry;
-    let rule = Rule {
-        operations: vec![Operation::Create],
-        api_groups: vec![api_group.clone()],
+    let mut rules = vec![rule(entry, Operation::Create, &[""])];
+    if entry.by_label {
+        rules.push(rule(entry, Operation::Update, &["", "/*"]));
+    }
+    hook(entry, HookType::Mutating, rules)
+}
+
+/// The check of what others write of objects that are stored by label, as if it were one validating hook: it comes after
+/// all that may change the object. `None` where they are not.
+pub fn as_a_guard(entry: &ResourceInitializers) -> Option<Hook> {
+    let rules = || vec![rule(entry, Operation::Create, &[""]), rule(entry, Operation::Update, &["", "/*"])];
+    entry.by_label.then(|| hook(entry, HookType::Validating, rules()))
+}
+
+/// A rule for that operation on these of its subresources, in every version.
+fn rule(entry: &ResourceInitializers, operation: Operation, subresources: &[&str]) -> Rule {
+    Rule {
+        operations: vec![operation],
+        api_groups: vec![entry.api_group.clone()],
         api_versions: vec!["*".into()],
-        resources: vec![resource.clone()],
+        resources: subresources.iter().map(|sub| format!("{}{sub}", entry.resource).into()).collect(),
         scope: Scope::Any,
-    };
-    let closed = initializers.iter().any(|one| one.acts_in_flight() && one.failure_policy != FailurePolicy::Ignore);
+    }
+}
+
+fn hook(entry: &ResourceInitializers, hook_type: HookType, rules: Vec<Rule>) -> Hook {
+    let ResourceInitializers { api_group, resource, initializers, .. } = entry;
+    let acts = |one: &&crate::model::Initializer| entry.by_label || one.acts_in_flight();
+    let closed = initializers.iter().filter(acts).any(|one| one.failure_policy != FailurePolicy::Ignore);
     // Resources of two groups may have one name.
     let shown = if api_group.is_empty() { resource.to_string() } else { format!("{resource}.{api_group}") };
     Hook {
         name: format!("{PREFIX}{shown}").into(),
-        hook_type: HookType::Mutating,
+        hook_type,
         id: "".into(),
-        rules: vec![rule],
+        rules,
         match_policy: MatchPolicy::Exact,
         sees_admission_config: false,
         endpoint: Endpoint { address: Address::Unix("".into()), tls: None, transport: Transport::Grpc },

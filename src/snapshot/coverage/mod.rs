@@ -16,7 +16,7 @@ use serde_json::Value;
 use self::selectors::{implies, is_within, names_left_out};
 pub use self::{
     atom::{Atom, atoms_of},
-    initializers::{as_a_hook, is_of_initializers},
+    initializers::{as_a_guard, as_a_hook, is_of_initializers},
 };
 use super::{Snapshot, checked_webhook_configuration, document::kind::webhooks_kind};
 use crate::model::{
@@ -210,8 +210,7 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
         Compared { subject: Subject::Hook(index), hook: Cow::Borrowed(hook), closed, segment: snapshot.segment(index) }
     });
     let resources = snapshot.initializers().iter().filter(|entry| entry.need_requests());
-    hooks.chain(resources.map(|entry| {
-        let hook = as_a_hook(entry);
+    hooks.chain(resources.flat_map(|entry| [Some(as_a_hook(entry)), as_a_guard(entry)]).flatten().map(|hook| {
         let closed = hook.failure_policy != FailurePolicy::Ignore;
         Compared { subject: Subject::Initializers, hook: Cow::Owned(hook), closed, segment: None }
     }))

@@ -1,0 +1,169 @@
+//! Label: new objects of a resource that a stock apiserver stores unfinished, and what others write of them afterwards.
+//!
+//! The mutating phase marks an object instead of initializing it, and gives back the marks that an update has forgotten. The
+//! validating phase comes after all that may change the object, and refuses what is left of wrong marks. Initializers act
+//! later, on the stored object: a loop of the control plane has them do so.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    time::SystemTime,
+};
+
+use tokio::time::timeout_at;
+
+use super::{
+    super::{Case, now, status, status::Refusal},
+    Phase,
+    stored::Rights,
+};
+use crate::{
+    initialize::{
+        label::{self, Marks, Outcome, PENDING, STATE, Standing, State},
+        transition::Actor,
+    },
+    model::{Operation, ResourceInitializers, Review},
+    offload,
+    wire::marks::{self, Found},
+};
+
+/// Marks of an object, and whether it has labels and annotations at all.
+#[derive(Debug, Default)]
+struct Marked {
+    marks: Marks,
+    has: (bool, bool),
+    leaves: bool,
+}
+
+impl From<Found> for Marked {
+    fn from(Found { label, annotation, leaves }: Found) -> Self {
+        let has = (label.is_some(), annotation.is_some());
+        Self { marks: Marks { label: label.flatten(), state: annotation.flatten() }, has, leaves }
+    }
+}
+
+impl Phase<'_> {
+    /// The mutating phase of such a resource.
+    pub(super) async fn run_labelled(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+        match self.case.review.operation {
+            Operation::Create => self.mark(entry).await,
+            Operation::Update => self.restore(entry).await,
+            Operation::Delete | Operation::Connect => Ok(()),
+        }
+    }
+
+    /// Marks a new object with the list of those that must act.
+    async fn mark(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+        let patched = self.initialized.patched.clone();
+        let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
+        let mut lookup = self.case.lookup(review, None);
+        let Marked { marks: written, has, .. } = self.marks(review, review.object.clone()).await?;
+        let pending = self.pending(entry, review, None, &mut lookup).await;
+        let list = pending.or_else(|refusal| self.unselected(entry, refusal))?;
+        let state = match list.filter(|_| !self.case.review.dry_run) {
+            Some(list) => {
+                let creator = self.requester().await?;
+                let creator = serde_json::from_str(&creator).unwrap_or_default();
+                let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+                Some(State::new(list, creator, &started))
+            }
+            None => None,
+        };
+        label::created(&written, state.as_ref()).map_err(|refused| self.denied(refused))?;
+        let Some(state) = state else { return Ok(()) };
+        let text = state.write().map_err(|why| Box::new(status::internal(&why)))?;
+        let id = label::init_id(random());
+        let marks = Marks { label: Some(id.as_str().into()), state: Some(text.into()) };
+        self.apply(label::step::marking(has, &marks).to_string(), "marking the object").await?;
+        self.initialized.pending = Some(label::warning(&id));
+        Ok(())
+    }
+
+    /// Gives an object back the marks that an update has forgotten.
+    async fn restore(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+        let patched = self.initialized.patched.clone();
+        let review = patched.as_ref().map_or(self.case.review, |patched| &patched.review);
+        let old = self.marks(review, review.old_object.clone()).await?;
+        let Marked { marks: new, has, .. } = self.marks(review, review.object.clone()).await?;
+        match self.judge(entry, &old, &new).await? {
+            Outcome::Keep => Ok(()),
+            Outcome::Restore => {
+                let patch = label::step::marking(has, &old.marks);
+                self.apply(patch.to_string(), "restoring the marks of the object").await
+            }
+        }
+    }
+
+    /// The validating phase: the object has the marks that it is stored with.
+    async fn guard(&mut self, entry: &ResourceInitializers) -> Result<(), Refusal> {
+        let review = self.case.review;
+        let new = self.marks(review, review.object.clone()).await?.marks;
+        if review.operation == Operation::Create {
+            return label::change::marked_for(&new, &review.username).map_err(|refused| self.denied(refused));
+        }
+        let old = self.marks(review, review.old_object.clone()).await?;
+        match self.judge(entry, &old, &new).await? {
+            Outcome::Keep => Ok(()),
+            Outcome::Restore => Err(self.denied(label::change::lost())),
+        }
+    }
+
+    /// Consequence of an update from these marks to those, by the requester.
+    async fn judge(&mut self, entry: &ResourceInitializers, old: &Marked, new: &Marks) -> Result<Outcome, Refusal> {
+        let Marked { marks: old, leaves, .. } = old;
+        let head = match old.standing() {
+            Standing::Unfinished(state) => state.list.head().map(Box::<str>::from),
+            _ => None,
+        };
+        // Most updates are of objects that everybody sees, and need nobody's rights.
+        let rights = if old.label.is_some() && !(*leaves && new == old) {
+            self.rights(entry, head.as_deref()).await?
+        } else {
+            Rights::None
+        };
+        let own = [head.as_deref().unwrap_or_default()];
+        let actor = Actor { may_initialize: rights != Rights::None, owns: rights.owns(&own) };
+        label::update(old, new, *leaves, actor).map_err(|refused| self.denied(refused))
+    }
+
+    async fn marks(&self, review: &Review, place: Option<Range<usize>>) -> Result<Marked, Refusal> {
+        let Some(place) = place else { return Ok(Marked::default()) };
+        let (bytes, size) = (review.bytes.clone(), place.len());
+        let reading = offload::run(size, move || marks::of_object(&bytes, place, PENDING, STATE));
+        match timeout_at(self.case.caller.deadline.instant().into(), reading).await {
+            Ok(Ok(found)) => Ok(found.into()),
+            Ok(Err(why)) => Err(Box::new(status::internal(&why))),
+            Err(_) => Err(Box::new(status::out_of_time())),
+        }
+    }
+}
+
+/// Is the request one whose marks are looked at in the validating phase?
+pub(in super::super) fn is_guarded(case: Case<'_>) -> bool {
+    let Case { review, generation, caller, .. } = case;
+    let creates = review.operation == Operation::Create && review.sub_resource.is_empty();
+    let entry = || generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource);
+    (creates || review.operation == Operation::Update)
+        && review.object.is_some()
+        && !caller.stores_unfinished
+        && entry().is_some_and(|entry| entry.by_label)
+}
+
+/// Checks the marks of an object that nothing changes any more.
+pub(in super::super) async fn guard(case: Case<'_>) -> super::Initialized {
+    let initialized = super::Initialized::default();
+    let mut phase = Phase { case, initialized, creator: None, no_room: false };
+    let Case { review, generation, .. } = case;
+    if let Some(entry) = generation.snapshot.initializers_of(&review.resource.group, &review.resource.resource)
+        && let Err(refusal) = phase.guard(entry).await
+    {
+        phase.initialized.refusal = Some(refusal);
+    }
+    phase.initialized
+}
+
+/// 128 bits that nobody can foresee: the keys of these hashers are the operating system's randomness.
+fn random() -> [u64; 2] {
+    let now = now();
+    [RandomState::new().hash_one(now), RandomState::new().hash_one(now)]
+}

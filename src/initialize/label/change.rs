@@ -1,0 +1,137 @@
+//! Change: marks that an update would leave, and whether it may.
+//!
+//! ```text
+//!   label, Pending [a, b] ── a's owner removes a ──> label, Pending [b] ── b's owner ──> no label, Completed
+//!          │                                              │
+//!          ├── the owner of the head sets the result ──> label, Failed (deleted)
+//!          └── both marks forgotten ──> both restored
+//! ```
+
+use super::{
+    super::{
+        Refused, VERB,
+        transition::{Actor, transition},
+    },
+    Marks, PENDING, Phase, STATE, Standing, State,
+};
+
+/// Consequence of an update for the marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// They are as the update has them.
+    Keep,
+    /// They are as they were: the update has forgotten them.
+    Restore,
+}
+
+/// May an object be created with the marks that its client, or a webhook before us, has written? `ours` is the state that it
+/// gets; `None` where nobody must act. The marks of an earlier call for the same request say the same as `ours` but for the
+/// time, and are replaced.
+///
+/// # Errors
+/// They are not ours.
+pub fn created(written: &Marks, ours: Option<&State>) -> Result<(), Refused> {
+    if written.is_empty() {
+        return Ok(());
+    }
+    let again = match (written.standing(), ours) {
+        (Standing::Unfinished(state), Some(ours)) => state.list == ours.list && state.creator == ours.creator,
+        _ => false,
+    };
+    match again {
+        true => Ok(()),
+        false => Err(Refused::Forbidden(format!(
+            "the label {PENDING} and the annotation {STATE} are set by Gatepost alone; the list of a new object is written \
+             in the annotation gatepost.dev/initializers"
+        ))),
+    }
+}
+
+/// Is an object, as it is about to be created, marked for this user or not at all?
+///
+/// # Errors
+/// It is not.
+pub fn marked_for(marks: &Marks, username: &str) -> Result<(), Refused> {
+    match marks.standing() {
+        Standing::Visible if marks.state.is_none() => Ok(()),
+        Standing::Unfinished(state) if state.phase() == Phase::Pending && state.username() == Some(username) => Ok(()),
+        _ => Err(Refused::Forbidden(format!(
+            "the label {PENDING} and the annotation {STATE} are set by Gatepost alone, for the user who creates the object"
+        ))),
+    }
+}
+
+/// The marks after an update, by somebody with these rights.
+///
+/// While the object is visible the label cannot be added and the annotation only be removed. While it is unfinished only a
+/// user who may `initialize` changes anything of it, and the marks change by the steps of
+/// [`transition`] alone. While it is being deleted (`leaves`) others may do what deletes it, such as removing finalizers.
+///
+/// # Errors
+/// Why the update is not allowed.
+pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Result<Outcome, Refused> {
+    let before = match old.standing() {
+        Standing::Visible => return visible(old, new).map(|()| Outcome::Keep),
+        Standing::Unfinished(state) => Some(state),
+        Standing::Lost => None,
+    };
+    if leaves && new == old {
+        return Ok(Outcome::Keep);
+    }
+    if !actor.may_initialize {
+        return Err(Refused::Forbidden(format!(
+            "an object that is not initialized may only be changed by users with permission to {VERB:?} this resource"
+        )));
+    }
+    let forgotten = new.state.is_none() || new.state == old.state;
+    let Some(before) = before else {
+        // Nothing is known to be left to do.
+        return match (&new.label, forgotten) {
+            (None, _) => Ok(Outcome::Keep),
+            (Some(_), true) if new.label == old.label => Ok(Outcome::Keep),
+            (Some(_), _) => Err(mark(PENDING, "says that an object waits that has no list; remove it")),
+        };
+    };
+    if new == old {
+        return Ok(Outcome::Keep);
+    }
+    if forgotten {
+        return Ok(Outcome::Restore);
+    }
+    let after = State::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark(STATE, &why))?;
+    if after.creator != before.creator || after.started != before.started {
+        return Err(mark(STATE, "the creator and the start of an initialization do not change"));
+    }
+    match after.phase() {
+        Phase::Completed if new.label.is_some() => {
+            return Err(mark(PENDING, "is removed in the update that says Completed"));
+        }
+        Phase::Pending | Phase::Failed if new.label != old.label => {
+            return Err(mark(PENDING, "stays as it is until the update that says Completed"));
+        }
+        _ => {}
+    }
+    let list = after.list.clone().normalized();
+    transition(Some(before.list), list, actor).map(|_| Outcome::Keep)
+}
+
+/// Refusal of an update that leaves out the marks of an object that is not initialized.
+pub fn lost() -> Refused {
+    mark(PENDING, "and the annotation are removed by completing the initialization alone; leave them as they are")
+}
+
+/// An update of an object that everybody sees.
+fn visible(old: &Marks, new: &Marks) -> Result<(), Refused> {
+    if new.label.is_some() {
+        return Err(mark(PENDING, "is set by Gatepost alone, when an object is created"));
+    }
+    match new.state.is_none() || new.state == old.state {
+        true => Ok(()),
+        false => Err(mark(STATE, "is set by Gatepost alone")),
+    }
+}
+
+fn mark(mark: &str, why: &str) -> Refused {
+    let map = if mark == PENDING { "labels" } else { "annotations" };
+    Refused::Invalid { field: format!("metadata.{map}[{mark}]"), why: why.to_owned() }
+}

@@ -1,0 +1,379 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    change::{lost, marked_for},
+    step::{marking, reserved},
+    *,
+};
+use crate::{
+    initialize::{
+        Initializers, Refused,
+        transition::{Actor, Owned},
+    },
+    model::{Rope, StatusCause, StatusInfo},
+    patch::{Document, Limits, Patch},
+};
+
+const NAMES: [&str; 3] = ["a.example.com", "b.example.com", "c.example.com"];
+const STARTED: &str = "2026-11-23T08:00:00Z";
+
+fn ann() -> Value {
+    json!({"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"k": ["v"]}})
+}
+
+fn state(names: &[&str]) -> State {
+    State::new(Initializers::of(names.iter().copied()), ann(), STARTED)
+}
+
+fn failure() -> StatusInfo {
+    StatusInfo { code: 403, status: "Failure".into(), message: "no".into(), ..StatusInfo::default() }
+}
+
+fn marked(state: &State) -> Marks {
+    Marks { label: Some("0123abcd".into()), state: Some(state.write().unwrap().into()) }
+}
+
+const ANY: Actor<'_> = Actor { may_initialize: true, owns: Owned::Any };
+const NOBODY: Actor<'_> = Actor { may_initialize: false, owns: Owned::Names(&[]) };
+
+fn applied(object: &Value, patch: &Value) -> Result<Value, String> {
+    let object = Document::new(Rope::new([object.to_string().into()])).map_err(|error| error.to_string())?;
+    let patch = Patch::parse(patch.to_string().into()).map_err(|error| error.to_string())?;
+    let changed = object.patched(&patch, Limits::default()).map_err(|error| error.to_string())?;
+    let rope = changed.rope();
+    Ok(serde_json::from_slice(&rope.copy_of(0..rope.len())).unwrap())
+}
+
+fn marks_of(object: &Value) -> Marks {
+    let text = |map: &str, key: &str| object["metadata"][map][key].as_str().map(Into::into);
+    Marks { label: text("labels", PENDING), state: text("annotations", STATE) }
+}
+
+#[test]
+fn the_states_form_is_as_documented() {
+    let text = state(&["a.example.com", "b.example.com"]).write().unwrap();
+    assert_eq!(
+        serde_json::from_str::<Value>(&text).unwrap(),
+        json!({"state": "Pending", "pending": ["a.example.com", "b.example.com"], "started": STARTED, "creator": ann()})
+    );
+    let failed = state(&["a.example.com"]).failed(failure());
+    let read = State::read(&failed.write().unwrap()).unwrap();
+    assert_eq!((read.phase(), read.list.result.as_deref().unwrap().code), (Phase::Failed, 403));
+    assert_eq!(state(&[]).phase(), Phase::Completed);
+}
+
+#[test]
+fn what_gatepost_has_not_written_is_no_state_and_not_repeated() {
+    let many = json!({"state": "Pending", "pending": vec!["a"; 129]}).to_string();
+    for wrong in [
+        "",
+        "secret",
+        "[]",
+        r#"{"state":"Pending","pending":[]}"#,
+        r#"{"state":"Completed","pending":["a"]}"#,
+        r#"{"state":"Failed","pending":["a"]}"#,
+        r#"{"state":"Secret","pending":["a"]}"#,
+        &many,
+        &format!(r#"{{"state":"Pending","pending":["a"],"creator":"{}"}}"#, "x".repeat(200_000)),
+    ] {
+        let error = State::read(wrong).unwrap_err();
+        assert!(!error.contains("ecret"), "{error}");
+        let hidden = Marks { label: Some("1".into()), state: Some(wrong.into()) };
+        assert_eq!(hidden.standing(), Standing::Lost);
+    }
+}
+
+#[test]
+fn a_result_of_any_size_fits_into_an_annotation() {
+    let long = "é".repeat(1 << 20);
+    let cause = StatusCause { reason: long.clone(), message: long.clone(), field: long.clone() };
+    let result = StatusInfo { message: long.clone(), reason: long, causes: vec![cause; 500], ..failure() };
+    let text = state(&NAMES).failed(result).write().unwrap();
+    assert!(text.len() < 128 << 10, "{}", text.len());
+    assert_eq!(State::read(&text).unwrap().phase(), Phase::Failed);
+    let state = State::new(Initializers::of(NAMES), json!({"groups": vec!["x".repeat(1000); 200]}), STARTED);
+    assert!(state.write().unwrap_err().contains("groups"));
+}
+
+#[test]
+fn the_warning_names_the_label_and_nothing_else_is_one() {
+    let id = init_id([u64::MAX, 7]);
+    assert_eq!((id.len(), is_id(&id)), (32, true));
+    assert_eq!(id_in_warning(&warning(&id)), Some(&*id));
+    for other in ["init pending ", "init pending a b", "pending", &warning(&"a".repeat(64))] {
+        assert_eq!(id_in_warning(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_new_object_has_no_marks_but_those_of_the_same_request() {
+    let ours = state(&NAMES);
+    let asked_again = State { started: "2026-11-23T08:00:01Z".into(), ..ours.clone() };
+    assert_eq!(created(&Marks::default(), Some(&ours)), Ok(()));
+    assert_eq!(created(&marked(&asked_again), Some(&ours)), Ok(()));
+    let of_bob = State { creator: json!({"username": "bob"}), ..ours.clone() };
+    let label_alone = Marks { label: Some("1".into()), state: None };
+    let state_alone = Marks { label: None, ..marked(&ours) };
+    for wrong in [marked(&state(&NAMES[..1])), marked(&of_bob), label_alone.clone(), state_alone.clone()] {
+        assert_eq!(created(&wrong, Some(&ours)).unwrap_err().code(), 403, "{wrong:?}");
+    }
+    assert!(created(&marked(&ours), None).is_err(), "nobody must act");
+    assert_eq!(marked_for(&Marks::default(), "ann"), Ok(()));
+    assert_eq!(marked_for(&marked(&ours), "ann"), Ok(()));
+    for (wrong, user) in
+        [(marked(&ours), "bob"), (label_alone, "ann"), (state_alone, "ann"), (marked(&ours.failed(failure())), "ann")]
+    {
+        assert!(marked_for(&wrong, user).is_err(), "{wrong:?} {user}");
+    }
+}
+
+#[test]
+fn marks_change_by_the_owners_steps_alone() {
+    let before = state(&NAMES);
+    let old = marked(&before);
+    let goes = |names: &[&str]| marked(&before.with(Initializers::of(names.iter().copied())));
+    let own = [NAMES[0]];
+    let head = Actor { may_initialize: true, owns: Owned::Names(&own) };
+    let other = Actor { may_initialize: true, owns: Owned::Names(&[]) };
+    let completed = Marks { label: None, ..goes(&[]) };
+    let code = |new: &Marks, actor| update(&old, new, false, actor).map_err(|refused| refused.code());
+    let table = [
+        (old.clone(), NOBODY, Err(403)),
+        (old.clone(), other, Ok(Outcome::Keep)),
+        (goes(&NAMES[1..]), head, Ok(Outcome::Keep)),
+        (goes(&NAMES[1..]), ANY, Ok(Outcome::Keep)),
+        (goes(&NAMES[1..]), other, Err(403)),
+        (goes(&NAMES[1..]), NOBODY, Err(403)),
+        (goes(&NAMES[2..]), head, Err(422)),
+        (goes(&[NAMES[1], NAMES[0], NAMES[2]]), head, Err(422)),
+        (goes(&[NAMES[0], "x.example.com", NAMES[1], NAMES[2]]), head, Ok(Outcome::Keep)),
+        (marked(&before.failed(failure())), head, Ok(Outcome::Keep)),
+        (marked(&before.failed(failure())), other, Err(403)),
+        (completed.clone(), head, Err(422)),
+        (Marks::default(), head, Ok(Outcome::Restore)),
+        (Marks::default(), NOBODY, Err(403)),
+        (Marks { label: None, ..old.clone() }, head, Ok(Outcome::Restore)),
+        (Marks { state: None, ..old.clone() }, head, Ok(Outcome::Restore)),
+        (Marks { label: Some("2".into()), ..old.clone() }, head, Ok(Outcome::Restore)),
+        (Marks { label: Some("2".into()), ..goes(&NAMES[1..]) }, head, Err(422)),
+        (Marks { label: None, ..goes(&NAMES[1..]) }, head, Err(422)),
+        (Marks { state: Some("x".into()), ..old.clone() }, head, Err(422)),
+        (marked(&State { creator: json!({"username": "bob"}), ..before.clone() }), ANY, Err(422)),
+        (marked(&State { started: "x".into(), ..before.clone() }), ANY, Err(422)),
+    ];
+    for (new, actor, wanted) in table {
+        assert_eq!(code(&new, actor), wanted, "{new:?} {actor:?}");
+    }
+    let last = marked(&state(&NAMES[..1]));
+    assert_eq!(update(&last, &completed, false, head), Ok(Outcome::Keep), "the label and the list go together");
+    let labelled = Marks { label: last.label.clone(), ..completed.clone() };
+    assert_eq!(update(&last, &labelled, false, head).unwrap_err().code(), 422);
+    // Who deletes it must not wait for initializers.
+    assert_eq!(update(&old, &old, true, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&old, &Marks::default(), true, NOBODY).unwrap_err().code(), 403);
+    // From then on it is an object as any other.
+    assert_eq!(update(&completed, &completed, false, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&completed, &Marks::default(), false, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&completed, &old, false, ANY).unwrap_err().code(), 422);
+    assert_eq!(update(&Marks::default(), &completed, false, ANY).unwrap_err().code(), 422);
+    assert_eq!(update(&Marks::default(), &Marks::default(), false, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(lost().code(), 422);
+    // A label that says nothing may be taken away, and hides nothing for ever.
+    let lost = Marks { label: Some("1".into()), state: None };
+    assert_eq!(update(&lost, &Marks::default(), false, ANY), Ok(Outcome::Keep));
+    assert_eq!(update(&lost, &Marks::default(), false, NOBODY).unwrap_err().code(), 403);
+    assert_eq!(update(&lost, &old, false, ANY).unwrap_err().code(), 422);
+}
+
+#[test]
+fn marking_adds_the_maps_that_are_missing() {
+    let marks = marked(&state(&NAMES));
+    for object in [
+        json!({"metadata": {"name": "n"}}),
+        json!({"metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {"c": "d"}}}),
+        json!({"metadata": {"name": "n", "labels": {PENDING: "wrong"}}}),
+    ] {
+        let has = |map: &str| object["metadata"][map].is_object();
+        let after = applied(&object, &marking((has("labels"), has("annotations")), &marks)).unwrap();
+        assert_eq!(marks_of(&after), marks);
+        assert_eq!(after["metadata"]["labels"]["a"], object["metadata"]["labels"]["a"], "what was there stays");
+    }
+    let paths = Patch::parse(reserved().to_string().into()).unwrap().fields();
+    let touches = |path: &str| {
+        let patch = json!([{"op": "add", "path": path, "value": {}}]);
+        Patch::parse(patch.to_string().into()).unwrap().fields().meet(&paths)
+    };
+    for path in ["", "/metadata", "/metadata/labels", "/metadata/uid", "/metadata/annotations/init.gatepost.dev~1state"]
+    {
+        assert!(touches(path), "{path}");
+    }
+    assert!(!touches("/metadata/labels/a") && !touches("/spec"));
+}
+
+/// One way in which somebody writes the marks of an object.
+#[derive(Clone, Debug)]
+enum Edit {
+    Same,
+    DropBoth,
+    DropLabel,
+    DropState,
+    OtherLabel,
+    /// The list without its first names, and others behind the new head.
+    Goes {
+        without: usize,
+        adds: Option<usize>,
+        label: bool,
+    },
+    Reversed,
+    Fails,
+    /// The result of a failed object is another one.
+    Absolves,
+    Completes {
+        label: bool,
+    },
+    OtherCreator,
+    Nonsense,
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        1 => Just(Edit::Same),
+        1 => Just(Edit::DropBoth),
+        1 => Just(Edit::DropLabel),
+        1 => Just(Edit::DropState),
+        1 => Just(Edit::OtherLabel),
+        4 => (0..3usize, proptest::option::of(0..3usize), any::<bool>())
+            .prop_map(|(without, adds, label)| Edit::Goes { without, adds, label }),
+        1 => Just(Edit::Reversed),
+        1 => Just(Edit::Fails),
+        1 => Just(Edit::Absolves),
+        2 => any::<bool>().prop_map(|label| Edit::Completes { label }),
+        1 => Just(Edit::OtherCreator),
+        1 => Just(Edit::Nonsense),
+    ]
+}
+
+impl Edit {
+    fn of(&self, old: &Marks) -> Marks {
+        let known = old.state.as_deref().and_then(|text| State::read(text).ok()).unwrap_or_else(|| state(&NAMES));
+        let label = old.label.clone().or_else(|| Some("1".into()));
+        let write = |state: &State| Some(state.write().unwrap().into());
+        match self {
+            Self::Same => old.clone(),
+            Self::DropBoth => Marks::default(),
+            Self::DropLabel => Marks { label: None, ..old.clone() },
+            Self::DropState => Marks { state: None, ..old.clone() },
+            Self::OtherLabel => Marks { label: Some("2".into()), ..old.clone() },
+            Self::Goes { without, adds, label: keeps } => {
+                let mut pending: Vec<_> = known.list.pending.iter().skip(*without).cloned().collect();
+                let place = pending.len().min(1);
+                adds.iter().for_each(|add| pending.insert(place, NAMES[*add].into()));
+                let state = write(&known.with(Initializers { pending, ..known.list.clone() }));
+                Marks { label: label.filter(|_| *keeps), state }
+            }
+            Self::Reversed => {
+                let mut list = known.list.clone();
+                list.pending.reverse();
+                Marks { label, state: write(&known.with(list)) }
+            }
+            Self::Fails => Marks { label, state: write(&known.failed(failure())) },
+            Self::Absolves => {
+                let result = StatusInfo { code: 500, ..failure() };
+                Marks { label, state: write(&known.failed(result)) }
+            }
+            Self::Completes { label: keeps } => {
+                Marks { label: label.filter(|_| *keeps), state: write(&known.with(Initializers::default())) }
+            }
+            Self::OtherCreator => {
+                Marks { label, state: write(&State { creator: json!({"username": "eve"}), ..known }) }
+            }
+            Self::Nonsense => Marks { label, state: Some("{".into()) },
+        }
+    }
+}
+
+proptest! {
+    /// Whatever is written by whom, in whatever order: an object is hidden until each head was removed by somebody who may,
+    /// one at a time and in order, and never again after that; results and the creator stay.
+    #[test]
+    fn an_object_is_hidden_until_its_list_is_worked_off(
+        edits in proptest::collection::vec((edit(), 0..5usize), 1..40)
+    ) {
+        let mut marks = marked(&state(&NAMES));
+        for (edit, who) in edits {
+            let new = edit.of(&marks);
+            let before = marks.standing();
+            let own = [NAMES.get(who).copied().unwrap_or_default()];
+            let actor = match who {
+                0..3 => Actor { may_initialize: true, owns: Owned::Names(&own) },
+                3 => ANY,
+                _ => NOBODY,
+            };
+            let after = match update(&marks, &new, false, actor) {
+                Ok(Outcome::Keep) => new,
+                Ok(Outcome::Restore) | Err(_) => marks.clone(),
+            };
+            match (&before, after.standing()) {
+                (Standing::Visible, after) => prop_assert_eq!(after, Standing::Visible),
+                (Standing::Unfinished(state), Standing::Visible) => {
+                    prop_assert_eq!(state.list.pending.len(), 1, "only the last one completes");
+                    prop_assert!(state.list.result.is_none(), "what has failed is never seen");
+                    prop_assert!(who == 3 || state.list.head() == NAMES.get(who).copied());
+                }
+                (Standing::Unfinished(old), Standing::Unfinished(new)) => {
+                    prop_assert_eq!(&old.creator, &new.creator);
+                    prop_assert!(old.list.result.is_none() || old.list == new.list);
+                    if old.list != new.list {
+                        prop_assert!(who == 3 || old.list.head() == NAMES.get(who).copied());
+                        let left = new.list.pending.iter().filter(|name| old.list.pending.contains(name)).count();
+                        prop_assert!(left + 1 >= old.list.pending.len(), "one at a time");
+                    }
+                    prop_assert_eq!(&marks.label, &after.label);
+                }
+                (before, after) => prop_assert!(false, "{before:?} became {after:?}"),
+            }
+            marks = after;
+        }
+    }
+
+    /// A step takes effect once, for the version it was made for, and what it makes is what an update may make.
+    #[test]
+    fn a_step_is_made_once_and_is_one_that_is_allowed(names in 1..=3usize, fails in any::<bool>()) {
+        let before = state(&NAMES[..names]);
+        let marks = marked(&before);
+        let object = json!({"metadata": {
+            "name": "n", "uid": "u", "resourceVersion": "5",
+            "labels": {PENDING: marks.label, "a": "b"}, "annotations": {STATE: marks.state},
+        }});
+        let target = Target { uid: "u", resource_version: "5", marks: &marks };
+        let after = if fails { before.failed(failure()) } else { before.done(NAMES[0], Vec::new()).unwrap() };
+        let changes = vec![json!({"op": "add", "path": "/metadata/labels/by", "value": "a"})];
+        let patch = Step::to(&after).patch(target, changes).unwrap();
+        let mut now = applied(&object, &patch).unwrap();
+        prop_assert_eq!(&now["metadata"]["labels"]["by"], "a");
+        let new = marks_of(&now);
+        prop_assert_eq!(new.label.is_none(), !fails && names == 1);
+        prop_assert_eq!(update(&marks, &new, false, ANY), Ok(Outcome::Keep));
+        // Sent again, by us or another replica, it finds another state; nor does it change another version, or object.
+        prop_assert!(applied(&now, &patch).is_err());
+        now["metadata"]["resourceVersion"] = "6".into();
+        prop_assert!(applied(&now, &patch).is_err());
+        let mut other = object.clone();
+        other["metadata"]["uid"] = "v".into();
+        prop_assert!(applied(&other, &patch).is_err());
+        let lost = Marks { state: None, ..marks.clone() };
+        let mut object = object;
+        object["metadata"]["annotations"] = json!({});
+        let uncovered = Step::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
+        prop_assert_eq!(marks_of(&applied(&object, &uncovered).unwrap()), Marks::default());
+    }
+}
+
+#[test]
+fn refusals_name_the_mark() {
+    let Err(Refused::Invalid { field, .. }) = update(&Marks::default(), &marked(&state(&NAMES)), false, ANY) else {
+        panic!("it is refused")
+    };
+    assert_eq!(field, "metadata.labels[init.gatepost.dev/pending]");
+}
