@@ -23,7 +23,7 @@ use super::{
 use crate::{
     clock::{Moment, slept},
     files::BlockingReads,
-    kube::{Client, KubeError},
+    kube::{Client, Connection, KubeError},
     live::{Current, break_glass::GlassOrigin},
     replicas::Replica,
     snapshot::{self, Problem},
@@ -136,6 +136,7 @@ impl Sidecar {
         let services =
             services.map(|access| finish(&runtime, ServiceWatcher::new(access, Arc::clone(&current)))).transpose()?;
         let access = settings.cluster().map(|access| finish(&runtime, AccessReviews::new(access))).transpose()?;
+        let labelled = settings.cluster().map(|access| finish(&runtime, Connection::new(access))).transpose()?;
         let replica = Arc::new(Replica::new(settings.replica.clone()));
         let publisher = finish(&runtime, settings.status_place.open(&replica))?;
         // Last, as a start that fails must not leave the socket's file behind.
@@ -168,6 +169,7 @@ impl Sidecar {
                 services,
                 access,
                 adoption,
+                labelled,
                 replica,
                 publisher,
                 last_good,

@@ -18,7 +18,10 @@ use crate::{
     replicas::Publishing,
     rotate::Rotator,
     source::{self, Source},
-    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch, ServiceWatcher, break_glass::keep},
+    watch::{
+        AccessReviews, Adoption, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher,
+        break_glass::keep,
+    },
 };
 
 /// The control plane.
@@ -36,6 +39,7 @@ pub(super) struct Control {
     pub(super) services: Option<ServiceWatcher>,
     pub(super) access: Option<AccessReviews>,
     pub(super) adoption: Option<Adoption>,
+    pub(super) labelled: Option<LabelledObjects>,
     pub(super) publishing: Publishing,
     pub(super) saving: Option<Saving>,
     pub(super) break_glass_file: Option<PathBuf>,
@@ -46,6 +50,7 @@ impl Control {
     /// Until stopped and drained. The configuration is followed, and the admin pages are served, to the last.
     pub(super) async fn run(self, read_every: Duration, outcome: &OnceLock<Drained>) -> Drained {
         let (mut shutdown, mut publishing, mut adoption) = (self.shutdown, self.publishing, self.adoption);
+        let mut labelled = self.labelled;
         let shutdown = async move { shutdown.wait_for(|shutdown| *shutdown).await.map_or((), drop) };
         let (readings, read) = mpsc::channel(1);
         let current = Arc::clone(&self.pages.current);
@@ -81,6 +86,12 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
+        let initializing = async {
+            match &mut labelled {
+                Some(labelled) => labelled.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let saving = async {
             match self.saving {
                 Some(saving) => saving.run().await,
@@ -97,6 +108,7 @@ impl Control {
                 services,
                 access,
                 adopting,
+                initializing,
                 saving,
                 publishing.run(),
                 keep(current, self.break_glass_file, read_every),
@@ -114,6 +126,9 @@ impl Control {
         publishing.leave().await;
         if let Some(adoption) = &mut adoption {
             adoption.leave().await;
+        }
+        if let Some(labelled) = &mut labelled {
+            labelled.leave().await;
         }
         drained
     }

@@ -30,7 +30,7 @@ use crate::{
     admit::Gate,
     front::{Front, Limits, Worker, admin::Admin},
     hooks::{ConnectionBudget, Resources},
-    kube::Client,
+    kube::{Client, Connection},
     live::Current,
     memory::MemoryBudget,
     replicas::{Publisher, Publishing, Replica},
@@ -39,7 +39,7 @@ use crate::{
     source::{LastGoodFile, Source},
     telemetry::{Audit, Metrics, Reading},
     tls::ServerTls,
-    watch::{AccessReviews, Adoption, NamespaceWatcher, RegistrationWatch, ServiceWatcher},
+    watch::{AccessReviews, Adoption, LabelledObjects, NamespaceWatcher, RegistrationWatch, ServiceWatcher},
 };
 
 /// Time for requests beyond their deadline before they are cut: the answer has to be written, too.
@@ -68,6 +68,8 @@ pub(super) struct Parts {
     /// The cluster whose authorizer is asked.
     pub(super) access: Option<AccessReviews>,
     pub(super) adoption: Option<Adoption>,
+    /// The cluster whose objects may be stored unfinished.
+    pub(super) labelled: Option<Connection>,
     pub(super) replica: Arc<Replica>,
     pub(super) publisher: Publisher,
     /// File with the last good configuration.
@@ -93,6 +95,10 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         namespaces: following.as_ref().map(NamespaceWatcher::namespaces),
         discovery: following.as_ref().map(NamespaceWatcher::discovery),
         authorizer: parts.access.as_ref().map(AccessReviews::authorizer),
+    });
+    let labelled = parts.labelled.map(|connection| {
+        let agreed = (&*settings.initializers_namespace, &*settings.replica);
+        LabelledObjects::new(connection, agreed, Arc::clone(&current), (gate.namespaces.clone(), Arc::clone(&budget)))
     });
     let drain = settings.max_deadline + MARGIN;
     let descriptors = Descriptors::of_this_process(Limits::default().connections, settings.workers.get());
@@ -198,6 +204,7 @@ pub(super) fn start(parts: Parts, first: Option<Candidate>, kept: Kept) -> io::R
         services: parts.services,
         access: parts.access.map(|access| access.with_metrics(Arc::clone(&parts.metrics))),
         adoption: parts.adoption,
+        labelled,
         publishing,
         saving,
         shutdown,

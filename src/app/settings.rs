@@ -64,6 +64,8 @@ pub struct Settings {
     pub registration: Option<String>,
     /// Hooks that are named by a Service of the followed cluster, or the source's, are dialled at its endpoints.
     pub resolve_services: bool,
+    /// Namespace of the lease by which replicas agree on who initializes stored objects.
+    pub initializers_namespace: String,
     /// Name of this replica.
     pub replica: String,
     /// Place of this replica's status reports, for readers that do not ask its admin address.
@@ -98,6 +100,8 @@ impl Settings {
         self.namespaces_from.clone().or_else(of_source)
     }
 
+    /// The default namespace of the lease for stored objects.
+    pub const INITIALIZERS_NAMESPACE: &str = "gatepost";
     /// The default address for callers.
     pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9440);
     /// The default address of the admin pages.
@@ -137,6 +141,7 @@ impl Settings {
             namespaces_from: None,
             registration: None,
             resolve_services: false,
+            initializers_namespace: Self::INITIALIZERS_NAMESPACE.to_owned(),
             replica: Replica::host(),
             status_place: StatusPlace::Nowhere,
             audit_log: AuditLog::None,

@@ -162,6 +162,10 @@ pub struct Serve {
     #[command(flatten)]
     adoption: AdoptionArgs,
 
+    /// The namespace of the lease by which replicas agree which of them works on objects that are stored unfinished by label
+    #[arg(long, value_name = "NAMESPACE", default_value = Settings::INITIALIZERS_NAMESPACE)]
+    initializers_namespace: String,
+
     /// Write one JSON line for each review to a file, to stdout ("-"), or nowhere ("none")
     #[arg(long, value_name = "PATH|-|none", value_parser = audit_log, default_value = "none")]
     audit_log: AuditLog,
@@ -316,6 +320,7 @@ impl Serve {
             namespaces_from: self.namespaces_from,
             registration: self.registration,
             resolve_services: self.resolve_services == ResolveArg::Endpoints,
+            initializers_namespace: self.initializers_namespace,
             replica: self.replica.unwrap_or_else(Replica::host),
             status_place,
             audit_log: self.audit_log,

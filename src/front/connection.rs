@@ -60,7 +60,9 @@ impl Front {
         let requests = Arc::clone(&inflight);
         gate.metrics.observe(Reading::InflightRequests, move || Some(requests.requests() as f64));
         let [objects, holds] = [(); 2].map(|()| Arc::clone(gate.current.stored()));
-        gate.metrics.observe(Reading::StoredUnfinished, move || Some(objects.unfinished() as f64));
+        let labelled = Arc::clone(gate.current.labelled());
+        let unfinished = move || Some((objects.unfinished() + labelled.unfinished()) as f64);
+        gate.metrics.observe(Reading::StoredUnfinished, unfinished);
         gate.metrics.observe(Reading::StoredHolds, move || Some(holds.held() as f64));
         observe_memory(&gate, &budget);
         readiness::observe(&gate);

@@ -11,6 +11,7 @@ mod connection;
 mod discovery;
 mod endpoint;
 mod error;
+mod metadata;
 mod one_object;
 mod own;
 mod pages;
@@ -25,6 +26,7 @@ pub use self::{
     discovery::Discoverer,
     endpoint::Endpoint,
     error::KubeError,
+    metadata::created,
     one_object::RawAnswer,
     own::{MANAGED_BY, is_our_own, our_webhooks},
     pages::List,

@@ -14,13 +14,13 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Name by which the apiserver knows Gatepost, where it has told: whatever that user changes of such an object is the
+    /// Name by which the apiserver knows Gatepost, where that is known: whatever that user changes of such an object is the
     /// work of initializers, or what their failure policies say.
     pub fn account(&self) -> Option<Arc<str>> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The apiserver has told.
+    /// The apiserver's answer to who we are.
     pub fn set_account(&self, name: &str) {
         *self.account.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.into());
     }

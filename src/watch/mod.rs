@@ -4,11 +4,12 @@ pub mod access_reviews;
 pub mod adoption;
 pub mod break_glass;
 mod discovery;
+pub mod labelled;
 pub mod namespaces;
 pub mod registration;
 pub mod services;
 
 pub use self::{
-    access_reviews::AccessReviews, adoption::Adoption, namespaces::NamespaceWatcher, registration::RegistrationWatch,
-    services::ServiceWatcher,
+    access_reviews::AccessReviews, adoption::Adoption, labelled::LabelledObjects, namespaces::NamespaceWatcher,
+    registration::RegistrationWatch, services::ServiceWatcher,
 };

@@ -1,0 +1,231 @@
+//! LabelledObjects: the loop that works on objects which a stock apiserver stores unfinished.
+//!
+//! One replica leads. It watches the metadata of marked objects, and has initializers act on each in their order. Nothing of
+//! it is kept: the state of each object is in the object, and every change is made for one version of it. So a replica that
+//! ends anywhere leaves objects that the next one goes on with.
+//!
+//! | what | file |
+//! | --- | --- |
+//! | who leads | `lead` |
+//! | a list and its changes | `follow`, `resource` |
+//! | objects that are known, and whose turn is due | `agenda` |
+//! | one step of one object | `step`, `act`, `review`, `turn` |
+
+mod act;
+mod agenda;
+mod follow;
+mod lead;
+mod resource;
+mod review;
+mod step;
+mod turn;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::{AbortHandle, JoinSet},
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+
+use self::{
+    agenda::{Agenda, Due},
+    follow::follow,
+    lead::{Leadership, RENEW, WORKS_WITHIN},
+    turn::{Ended, Engine, Turn},
+};
+use crate::{
+    kube::{Client, Connection, KubeError},
+    live::{Current, Namespaces},
+    memory::{MemoryBudget, Purpose},
+};
+
+/// Interval of looks at the time, and at the configuration.
+const EVERY: Duration = Duration::from_secs(1);
+/// Objects that are worked on at once; each waits for an initializer or for the apiserver.
+const AT_ONCE: usize = 256;
+/// News that wait to be taken.
+const NEWS: usize = 1024;
+/// Longest wait for the apiserver at the end.
+const LEAVES_WITHIN: Duration = Duration::from_millis(500);
+
+/// Resources by group and name.
+type Names = BTreeSet<(Box<str>, Box<str>)>;
+
+/// Objects that a stock apiserver stores unfinished, about to be worked on.
+#[derive(Debug)]
+pub struct LabelledObjects {
+    connection: Connection,
+    lead: Leadership,
+    engine: Arc<Engine>,
+    /// Failure of the last look at the lease, as logged.
+    logged: Option<KubeError>,
+}
+
+impl LabelledObjects {
+    /// Those of that cluster. Replicas agree by a lease in `namespace`, which this one holds by a name of its own that begins
+    /// with `replica`. Connects to nothing before [`LabelledObjects::run`].
+    pub fn new(
+        connection: Connection,
+        (namespace, replica): (&str, &str),
+        current: Arc<Current>,
+        (namespaces, memory): (Option<Arc<Namespaces>>, Arc<MemoryBudget>),
+    ) -> Self {
+        let instance = RandomState::new().hash_one(Instant::now());
+        Self {
+            connection,
+            lead: Leadership::new(namespace, format!("{replica}/{instance:016x}")),
+            engine: Arc::new(Engine { current, namespaces, memory }),
+            logged: None,
+        }
+    }
+
+    /// Works on them, whenever this replica leads, until dropped.
+    pub async fn run(&mut self) {
+        loop {
+            sleep(EVERY).await;
+            if !self.configured().is_empty() && self.holds().await {
+                let Ok(client) = self.connection.client().await else { continue };
+                tracing::info!("this replica initializes stored objects from now on");
+                self.engine.current.labelled().set_leads(true);
+                self.work(client).await;
+                self.engine.current.labelled().set_leads(false);
+                self.engine.current.labelled().set_unfinished(0);
+            }
+        }
+    }
+
+    /// Gives the lease back.
+    pub async fn leave(&mut self) {
+        if !self.engine.current.labelled().leads() {
+            return;
+        }
+        let leaving = async {
+            let client = self.connection.client().await?;
+            self.lead.leave(&client).await
+        };
+        let _ = tokio::time::timeout(LEAVES_WITHIN, leaving).await;
+    }
+
+    /// Resources whose objects are stored by label.
+    fn configured(&self) -> Names {
+        let generation = self.engine.current.load();
+        let entries = generation.snapshot.initializers().iter().filter(|entry| entry.by_label);
+        entries.map(|entry| (entry.api_group.clone(), entry.resource.clone())).collect()
+    }
+
+    /// Does this replica lead for the next while? Every replica learns on the way as whom it is known.
+    async fn holds(&mut self) -> bool {
+        let asked = async {
+            let client = self.connection.client().await?;
+            let labelled = self.engine.current.labelled();
+            if labelled.account().is_none() {
+                labelled.set_account(&client.whoami().await?);
+            }
+            self.lead.hold(&client).await
+        };
+        match asked.await {
+            Ok(holds) => {
+                self.logged = None;
+                holds
+            }
+            Err(failure) => {
+                self.connection.failed(&failure);
+                if self.logged.as_ref() != Some(&failure) {
+                    let fix = failure.fix();
+                    tracing::warn!(%failure, fix, "cannot agree with other replicas who initializes stored objects; they wait");
+                    self.logged = Some(failure);
+                }
+                false
+            }
+        }
+    }
+
+    /// Works until the lease is another's, or might be.
+    async fn work(&mut self, client: Client) {
+        let (clients, latest) = watch::channel(client);
+        let (to, mut news) = mpsc::channel(NEWS);
+        let (mut following, mut followed) = (JoinSet::new(), BTreeMap::<(Box<str>, Box<str>), AbortHandle>::new());
+        let mut agenda = Agenda::new(self.engine.memory.empty(Purpose::Queue));
+        let mut turns = JoinSet::new();
+        let mut tick = interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut renewed = Instant::now();
+        let mut failed = None;
+        loop {
+            while turns.len() < AT_ONCE
+                && let Some((due, turn)) = agenda.next()
+            {
+                let (engine, client) = (Arc::clone(&self.engine), latest.borrow().clone());
+                turns.spawn(work_on(engine, client, due, turn));
+            }
+            tokio::select! {
+                Some(event) = news.recv() => agenda.take(event, &self.engine.current, turn::now()),
+                Some(ended) = turns.join_next(), if !turns.is_empty() => {
+                    if let Ok((uid, ended)) = ended {
+                        report(&mut failed, &ended);
+                        agenda.ended(&uid, &ended, turn::now());
+                    }
+                }
+                _ = tick.tick() => {
+                    if renewed.elapsed() >= RENEW {
+                        let asked = Instant::now();
+                        if self.holds().await {
+                            renewed = asked;
+                            if let Ok(client) = self.connection.client().await {
+                                clients.send_replace(client);
+                            }
+                        } else if self.logged.is_none() {
+                            // Somebody else has it.
+                            return;
+                        }
+                    }
+                    if renewed.elapsed() >= WORKS_WITHIN {
+                        return;
+                    }
+                    // What is configured no longer is followed on: its objects must not stay hidden.
+                    for name in self.configured() {
+                        followed.entry(name.clone()).or_insert_with(|| {
+                            following.spawn(follow(latest.clone(), name, to.clone()))
+                        });
+                    }
+                    agenda.look(&self.engine.current, turn::now()).await;
+                    self.engine.current.labelled().set_unfinished(agenda.len());
+                }
+            }
+        }
+    }
+}
+
+async fn work_on(engine: Arc<Engine>, client: Client, due: Due, at: agenda::Assignment) -> (Arc<str>, Ended) {
+    let agenda::Assignment { resource, stored, since } = at;
+    let uid = Arc::clone(&stored.uid);
+    let turn = Turn { engine, client, resource, stored, since };
+    let ended = match due {
+        Due::Turn => turn.go_on().await,
+        Due::Correction(correction) => turn.correct(correction).await,
+    };
+    (uid, ended)
+}
+
+/// One line a change.
+fn report(logged: &mut Option<KubeError>, ended: &Ended) {
+    match ended {
+        Ended::Again(Some(failure)) if logged.as_ref() != Some(failure) => {
+            let fix = failure.fix();
+            tracing::warn!(%failure, fix, "cannot initialize stored objects; they are tried again every second");
+            *logged = Some(failure.clone());
+        }
+        Ended::Again(_) => {}
+        Ended::Settled | Ended::Waits => {
+            if logged.take().is_some() {
+                tracing::info!("stored objects are initialized again");
+            }
+        }
+    }
+}

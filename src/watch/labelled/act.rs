@@ -1,0 +1,199 @@
+//! Act: one initializer's part in a stored object, built in or by a process that has claimed its name.
+
+use std::{sync::Arc, time::Instant};
+
+use serde_json::Value;
+
+use super::{review, turn::Turn};
+use crate::{
+    initialize::{
+        built_in::{self, Facts},
+        label::{State, step::reserved},
+    },
+    live::hub::{Answered, Made, Unanswered},
+    memory::Purpose,
+    model::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo},
+    offload,
+    patch::Patch,
+};
+
+/// Effect of an initializer on the object.
+#[derive(Debug, Default)]
+pub(super) struct Acted {
+    /// Operations of its patch.
+    pub(super) changes: Vec<Value>,
+    /// Initializers that must act behind it.
+    pub(super) adds: Vec<Box<str>>,
+}
+
+/// Reasons why an initializer's part is not done.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Its time is over.
+    Late,
+    /// No process has claimed its name for long.
+    Vacant,
+    /// It cannot act on this object.
+    Unable(String),
+    /// It refuses the object.
+    Rejected(Box<StatusInfo>),
+    /// There is no room for the object at the moment: it waits.
+    NoRoom,
+}
+
+impl Failure {
+    /// Result of the object; `None` where it goes on without the initializer.
+    pub(super) fn result(self, name: &str, policy: FailurePolicy) -> Option<StatusInfo> {
+        let failure = |code, reason: &str, message: String, (cause, why): (&str, String)| StatusInfo {
+            code,
+            status: "Failure".into(),
+            reason: reason.into(),
+            message,
+            causes: vec![StatusCause { reason: cause.into(), message: why, field: name.to_owned() }],
+            ..StatusInfo::default()
+        };
+        let open = policy == FailurePolicy::Ignore;
+        match self {
+            Self::Rejected(said) => {
+                let code = if (400..600).contains(&said.code) { said.code } else { 403 };
+                let message = match &*said.message {
+                    "" => format!("initializer \"{name}\" refused the object"),
+                    message => message.to_owned(),
+                };
+                let mut causes = said.causes.clone();
+                let (reason, field) = ("InitializationFailed".into(), name.to_owned());
+                causes.push(StatusCause { reason, message: said.message.clone(), field });
+                Some(StatusInfo { code, message, causes, has_details: true, ..*said })
+            }
+            _ if open => None,
+            Self::Late | Self::NoRoom => {
+                let message =
+                    format!("Timeout: initializer \"{name}\" did not act in time; the object is deleted again");
+                let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
+                Some(StatusInfo { retry_after_seconds: 1, ..failure(504, "Timeout", message, cause) })
+            }
+            Self::Vacant => {
+                let message =
+                    format!("Timeout: no instance of initializer \"{name}\" is attached; the object is deleted again");
+                let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
+                Some(StatusInfo { retry_after_seconds: 1, ..failure(504, "Timeout", message, cause) })
+            }
+            Self::Unable(why) => {
+                let message = format!("initializer \"{name}\" failed: {why}");
+                Some(failure(500, "InternalError", message, ("InitializationFailed", why)))
+            }
+        }
+    }
+}
+
+impl Turn {
+    /// Has the initializer act on the object, by `until`. `None`: who acts is a client of the apiserver.
+    pub(super) async fn act(
+        &self,
+        one: &Initializer,
+        (state, object): (&State, &Value),
+        until: Instant,
+    ) -> Option<Result<Acted, Failure>> {
+        let acted = match (&one.built_in, &one.attach) {
+            (Some(additions), _) => self.add(additions, state, object).await,
+            (None, Some(_)) => self.ask(one, (state, object), until).await,
+            (None, None) => return None,
+        };
+        Some(match acted {
+            Ok(acted) => fitting(one, acted).await,
+            failed => failed,
+        })
+    }
+
+    async fn add(&self, additions: &BuiltIn, state: &State, object: &Value) -> Result<Acted, Failure> {
+        let labels = if additions.reads_namespace() { Some(self.namespace_labels().await?) } else { None };
+        let (text, additions) = (object.to_string(), additions.clone());
+        let user = state.username().unwrap_or_default().to_owned();
+        let (namespace, name) = (self.stored.namespace.clone(), self.stored.name.clone());
+        let adding = offload::run(2 * text.len(), move || {
+            let namespace_labels = labels.as_deref();
+            let facts = Facts { namespace: &namespace, name: &name, user: &user, namespace_labels };
+            built_in::patch(&additions, text.as_bytes(), facts)
+        });
+        let patch = adding.await.map_err(Failure::Unable)?;
+        let changes = patch.map(|patch| serde_json::from_slice(&patch)).transpose();
+        let changes = changes.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;
+        Ok(Acted { changes: changes.unwrap_or_default(), adds: Vec::new() })
+    }
+
+    async fn ask(
+        &self,
+        one: &Initializer,
+        (state, object): (&State, &Value),
+        until: Instant,
+    ) -> Result<Acted, Failure> {
+        let labels = self.namespace_labels().await.unwrap_or_default();
+        let review = review::of(&self.resource, &self.stored, state, object);
+        let room = self.engine.memory.reserve(Purpose::Queue, 2 * review.len()).ok_or(Failure::NoRoom)?;
+        let name = Arc::clone(&one.name);
+        let writing = offload::run(2 * review.len(), move || review::message(&name, review, &labels, room));
+        let message = writing.await.map_err(Failure::Unable)?;
+        let hub = self.engine.current.hub();
+        let (answered, _room) = hub.ask(&one.name, message, until).await.map_err(|why| match why {
+            Unanswered::Late => Failure::Late,
+            Unanswered::Vacant(_) => Failure::Vacant,
+            Unanswered::Full | Unanswered::NoRoom => Failure::NoRoom,
+            Unanswered::Unusable(why) => Failure::Unable(why.to_owned()),
+        })?;
+        let Made { patch, adds } = match answered {
+            Answered::Failed(status) => return Err(Failure::Rejected(status)),
+            Answered::Done(made) => made,
+        };
+        let Some(text) = patch else { return Ok(Acted { changes: Vec::new(), adds }) };
+        let parsing = offload::run(2 * text.len(), move || serde_json::from_slice(&text));
+        let changes = parsing.await.map_err(|_| Failure::Unable("its patch cannot be read".to_owned()))?;
+        Ok(Acted { changes, adds })
+    }
+
+    /// Labels of the object's namespace.
+    async fn namespace_labels(&self) -> Result<Arc<Labels>, Failure> {
+        let namespace = &*self.stored.namespace;
+        if namespace.is_empty() {
+            return Ok(Arc::default());
+        }
+        let followed = self.engine.namespaces.as_ref().filter(|followed| followed.is_fresh(Instant::now()));
+        if let Some(labels) = followed.and_then(|followed| followed.get(namespace)) {
+            return Ok(labels);
+        }
+        let unknown = |_| Failure::Unable("the labels of the namespace are not known".to_owned());
+        let found = self.client.find("/api/v1/namespaces", namespace).await.map_err(unknown)?;
+        let found = found.ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))?;
+        let labels = found["metadata"]["labels"].as_object().into_iter().flatten();
+        let labels: Labels = labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
+        Ok(Arc::new(labels))
+    }
+}
+
+/// The same where its patch leaves alone what is not the initializer's to change.
+async fn fitting(one: &Initializer, acted: Acted) -> Result<Acted, Failure> {
+    if acted.changes.is_empty() {
+        return Ok(acted);
+    }
+    let unable = |why: &str| Failure::Unable(why.to_owned());
+    let outside = |operation: &&Value| {
+        let leaves = |key: &str| {
+            let path = operation[key].as_str();
+            path.is_some_and(|path| !path.starts_with("/metadata/"))
+        };
+        operation["op"] != "test" && (leaves("path") || leaves("from"))
+    };
+    if one.metadata_only && acted.changes.iter().any(|operation| outside(&operation)) {
+        return Err(unable("it changes more than metadata, and says `changes: Metadata`"));
+    }
+    let text = Value::from(acted.changes.clone()).to_string();
+    let meeting = offload::run(2 * text.len(), move || {
+        let patch = Patch::parse(text.into()).map_err(|error| error.to_string())?;
+        let reserved = Patch::parse(reserved().to_string().into()).map_err(|error| error.to_string())?;
+        Ok::<_, String>(patch.fields().meet(&reserved.fields()))
+    });
+    match meeting.await {
+        Ok(false) => Ok(acted),
+        Ok(true) => Err(unable("it changes the marks of the object, or what identifies it")),
+        Err(why) => Err(Failure::Unable(why)),
+    }
+}

@@ -1,0 +1,188 @@
+use std::{collections::HashMap, time::SystemTime};
+
+use super::*;
+use crate::{
+    initialize::Initializers,
+    live::Generation,
+    memory::{MemoryBudget, Purpose},
+    model::{Revision, StatusInfo},
+    snapshot::{self, SourceFile},
+};
+
+/// Seconds since 1970 by the apiserver's clock.
+const NOW: i64 = 1_000_000;
+
+struct World {
+    agenda: Agenda,
+    current: Current,
+    resource: Arc<ServedResource>,
+    began: Instant,
+    budget: Arc<MemoryBudget>,
+}
+
+impl World {
+    fn new() -> Self {
+        let yaml = r"
+apiVersion: gatepost.dev/v1alpha1
+kind: AdmissionControlConfiguration
+metadata: {name: test}
+resourceInitializers:
+- resource: configmaps
+  stored: Label
+  initializers:
+  - {name: open, timeout: 5s, attach: {commonNames: [a]}}
+  - {name: closed, timeout: 5s, failurePolicy: Fail, attach: {commonNames: [a]}}
+";
+        let files = [SourceFile { name: "a.yaml".into(), bytes: yaml.into() }];
+        let snapshot = snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
+        let (began, budget) = (Instant::now(), MemoryBudget::new(1 << 20));
+        let current = Current::new(began);
+        current.publish(Arc::new(Generation {
+            number: 1,
+            digest: String::new(),
+            revision: Revision::of_digest(""),
+            published: SystemTime::UNIX_EPOCH,
+            snapshot: Arc::new(snapshot),
+            hooks: Vec::new(),
+            bypassed: Vec::new(),
+            initializers: HashMap::new(),
+        }));
+        let resource = Arc::new(ServedResource::of("", "v1", "configmaps", "ConfigMap"));
+        Self { agenda: Agenda::new(budget.empty(Purpose::Queue)), current, resource, began, budget }
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.began + Duration::from_secs(seconds)
+    }
+
+    fn object(name: &str, version: &str, list: Initializers) -> StoredObject {
+        StoredObject {
+            group: "".into(),
+            resource: "configmaps".into(),
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: format!("uid-{name}").into(),
+            resource_version: version.into(),
+            list,
+        }
+    }
+
+    fn changes(&mut self, name: &str, version: &str, pending: &[&str], seconds: u64) {
+        let object = Self::object(name, version, Initializers::of(pending.iter().copied()));
+        let news = News::Changed(Arc::clone(&self.resource), Box::new(object));
+        self.agenda.take(news, &self.current, self.at(seconds));
+    }
+
+    fn lists(&mut self, objects: Vec<(StoredObject, Option<i64>)>, seconds: u64) {
+        self.current.stamp(self.at(seconds));
+        let news = News::Listed { resource: Arc::clone(&self.resource), objects, now: Some(NOW) };
+        self.agenda.take(news, &self.current, self.at(seconds));
+    }
+
+    async fn look(&mut self, seconds: u64) {
+        self.current.stamp(self.at(seconds));
+        self.agenda.look(&self.current, self.at(seconds)).await;
+    }
+
+    /// Everything that is due, each as what it is, and that it has ended well.
+    fn all(&mut self, seconds: u64) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some((due, assignment)) = self.agenda.next() {
+            let what = match due {
+                Due::Turn => "turn".to_owned(),
+                Due::Correction(Correction { remedy: Remedy::RemoveHead(head), .. }) => format!("without {head}"),
+                Due::Correction(Correction { remedy: Remedy::Fail(status), .. }) => format!("fails {}", status.code),
+                Due::Correction(Correction { remedy: Remedy::Delete, .. }) => "deleted".to_owned(),
+            };
+            all.push(format!("{} {what}", assignment.stored.name));
+            self.agenda.ended(&assignment.stored.uid, &Ended::Waits, self.at(seconds));
+        }
+        all
+    }
+}
+
+#[tokio::test]
+async fn a_head_has_its_time_and_is_then_corrected() {
+    let mut world = World::new();
+    for (name, head) in [("a", "open"), ("b", "closed"), ("c", "nobody")] {
+        world.changes(name, "1", &[head], 0);
+    }
+    assert_eq!(world.all(0), ["a turn", "b turn", "c turn"]);
+    world.look(4).await;
+    assert_eq!(world.all(4), [""; 0]);
+    world.look(5).await;
+    assert_eq!(world.all(5), ["a without open", "b fails 504"]);
+    // One that has gone on has all of its time again.
+    world.changes("a", "2", &["closed"], 6);
+    world.agenda.take(News::Gone("uid-b".into()), &world.current, world.at(6));
+    assert_eq!((world.all(6), world.agenda.len()), (vec!["a turn".to_owned()], 2));
+    world.look(10).await;
+    assert_eq!(world.all(10), [""; 0]);
+    world.look(11).await;
+    assert_eq!(world.all(11), ["a fails 504"]);
+    // Nobody is passed over by a configuration that may be outdated.
+    world.agenda.look(&world.current, world.at(60)).await;
+    assert_eq!(world.all(60), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_object_that_is_worked_on_is_not_corrected_and_changes_are_not_lost() {
+    let mut world = World::new();
+    world.changes("a", "1", &["open", "closed"], 0);
+    let (_, assignment) = world.agenda.next().unwrap();
+    world.look(20).await;
+    assert!(world.agenda.next().is_none(), "the process has it, and its own deadline");
+    world.changes("a", "2", &["closed"], 20);
+    assert!(world.agenda.next().is_none());
+    world.agenda.ended(&assignment.stored.uid, &Ended::Settled, world.at(20));
+    let (_, assignment) = world.agenda.next().unwrap();
+    assert_eq!((&*assignment.stored.resource_version, assignment.since), ("2", world.at(20)));
+    world.agenda.ended(&assignment.stored.uid, &Ended::Again(None), world.at(20));
+    world.look(20).await;
+    assert!(world.agenda.next().is_none());
+    world.look(21).await;
+    assert_eq!(world.all(21), ["a turn"], "it is tried again");
+}
+
+#[tokio::test]
+async fn a_head_in_two_snapshots_is_the_controllers() {
+    let mut world = World::new();
+    let failed = Initializers { result: Some(Box::new(StatusInfo::default())), ..Initializers::of(["open"]) };
+    world.lists(
+        vec![(World::object("f", "1", failed), None), (World::object("x", "1", Initializers::of(["nobody"])), None)],
+        0,
+    );
+    world.look(0).await;
+    assert_eq!(world.all(0), ["f turn", "x turn"]);
+    world.look(29).await;
+    assert_eq!(world.all(29), [""; 0]);
+    world.look(31).await;
+    let all = world.all(31);
+    assert!(all.contains(&"f deleted".to_owned()) && all.contains(&"x without nobody".to_owned()), "{all:?}");
+}
+
+#[tokio::test]
+async fn the_head_of_a_very_old_object_goes_when_it_is_listed() {
+    let mut world = World::new();
+    let aged = |name: &str, head: &str, age: i64| (World::object(name, "1", Initializers::of([head])), Some(NOW - age));
+    world.lists(vec![aged("a", "open", 661), aged("b", "open", 660), aged("c", "closed", 10_000)], 0);
+    assert_eq!(world.all(0), ["a without open", "a turn", "b turn", "c turn"]);
+    // What is not listed any more is finished, or gone.
+    world.lists(vec![aged("b", "open", 0)], 1);
+    assert_eq!(world.agenda.len(), 1);
+}
+
+#[tokio::test]
+async fn what_has_no_room_is_left_to_the_next_list() {
+    let mut world = World::new();
+    for number in 0..5000 {
+        world.changes(&number.to_string(), "1", &["open"], 0);
+    }
+    let known = world.agenda.len();
+    assert!((100..5000).contains(&known), "{known}");
+    assert!(world.budget.held() <= 1 << 20);
+    for number in 0..5000 {
+        world.agenda.take(News::Gone(format!("uid-{number}").into()), &world.current, world.at(1));
+    }
+    assert_eq!((world.agenda.len(), world.budget.held()), (0, 0));
+}

@@ -1,0 +1,62 @@
+//! Review: what a process gets of a stored object: the review of the CREATE that made it, with the object as it is.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::resource::ServedResource;
+use crate::{
+    initialize::{label::State, unfinished::StoredObject},
+    live::hub::Message,
+    memory::Reservation,
+    model::Labels,
+    wire::{
+        encodings::{Encodings, HookEncoding},
+        inbound::FRAME_HEAD,
+        initializers::is_review,
+        json_view,
+    },
+};
+
+/// The review of an object that was created by the user whom its state names.
+pub(super) fn of(resource: &ServedResource, stored: &StoredObject, state: &State, object: &Value) -> String {
+    let ServedResource { group, version, resource, kind, .. } = resource;
+    let kind = json!({"group": group, "version": version, "kind": kind});
+    let resource = json!({"group": group, "version": version, "resource": resource});
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": &*stored.uid,
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            "name": stored.name,
+            "namespace": stored.namespace,
+            "operation": "CREATE",
+            "userInfo": state.creator,
+            "object": object,
+            "dryRun": false,
+        },
+    })
+    .to_string()
+}
+
+/// The same as an instance of that name gets it.
+///
+/// # Errors
+/// It cannot be written so.
+pub(super) fn message(name: &str, review: String, labels: &Labels, mut room: Reservation) -> Result<Message, String> {
+    let review = json_view::view(review.into()).map_err(|error| error.to_string())?;
+    let framed = Encodings::of(&review).get(HookEncoding::Grpc).map_err(|failure| failure.to_string())?;
+    let review: Bytes = framed.copy_of(FRAME_HEAD..framed.len());
+    if !is_review(review.clone()) {
+        return Err("the review is no AdmissionReview to readers of protobuf".to_owned());
+    }
+    let namespace_labels = labels.iter().map(|(key, value)| (key.into(), value.into())).collect();
+    room.shrink_to(review.len());
+    // Names have no zero byte.
+    let digest = Sha256::new().chain_update(name).chain_update([0_u8]).chain_update(&review).finalize().into();
+    Ok(Message { review, namespace_labels, digest, room })
+}

@@ -1,0 +1,190 @@
+//! Step: from whose turn it is to what is written of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    act::{Acted, Failure},
+    turn::{Ended, Read, Turn, Written, now},
+};
+use crate::{
+    initialize::{
+        label::{Phase, Standing, State, Step},
+        unfinished::{Correction, HeadRule, Remedy, StoredObject},
+    },
+    kube::KubeError,
+    live::Generation,
+    model::{FailurePolicy, Initializer},
+    telemetry::{InitializerMetrics, InitializerOutcome},
+};
+
+/// Tries to write a step while others change the object.
+const TRIES: usize = 4;
+
+/// The initializer whose turn it is, as it was configured when the turn began.
+struct Head {
+    one: Initializer,
+    /// All names of the resource.
+    names: Vec<Arc<str>>,
+    metrics: Option<Arc<InitializerMetrics>>,
+}
+
+impl Head {
+    /// Taken out of the generation, which is not to be held for as long as a process takes.
+    fn of(generation: &Generation, object: &StoredObject, name: &str) -> Option<Self> {
+        let entry = generation.snapshot.initializers_of(&object.group, &object.resource)?;
+        let one = entry.initializers.iter().find(|one| *one.name == *name)?.clone();
+        let names = entry.initializers.iter().map(|one| Arc::clone(&one.name)).collect();
+        Some(Self { metrics: generation.initializers.get(&one.name).cloned(), names, one })
+    }
+
+    fn record(&self, outcome: InitializerOutcome, began: Instant) {
+        if let Some(metrics) = &self.metrics {
+            metrics.record(0, outcome, now().saturating_duration_since(began));
+        }
+    }
+}
+
+impl Turn {
+    /// Has the initializer act whose turn it is, and writes what comes of it.
+    pub(super) async fn go_on(self) -> Ended {
+        for _ in 0..TRIES {
+            match self.step().await {
+                Ok(Some(ended)) => return ended,
+                Ok(None) => {}
+                Err(failure) => return Ended::Again(Some(failure)),
+            }
+        }
+        Ended::Again(None)
+    }
+
+    /// Carries out a correction, where the object is still as it was when that was decided.
+    pub(super) async fn correct(self, correction: Correction) -> Ended {
+        match self.corrected(correction).await {
+            Ok(ended) => ended,
+            Err(failure) => Ended::Again(Some(failure)),
+        }
+    }
+
+    /// One try; `None` where the object has changed meanwhile.
+    async fn step(&self) -> Result<Option<Ended>, KubeError> {
+        let Some(read) = self.read().await? else { return Ok(Some(Ended::Settled)) };
+        let state = match read.marks.standing() {
+            Standing::Visible => return Ok(Some(Ended::Settled)),
+            Standing::Lost => return self.write(&read, Step::Uncovers, Vec::new()).await.map(Written::settled),
+            Standing::Unfinished(state) => state,
+        };
+        if state.phase() == Phase::Failed {
+            return self.delete().await.map(Some);
+        }
+        // The time that its head has is that of another one: the watch tells of the change.
+        if state.list.head() != self.stored.list.head() {
+            return Ok(Some(Ended::Settled));
+        }
+        let began = now();
+        if !self.engine.current.is_fresh(began) {
+            return Ok(Some(Ended::Again(None)));
+        }
+        let name = state.list.head().unwrap_or_default();
+        let head = Head::of(&self.engine.current.load(), &self.stored, name);
+        let Some(head) = head else { return Ok(Some(Ended::Waits)) };
+        let until = (self.since + head.one.timeout).max(began + Duration::from_millis(1));
+        let acted = self.act(&head.one, (&state, &read.object), until).await;
+        let Some(acted) = acted else { return Ok(Some(Ended::Waits)) };
+        let known = |add: &str| head.names.iter().any(|name| **name == *add);
+        let after = match acted {
+            Err(Failure::NoRoom) => return Ok(Some(Ended::Again(None))),
+            Err(failure) => Err(failure),
+            Ok(Acted { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds) {
+                Ok(after) => Ok((after, changes)),
+                Err(_) => Err(Failure::Unable("it adds initializers that had a turn, or too many".to_owned())),
+            },
+            Ok(_) => Err(Failure::Unable("it adds initializers that this resource has not".to_owned())),
+        };
+        let failure = match after {
+            Ok((after, changes)) => {
+                let outcome = match changes.is_empty() {
+                    true => InitializerOutcome::Unchanged,
+                    false => InitializerOutcome::Changed,
+                };
+                match self.write(&read, Step::to(&after), changes).await? {
+                    Written::Done => {
+                        head.record(outcome, began);
+                        return Ok(Some(Ended::Settled));
+                    }
+                    Written::Outdated => return Ok(None),
+                    Written::Refused(why) => {
+                        Failure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
+                    }
+                }
+            }
+            Err(failure) => failure,
+        };
+        let rejected = matches!(failure, Failure::Rejected(_));
+        match failure.result(name, head.one.failure_policy) {
+            Some(result) => {
+                let outcome = if rejected { InitializerOutcome::Rejected } else { InitializerOutcome::FailedClosed };
+                let ended = self.fail(&read, &state.failed(result)).await?;
+                if ended.is_some() {
+                    head.record(outcome, began);
+                }
+                Ok(ended)
+            }
+            None => {
+                let ended = self.pass_over(&read, &state, name).await?;
+                if ended.is_some() {
+                    head.record(InitializerOutcome::FailedOpen, began);
+                }
+                Ok(ended)
+            }
+        }
+    }
+
+    async fn corrected(&self, Correction { object, remedy }: Correction) -> Result<Ended, KubeError> {
+        let Some(read) = self.read().await? else { return Ok(Ended::Settled) };
+        let state = match read.marks.standing() {
+            Standing::Unfinished(state) if read.version == *object.resource_version => state,
+            // Something has happened to it: its head has not been there for so long.
+            _ => return Ok(Ended::Settled),
+        };
+        let ended = match remedy {
+            Remedy::RemoveHead(head) => self.pass_over(&read, &state, &head).await?,
+            Remedy::Fail(status) if state.phase() == Phase::Pending => self.fail(&read, &state.failed(*status)).await?,
+            Remedy::Fail(_) | Remedy::Delete if state.phase() == Phase::Failed => Some(self.delete().await?),
+            Remedy::Fail(_) | Remedy::Delete => Some(Ended::Settled),
+        };
+        Ok(ended.unwrap_or(Ended::Settled))
+    }
+
+    /// Removes the head, which has not acted. An object that the apiserver does not take without it either has failed.
+    async fn pass_over(&self, read: &Read, state: &State, head: &str) -> Result<Option<Ended>, KubeError> {
+        let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(Ended::Settled)) };
+        match self.write(read, Step::to(&after), Vec::new()).await? {
+            Written::Refused(why) => {
+                let why = format!("the apiserver does not take the object any more: {why}");
+                let result = Failure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
+                self.fail(read, &state.failed(result)).await
+            }
+            written => Ok(written.settled()),
+        }
+    }
+
+    /// Says that the object has failed, so that whoever watches it sees why, and deletes it. Where even that cannot be said
+    /// it is deleted.
+    async fn fail(&self, read: &Read, failed: &State) -> Result<Option<Ended>, KubeError> {
+        match self.write(read, Step::to(failed), Vec::new()).await? {
+            Written::Done | Written::Refused(_) => self.delete().await.map(Some),
+            Written::Outdated => Ok(None),
+        }
+    }
+}
+
+/// Configuration of the head of an object.
+pub(super) fn head_rule(generation: &Generation, object: &StoredObject) -> HeadRule {
+    let entry = generation.snapshot.initializers_of(&object.group, &object.resource);
+    let head = object.list.head().unwrap_or_default();
+    let one = entry.and_then(|entry| entry.initializers.iter().find(|one| *one.name == *head));
+    one.map_or_else(HeadRule::default, |one| HeadRule { policy: one.failure_policy, timeout: one.timeout })
+}
