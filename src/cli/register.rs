@@ -5,6 +5,7 @@ mod conditions;
 mod document;
 mod initializers;
 mod plan;
+mod policy;
 mod target;
 mod union;
 pub(super) mod upkeep;
@@ -47,6 +48,7 @@ Examples:
   gatepost register --form static --url https://127.0.0.1:9440 --ca-file ca.crt --config /etc/gatepost \\
       --out /etc/kubernetes/admission/validating/gatepost.yaml
   gatepost register --form api --url https://127.0.0.1:9440 --ca-file ca.crt | kubectl apply -f -
+  gatepost register --initializers --config /etc/gatepost | kubectl apply -f -
   gatepost register --service gatepost/gatepost --ca-file ca.crt --config hooks | kubectl apply --server-side -f -
 
 Forms:
@@ -70,11 +72,11 @@ Exit codes:
 #[command(after_long_help = EXAMPLES)]
 pub struct Register {
     /// Form of the registration: a file of the apiserver, or an object in the cluster [with --service: api]
-    #[arg(long, value_enum, required_unless_present = "service")]
+    #[arg(long, value_enum, required_unless_present_any = ["service", "initializers"])]
     form: Option<Form>,
 
     /// URL of Gatepost as the apiserver reaches it; the path /validate or /mutate is added
-    #[arg(long, value_name = "URL", value_parser = str::parse::<Target>, required_unless_present = "service")]
+    #[arg(long, value_name = "URL", value_parser = str::parse::<Target>, required_unless_present_any = ["service", "initializers"])]
     url: Option<Target>,
 
     /// Service of Gatepost in the cluster, where it does not run beside the apiserver [default port: 443]
@@ -101,6 +103,11 @@ pub struct Register {
     /// Send only what the hooks of this configuration want, in the versions they want [default: everything]
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
+
+    /// Print instead the ValidatingAdmissionPolicy, and its binding, that protect the marks of objects which are stored
+    /// before they are initialized
+    #[arg(long, requires = "config", conflicts_with_all = ["form", "url", "service"])]
+    initializers: bool,
 
     /// The type of hooks; each type has a registration of its own
     #[arg(long, value_enum, default_value = "validating")]
@@ -148,6 +155,9 @@ impl Register {
     }
 
     fn text(self) -> Result<String, String> {
+        if let Some(path) = self.config.as_deref().filter(|_| self.initializers) {
+            return policy::text(&loaded(path)?, &self.name);
+        }
         let hook_type = match self.kind {
             KindArg::Validating => HookType::Validating,
             KindArg::Mutating => HookType::Mutating,
@@ -261,12 +271,18 @@ fn segment(hooks: &[(Option<Segment>, Wanted)], excluded: &[String]) -> Plan {
     plan
 }
 
-/// Requests wanted by the hooks of that type in this configuration, and of mutating ones by its initializers.
-fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: bool) -> Result<Plan, String> {
+/// The configuration in that file or folder.
+fn loaded(path: &Path) -> Result<Snapshot, String> {
     let contents = FileSource::new(path).read(PATIENCE).map_err(|error| error.to_string())?;
     let shown = path.display();
-    let snapshot = snapshot::load(&contents.files, &|written| contents.reference(written))
-        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))?;
+    snapshot::load(&contents.files, &|written| contents.reference(written))
+        .map_err(|problems| format!("{shown} has problems ({}); see `gatepost check {shown}`", problems.len()))
+}
+
+/// Requests wanted by the hooks of that type in this configuration, and of mutating ones by its initializers.
+fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: bool) -> Result<Plan, String> {
+    let shown = path.display();
+    let snapshot = loaded(path)?;
     if in_cluster {
         warn_of_deadlocks(&snapshot, &shown);
     }
@@ -276,11 +292,9 @@ fn wanted(path: &Path, hook_type: HookType, excluded: &[String], in_cluster: boo
         (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
     });
     let mut hooks: Vec<_> = hooks.collect();
-    if hook_type == HookType::Mutating {
-        // They act behind the last hook.
-        let last = hooks.last().and_then(|(segment, _)| *segment);
-        hooks.extend(initializers::wanted(&snapshot).into_iter().map(|wanted| (last, wanted)));
-    }
+    // They act behind the last hook.
+    let last = hooks.last().and_then(|(segment, _)| *segment);
+    hooks.extend(initializers::wanted(&snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
     match hooks.iter().any(|(_, wanted)| !wanted.hook.rules.is_empty()) {
         true => {
             let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);

@@ -15,6 +15,7 @@
 #   tests/e2e/run.sh --in-cluster-only   only Gatepost behind a Service: a rollout and a renewal under load
 #   tests/e2e/run.sh --wildcards-only    only a hook for everything behind a registration for everything
 #   tests/e2e/run.sh --stored-only      only an apiserver that stores unfinished objects; needs etcd and kubectl alone
+#   tests/e2e/run.sh --label-only       only objects that a stock apiserver stores unfinished, marked by a label
 #   tests/e2e/run.sh --read-proxy-only   only unfinished objects hidden by `gatepost read-proxy`
 #   tests/e2e/run.sh --move-only         only webhooks that move behind Gatepost, a restart, an upgrade, and the way back
 #
@@ -45,6 +46,7 @@ source ./adopt.sh
 source ./in_cluster.sh
 source ./stored.sh
 source ./wildcards.sh
+source ./label.sh
 source ./read_proxy.sh
 
 modes=(api static)
@@ -76,6 +78,7 @@ begin_cluster
 [[ "${1:-}" != --initializers-only ]] || { initializers; summary; exit; }
 [[ "${1:-}" != --adopt-only ]] || { adopting; summary; exit; }
 [[ "${1:-}" != --in-cluster-only ]] || { in_cluster; summary; exit; }
+[[ "${1:-}" != --label-only ]] || { labelled; summary; exit; }
 [[ "${1:-}" != --read-proxy-only ]] || { read_proxied; summary; exit; }
 [[ "${1:-}" != --move-only ]] || { move; summary; exit; }
 [[ "${1:-}" != --mutual-only ]] || { mutual; summary; exit; }
@@ -116,7 +119,7 @@ for mode in "${modes[@]}"; do
   unregister "$mode"
 done
 
-((${#modes[@]} == 0)) || { sourcing; replicated; wildcards; move; adopting; mutating; conditions; initializers; stored; read_proxied; in_cluster; mutual; }
+((${#modes[@]} == 0)) || { sourcing; replicated; wildcards; move; adopting; mutating; conditions; initializers; stored; labelled; read_proxied; in_cluster; mutual; }
 
 if ((${#modes[@]} > 0)); then
   echo "======== differences"

@@ -109,10 +109,8 @@ fn plan_of(snapshot: &Snapshot, hook_type: HookType, excluded: &[String]) -> Res
         (snapshot.segment(index), Wanted { hook: hook.clone(), closed: declared != FailurePolicy::Ignore })
     });
     let mut hooks: Vec<_> = hooks.collect();
-    if hook_type == HookType::Mutating {
-        let last = hooks.last().and_then(|(segment, _)| *segment);
-        hooks.extend(initializers::wanted(snapshot).into_iter().map(|wanted| (last, wanted)));
-    }
+    let last = hooks.last().and_then(|(segment, _)| *segment);
+    hooks.extend(initializers::wanted(snapshot, hook_type).into_iter().map(|wanted| (last, wanted)));
     let segments = hooks.chunk_by(|(one, _), (other, _)| one == other);
     let mut plan = segments.map(|hooks| segment(hooks, excluded)).reduce(Plan::followed_by).unwrap_or_default();
     plan.twice.retain(|name| !coverage::is_of_initializers(name));
