@@ -3,19 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::path::ResourcePath;
-
-/// Resources that cannot be opted in, each with the reason.
-const REFUSED: [(&str, &str, &str); 4] = [
-    (
-        "pods",
-        "",
-        "most of a stored Pod cannot be changed, so initializers could not do their work; leave its initializers to the \
-         webhook, which holds the CREATE before anything is stored",
-    ),
-    ("nodes", "", "a kubelet that waits for its Node does not start"),
-    ("leases", "coordination.k8s.io", "leader election would wait for initializers"),
-    ("events", "", "there are too many of them, and nobody waits for one"),
-];
+use crate::initialize::label::{Unfit, unfit};
 
 /// Resources that are opted in, by group and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +16,8 @@ pub enum ResourcesError {
     #[error("{0:?} is no resource; write its plural, with its group behind a dot: configmaps, widgets.example.com")]
     NotAResource(String),
     /// A resource that may not be hidden.
-    #[error("{0} cannot be stored unfinished: {1}")]
-    Refused(String, &'static str),
+    #[error("{0} are not hidden: {1}")]
+    Unfit(String, &'static str),
 }
 
 impl Resources {
@@ -48,8 +36,9 @@ impl Resources {
         if resource.is_empty() || !plain(resource) || !plain(group) || group.starts_with('.') || name.ends_with('.') {
             return Err(ResourcesError::NotAResource(name.to_owned()));
         }
-        match REFUSED.iter().find(|(refused, of, _)| *refused == resource && *of == group) {
-            Some(&(.., reason)) => Err(ResourcesError::Refused(name.to_owned(), reason)),
+        match unfit(group, resource) {
+            Some(Unfit::NotKept) => Err(ResourcesError::Unfit(name.to_owned(), "an apiserver does not store them")),
+            Some(Unfit::Needed(why)) => Err(ResourcesError::Unfit(name.to_owned(), why)),
             None => Ok((group.to_owned(), resource.to_owned())),
         }
     }
@@ -86,9 +75,10 @@ mod tests {
     #[test]
     fn what_cannot_be_hidden_is_refused_with_the_reason() {
         for (name, reason) in [
-            ("pods", "cannot be changed"),
             ("nodes", "kubelet"),
-            ("leases.coordination.k8s.io", "leader election"),
+            ("namespaces", "nothing could be created"),
+            ("leases.coordination.k8s.io", "takes its holder for dead"),
+            ("tokenreviews.authentication.k8s.io", "does not store"),
             ("", "is no resource"),
             ("ConfigMaps", "is no resource"),
             ("a/b", "is no resource"),
@@ -97,6 +87,7 @@ mod tests {
             let error = Resources::parse(["configmaps", name]).unwrap_err().to_string();
             assert!(error.contains(reason), "{name}: {error}");
         }
-        assert!(Resources::parse(["pods.metrics.k8s.io"]).is_ok(), "another group's");
+        assert!(Resources::parse(["nodes.metrics.k8s.io"]).is_ok(), "another group's");
+        assert!(Resources::parse(["pods"]).is_ok(), "the configuration has to leave their spec alone");
     }
 }
