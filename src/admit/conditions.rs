@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request},
-    live::Generation,
+    live::{Generation, LiveHook},
     model::{Encoding, Gvk, Gvr, Review, Target},
     offload::{self, LARGE},
-    telemetry::UnmetConditions,
+    telemetry::{HookMetrics, UnmetConditions},
 };
 
 /// Steps that one request may take on its worker's thread: about two milliseconds.
@@ -65,6 +65,13 @@ impl TryFrom<Decision<'_>> for ConditionsResult {
     }
 }
 
+/// Conditions of a hook that are to be evaluated beside the worker.
+struct Slow {
+    hook: u32,
+    conditions: Arc<[Condition]>,
+    metrics: Arc<HookMetrics>,
+}
+
 /// The conditions of hooks about one review.
 pub(super) struct Conditions<'a> {
     review: &'a Review,
@@ -72,7 +79,7 @@ pub(super) struct Conditions<'a> {
     access: &'a Access<'a>,
     steps: Cell<u64>,
     /// Hooks whose conditions are to be evaluated beside the worker.
-    slow: RefCell<Vec<(u32, Arc<[Condition]>)>>,
+    slow: RefCell<Vec<Slow>>,
     /// Access checks that are to be decided, each with the hook whose conditions make it.
     undecided: RefCell<Vec<(u32, AccessCheck)>>,
     said: FxHashMap<u32, ConditionsResult>,
@@ -115,15 +122,18 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    async fn evaluate_beside(&mut self, slow: Vec<(u32, Arc<[Condition]>)>, until: Instant) {
-        let hooks: Vec<u32> = slow.iter().map(|(hook, _)| *hook).collect();
+    async fn evaluate_beside(&mut self, slow: Vec<Slow>, until: Instant) {
+        let (worker, hooks): (_, Vec<u32>) = (self.caller.worker, slow.iter().map(|slow| slow.hook).collect());
         let (review, decisions) = (self.review.clone(), self.access.decisions());
         let evaluating = offload::run(LARGE, move || {
             let input = input(&review, true, decisions);
             let steps = Cell::new(u64::MAX);
             let allowance = Allowance { steps: &steps, over: &|| Instant::now() >= until };
-            let say = |(hook, conditions): &(u32, Arc<[Condition]>)| {
-                (*hook, ConditionsResult::try_from(cel::decide(conditions, &input, &allowance)))
+            let say = |Slow { hook, conditions, metrics }: &Slow| {
+                let began = Instant::now();
+                let said = ConditionsResult::try_from(cel::decide(conditions, &input, &allowance));
+                metrics.conditions_evaluated(worker, began.elapsed());
+                (*hook, said)
             };
             slow.iter().map(say).collect::<Vec<_>>()
         });
@@ -158,22 +168,27 @@ impl<'a> Judge<'a> {
     }
 
     /// Decision about hook number `hook`; `None` where [`Conditions::evaluate`] is to make it.
-    pub(super) fn say(&self, hook: u32, conditions: &Arc<[Condition]>) -> Option<ConditionsResult> {
+    pub(super) fn say(&self, hook: u32, live: &LiveHook, conditions: &Arc<[Condition]>) -> Option<ConditionsResult> {
         if conditions.is_empty() {
             return Some(ConditionsResult::Asked);
         }
         if let Some(said) = self.conditions.said.get(&hook) {
             return Some(said.clone());
         }
+        let began = Instant::now();
         match self.at_once(conditions).map_or(Err(Pending::Slow), ConditionsResult::try_from) {
             Ok(ConditionsResult::Failed(_)) if self.conditions.caller.deadline.left(now()).is_zero() => {
                 return Some(out_of_time());
             }
-            Ok(said) => return Some(said),
+            Ok(said) => {
+                live.metrics.conditions_evaluated(self.conditions.caller.worker, began.elapsed());
+                return Some(said);
+            }
             Err(Pending::Slow) => {
                 let mut slow = self.conditions.slow.borrow_mut();
-                if !slow.iter().any(|(other, _)| *other == hook) {
-                    slow.push((hook, Arc::clone(conditions)));
+                if !slow.iter().any(|other| other.hook == hook) {
+                    let (conditions, metrics) = (Arc::clone(conditions), Arc::clone(&live.metrics));
+                    slow.push(Slow { hook, conditions, metrics });
                 }
             }
             Err(Pending::Access(check)) => {

@@ -132,7 +132,7 @@ impl<'a> Selection<'a, '_> {
             }
             // A hook that is not asked rejects nothing, not even by an error in deciding it.
             Rotation::Probing { .. } => match lookup.selects(live) {
-                Ok(true) if may_be_asked(generation, judge, matched.hook) => Ok(Role::Probing(live)),
+                Ok(true) if may_be_asked(generation, judge, matched.hook, live) => Ok(Role::Probing(live)),
                 Err(LookupError::Large) => Err(LookupError::Large),
                 _ => Ok(Role::None),
             },
@@ -148,7 +148,7 @@ impl<'a> Selection<'a, '_> {
         let Some(origin) = generation.snapshot.origin(matched.hook) else { return };
         let is_asked = matches!(live.rotation, Rotation::Active { .. }) && !bypass.skips(&live.hook.name);
         if is_asked && judge.waits(&origin.conditions) && matches!(lookup.selects(live), Ok(true)) {
-            judge.say(matched.hook, &origin.conditions);
+            judge.say(matched.hook, live, &origin.conditions);
         }
     }
 
@@ -234,7 +234,7 @@ fn unmet_conditions<'a>(
     let unmet = |how| Ok(Some(Role::Unmet(Unmet(live, how))));
     let Some(origin) = generation.snapshot.origin(hook) else { return Ok(None) };
     let passes = opened || live.hook.failure_policy == FailurePolicy::Ignore;
-    match judge.say(hook, &origin.conditions) {
+    match judge.say(hook, live, &origin.conditions) {
         None => Ok(Some(Role::None)),
         Some(ConditionsResult::Asked) => Ok(None),
         Some(ConditionsResult::Excluded) => unmet(UnmetConditions::Excluded),
@@ -249,12 +249,12 @@ fn unmet_conditions<'a>(
 }
 
 /// The same of a hook that is only named.
-fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32) -> bool {
+fn may_be_asked(generation: &Generation, judge: &Judge<'_>, hook: u32, live: &LiveHook) -> bool {
     let conditions = generation.snapshot.origin(hook).map(|origin| &origin.conditions);
     conditions.is_none_or(|conditions| {
         // No access check is made to find this out: a hook with one counts as one that may be asked.
         let asks = conditions.iter().any(Condition::asks_authorizer);
-        asks || matches!(judge.say(hook, conditions), None | Some(ConditionsResult::Asked))
+        asks || matches!(judge.say(hook, live, conditions), None | Some(ConditionsResult::Asked))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::{
     array,
     sync::{
-        Mutex, PoisonError,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime},
@@ -114,6 +114,9 @@ pub struct HookMetrics {
     pub(super) in_vain: AtomicU64,
     /// Reviews for which its match conditions were not met, by [`UnmetConditions`].
     pub(super) unmet: [AtomicU64; 2],
+    /// Evaluations of its match conditions; made at the first, as most hooks have no conditions.
+    pub(super) conditions: OnceLock<Cells<1>>,
+    workers: usize,
     /// The longest that one call may take, in nanoseconds; 0 while no hook of the name is in force.
     timeout: AtomicU64,
     /// The last failed call: seconds since 1970, and the number of its kind in the last byte; 0 before the first.
@@ -143,6 +146,8 @@ impl HookMetrics {
             unasked: AtomicU64::new(0),
             in_vain: AtomicU64::new(0),
             unmet: array::from_fn(|_| AtomicU64::new(0)),
+            conditions: OnceLock::new(),
+            workers,
             timeout: AtomicU64::new(0),
             last_failure: AtomicU64::new(0),
             recent: Mutex::new(Recent::since(Instant::now())),
@@ -187,6 +192,11 @@ impl HookMetrics {
     /// A review meant it, and its match conditions were not met.
     pub fn conditions_unmet(&self, how: UnmetConditions) {
         self.unmet[how as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Its match conditions were evaluated once.
+    pub fn conditions_evaluated(&self, worker: usize, took: Duration) {
+        self.conditions.get_or_init(|| Cells::new(self.workers)).record(worker, 0, took);
     }
 
     /// No hook of this name is in force.

@@ -78,6 +78,8 @@ families! {
         "Reviews that matched this hook and did not call it, because one of its match conditions is false.";
     HOOK_CONDITION_ERRORS = Counter "gatepost_hook_match_condition_errors_total" ["hook", "type"]
         "Reviews that matched this hook and for which its match conditions could not be evaluated: Ignore skips the hook, Fail rejects the request.";
+    HOOK_CONDITION_DURATION = Histogram "gatepost_hook_match_condition_duration_seconds" ["hook", "type"]
+        "Duration of one evaluation of all match conditions of a hook, without the access reviews that they wait for. Absent for hooks whose conditions were never evaluated.";
     HOOK_REPEATED_CALLS = Counter "gatepost_hook_repeated_calls_total" ["hook", "type", "cause"]
         "Repeated calls of a hook about one review, by cause: retry_after (it answered 429 or 5xx with Retry-After) or policy (its failure policy is Retry). gatepost_hook_calls_total counts a call once, however often it was repeated.";
     HOOK_ANNOTATIONS_DROPPED = Counter "gatepost_hook_annotations_dropped_total" ["hook", "type", "cause"]

@@ -43,6 +43,42 @@ fn unmet(gate: &Gate, name: &str, hook_type: &str) -> [u64; 2] {
     })
 }
 
+/// Evaluations of this hook's conditions that were timed; `None` where the metric has no such hook.
+fn evaluated(gate: &Gate, name: &str, hook_type: &str) -> Option<u64> {
+    let metrics = gate.metrics.render().expect("metrics");
+    let sample = format!(
+        "gatepost_hook_match_condition_duration_seconds_count{{hook=\"{name}.example.com\",type=\"{hook_type}\"}} "
+    );
+    metrics.lines().find_map(|line| line.strip_prefix(&sample))?.parse().ok()
+}
+
+/// Whether they exclude the hook, let it be asked or fail; on the worker and beside it.
+#[tokio::test]
+async fn evaluations_of_conditions_are_timed() {
+    let yes = ScriptedHook::start(Script::Allow).await;
+    let named = |name: &str, expression: &str| {
+        hook(&format!("{name}.example.com"), &yes.url(), &conditions("Ignore", &[expression]))
+    };
+    let gate = gate(
+        &document(&[
+            named("excluded", "object.metadata.name == 'api'"),
+            named("asked", "object.metadata.name == 'web'"),
+            named("skipped", "object.missing == 1"),
+            hook("plain.example.com", &yes.url(), ""),
+        ]),
+        Reasons::First,
+    );
+    assert_eq!(evaluated(&gate, "excluded", "validating"), None, "not yet");
+    let large = POD.replace(r#""kind":"Pod","#, &format!(r#""kind":"Pod","x":"{}","#, "x".repeat(300 << 10)));
+    for (times, object) in [(1, POD), (2, large.as_str())] {
+        assert!(ask(&gate, request(object)).await.allowed());
+        for name in ["excluded", "asked", "skipped"] {
+            assert_eq!(evaluated(&gate, name, "validating"), Some(times), "{name}");
+        }
+        assert_eq!(evaluated(&gate, "plain", "validating"), None, "it has no conditions");
+    }
+}
+
 #[tokio::test]
 async fn reviews_whose_conditions_are_not_met_are_counted_once() {
     let yes = ScriptedHook::start(Script::Allow).await;

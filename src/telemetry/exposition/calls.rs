@@ -62,6 +62,12 @@ impl Scrape {
                 hooks.iter().try_for_each(|hook| counter(out, &hook.labels(), count(hook)))
             })?;
         }
+        family(encoder, &table::HOOK_CONDITION_DURATION, |out| {
+            hooks.iter().try_for_each(|hook| match hook.counters.conditions.get() {
+                Some(evaluations) => histogram(out, &hook.labels(), &evaluations.sums(), |_| true),
+                None => Ok(()),
+            })
+        })?;
         // Of these, too, only what has happened.
         family(encoder, &table::HOOK_REPEATED_CALLS, |out| {
             hooks.iter().try_for_each(|hook| {

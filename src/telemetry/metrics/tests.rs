@@ -43,6 +43,8 @@ fn what_was_recorded_is_exposed() {
     namesake.asked_in_vain();
     hook.conditions_unmet(UnmetConditions::Excluded);
     namesake.conditions_unmet(UnmetConditions::Failed);
+    namesake.conditions_evaluated(1, Duration::from_micros(3));
+    namesake.conditions_evaluated(0, Duration::from_micros(60));
     metrics.mutation(1, Duration::from_millis(4));
     metrics.dropped_report(DroppedReport::Unknown);
     [3, 2, 4].into_iter().for_each(|seconds| hook.set_timeout(Duration::from_secs(seconds)));
@@ -96,6 +98,12 @@ fn what_was_recorded_is_exposed() {
         ("gatepost_hook_match_condition_exclusions_total{hook=\"a\\\"b\",type=\"mutating\"}", "0"),
         ("gatepost_hook_match_condition_errors_total{hook=\"a\\\"b\",type=\"validating\"}", "0"),
         ("gatepost_hook_match_condition_errors_total{hook=\"a\\\"b\",type=\"mutating\"}", "1"),
+        ("gatepost_hook_match_condition_duration_seconds_count{hook=\"a\\\"b\",type=\"mutating\"}", "2"),
+        ("gatepost_hook_match_condition_duration_seconds_sum{hook=\"a\\\"b\",type=\"mutating\"}", "0.000063"),
+        (
+            "gatepost_hook_match_condition_duration_seconds_bucket{le=\"0.00005\",hook=\"a\\\"b\",type=\"mutating\"}",
+            "1",
+        ),
         ("gatepost_mutation_duration_seconds_count", "1"),
         ("gatepost_stored_reports_dropped_total{reason=\"message\"}", "0"),
         ("gatepost_stored_reports_dropped_total{reason=\"unknown_object\"}", "1"),
@@ -111,6 +119,8 @@ fn what_was_recorded_is_exposed() {
     assert_eq!(value(&text, "gatepost_hook_timeout_seconds{hook=\"gone\",type=\"validating\"}"), None);
     let in_vain = "gatepost_hook_calls_in_vain_total{hook=\"a\\\"b\",type=\"validating\"}";
     assert_eq!(value(&text, in_vain), None, "only mutating hooks have a turn");
+    let evaluated = "gatepost_hook_match_condition_duration_seconds_count{hook=\"a\\\"b\",type=\"validating\"}";
+    assert_eq!(value(&text, evaluated), None, "it has no conditions");
     assert_eq!(value(&text, "gatepost_config_age_seconds"), None, "nobody knows it yet");
     assert!(text.ends_with("# EOF\n"));
 }
