@@ -1,12 +1,17 @@
 //! Match conditions: the cost of one to a request, and of compiling them to a change.
 //!
-//! An object of a review in JSON is known to be JSON ("checked"); one that came over gRPC is looked at anew.
+//! An object of a review in JSON is known to be JSON ("checked"), and where its large parts end was noted when the
+//! review was read; one that came over gRPC is looked at anew.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark stops where its own setup is wrong")]
 
 use std::{cell::Cell, hint::black_box};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use gatepost::cel::{AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User, decide};
+use gatepost::{
+    cel::{AccessDecisions, Allowance, Condition, Decision, Document, Input, Request, User, decide},
+    model::ContainerEnds,
+    wire::json_view,
+};
 
 /// A Deployment of about so many bytes, most of them in `spec`.
 fn deployment(bytes: usize) -> String {
@@ -18,39 +23,63 @@ fn deployment(bytes: usize) -> String {
     )
 }
 
-fn input(object: &str, is_checked: bool) -> Input<'_> {
+/// How the object came.
+#[derive(Clone)]
+enum Came {
+    OverGrpc,
+    /// With what was noted when the review was read.
+    InJson(Option<ContainerEnds>),
+}
+
+/// What is noted of this object when a review in JSON is read.
+fn noted(object: &str) -> Option<ContainerEnds> {
+    let review = format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"u","kind":{{"group":"apps","version":"v1","kind":"Deployment"}},"resource":{{"group":"apps","version":"v1","resource":"deployments"}},"name":"web","namespace":"shop","operation":"UPDATE","userInfo":{{}},"object":{object}}}}}"#
+    );
+    json_view::view(review.into()).unwrap().object_ends
+}
+
+fn input<'a>(object: &'a str, came: &Came) -> Input<'a> {
     let mut request = Request::new(|| {
         Ok(User { groups: vec!["system:authenticated".to_owned(), "dev".to_owned()], ..User::default() })
     });
     request.resource = ["apps", "v1", "deployments"];
     (request.name, request.namespace, request.operation, request.username) = ("web", "shop", "UPDATE", "alice");
     let bytes = object.as_bytes().into();
-    let object = Some(if is_checked { Document::checked(bytes) } else { Document::new(bytes) });
+    let object = Some(match came {
+        Came::OverGrpc => Document::new(bytes),
+        Came::InJson(None) => Document::checked(bytes),
+        Came::InJson(Some(ends)) => Document::noted(bytes, ends.clone()),
+    });
     Input { request, object, old_object: None, decisions: AccessDecisions::default() }
 }
 
-fn decided(conditions: &[Condition], object: &str, is_checked: bool) -> bool {
+fn decided(conditions: &[Condition], object: &str, came: &Came) -> bool {
     let steps = Cell::new(u64::MAX);
-    let input = input(object, is_checked);
+    let input = input(object, came);
     matches!(decide(conditions, &input, &Allowance { steps: &steps, over: &|| false }), Decision::Matches)
 }
 
 fn conditions(criterion: &mut Criterion) {
     let by_request = [Condition::compile("c", "!('dev' in request.userInfo.groups)").unwrap()];
     criterion.bench_function("excluded by the request", |bench| {
-        bench.iter(|| decided(black_box(&by_request), "{}", false));
+        bench.iter(|| decided(black_box(&by_request), "{}", &Came::OverGrpc));
     });
     let expression = "object.metadata.labels.app == 'web' && object.spec.replicas > 1 && \
                       object.spec.template.spec.containers.all(c, c.image.startsWith('registry/'))";
     let by_object = [Condition::compile("c", expression).unwrap()];
     let object = deployment(50 << 10);
     let name = [Condition::compile("c", "object.metadata.name == 'web'").unwrap()];
-    for (came, is_checked) in [("over gRPC", false), ("in JSON, checked", true)] {
-        criterion.bench_function(&format!("decided by 50 KiB, {came}"), |bench| {
-            bench.iter(|| decided(black_box(&by_object), &object, is_checked));
+    let ends = noted(&object);
+    assert!(ends.is_some(), "nothing was noted");
+    let ways =
+        [("over gRPC", Came::OverGrpc), ("patched", Came::InJson(None)), ("in JSON, checked", Came::InJson(ends))];
+    for (name_of_way, came) in ways {
+        criterion.bench_function(&format!("decided by 50 KiB, {name_of_way}"), |bench| {
+            bench.iter(|| decided(black_box(&by_object), &object, &came));
         });
-        criterion.bench_function(&format!("a name in 50 KiB, {came}"), |bench| {
-            bench.iter(|| decided(black_box(&name), &object, is_checked));
+        criterion.bench_function(&format!("a name in 50 KiB, {name_of_way}"), |bench| {
+            bench.iter(|| decided(black_box(&name), &object, &came));
         });
     }
     criterion.bench_function("compile 1,000", |bench| {

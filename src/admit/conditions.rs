@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cel::{self, AccessCheck, AccessDecisions, Allowance, Condition, Decision, Document, Input, Request},
     live::{Generation, LiveHook},
-    model::{Encoding, Gvk, Gvr, Review, Target},
+    model::{ContainerEnds, Encoding, Gvk, Gvr, Review, Target},
     offload::{self, LARGE},
     telemetry::{HookMetrics, UnmetConditions},
 };
@@ -267,9 +267,12 @@ fn input(review: &Review, objects: bool, decisions: AccessDecisions) -> Input<'_
     request.dry_run = review.dry_run;
     request.username = &review.username;
     request.user_bytes = review.user.as_ref().map_or(0, Range::len);
-    request.options = review.options.clone().map(|place| document(review, place));
-    let object = |place: &Option<Range<usize>>| place.clone().filter(|_| objects).map(|place| document(review, place));
-    Input { request, object: object(&review.object), old_object: object(&review.old_object), decisions }
+    request.options = review.options.clone().map(|place| document(review, place, None));
+    let object = |place: &Option<Range<usize>>, ends: &Option<ContainerEnds>| {
+        place.clone().filter(|_| objects).map(|place| document(review, place, ends.clone()))
+    };
+    let old_object = object(&review.old_object, &review.old_object_ends);
+    Input { request, object: object(&review.object, &review.object_ends), old_object, decisions }
 }
 
 fn kind_of(Gvk { group, version, kind }: &Gvk) -> [&str; 3] {
@@ -281,13 +284,16 @@ fn resource_of(Gvr { group, version, resource }: &Gvr) -> [&str; 3] {
 }
 
 /// Shared where it lies in one piece. A review in JSON was checked when it was read, and so were patches of its object.
-fn document(review: &Review, place: Range<usize>) -> Document<'_> {
+fn document(review: &Review, place: Range<usize>, ends: Option<ContainerEnds>) -> Document<'_> {
     let bytes = match review.bytes.contiguous(place.clone()) {
         Some(bytes) => Cow::Borrowed(bytes),
         None => Cow::Owned(review.bytes.copy_of(place).into()),
     };
     match review.encoding {
-        Encoding::Json(_) => Document::checked(bytes),
+        Encoding::Json(_) => match ends {
+            Some(ends) => Document::noted(bytes, ends),
+            None => Document::checked(bytes),
+        },
         Encoding::Envelope(_) | Encoding::Grpc => Document::new(bytes),
     }
 }

@@ -5,7 +5,7 @@ use super::{
     fault::Fault,
     meter::Meter,
     text::Text,
-    value::{Value, compare_numbers},
+    value::{List, Value, compare_numbers},
 };
 
 /// Containers are compared no deeper than this.
@@ -48,14 +48,28 @@ pub(super) fn list_item<'a>(value: &Value<'a>, at: usize, meter: &Meter<'_>) -> 
 }
 
 /// Every item; an error where it is no list.
-pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Value<'a>>, Fault> {
+pub(super) fn items<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>, Fault> {
     let len = list_len(value, meter)?.ok_or_else(Fault::no_such_overload)?;
-    meter.step(len as u64)?;
-    let mut items = Vec::with_capacity(len);
-    for at in 0..len {
-        items.extend(list_item(value, at, meter)?);
-    }
+    let mut items = List::with_room(meter.list(len)?, len);
+    each_item(value, meter, |item| {
+        items.fill(item);
+        Ok(())
+    })?;
     Ok(items)
+}
+
+/// Hands out every item in turn, and keeps none; an error where it is no list.
+pub(super) fn each_item<'a>(
+    value: &Value<'a>,
+    meter: &Meter<'_>,
+    mut each: impl FnMut(Value<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let len = list_len(value, meter)?.ok_or_else(Fault::no_such_overload)?;
+    for at in 0..len {
+        meter.step(1)?;
+        list_item(value, at, meter)?.map_or(Ok(()), &mut each)?;
+    }
+    Ok(())
 }
 
 /// Number of entries; `None` where it is no map.
@@ -72,19 +86,43 @@ pub(super) fn map_len(value: &Value<'_>, meter: &Meter<'_>) -> Result<Option<usi
 }
 
 /// Every key, as a list; an error where it is no map.
-pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<Value<'a>>, Fault> {
+pub(super) fn keys<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<List<'a>, Fault> {
+    let with_room = |len| Ok::<_, Fault>(List::with_room(meter.list(len)?, len));
     match value {
-        Value::Map(map) => Ok(map.entries().iter().map(|(key, _)| key.clone()).collect()),
-        Value::Struct(part, request) => Ok(part.keys(request, meter)?.into_iter().map(Value::String).collect()),
+        Value::Map(map) => {
+            let mut keys = with_room(map.entries().len())?;
+            map.entries().iter().for_each(|(key, _)| keys.fill(key.clone()));
+            Ok(keys)
+        }
+        Value::Struct(part, request) => {
+            let names = part.keys(request, meter)?;
+            let mut keys = with_room(names.len())?;
+            names.into_iter().for_each(|name| keys.fill(Value::String(name)));
+            Ok(keys)
+        }
         Value::Json(node) => match &*node.index(meter)? {
             Index::Map(members) => {
-                meter.step(members.places.len() as u64)?;
-                members.places.iter().map(|(key, _)| node.key_at(*key, meter).map(Value::String)).collect()
+                let mut keys = with_room(members.places.len())?;
+                for (key, _) in &members.places {
+                    keys.fill(Value::String(node.key_at(*key, meter)?));
+                }
+                Ok(keys)
             }
             Index::List(_) => Err(Fault::no_such_overload()),
         },
         _ => Err(Fault::no_such_overload()),
     }
+}
+
+/// Every key with its value; an error where it is no map.
+pub(super) fn entries<'a>(value: &Value<'a>, meter: &Meter<'_>) -> Result<Vec<(Value<'a>, Value<'a>)>, Fault> {
+    let mut entries = Vec::new();
+    for key in keys(value, meter)?.iter() {
+        if let Some(value) = entry(value, key, meter)? {
+            entries.push((key.clone(), value));
+        }
+    }
+    Ok(entries)
 }
 
 /// True of a value that upstream fails to look up in a map.
@@ -237,9 +275,9 @@ fn equal_to<'a>(a: &Value<'a>, b: &Value<'a>, meter: &Meter<'_>, deep: usize) ->
         if left != right {
             return Ok(Some(false));
         }
-        for key in keys(a, meter)? {
-            let Some(y) = entry(b, &key, meter)? else { return Ok(Some(false)) };
-            let Some(x) = entry(a, &key, meter)? else { return Ok(Some(false)) };
+        for key in keys(a, meter)?.iter() {
+            let Some(y) = entry(b, key, meter)? else { return Ok(Some(false)) };
+            let Some(x) = entry(a, key, meter)? else { return Ok(Some(false)) };
             if compared_within(&x, &y, meter, deep)? == Some(false) {
                 return Ok(Some(false));
             }

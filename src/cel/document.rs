@@ -2,15 +2,16 @@
 
 use std::{
     borrow::Cow,
-    cell::{Cell, OnceCell, RefCell},
+    cell::{OnceCell, RefCell},
     fmt,
+    hash::{BuildHasher, RandomState},
     rc::Rc,
 };
 
 use rustc_hash::FxHashMap;
 
 use super::{fault::Fault, meter::Meter, text::Text};
-use crate::wire::json;
+use crate::{model::ContainerEnds, wire::json};
 
 /// First bytes of an object in Kubernetes' protobuf envelope.
 const ENVELOPE: &[u8] = b"k8s\0";
@@ -30,9 +31,9 @@ pub struct Document<'a> {
     /// Containers located so far, by the offset of each.
     indexes: RefCell<FxHashMap<u32, Rc<Index>>>,
     /// It is known to be JSON, all of it.
-    checked: Cell<bool>,
-    /// Ends of its larger containers, once it is known to be JSON; `None` where that cannot be said.
-    ends: OnceCell<Option<json::Ends>>,
+    checked: bool,
+    /// Ends of its larger containers, once something in it is looked for; or the reason why it is no JSON.
+    ends: OnceCell<Result<json::Ends, json::JsonError>>,
     /// Long strings that were read, by where they begin: none is read twice.
     strings: RefCell<FxHashMap<u32, ReadString>>,
 }
@@ -58,8 +59,11 @@ pub(super) enum Index {
 pub(super) struct Members {
     /// Offsets of key and value.
     pub(super) places: Vec<(u32, u32)>,
-    /// Index by key, where there are many.
-    by_key: FxHashMap<Box<str>, u32>,
+    /// Where there are many: the number of each and 1, at the first free slot from that of its key's hash on. Twice as many
+    /// slots as members at least, so that some are free, and free ones are 0.
+    slots: Vec<u32>,
+    /// Keyed anew for each, so that nobody can choose keys which are found slowly.
+    hasher: Option<RandomState>,
 }
 
 /// One value of a document. A container is read where an expression looks into it.
@@ -102,9 +106,11 @@ impl<'a> Document<'a> {
         } else if u32::try_from(bytes.len()).is_err() {
             Err("the object is larger than 4 GiB")
         } else {
-            // Invalid UTF-8 becomes U+FFFD, as in Go's decoder.
+            // Invalid UTF-8 becomes U+FFFD, as in Go's decoder. Whether there is any is seen much faster than where.
             Ok(match bytes {
-                Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+                Cow::Borrowed(bytes) => {
+                    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+                }
                 Cow::Owned(bytes) => match String::from_utf8(bytes) {
                     Ok(text) => text.into(),
                     Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into(),
@@ -114,19 +120,27 @@ impl<'a> Document<'a> {
         let blanks = |text: &str| text.bytes().take_while(|byte| b" \t\r\n".contains(byte)).count();
         let begin = text.as_deref().map_or(0, blanks);
         let (indexes, strings) = (RefCell::default(), RefCell::default());
-        Self { text, begin, indexes, checked: Cell::new(false), ends: OnceCell::new(), strings }
+        Self { text, begin, indexes, checked: false, ends: OnceCell::new(), strings }
     }
 
     /// The same of what is known to be JSON: it is not checked once more.
     pub fn checked(bytes: Cow<'a, [u8]>) -> Self {
-        let document = Self::new(bytes);
-        document.checked.set(true);
-        document
+        Self { checked: true, ..Self::new(bytes) }
     }
 
-    fn ends(&self, text: &str) -> Option<&json::Ends> {
-        let found = || json::Ends::of(text, self.begin).ok();
-        self.ends.get_or_init(found).as_ref().filter(|_| self.checked.get())
+    /// The same of which the ends of large containers were noted when it was checked, counted from its first byte: what is
+    /// large and not looked into is not looked at either.
+    pub fn noted(bytes: Cow<'a, [u8]>, ends: ContainerEnds) -> Self {
+        Self { ends: Ok(json::Ends::noted(ends)).into(), ..Self::checked(bytes) }
+    }
+
+    /// Ends of its larger containers. One pass, which also checks what is not known to be JSON.
+    fn ends(&self, text: &str) -> Result<&json::Ends, json::JsonError> {
+        let found = || match self.checked {
+            true => json::Ends::of(text, self.begin),
+            false => json::Ends::checking(text, self.begin),
+        };
+        self.ends.get_or_init(found).as_ref().map_err(|error| *error)
     }
 
     /// Number of containers looked into.
@@ -217,28 +231,16 @@ impl<'a> Container<'a> {
         Ok(index)
     }
 
-    /// Offsets of the values in it, and its end. The first to look into the object checks all of it.
+    /// Offsets of the values in it, and its end.
     fn located(self, text: &'a str) -> Result<(Index, usize), json::JsonError> {
-        let (at, checked) = (self.at as usize, &self.document.checked);
-        let ends = if checked.get() { self.document.ends(text) } else { None };
+        let (at, ends) = (self.at as usize, self.document.ends(text)?);
         if self.is_list() {
             let mut places = Vec::new();
-            let note = |at| places.push(at as u32);
-            let end = match ends {
-                Some(ends) => ends.items(text, at, note)?,
-                None => json::items(text, at, note)?,
-            };
+            let end = ends.items(text, at, |at| places.push(at as u32))?;
             return Ok((Index::List(places), end));
         }
         let mut members = Members::default();
-        let note = |key_at, key: Cow<'_, str>, at| members.add(text, (key_at as u32, at as u32), key);
-        let end = match ends {
-            Some(ends) => ends.members(text, at, note)?,
-            None => json::members(text, at, note)?,
-        };
-        if at == self.document.begin {
-            checked.set(true);
-        }
+        let end = ends.members(text, at, |key_at, key, at| members.add(text, (key_at as u32, at as u32), &key))?;
         Ok((Index::Map(members), end))
     }
 
@@ -271,30 +273,51 @@ impl<'a> Container<'a> {
 }
 
 impl Members {
-    fn add(&mut self, text: &str, place: (u32, u32), key: Cow<'_, str>) {
-        let known = self.number_of(text, &key);
-        match known {
+    fn add(&mut self, text: &str, place: (u32, u32), key: &str) {
+        match self.number_of(text, key) {
             Some(number) => self.places[number] = place,
             None => {
                 self.places.push(place);
-                let number = self.places.len() - 1;
-                if self.places.len() == FEW {
-                    for (number, (at, _)) in self.places.iter().enumerate() {
-                        let key = json::string(text, *at as usize).unwrap_or_default();
-                        self.by_key.insert(key.into(), number as u32);
+                let many = self.places.len();
+                if many >= FEW && 2 * many > self.slots.len() {
+                    self.slots = vec![0; (4 * many).next_power_of_two()];
+                    for number in 0..many {
+                        let key = json::string(text, self.places[number].0 as usize).unwrap_or_default();
+                        self.note(&key, number);
                     }
-                } else if self.places.len() > FEW {
-                    self.by_key.insert(key.into(), number as u32);
+                } else if many >= FEW {
+                    self.note(key, many - 1);
                 }
             }
         }
     }
 
-    fn number_of(&self, text: &str, key: &str) -> Option<usize> {
-        if self.places.len() >= FEW {
-            return self.by_key.get(key).map(|number| *number as usize);
+    /// Notes where a member is found that was not.
+    fn note(&mut self, key: &str, number: usize) {
+        let mut slot = self.slot(key);
+        while self.slots[slot] != 0 {
+            slot = (slot + 1) % self.slots.len();
         }
-        self.places.iter().position(|(at, _)| is_key(text, *at as usize, key))
+        self.slots[slot] = number as u32 + 1;
+    }
+
+    fn slot(&mut self, key: &str) -> usize {
+        let hasher = self.hasher.get_or_insert_with(RandomState::new);
+        hasher.hash_one(key) as usize % self.slots.len()
+    }
+
+    fn number_of(&self, text: &str, key: &str) -> Option<usize> {
+        let Some(hasher) = &self.hasher else {
+            return self.places.iter().position(|(at, _)| is_key(text, *at as usize, key));
+        };
+        let mut slot = hasher.hash_one(key) as usize % self.slots.len();
+        loop {
+            let number = self.slots[slot].checked_sub(1)? as usize;
+            if is_key(text, self.places[number].0 as usize, key) {
+                return Some(number);
+            }
+            slot = (slot + 1) % self.slots.len();
+        }
     }
 
     fn find(&self, text: &str, key: &str) -> Option<u32> {

@@ -11,7 +11,7 @@ use super::{
     input::{Input, Part},
     meter::Meter,
     program::{Fold, Node, Variable},
-    value::{Literal, Map, Value},
+    value::{List, Literal, Map, Value},
 };
 
 /// Cost of making a list, and of making a map.
@@ -114,9 +114,8 @@ impl<'a> Evaluation<'a, '_> {
                 _ => Err(Fault::no_such_overload()),
             },
             Node::List(items) => {
-                let items = self.items(items)?;
-                self.meter.pay(LIST_COST)?;
-                Ok(Value::list(items))
+                let items = Rc::new(self.items(items)?);
+                self.meter.pay(LIST_COST).map(|()| Value::List(items))
             }
             Node::Map(entries) => self.map(entries),
             Node::Fold(fold) => self.fold(fold),
@@ -264,13 +263,14 @@ impl<'a> Evaluation<'a, '_> {
         }
     }
 
-    fn items(&mut self, nodes: &'a [(Node, bool)]) -> Result<Vec<Value<'a>>, Fault> {
-        let mut items = Vec::with_capacity(nodes.len());
+    fn items(&mut self, nodes: &'a [(Node, bool)]) -> Result<List<'a>, Fault> {
+        let mut items = List::with_room(self.meter.list(nodes.len())?, nodes.len());
         for (node, optional) in nodes {
             match self.value(node)? {
-                Value::Optional(inner) if *optional => items.extend(inner.map(|inner| Value::clone(&inner))),
+                Value::Optional(Some(inner)) if *optional => items.fill(Value::clone(&inner)),
+                Value::Optional(None) if *optional => {}
                 _ if *optional => return Err(Fault::no_such_overload()),
-                value => items.push(value),
+                value => items.fill(value),
             }
         }
         Ok(items)
@@ -278,6 +278,7 @@ impl<'a> Evaluation<'a, '_> {
 
     fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Found<'a> {
         let mut map = Map::default();
+        map.reserve(entries.len(), self.meter)?;
         for (key, value, optional) in entries {
             let (key, value) = (self.value(key)?, self.value(value)?);
             let value = match value {
@@ -350,17 +351,17 @@ impl<'a> Evaluation<'a, '_> {
     }
 
     fn append(&mut self, slot: usize, items: &'a [(Node, bool)]) -> Found<'a> {
-        let mut more = self.items(items)?;
+        let more = self.items(items)?;
         self.meter.pay(LIST_COST + 2)?;
         match std::mem::replace(&mut self.slots[slot], Value::Null) {
             Value::List(mut list) => {
-                Rc::make_mut(&mut list).append(&mut more);
+                Rc::make_mut(&mut list).append(more, self.meter)?;
                 Ok(Value::List(list))
             }
-            Value::Literals(items) => {
-                let mut list: Vec<_> = items.iter().map(Value::from).collect();
-                list.append(&mut more);
-                Ok(Value::list(list))
+            literals @ Value::Literals(_) => {
+                let mut list = access::items(&literals, self.meter)?;
+                list.append(more, self.meter)?;
+                Ok(Value::List(Rc::new(list)))
             }
             Value::Failed(error) => Err(Fault::Error((*error).clone())),
             _ => Err(Fault::no_such_overload()),
@@ -379,16 +380,9 @@ impl<'a> Evaluation<'a, '_> {
         let made = Rc::make_mut(&mut map);
         let entries = match value {
             Some(value) => vec![(key, value)],
-            None => {
-                let mut entries = Vec::new();
-                for each in access::keys(&key, self.meter)? {
-                    if let Some(value) = access::entry(&key, &each, self.meter)? {
-                        entries.push((each, value));
-                    }
-                }
-                entries
-            }
+            None => access::entries(&key, self.meter)?,
         };
+        made.reserve(entries.len(), self.meter)?;
         for (key, value) in entries {
             self.pay_for_key(&key)?;
             if !made.insert(key, value) {

@@ -1,6 +1,9 @@
 //! Meter: cost of an evaluation, and its limits.
 
-use std::cell::Cell;
+use std::{
+    cell::{Cell, OnceCell},
+    rc::Rc,
+};
 
 use super::fault::{Fault, Stop};
 
@@ -23,9 +26,12 @@ const BYTES_A_STEP: usize = 32;
 /// limit; its expressions are not evaluated beside other requests within one budget.
 const MOST_MADE: usize = 16 << 20;
 
-/// The most items that all lists together may have that are made by adding one to another. More than for text, since
-/// most of these lists live for a round of a loop only.
-const MOST_LISTED: usize = 8 << 20;
+/// The most items of lists and maps that one expression may hold at once: 32 MiB. What is dropped does not count, as
+/// most lists live for a round of a loop only.
+pub(super) const MOST_HELD: usize = 1 << 20;
+
+/// Items of a list that take as much memory as one entry of a map.
+pub(super) const ENTRY: usize = 8;
 
 /// Limits of an evaluation.
 pub struct Allowance<'a> {
@@ -44,20 +50,78 @@ pub(super) struct Meter<'a> {
     /// Steps since it was last asked whether time is over.
     unasked: Cell<u64>,
     made: Cell<usize>,
+    /// Items of all that is alive; made with the first.
+    held: OnceCell<Rc<Cell<usize>>>,
+    /// Items of all that was made.
+    #[cfg(test)]
     listed: Cell<usize>,
+}
+
+/// Room of a list or map, in items; given back with it.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    items: usize,
+    held: Option<Rc<Cell<usize>>>,
+}
+
+impl Room {
+    /// Counts items that are about to be added.
+    pub(super) fn grow(&mut self, items: usize, meter: &Meter<'_>) -> Result<(), Fault> {
+        let held = self.held.get_or_insert_with(|| Rc::clone(meter.held.get_or_init(Rc::default)));
+        held.set(held.get().saturating_add(items));
+        self.items = self.items.saturating_add(items);
+        #[cfg(test)]
+        meter.listed.set(meter.listed.get().saturating_add(items));
+        if held.get() > MOST_HELD {
+            return Err(Fault::error("the expression holds lists of more than 1,048,576 items"));
+        }
+        meter.step(items as u64)
+    }
+}
+
+impl Clone for Room {
+    /// As much room again. Whoever asks for more next learns if that was too much.
+    fn clone(&self) -> Self {
+        if let Some(held) = &self.held {
+            held.set(held.get().saturating_add(self.items));
+        }
+        Self { items: self.items, held: self.held.clone() }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            held.set(held.get().saturating_sub(self.items));
+        }
+    }
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(allowance: &'a Allowance<'a>) -> Self {
-        let (cost, rounds, unasked, made, listed) =
-            (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { allowance, cost, rounds, unasked, made, listed }
+        let (cost, rounds, unasked, made) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
+        Self {
+            allowance,
+            cost,
+            rounds,
+            unasked,
+            made,
+            held: OnceCell::new(),
+            #[cfg(test)]
+            listed: Cell::new(0),
+        }
     }
 
     /// Bytes of text and items of lists that were made.
     #[cfg(test)]
     pub(super) fn counted(&self) -> (usize, usize) {
         (self.made.get(), self.listed.get())
+    }
+
+    /// Items of lists and maps that are alive.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held.get().map_or(0, |held| held.get())
     }
 
     /// Cost so far.
@@ -98,14 +162,11 @@ impl<'a> Meter<'a> {
         self.read(bytes)
     }
 
-    /// Counts items of a list that is about to be made.
-    pub(super) fn list(&self, items: usize) -> Result<(), Fault> {
-        let listed = self.listed.get().saturating_add(items);
-        self.listed.set(listed);
-        if listed > MOST_LISTED {
-            return Err(Fault::error("the expression makes lists of more than 8,388,608 items"));
-        }
-        self.step(items as u64)
+    /// Room of a list that is about to be made.
+    pub(super) fn list(&self, items: usize) -> Result<Room, Fault> {
+        let mut room = Room::default();
+        room.grow(items, self)?;
+        Ok(room)
     }
 
     /// Counts steps that cost nothing upstream.

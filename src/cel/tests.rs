@@ -150,6 +150,44 @@ fn objects_that_cannot_be_read_are_errors_of_their_condition() {
 }
 
 #[test]
+fn an_object_says_the_same_however_it_came() {
+    let large = format!("[{}0]", "{\"name\":\"]}\"},".repeat(1_000));
+    let many: String = (0..40).map(|n| format!("\"k\\u003{}{n}\":{n},", n % 10)).collect();
+    let object = format!(
+        r#"{{"a":{large},"metadata":{{"name":"first"}},{many}"spec":{{"l":{large},"x":{{"y":1}},"x":{{"y":2}}}},"metadata":{{"name":"last"}}}}"#
+    );
+    let review = format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"u","kind":{{"version":"v1","kind":"A"}},"resource":{{"version":"v1","resource":"as"}},"operation":"CREATE","userInfo":{{}},"object": {object} }}}}"#
+    );
+    let ends = crate::wire::json_view::view(review.into()).unwrap().object_ends.expect("it is large");
+    let bytes = || Cow::Borrowed(object.as_bytes());
+    let expressions = [
+        "object.metadata.name == 'last' && object.spec.x.y == 2 && size(object) == 43",
+        "object.a == object.spec.l && size(object.a) == 1001 && object.a[999].name == ']}'",
+        "object.k00 == 0 && object.k939 == 39 && !('k1' in object) && object.all(k, k != '')",
+        "object.spec.l[1000] == 0",
+    ];
+    for document in [Document::new(bytes()), Document::checked(bytes()), Document::noted(bytes(), ends)] {
+        let input = Input { object: Some(document), ..input("{}", "null") };
+        for expression in expressions {
+            let condition = [Condition::compile("c", expression).unwrap()];
+            let decision = with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance));
+            assert_eq!(decision, Decision::Matches, "{expression}");
+        }
+    }
+}
+
+#[test]
+fn invalid_utf_8_is_replaced_as_by_go() {
+    let bytes = b"{\"a\":\"x\xffy\"}";
+    for document in [Document::new(Cow::Borrowed(bytes)), Document::new(Cow::Owned(bytes.to_vec()))] {
+        let input = Input { object: Some(document), ..input("{}", "null") };
+        let condition = [Condition::compile("c", "object.a == 'x\u{fffd}y'").unwrap()];
+        assert_eq!(with_steps(u64::MAX, |allowance| decide(&condition, &input, allowance)), Decision::Matches);
+    }
+}
+
+#[test]
 fn what_an_expression_does_not_look_into_is_not_located() {
     let object = format!(r#"{{"metadata":{{"name":"web"}},"spec":{{"data":[{}1]}}}}"#, "{\"a\":[1,2]},".repeat(10_000));
     let input = input(&object, "null");
@@ -245,7 +283,7 @@ fn hostile_objects_end() {
 
 /// Failure of an expression that makes too much.
 const MADE: &str = "the expression makes more than 16 MiB of text";
-const LISTED: &str = "the expression makes lists of more than 8,388,608 items";
+const LISTED: &str = "the expression holds lists of more than 1,048,576 items";
 
 #[test]
 fn text_is_made_within_a_bound_whatever_it_costs_upstream() {

@@ -1,6 +1,12 @@
 //! Value: result of an expression, in part still where it arrived.
 
-use std::{borrow::Cow, cmp::Ordering, net::IpAddr, rc::Rc};
+use std::{
+    borrow::Cow,
+    cmp::Ordering,
+    net::IpAddr,
+    ops::{Deref, DerefMut},
+    rc::Rc,
+};
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +16,7 @@ use super::{
     fault::Fault,
     formats::Format,
     input::{Part, Request},
-    meter::Meter,
+    meter::{ENTRY, MOST_HELD, Meter, Room},
     quantity::Quantity,
     semver::Semver,
     text::Text,
@@ -38,7 +44,7 @@ pub(super) enum Literal {
 
 impl Literal {
     /// Entries that are made of it, those of maps within maps included.
-    fn entries(&self) -> u64 {
+    fn entries(&self) -> usize {
         match self {
             Self::Map(entries) => entries.iter().map(|(key, value)| 1 + key.entries() + value.entries()).sum(),
             _ => 0,
@@ -63,7 +69,7 @@ pub(super) enum Value<'a> {
     Bytes(Rc<[u8]>),
     Duration(Duration),
     Timestamp(Timestamp),
-    List(Rc<Vec<Value<'a>>>),
+    List(Rc<List<'a>>),
     Map(Rc<Map<'a>>),
     /// A list or map of a document.
     Json(Container<'a>),
@@ -89,11 +95,66 @@ pub(super) enum Value<'a> {
     Failed(Rc<Cow<'static, str>>),
 }
 
+const _: () = assert!(MOST_HELD * size_of::<Value<'static>>() <= 32 << 20, "the bound on lists is told in bytes");
+
+/// A list that was made while evaluating. Derefs to its items.
+#[derive(Clone, Debug)]
+pub(super) struct List<'a> {
+    items: Vec<Value<'a>>,
+    room: Room,
+}
+
+impl<'a> List<'a> {
+    /// A list of no items, that may grow to so many before it is moved.
+    pub(super) fn with_room(room: Room, capacity: usize) -> Self {
+        Self { items: Vec::with_capacity(capacity), room }
+    }
+
+    /// Adds an item for which there is room.
+    pub(super) fn fill(&mut self, item: Value<'a>) {
+        self.items.push(item);
+    }
+
+    /// Adds an item, and the room that it takes.
+    pub(super) fn push(&mut self, item: Value<'a>, meter: &Meter<'_>) -> Result<(), Fault> {
+        self.room.grow(1, meter)?;
+        self.items.push(item);
+        Ok(())
+    }
+
+    /// Adds the items of another one, and their room.
+    pub(super) fn append(&mut self, mut more: List<'a>, meter: &Meter<'_>) -> Result<(), Fault> {
+        self.room.grow(more.items.len(), meter)?;
+        self.items.append(&mut more.items);
+        Ok(())
+    }
+
+    /// Its items, and their room.
+    pub(super) fn into_parts(self) -> (Vec<Value<'a>>, Room) {
+        (self.items, self.room)
+    }
+}
+
+impl<'a> Deref for List<'a> {
+    type Target = [Value<'a>];
+
+    fn deref(&self) -> &[Value<'a>] {
+        &self.items
+    }
+}
+
+impl DerefMut for List<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.items
+    }
+}
+
 /// A map that was made while evaluating.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Map<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
     places: FxHashMap<Key, usize>,
+    room: Room,
 }
 
 /// Key of a map; equal numbers are one key, whatever their type.
@@ -118,6 +179,19 @@ impl Key {
 }
 
 impl<'a> Map<'a> {
+    /// Room for so many entries more.
+    pub(super) fn reserve(&mut self, entries: usize, meter: &Meter<'_>) -> Result<(), Fault> {
+        self.room.grow(entries.saturating_mul(ENTRY), meter)
+    }
+
+    fn of(literals: &'a [(Literal, Literal)]) -> Self {
+        let mut map = Map::default();
+        for (key, value) in literals {
+            map.set(key.into(), value.into());
+        }
+        map
+    }
+
     /// Adds an entry, or puts another value in its place; false where the key can be none.
     pub(super) fn set(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
         match Key::of(&key).and_then(|place| self.places.get(&place)) {
@@ -152,10 +226,9 @@ impl<'a> Map<'a> {
 impl<'a> Value<'a> {
     /// A literal's value. A map is made anew each time, and paid for.
     pub(super) fn of(literal: &'a Literal, meter: &Meter<'_>) -> Result<Self, Fault> {
-        if let Literal::Map(_) = literal {
-            meter.step(literal.entries().saturating_mul(8))?;
-        }
-        Ok(literal.into())
+        let Literal::Map(entries) = literal else { return Ok(literal.into()) };
+        let room = meter.list(literal.entries().saturating_mul(ENTRY))?;
+        Ok(Self::Map(Rc::new(Map { room, ..Map::of(entries) })))
     }
 }
 
@@ -173,13 +246,7 @@ impl<'a> From<&'a Literal> for Value<'a> {
             Literal::Timestamp(time) => Self::Timestamp(*time),
             Literal::Type(name) => Self::Type(name),
             Literal::List(items) => Self::Literals(items),
-            Literal::Map(entries) => {
-                let mut map = Map::default();
-                for (key, value) in entries {
-                    map.set(key.into(), value.into());
-                }
-                Self::Map(Rc::new(map))
-            }
+            Literal::Map(entries) => Self::Map(Rc::new(Map::of(entries))),
         }
     }
 }
@@ -208,8 +275,8 @@ impl<'a> Value<'a> {
         Self::String(Text::Lent(text))
     }
 
-    pub(super) fn list(items: Vec<Value<'a>>) -> Self {
-        Self::List(Rc::new(items))
+    pub(super) fn list(items: Vec<Value<'a>>, room: Room) -> Self {
+        Self::List(Rc::new(List { items, room }))
     }
 
     pub(super) fn optional(value: Option<Value<'a>>) -> Self {

@@ -37,7 +37,7 @@ pub use hops::Hops;
 pub use initializer::{BuiltIn, Claimants, Initializer, PodAdditions, PodPlace, ResourceInitializers};
 pub use labels::Labels;
 pub use reach::{Step, Unreachable};
-pub use review::{Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
+pub use review::{ContainerEnds, Encoding, Gvk, Gvr, Operation, Phase, Review, ReviewVersion};
 pub use revision::Revision;
 pub use rollout::{OnProbeFailure, Rollout};
 pub use rope::Rope;

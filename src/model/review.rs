@@ -1,6 +1,6 @@
 //! Review: one question.
 
-use std::{fmt, ops::Range};
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytestring::ByteString;
 
@@ -122,6 +122,9 @@ impl ReviewVersion {
     }
 }
 
+/// Beginning and end of the large objects and arrays in an object, ascending, counted from its first byte.
+pub type ContainerEnds = Arc<[(u32, u32)]>;
+
 /// Encoding of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
@@ -178,8 +181,12 @@ pub struct Review {
     pub user: Option<Range<usize>>,
     /// Range in `bytes` of the object's own encoding; absent on DELETE.
     pub object: Option<Range<usize>>,
+    /// Ends of the large objects and arrays in `object`; `None` where they were not noted.
+    pub object_ends: Option<ContainerEnds>,
     /// Range in `bytes` of the stored object's encoding; UPDATE and DELETE only.
     pub old_object: Option<Range<usize>>,
+    /// The same of `old_object`.
+    pub old_object_ends: Option<ContainerEnds>,
     /// Range in `bytes` of the operation's options.
     pub options: Option<Range<usize>>,
     /// Encoding of `bytes`.
@@ -211,7 +218,9 @@ impl Review {
             dry_run: false,
             user: None,
             object: None,
+            object_ends: None,
             old_object: None,
+            old_object_ends: None,
             options: None,
             encoding: Encoding::Grpc,
             message: 0..0,

@@ -1,20 +1,20 @@
 //! An AdmissionReview in JSON to a [`Review`]: viewed, not rebuilt.
 //!
 //! Short fields are read and share the body's buffer; the object, the old object and the options are checked to be JSON
-//! objects on the way past them, and only their place is noted. As in Go's decoder keys are case-sensitive, unknown
-//! ones are passed by, and `null` is as good as nothing. Unlike there a field given twice is refused: what is passed on
-//! must mean the same to every reader.
+//! objects on the way past them, and only their place is noted, and where what is large in the first two ends. As in
+//! Go's decoder keys are case-sensitive, unknown ones are passed by, and `null` is as good as nothing. Unlike there a
+//! field given twice is refused: what is passed on must mean the same to every reader.
 
 use bytes::Bytes;
 use bytestring::ByteString;
 
 pub use super::inbound::ViewError;
 use super::{
-    json::{Cursor, ReadError, Text},
+    json::{Cursor, Noted, ReadError, Text},
     seen::Seen,
     user::{self, once},
 };
-use crate::model::{Encoding, Gvk, Gvr, Review, ReviewVersion, Rope};
+use crate::model::{ContainerEnds, Encoding, Gvk, Gvr, Review, ReviewVersion, Rope};
 
 /// The kind of both versions.
 pub(super) const KIND: &str = "AdmissionReview";
@@ -135,14 +135,28 @@ impl<'a> Reader<'a> {
             "namespace" => self.text("request.namespace", &mut fields.namespace),
             "operation" => self.text("request.operation", &mut fields.operation),
             "userInfo" => self.user(fields),
-            "object" => once(&mut fields.object, self.cursor.place_of_object("request.object")?, "request.object"),
+            "object" => {
+                let (place, ends) = self.object("request.object")?;
+                fields.object_ends = ends;
+                once(&mut fields.object, place, "request.object")
+            }
             "oldObject" => {
-                once(&mut fields.old_object, self.cursor.place_of_object("request.oldObject")?, "request.oldObject")
+                let (place, ends) = self.object("request.oldObject")?;
+                fields.old_object_ends = ends;
+                once(&mut fields.old_object, place, "request.oldObject")
             }
             "dryRun" => once(&mut fields.dry_run, self.cursor.boolean("request.dryRun")?, "request.dryRun"),
             "options" => once(&mut fields.options, self.cursor.place_of_object("request.options")?, "request.options"),
             _ => Ok(self.cursor.skip()?),
         }
+    }
+
+    /// Place of an object, and the ends of what is large in it.
+    fn object(&mut self, field: &'static str) -> Result<(NullableRange, Option<ContainerEnds>), ViewError> {
+        let mut noted = Noted::for_a_review();
+        let place = self.cursor.place_of_object_noting(field, &mut noted)?;
+        let ends = place.as_ref().and_then(|place| noted.counted_from(place.start));
+        Ok((place, ends))
     }
 
     fn user(&mut self, fields: &mut Fields) -> Result<(), ViewError> {
@@ -194,7 +208,9 @@ struct Fields {
     operation: Option<ByteString>,
     user: Option<(NullableRange, ByteString)>,
     object: Option<NullableRange>,
+    object_ends: Option<ContainerEnds>,
     old_object: Option<NullableRange>,
+    old_object_ends: Option<ContainerEnds>,
     dry_run: Option<Option<bool>>,
     options: Option<NullableRange>,
 }
@@ -213,7 +229,9 @@ impl Fields {
             username,
             user,
             object: self.object.flatten(),
+            object_ends: self.object_ends,
             old_object: self.old_object.flatten(),
+            old_object_ends: self.old_object_ends,
             dry_run: self.dry_run.flatten().unwrap_or_default(),
             options: self.options.flatten(),
             request_kind: self.request_kind.flatten().map(gvk),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytestring::ByteString;
 
 use super::{json::JsonError, walk::WalkError};
-use crate::model::{Encoding, Gvk, Gvr, Operation, Review, Rope, builtin};
+use crate::model::{ContainerEnds, Encoding, Gvk, Gvr, Operation, Review, Rope, builtin};
 
 /// Reason why a message is not a review. All are the caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +88,9 @@ pub(super) struct Seen {
     pub(super) username: ByteString,
     pub(super) user: Option<Range<usize>>,
     pub(super) object: Option<Range<usize>>,
+    pub(super) object_ends: Option<ContainerEnds>,
     pub(super) old_object: Option<Range<usize>>,
+    pub(super) old_object_ends: Option<ContainerEnds>,
     pub(super) dry_run: bool,
     pub(super) options: Option<Range<usize>>,
     pub(super) request_kind: Option<Gvk>,
@@ -122,7 +124,9 @@ impl Seen {
             dry_run: self.dry_run,
             user: self.user,
             object: self.object,
+            object_ends: self.object_ends,
             old_object: self.old_object,
+            old_object_ends: self.old_object_ends,
             options: self.options,
             encoding,
             message,

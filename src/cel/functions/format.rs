@@ -161,13 +161,13 @@ impl Written<'_> {
             return Ok(false);
         }
         let mut keys = Vec::new();
-        for key in access::keys(value, self.meter)? {
+        for key in access::keys(value, self.meter)?.iter() {
             if !matches!(key, Value::String(_) | Value::Bool(_) | Value::Int(_) | Value::Uint(_)) {
                 return Err(Fault::error(format!("no formatting function for map key of type {}", key.type_name())));
             }
             let mut spelled = Written { text: String::new(), meter: self.meter };
-            spelled.spelled(&key, deep)?;
-            keys.push((spelled.text, key));
+            spelled.spelled(key, deep)?;
+            keys.push((spelled.text, key.clone()));
         }
         self.meter.step((keys.len() as u64).saturating_mul(16))?;
         keys.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -69,8 +69,9 @@ pub(super) const ROWS: &[Row] = &[
             [Value::Format(format), Value::String(text)] => {
                 meter.make(text.as_str().len())?;
                 let problems = format.problems(text.as_str());
+                let room = meter.list(problems.len())?;
                 let problems: Vec<_> = problems.into_iter().map(Value::made).collect();
-                Ok(Value::optional((!problems.is_empty()).then(|| Value::list(problems))))
+                Ok(Value::optional((!problems.is_empty()).then(|| Value::list(problems, room))))
             }
             _ => none(),
         },
@@ -87,10 +88,11 @@ fn of_url<'a>(args: &[Value<'a>], meter: &Meter<'_>, part: fn(&Url) -> &str) -> 
 fn query<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let [Value::Url(url)] = args else { return none() };
     meter.make(url.text().len())?;
-    let mut query = Map::default();
-    for (key, values) in url.query() {
-        meter.list(values.len())?;
-        query.set(Value::made(key), Value::list(values.into_iter().map(Value::made).collect()));
+    let (mut query, parameters) = (Map::default(), url.query());
+    query.reserve(parameters.len(), meter)?;
+    for (key, values) in parameters {
+        let room = meter.list(values.len())?;
+        query.set(Value::made(key), Value::list(values.into_iter().map(Value::made).collect(), room));
     }
     Ok(Value::Map(Rc::new(query)))
 }

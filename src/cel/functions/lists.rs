@@ -1,14 +1,14 @@
 //! Lists and sets: Kubernetes' functions, cel-go's list library in the third version and its set library.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, rc::Rc};
 
 use super::{Cost, Row, none, strings};
 use crate::cel::{
-    access::{is_same, items, list_item, list_len},
+    access::{each_item, is_same, items, list_item, list_len},
     fault::Fault,
-    meter::Meter,
+    meter::{Meter, Room},
     time::Duration,
-    value::Value,
+    value::{List, Value},
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -26,13 +26,15 @@ pub(super) const ROWS: &[Row] = &[
         ],
         Cost::Traversal,
         |args, meter| {
-            let items = own(args, meter)?;
-            for pair in items.windows(2) {
-                if order(&pair[0], &pair[1])? == Ordering::Greater {
-                    return Ok(Value::Bool(false));
+            let (mut before, mut sorted) = (None, true);
+            each(args, meter, |item| {
+                if sorted && let Some(before) = &before {
+                    sorted = order(before, &item)? != Ordering::Greater;
                 }
-            }
-            Ok(Value::Bool(true))
+                before = Some(item);
+                Ok(())
+            })?;
+            Ok(Value::Bool(sorted))
         },
     ),
     Row(
@@ -60,9 +62,8 @@ pub(super) const ROWS: &[Row] = &[
     Row("distinct", &["list(A)|->list(A)"], Cost::SelfCompare(0), distinct),
     Row("reverse", &["list(A)|->list(A)"], Cost::ListResult, |args, meter| {
         let mut items = own(args, meter)?;
-        meter.list(items.len())?;
         items.reverse();
-        Ok(Value::list(items))
+        Ok(Value::List(Rc::new(items)))
     }),
     Row("sort", SORTABLE, Cost::SelfCompare(0), |args, meter| {
         let items = own(args, meter)?;
@@ -127,8 +128,16 @@ const SORTABLE: &[&str] = &[
     "list(bytes)|->list(bytes)",
 ];
 
-fn own<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Vec<Value<'a>>, Fault> {
+fn own<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<List<'a>, Fault> {
     args.first().map_or_else(|| Err(Fault::no_such_overload()), |list| items(list, meter))
+}
+
+fn each<'a>(
+    args: &[Value<'a>],
+    meter: &Meter<'_>,
+    each: impl FnMut(Value<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    args.first().map_or_else(|| Err(Fault::no_such_overload()), |list| each_item(list, meter, each))
 }
 
 fn order(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, Fault> {
@@ -136,35 +145,35 @@ fn order(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, Fault> {
 }
 
 fn sum<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
-    let mut items = own(args, meter)?.into_iter();
-    let Some(mut sum) = items.next() else { return Ok(Value::Int(0)) };
-    if !matches!(sum, Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_)) {
-        return none();
-    }
-    for item in items {
+    let mut sum: Option<Value<'a>> = None;
+    each(args, meter, |item| {
         let overflow = || Fault::error("integer overflow");
-        sum = match (&sum, &item) {
-            (Value::Int(a), Value::Int(b)) => Value::Int(a.checked_add(*b).ok_or_else(overflow)?),
-            (Value::Uint(a), Value::Uint(b)) => Value::Uint(a.checked_add(*b).ok_or_else(overflow)?),
-            (Value::Double(a), Value::Double(b)) => Value::Double(a + b),
-            (Value::Duration(a), Value::Duration(b)) => {
+        let added = match (&sum, item) {
+            (None, first @ (Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_))) => first,
+            (Some(Value::Int(a)), Value::Int(b)) => Value::Int(a.checked_add(b).ok_or_else(overflow)?),
+            (Some(Value::Uint(a)), Value::Uint(b)) => Value::Uint(a.checked_add(b).ok_or_else(overflow)?),
+            (Some(Value::Double(a)), Value::Double(b)) => Value::Double(a + b),
+            (Some(Value::Duration(a)), Value::Duration(b)) => {
                 Value::Duration(Duration(a.0.checked_add(b.0).ok_or_else(overflow)?))
             }
-            _ => return none(),
+            _ => return Err(Fault::no_such_overload()),
         };
-    }
-    Ok(sum)
+        sum = Some(added);
+        Ok(())
+    })?;
+    Ok(sum.unwrap_or(Value::Int(0)))
 }
 
 fn extreme<'a>(args: &[Value<'a>], meter: &Meter<'_>, name: &str, wanted: Ordering) -> Result<Value<'a>, Fault> {
-    let mut items = own(args, meter)?.into_iter();
-    let Some(mut found) = items.next() else { return Err(Fault::error(format!("{name} called on empty list"))) };
-    for item in items {
-        if order(&item, &found)? == wanted {
-            found = item;
+    let mut found: Option<Value<'a>> = None;
+    each(args, meter, |item| {
+        let is_better = found.as_ref().map_or(Ok(true), |found| order(&item, found).map(|order| order == wanted))?;
+        if is_better {
+            found = Some(item);
         }
-    }
-    Ok(found)
+        Ok(())
+    })?;
+    found.ok_or_else(|| Fault::error(format!("{name} called on empty list")))
 }
 
 fn position<'a>(args: &[Value<'a>], meter: &Meter<'_>, last: bool) -> Result<Value<'a>, Fault> {
@@ -188,7 +197,7 @@ fn position<'a>(args: &[Value<'a>], meter: &Meter<'_>, last: bool) -> Result<Val
 
 fn slice<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let [list, Value::Int(start), Value::Int(end)] = args else { return none() };
-    let mut items = items(list, meter)?;
+    let len = list_len(list, meter)?.ok_or_else(Fault::no_such_overload)?;
     let fault = |why: String| Err(Fault::error(format!("cannot slice({start}, {end}), {why}")));
     if *start < 0 || *end < 0 {
         return fault("negative indexes not supported".to_owned());
@@ -197,12 +206,16 @@ fn slice<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
         return fault("start index must be less than or equal to end index".to_owned());
     }
     let (Ok(start), Ok(end)) = (usize::try_from(*start), usize::try_from(*end)) else { return none() };
-    if end > items.len() {
-        return fault(format!("list is length {}", items.len()));
+    if end > len {
+        return fault(format!("list is length {len}"));
     }
-    meter.list(end - start)?;
-    items.truncate(end);
-    Ok(Value::list(items.split_off(start)))
+    let mut items = List::with_room(meter.list(end - start)?, end - start);
+    for at in start..end {
+        if let Some(item) = list_item(list, at, meter)? {
+            items.fill(item);
+        }
+    }
+    Ok(Value::List(Rc::new(items)))
 }
 
 fn flatten<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
@@ -212,44 +225,42 @@ fn flatten<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault
         Some(Value::Int(_)) => return Err(Fault::error("level must be non-negative")),
         Some(_) => return none(),
     };
-    let mut flat = Vec::new();
-    flatten_into(&own(args, meter)?, depth, meter, &mut flat)?;
-    Ok(Value::list(flat))
+    let [list, ..] = args else { return none() };
+    let mut flat = List::with_room(Room::default(), 0);
+    flatten_into(list, depth, meter, &mut flat)?;
+    Ok(Value::List(Rc::new(flat)))
 }
 
-fn flatten_into<'a>(list: &[Value<'a>], depth: i64, meter: &Meter<'_>, flat: &mut Vec<Value<'a>>) -> Result<(), Fault> {
-    for item in list {
-        if depth > 0 && list_len(item, meter)?.is_some() {
-            flatten_into(&items(item, meter)?, depth - 1, meter, flat)?;
+fn flatten_into<'a>(list: &Value<'a>, depth: i64, meter: &Meter<'_>, flat: &mut List<'a>) -> Result<(), Fault> {
+    each_item(list, meter, |item| {
+        if depth > 0 && list_len(&item, meter)?.is_some() {
+            flatten_into(&item, depth - 1, meter, flat)
         } else {
-            meter.list(1)?;
-            flat.push(item.clone());
+            flat.push(item, meter)
         }
-    }
-    Ok(())
+    })
 }
 
 fn distinct<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
-    let mut seen: Vec<Value<'a>> = Vec::new();
-    for item in own(args, meter)? {
+    let mut seen = List::with_room(Room::default(), 0);
+    each(args, meter, |item| {
         // One that nothing equals but the very same is looked for among all.
         if !holds(&seen, &item, meter)? {
-            meter.list(1)?;
-            seen.push(item);
+            seen.push(item, meter)?;
         }
-    }
-    Ok(Value::list(seen))
+        Ok(())
+    })?;
+    Ok(Value::List(Rc::new(seen)))
 }
 
-fn sorted<'a>(list: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
+fn sorted<'a>(list: List<'a>, keys: List<'a>, meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     if list.len() != keys.len() {
         return none();
     }
-    meter.list(list.len())?;
     meter.step((list.len() as u64).saturating_mul(16))?;
     // Found out beforehand: an order that fails half-way is none.
     if let Some(first) = keys.first() {
-        for key in &keys {
+        for key in keys.iter() {
             if first.type_name() != key.type_name() {
                 return Err(Fault::error("list elements must have the same type"));
             }
@@ -260,9 +271,12 @@ fn sorted<'a>(list: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &Meter<'_>) -> 
             }
         }
     }
-    let mut pairs: Vec<_> = keys.into_iter().zip(list).collect();
+    let ((keys, _of_keys), (items, room)) = (keys.into_parts(), list.into_parts());
+    // For a while they are there twice.
+    let _of_pairs = meter.list(items.len().saturating_mul(2))?;
+    let mut pairs: Vec<_> = keys.into_iter().zip(items).collect();
     pairs.sort_by(|(a, _), (b, _)| a.compare(b).unwrap_or(Ordering::Equal));
-    Ok(Value::list(pairs.into_iter().map(|(_, item)| item).collect()))
+    Ok(Value::list(pairs.into_iter().map(|(_, item)| item).collect(), room))
 }
 
 fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
@@ -272,8 +286,8 @@ fn range<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     if *end > MOST {
         return Err(Fault::error("lists.range of more than 1,000,000"));
     }
-    meter.list(usize::try_from(*end).unwrap_or(0))?;
-    Ok(Value::list((0..*end).map(Value::Int).collect()))
+    let room = meter.list(usize::try_from(*end).unwrap_or(0))?;
+    Ok(Value::list((0..*end).map(Value::Int).collect(), room))
 }
 
 fn holds<'a>(list: &[Value<'a>], sought: &Value<'a>, meter: &Meter<'_>) -> Result<bool, Fault> {

@@ -280,9 +280,9 @@ fn traversal(value: &Value<'_>, meter: &Meter<'_>, deep: usize) -> Result<u64, F
                 sum
             } else if access::map_len(value, meter)?.is_some() {
                 let mut sum = 0;
-                for key in access::keys(value, meter)? {
-                    sum += traversal(&key, meter, deep)?;
-                    if let Some(value) = access::entry(value, &key, meter)? {
+                for key in access::keys(value, meter)?.iter() {
+                    sum += traversal(key, meter, deep)?;
+                    if let Some(value) = access::entry(value, key, meter)? {
                         sum += traversal(&value, meter, deep)?;
                     }
                 }

@@ -9,7 +9,7 @@ use crate::cel::{
     meter::Meter,
     text::Text,
     time::Duration,
-    value::{Value, compare_numbers},
+    value::{List, Value, compare_numbers},
 };
 
 const ORDERED: &[&str] = &[
@@ -116,10 +116,15 @@ fn add<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
             Value::Timestamp(time.plus(*span).ok_or_else(time_overflow)?)
         }
         [a, b] if access::list_len(a, meter)?.is_some() && access::list_len(b, meter)?.is_some() => {
-            let mut items = access::items(a, meter)?;
-            let len = items.len().saturating_add(access::list_len(b, meter)?.unwrap_or_default());
-            meter.list(len)?;
-            items.append(&mut access::items(b, meter)?);
+            let len = |list| Ok::<_, Fault>(access::list_len(list, meter)?.unwrap_or_default());
+            let len = len(a)?.saturating_add(len(b)?);
+            let mut items = List::with_room(meter.list(len)?, len);
+            for list in [a, b] {
+                access::each_item(list, meter, |item| {
+                    items.fill(item);
+                    Ok(())
+                })?;
+            }
             Value::List(Rc::new(items))
         }
         _ => return none(),

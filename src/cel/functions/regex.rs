@@ -1,15 +1,15 @@
 //! Regular expressions.
 
-use std::{ops::Range, sync::LazyLock};
+use std::{ops::Range, rc::Rc, sync::LazyLock};
 
 use regex::Regex;
 
 use super::{Cost, Row, none, operators::part, operators::text};
 use crate::cel::{
     fault::Fault,
-    meter::Meter,
+    meter::{Meter, Room},
     pattern::{self, Pattern},
-    value::Value,
+    value::{List, Value},
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -37,12 +37,11 @@ pub(super) const ROWS: &[Row] = &[
                 Some(_) => return none(),
             };
             let pattern = compiled_now(text(args.get(1))?, meter)?;
-            let mut found = Vec::new();
+            let mut found = List::with_room(Room::default(), 0);
             for one in pattern.find_all(text(Some(value))?, meter).take(most) {
-                meter.list(1)?;
-                found.push(part(value, one?.range(), meter)?);
+                found.push(part(value, one?.range(), meter)?, meter)?;
             }
-            Ok(Value::list(found))
+            Ok(Value::List(Rc::new(found)))
         },
     ),
 ];

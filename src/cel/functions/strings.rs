@@ -4,7 +4,13 @@ use super::{
     Cost, Row, none,
     operators::{part, text},
 };
-use crate::cel::{access, fault::Fault, meter::Meter, text::Text, value::Value};
+use crate::cel::{
+    access,
+    fault::Fault,
+    meter::{Meter, Room},
+    text::Text,
+    value::Value,
+};
 
 pub(super) const ROWS: &[Row] = &[
     Row("contains", &["string|string->bool"], Cost::TextInText, |args, _| {
@@ -120,15 +126,16 @@ fn split<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
     };
     meter.read(whole.len())?;
     if most == 0 {
-        return Ok(Value::list(Vec::new()));
+        return Ok(Value::list(Vec::new(), Room::default()));
     }
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let mut ranges = Vec::new();
+    let (mut ranges, mut room) = (Vec::new(), Room::default());
     let mut start = 0;
     if separator.is_empty() {
         // Every character by itself.
         for (at, char) in whole.char_indices() {
             let end = if ranges.len() + 1 == most { whole.len() } else { at + char.len_utf8() };
+            room.grow(1, meter)?;
             ranges.push(at..end);
             if ranges.len() == most {
                 break;
@@ -139,13 +146,15 @@ fn split<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> 
             if ranges.len() + 1 >= most {
                 break;
             }
+            room.grow(1, meter)?;
             ranges.push(start..at);
             start = at + separator.len();
         }
+        room.grow(1, meter)?;
         ranges.push(start..whole.len());
     }
-    meter.list(ranges.len())?;
-    ranges.into_iter().map(|range| part(value, range, meter)).collect::<Result<_, _>>().map(Value::list)
+    let parts = ranges.into_iter().map(|range| part(value, range, meter));
+    Ok(Value::list(parts.collect::<Result<_, _>>()?, room))
 }
 
 fn substring<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
@@ -170,14 +179,16 @@ fn join<'a>(args: &[Value<'a>], meter: &Meter<'_>) -> Result<Value<'a>, Fault> {
     let Some(list) = args.first() else { return none() };
     let separator = if args.len() > 1 { text(args.get(1))? } else { "" };
     let mut joined = String::new();
-    for (at, item) in access::items(list, meter)?.iter().enumerate() {
-        let Value::String(item) = item else { return none() };
-        if at > 0 {
+    let mut is_first = true;
+    access::each_item(list, meter, |item| {
+        let Value::String(item) = item else { return Err(Fault::no_such_overload()) };
+        if !std::mem::take(&mut is_first) {
             joined.push_str(separator);
         }
         meter.make(separator.len() + item.as_str().len())?;
         joined.push_str(item.as_str());
-    }
+        Ok(())
+    })?;
     Ok(Value::String(Text::Made(joined.into())))
 }
 

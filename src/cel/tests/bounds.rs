@@ -41,8 +41,39 @@ fn text_and_lists_are_counted_however_they_are_made() {
         slots.resize(program.slots, Value::Null);
         let value = Evaluation { input: &input, meter: &meter, slots }.value(&program.root);
         assert!(matches!(value, Ok(Value::Bool(true))), "{expression}: {value:?}");
+        drop(value);
+        assert_eq!(meter.held(), 0, "{expression}: all is given back");
         let counted = meter.counted();
         assert!(counted.0 >= made && counted.1 >= listed, "{expression}: {counted:?}");
+    }
+}
+
+/// What is held, and not what was made: most lists live for one round of a loop.
+#[test]
+fn lists_and_maps_are_held_within_a_bound() {
+    let object = large(1, 1_000);
+    let with = |unit: &str, many: usize| vec![unit; many].join(",");
+    let entries = |value: fn(usize) -> String| {
+        let entries: Vec<_> = (0..300).map(|n| format!("'k{n}':{}", value(n))).collect();
+        entries.join(",")
+    };
+    let (literals, made) = (entries(|n| n.to_string()), entries(|_| "i".to_owned()));
+    for expression in [
+        "object.l.map(i, object.l + object.l).size() > 0".to_owned(),
+        format!("object.l.map(i, [int(i),{}]).size() > 0", with("1", 1_500)),
+        format!("object.l.map(i, {{{literals}}}).size() > 0"),
+        format!("object.l.map(i, {{{made}}}).size() > 0"),
+    ] {
+        let shown = &expression[..expression.len().min(60)];
+        let why = decided(&expression, &object).expect_err(shown);
+        assert!(why.ends_with(LISTED), "{shown}: {}", &why[why.len() - 90..]);
+    }
+    for expression in [
+        "object.l.all(i, (object.l + object.l).size() == 2000)".to_owned(),
+        format!("object.l.all(i, [int(i),{}].size() > 0)", with("1", 1_500)),
+        format!("object.l.all(i, {{{literals}}}.size() == 300)"),
+    ] {
+        assert_eq!(decided(&expression, &object), Ok(true), "{}", &expression[..40]);
     }
 }
 

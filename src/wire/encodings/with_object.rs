@@ -39,6 +39,7 @@ pub fn with_object(review: &Review, object: &Rope) -> Result<Review, CallFailure
     Ok(Review {
         user: place_of(&review.user),
         object: Some(place.start..place.start + object.len()),
+        object_ends: None,
         old_object: place_of(&review.old_object),
         options: place_of(&review.options),
         message: moved(review.message.start)..moved(review.message.end),

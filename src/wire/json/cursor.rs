@@ -129,6 +129,20 @@ impl<'a> Cursor<'a> {
         if self.peek() == Some(b'{') { self.place().map(Some) } else { self.null_or(field, "an object") }
     }
 
+    /// The same; `nesting` sees it, and the objects and arrays in it.
+    pub(crate) fn place_of_object_noting(
+        &mut self,
+        field: &'static str,
+        nesting: &mut impl Nesting,
+    ) -> Result<Option<Range<usize>>, ReadError> {
+        if self.peek() != Some(b'{') {
+            return self.null_or(field, "an object");
+        }
+        let start = self.at;
+        self.skip_noting(nesting)?;
+        Ok(Some(start..self.behind))
+    }
+
     /// Passes by a value of any type.
     pub(crate) fn skip(&mut self) -> Result<(), ReadError> {
         self.place().map(|_| ())

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{
@@ -13,15 +12,25 @@ use super::{
     block::{self, Quoting},
     nesting::Nesting,
     past_blanks,
-    skip::{Quoted, Strings},
+    skip::{self, Quoted, Strings},
 };
+use crate::model::ContainerEnds;
 
 /// Smaller containers are gone through again: that is soon done, and there are many.
-const LARGE: usize = 256;
+const LARGE: u32 = 256;
 
-/// Ends of the larger containers, by where they begin.
-#[derive(Debug, Default)]
-pub struct Ends(FxHashMap<u32, u32>);
+/// The same while a review is read: few, as most are never looked into.
+const LARGE_OF_A_REVIEW: u32 = 4 << 10;
+
+/// The most that are noted while a review is read.
+const MOST_OF_A_REVIEW: usize = 64;
+
+/// Bytes of text for each container that is noted.
+const BYTES_EACH: usize = 64;
+
+/// Ends of the larger containers, in the order in which they begin.
+#[derive(Clone, Debug)]
+pub struct Ends(ContainerEnds);
 
 impl Ends {
     /// Ends of the container that begins at `at`, and of all in it. The text must have been checked; for an unchecked
@@ -30,9 +39,24 @@ impl Ends {
     /// # Errors
     /// [`JsonError`]: there is no such container.
     pub fn of(text: &str, at: usize) -> Result<Self, JsonError> {
-        let mut noted = Noted::default();
+        let mut noted = Noted::of(text);
         brackets(text, at, &mut noted)?;
-        Ok(Self(noted.ends))
+        Ok(Self(noted.sorted().into()))
+    }
+
+    /// The same of a text that is checked meanwhile, as far as the end of the value that begins at `at`.
+    ///
+    /// # Errors
+    /// [`JsonError`]: it is no JSON.
+    pub fn checking(text: &str, at: usize) -> Result<Self, JsonError> {
+        let mut noted = Noted::of(text);
+        skip::noting(text, at, 0, &mut noted)?;
+        Ok(Self(noted.sorted().into()))
+    }
+
+    /// Ends that were noted while a review was read: of its object, counted from where it begins.
+    pub fn noted(ends: ContainerEnds) -> Self {
+        Self(ends)
     }
 
     /// As [`members`](super::members), of an object in the text that this is of.
@@ -73,34 +97,43 @@ impl Ends {
         mut value: impl FnMut(usize) -> Result<usize, JsonError>,
     ) -> Result<usize, JsonError> {
         let bytes = text.as_bytes();
+        let mut ends = &self.0[..];
         let mut child = past_blanks(text, at + 1);
         if bytes.get(child) == Some(&close) {
             return Ok(child + 1);
         }
         loop {
-            let behind = past_blanks(text, self.behind(text, value(child)?)?);
+            let behind = past_blanks(text, behind(text, value(child)?, &mut ends)?);
             if bytes.get(behind) == Some(&close) {
                 return Ok(behind + 1);
             }
             child = past_blanks(text, past(text, behind, b',')?);
         }
     }
+}
 
-    /// End of the value that begins at `at`.
-    fn behind(&self, text: &str, at: usize) -> Result<usize, JsonError> {
-        let bytes = text.as_bytes();
-        match bytes.get(at) {
-            Some(b'{' | b'[') => match u32::try_from(at).ok().and_then(|at| self.0.get(&at)) {
-                Some(end) => Ok(*end as usize),
-                None => brackets(text, at, &mut ()),
-            },
-            Some(b'"') => Text::read(text, at).map(|(_, end)| end),
-            _ => {
-                let of_scalar = |byte: &&u8| !matches!(**byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
-                match bytes.iter().skip(at).take_while(of_scalar).count() {
-                    0 => Err(JsonError::new(at, "there is no value")),
-                    len => Ok(at + len),
+/// End of the value that begins at `at`. Of `ends` those before it are dropped.
+fn behind(text: &str, at: usize, ends: &mut &[(u32, u32)]) -> Result<usize, JsonError> {
+    let bytes = text.as_bytes();
+    match bytes.get(at) {
+        Some(b'{' | b'[') => {
+            if ends.first().is_some_and(|(begin, _)| (*begin as usize) < at) {
+                *ends = &ends[ends.partition_point(|(begin, _)| (*begin as usize) < at)..];
+            }
+            match ends.first() {
+                // Only an end within the text is one; whoever gave these may have had another text.
+                Some((begin, end)) if *begin as usize == at && bytes.get(at..*end as usize).is_some() => {
+                    Ok(*end as usize)
                 }
+                _ => brackets(text, at, &mut ()),
+            }
+        }
+        Some(b'"') => Text::read(text, at).map(|(_, end)| end),
+        _ => {
+            let of_scalar = |byte: &&u8| !matches!(**byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
+            match bytes.iter().skip(at).take_while(of_scalar).count() {
+                0 => Err(JsonError::new(at, "there is no value")),
+                len => Ok(at + len),
             }
         }
     }
@@ -114,24 +147,67 @@ fn past(text: &str, at: usize, byte: u8) -> Result<usize, JsonError> {
     }
 }
 
-/// Containers that are open, and the larger ones that were.
-#[derive(Default)]
-struct Noted {
+/// Containers that are open, and the larger ones that were. Where these become too many, the smaller of them are
+/// forgotten, and none of their size is noted any more.
+pub(crate) struct Noted {
     open: SmallVec<[u32; 32]>,
-    ends: FxHashMap<u32, u32>,
+    ends: Vec<(u32, u32)>,
+    /// Containers below so many bytes are not noted.
+    least: u32,
+    most: usize,
+}
+
+impl Noted {
+    fn of(text: &str) -> Self {
+        Self { open: SmallVec::new(), ends: Vec::new(), least: LARGE, most: text.len() / BYTES_EACH }
+    }
+
+    /// None yet, of an object in a review that is being read.
+    pub(crate) fn for_a_review() -> Self {
+        Self { open: SmallVec::new(), ends: Vec::new(), least: LARGE_OF_A_REVIEW, most: MOST_OF_A_REVIEW }
+    }
+
+    /// What was noted, counted from `start`; `None` where that is nothing, or not all that is as large as it was to be.
+    pub(crate) fn counted_from(self, start: usize) -> Option<ContainerEnds> {
+        let start = u32::try_from(start).ok()?;
+        let is_whole = self.least == LARGE_OF_A_REVIEW;
+        let ends = self.sorted();
+        let counted = |(begin, end): &(u32, u32)| Some((begin.checked_sub(start)?, end.checked_sub(start)?));
+        (is_whole && !ends.is_empty()).then(|| ends.iter().filter_map(counted).collect())
+    }
+
+    fn sorted(mut self) -> Vec<(u32, u32)> {
+        self.ends.sort_unstable();
+        self.ends
+    }
+
+    #[cold]
+    fn note(&mut self, begin: u32, end: u32) {
+        while self.ends.len() >= self.most {
+            self.least = self.least.saturating_mul(2);
+            if end - begin < self.least {
+                return;
+            }
+            let least = self.least;
+            self.ends.retain(|(begin, end)| end - begin >= least);
+        }
+        self.ends.push((begin, end));
+    }
 }
 
 impl Nesting for Noted {
+    #[inline]
     fn opens(&mut self, at: usize) {
         // It fits: the text is shorter than that.
         self.open.push(at as u32);
     }
 
+    #[inline]
     fn closes(&mut self, end: usize) {
         if let Some(begin) = self.open.pop()
-            && end - begin as usize >= LARGE
+            && end as u32 - begin >= self.least
         {
-            self.ends.insert(begin, end as u32);
+            self.note(begin, end as u32);
         }
     }
 }
@@ -231,7 +307,17 @@ mod tests {
                 true => serde_json::to_string_pretty(&object).unwrap(),
                 false => object.to_string(),
             };
-            agrees(&text, &Ends::of(&text, 0).unwrap(), 0);
+            let ends = Ends::of(&text, 0).unwrap();
+            agrees(&text, &ends, 0);
+            prop_assert_eq!(&Ends::checking(&text, 0).unwrap().0, &ends.0);
+            // Any few of all ends say nothing that is wrong.
+            for most in [0, 1, 5, usize::MAX] {
+                let mut noted = Noted { least: 1, most, ..Noted::of(&text) };
+                skip::noting(&text, 0, 0, &mut noted).unwrap();
+                let ends = noted.sorted();
+                prop_assert!(ends.len() <= most);
+                agrees(&text, &Ends(ends.into()), 0);
+            }
         }
 
         #[test]
@@ -240,6 +326,46 @@ mod tests {
                 for read in [ends.members(&text, 0, |_, _, _| ()), ends.items(&text, 0, |_| ())] {
                     prop_assert!(read.is_err() || read.is_ok_and(|end| end <= text.len()));
                 }
+            }
+        }
+    }
+
+    fn of_a_review(text: &str, at: usize) -> Option<ContainerEnds> {
+        let mut noted = Noted::for_a_review();
+        skip::noting(text, at, 0, &mut noted).unwrap();
+        noted.counted_from(at)
+    }
+
+    #[test]
+    fn a_review_is_read_with_the_few_ends_that_matter() {
+        let large = format!("[\"{}\"]", "]".repeat(5_000));
+        let text = format!(r#"   {{"a":{large},"b":[1,2],"c":{{"d":{large}}}}}"#);
+        let length = large.len() as u32;
+        let wanted: &[(u32, u32)] = &[
+            (0, 2 * length + 27),
+            (5, 5 + length),
+            (5 + length + 15, 2 * length + 26),
+            (length + 25, 2 * length + 25),
+        ];
+        assert_eq!(of_a_review(&text, 3).as_deref(), Some(wanted));
+        assert_eq!(of_a_review("{\"a\":[1,2]}", 0), None, "nothing is large");
+        let most = format!("[{}]", vec![&*large; MOST_OF_A_REVIEW - 1].join(","));
+        assert_eq!(of_a_review(&most, 0).map(|ends| ends.len()), Some(MOST_OF_A_REVIEW));
+        let more = format!("[{}]", vec![&*large; MOST_OF_A_REVIEW].join(","));
+        assert_eq!(of_a_review(&more, 0), None, "not all of them");
+        let deep = format!("{}{large}{}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(of_a_review(&deep, 0), None, "not all of them");
+        let ends = Ends::of(&deep, 0).unwrap();
+        assert!(ends.0.len() <= deep.len() / BYTES_EACH);
+        agrees(&deep, &ends, 0);
+    }
+
+    #[test]
+    fn ends_of_another_text_do_no_harm() {
+        let text = r#"{"a":[1],"b":2}"#;
+        for ends in [[(5, 4_000)], [(5, 2)], [(0, 0)], [(5, 9)]] {
+            if let Ok(end) = Ends(ends.into()).members(text, 0, |_, _, _| ()) {
+                assert!(end <= text.len());
             }
         }
     }

@@ -20,7 +20,7 @@ pub use self::{
 };
 pub(crate) use self::{
     cursor::{Cursor, ReadError},
-    ends::brackets,
+    ends::{Noted, brackets},
     nesting::Nesting,
     text::Text,
 };

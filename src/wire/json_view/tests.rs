@@ -23,6 +23,25 @@ fn at(review: &Review, place: &NullableRange) -> Option<Bytes> {
     place.clone().map(|at| review.bytes.copy_of(at))
 }
 
+#[test]
+fn ends_of_what_is_large_in_an_object_are_noted_from_where_it_begins() {
+    let large = format!("[\"{}\"]", "x".repeat(5_000));
+    let with =
+        |old: &str| REVIEW.replace(r#""s": "\u00e9}""#, &format!(r#""s":{large}"#)).replace(r#"{"kind":"Old"}"#, old);
+    let review = view(with(&format!(r#"{{"o":{large}}}"#)).into()).unwrap();
+    for (place, ends) in [(&review.object, &review.object_ends), (&review.old_object, &review.old_object_ends)] {
+        let object = at(&review, place).unwrap();
+        let ends = ends.as_ref().unwrap();
+        assert_eq!((ends.len(), ends[0]), (2, (0, object.len() as u32)));
+        assert_eq!(&object[ends[1].0 as usize..ends[1].1 as usize], large.as_bytes());
+    }
+    assert_eq!(view(with("null").into()).unwrap().old_object_ends, None);
+    assert_eq!(view(REVIEW.into()).unwrap().object_ends, None, "nothing in it is large");
+    let patched = crate::wire::encodings::with_object(&review, &Rope::new([Bytes::from_static(b"{}")])).unwrap();
+    assert_eq!(patched.object_ends, None, "it is another object");
+    assert_eq!(patched.old_object_ends, review.old_object_ends);
+}
+
 /// serde's reading of the same text: the oracle.
 fn check_against_serde(body: &Bytes, review: &Review) {
     let oracle: AdmissionRequest = review_json::from_json(body).unwrap().request.unwrap();
