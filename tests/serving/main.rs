@@ -24,6 +24,7 @@ mod hooks_are_asked_at_once;
 mod hooks_in_go_speak_http2;
 mod hooks_may_ask_for_time;
 mod hooks_over_tls_and_unix_sockets;
+mod hooks_reinvoked_by_the_apiserver;
 mod hooks_speak_http2_in_many_ways;
 mod hooks_that_serve_one_connection_at_a_time;
 mod http1_answers_are_bounded;

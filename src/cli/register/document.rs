@@ -306,7 +306,8 @@ const MUTATION_IF_NEEDED: &str = "\
 reinvocationPolicy: IfNeeded, as that of a hook. Gatepost asks the hooks in the order of its configuration, each
   about what those before it have made of the object, asks some of them once more where a later one changes it, and
   answers with one patch. Where something behind Gatepost changes the object, the apiserver asks again, and Gatepost
-  then asks every hook, those with Never too: nothing in such a review says that it is the second.
+  then asks every hook, those with Never too: nothing in such a review says that it is the second. With
+  isolate: true on the hooks with IfNeeded, and this printed again, only they are asked again.
 timeoutSeconds: how long all hooks together may take. 30 is the most an apiserver allows.";
 
 const TIMEOUT: &str = "\
