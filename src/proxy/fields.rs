@@ -4,10 +4,12 @@ use std::net::IpAddr;
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+    header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE},
 };
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Prefix of the fields by which a user asks to be treated as another.
+const IMPERSONATE: &str = "impersonate-";
 /// Fields that are for the next hop alone, besides those that `Connection` names.
 // source: RFC 9110, 7.6.1.
 const OF_CONNECTION: [HeaderName; 6] = [
@@ -21,16 +23,21 @@ const OF_CONNECTION: [HeaderName; 6] = [
 
 /// Removes the fields that are for one connection alone.
 pub(super) fn end_to_end(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|names| names.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named.iter().chain(&OF_CONNECTION) {
+    for name in named(headers).iter().chain(&OF_CONNECTION) {
         headers.remove(name);
     }
+}
+
+/// Fields that `Connection` names.
+fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|names| names.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
+}
+
+/// True where `Connection` names a field that says who the user is: such a request would be another user's behind the
+/// proxy than before it.
+pub(super) fn drops_the_user(headers: &HeaderMap) -> bool {
+    named(headers).iter().any(|name| *name == AUTHORIZATION || name.as_str().starts_with(IMPERSONATE))
 }
 
 /// Protocol that a request wants to go on with on its connection, such as `websocket`.
@@ -83,6 +90,19 @@ mod tests {
         forward(&mut sent, "::ffff:192.0.2.3".parse().unwrap());
         let wanted = headers(&[("accept", "application/json"), ("x-forwarded-for", "192.0.2.1, 192.0.2.2, 192.0.2.3")]);
         assert_eq!(sent, wanted);
+    }
+
+    #[test]
+    fn a_user_is_not_left_behind() {
+        for (names, drops) in [
+            ("keep-alive", false),
+            ("Accept", false),
+            ("Authorization", true),
+            ("x, IMPERSONATE-user", true),
+            ("impersonate-extra-a", true),
+        ] {
+            assert_eq!(drops_the_user(&headers(&[("connection", "close"), ("connection", names)])), drops, "{names}");
+        }
     }
 
     #[test]

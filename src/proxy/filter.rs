@@ -5,12 +5,16 @@
 use super::{
     path::ResourcePath,
     query::Query,
+    refusal::Refusal,
     serve::{Passing, Proxy},
 };
 
 impl Proxy {
     /// Rewrites the parameters.
-    pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) {
+    ///
+    /// # Errors
+    /// A refusal where they cannot be rewritten.
+    pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) -> Result<(), Refusal> {
         let sent = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(sent.as_deref());
         let account = self.account(&passing.sent).await;
@@ -19,6 +23,6 @@ impl Proxy {
             Some(account) if self.sees_all(account) => true,
             Some(account) => query.includes_uninitialized() && self.cluster.may_initialize(account, path).await,
         };
-        passing.set_query(&if sees { query.without_include() } else { query.initialized_only() });
+        passing.set_query(&if sees { query.without_include() } else { query.initialized_only() })
     }
 }

@@ -43,7 +43,7 @@ impl Proxy {
         let query = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(query.as_deref());
         if query.includes_uninitialized() {
-            passing.set_query(&query.without_include());
+            passing.set_query(&query.without_include())?;
         }
         // What is looked at must not be compressed; it is one object.
         passing.request.headers_mut().remove(ACCEPT_ENCODING);

@@ -25,19 +25,34 @@ pub struct ResourcePath {
     pub name: Option<String>,
     /// Subresource.
     pub subresource: Option<String>,
-    /// The path begins with `/watch/` behind the version.
+    /// The path begins with `/watch/` behind the version: a watch, whatever the method.
     pub watch: bool,
+    /// A part up to the subresource is empty, is not UTF-8, or is a verb that nobody serves: whoever reads the path in
+    /// another way may find another resource, name or subresource in it. Nobody looks at further parts.
+    pub is_ambiguous: bool,
 }
 
+/// A path that cannot be decoded: an apiserver refuses it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undecodable;
+
 impl ResourcePath {
-    /// Reads a path; `None` where it names no resource.
-    pub fn parse(path: &str) -> Option<Self> {
-        // The whole path is decoded before it is split: `%2F` separates, too.
-        let path = String::from_utf8(decoded(path.as_bytes(), false)?).ok()?;
-        let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    /// Reads a path; `None` where it names no resource. The resource is empty where its part is.
+    ///
+    /// # Errors
+    /// [`Undecodable`].
+    pub fn parse(path: &str) -> Result<Option<Self>, Undecodable> {
+        // The whole path is decoded before it is split: `%2F` separates, too. What is not UTF-8 swallows no slash.
+        let bytes = decoded(path.as_bytes(), false).ok_or(Undecodable)?;
+        let path = String::from_utf8_lossy(&bytes);
+        Ok(Self::read(path.trim_matches('/').split('/').collect()))
+    }
+
+    fn read(mut parts: Vec<&str>) -> Option<Self> {
         if parts.len() < 3 {
             return None;
         }
+        let is_odd = |part: &&str| part.is_empty() || part.contains(char::REPLACEMENT_CHARACTER);
         let mut taken = 2;
         let group = match parts[0] {
             "api" => "",
@@ -48,22 +63,25 @@ impl ResourcePath {
             _ => return None,
         };
         let (group, version) = (group.to_owned(), parts[taken - 1].to_owned());
-        parts.drain(..taken);
+        let mut is_ambiguous = parts.drain(..taken).any(|part| is_odd(&part));
         let watch = parts.first() == Some(&WATCH);
-        if watch {
+        let proxy = parts.first() == Some(&PROXY);
+        if watch || proxy {
             parts.remove(0);
         }
+        is_ambiguous |= proxy;
         let mut namespace = None;
         if let ["namespaces", name, rest, ..] = *parts
             && !OF_NAMESPACE.contains(&rest)
         {
             namespace = Some(name.to_owned());
+            is_ambiguous |= is_odd(&name);
             parts.drain(..2);
         }
-        let resource = parts.first().filter(|resource| !resource.is_empty() && (watch || **resource != PROXY))?;
+        is_ambiguous |= parts.iter().take(3).any(is_odd);
         let part = |at: usize| parts.get(at).map(|part| (*part).to_owned());
-        let resource = (*resource).to_owned();
-        Some(Self { group, version, namespace, resource, name: part(1), subresource: part(2), watch })
+        let (resource, name, subresource) = (part(0)?, part(1), part(2));
+        Some(Self { group, version, namespace, resource, name, subresource, watch, is_ambiguous })
     }
 
     /// Path of all objects beside this one. What was decoded is encoded again: nothing in it may begin a query.
@@ -92,11 +110,13 @@ mod tests {
     use super::*;
 
     fn read(path: &str) -> Option<String> {
-        let ResourcePath { group, version, namespace, resource, name, subresource, watch } = ResourcePath::parse(path)?;
+        let ResourcePath { group, version, namespace, resource, name, subresource, watch, is_ambiguous } =
+            ResourcePath::parse(path).ok()??;
         let shown = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
         let [namespace, name, subresource] = [namespace, name, subresource].map(shown);
         let watch = if watch { " watch" } else { "" };
-        Some(format!("{group}|{version} {namespace} {resource} {name} {subresource}{watch}"))
+        let ambiguous = if is_ambiguous { " ambiguous" } else { "" };
+        Some(format!("{group}|{version} {namespace} {resource} {name} {subresource}{watch}{ambiguous}"))
     }
 
     #[test]
@@ -114,31 +134,29 @@ mod tests {
             ("/api/v1/namespaces/shop", "|v1 - namespaces shop -"),
             ("/api/v1/namespaces/shop/finalize", "|v1 - namespaces shop finalize"),
             ("/api/v1/namespaces/shop/services/s/proxy/a//b", "|v1 shop services s proxy"),
+            ("/api/v1/proxy/namespaces/shop/pods/p", "|v1 shop pods p - ambiguous"),
+            ("/api/v1/namespaces/shop//configmaps", "|v1 shop  configmaps - ambiguous"),
+            ("/apis/example.com/v1/widgets/w//%FF", "example.com|v1 - widgets w  ambiguous"),
+            ("/apis/example.com/v1/widgets///%FF", "example.com|v1 - widgets   ambiguous"),
+            ("/apis/example.com/v1/widgets/%FF", "example.com|v1 - widgets \u{fffd} - ambiguous"),
         ] {
             assert_eq!(read(path).as_deref(), Some(wanted), "{path}");
         }
-        for path in [
-            "/",
-            "/api",
-            "/api/v1",
-            "/apis/example.com/v1",
-            "/healthz/a/b",
-            "/api/v1/proxy/namespaces/shop/pods/p",
-            "/api/v1/watch",
-            "/api/v1/namespaces/shop//configmaps",
-            "/api/v1/con%zzfigmaps",
-        ] {
+        for path in
+            ["/", "/api", "/api/v1", "/apis/example.com/v1", "/healthz/a/b", "/api/v1/watch", "/api/v1/con%zzfigmaps"]
+        {
             assert_eq!(read(path), None, "{path}");
         }
+        assert_eq!(ResourcePath::parse("/api/v1/con%zzfigmaps"), Err(Undecodable));
     }
 
     #[test]
     fn a_collection_has_a_path() {
         for path in ["/api/v1/namespaces/shop/configmaps", "/apis/example.com/v1/widgets", "/api/v1/namespaces"] {
-            let read = ResourcePath::parse(&format!("{path}/a")).unwrap();
+            let read = ResourcePath::parse(&format!("{path}/a")).unwrap().unwrap();
             assert_eq!((read.collection(), read.name.as_deref()), (path.to_owned(), Some("a")));
         }
-        let odd = ResourcePath::parse("/api/v1/namespaces/a%3Fb%23/configmaps/c").unwrap();
+        let odd = ResourcePath::parse("/api/v1/namespaces/a%3Fb%23/configmaps/c").unwrap().unwrap();
         assert_eq!(odd.collection(), "/api/v1/namespaces/a%3Fb%23/configmaps");
     }
 }

@@ -2,11 +2,14 @@
 
 use http::{HeaderMap, Method, header::CONTENT_TYPE};
 
-use super::{path::ResourcePath, resources::Resources};
+use super::{
+    path::{ResourcePath, Undecodable},
+    resources::Resources,
+};
 
 /// Content types of a server-side apply, without the encoding behind the plus.
 const APPLY: &str = "application/apply-patch+";
-/// Subresources that are streams, or other people's protocols: none of them shows the object.
+/// Subresources of the core group that are streams, or other people's protocols: none of them shows the object.
 const NOT_OBJECTS: [&str; 6] = ["attach", "exec", "log", "portforward", "proxy", "token"];
 
 /// Part of the proxy that a request needs.
@@ -20,25 +23,58 @@ pub enum Plan {
     Get(ResourcePath),
     /// A write that may create an object, whose answer is held.
     Create(ResourcePath),
+    /// None can be chosen: it is refused.
+    Refuse(Unreadable),
+}
+
+/// Reason why a request cannot be read with certainty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A path that others may read in another way.
+    #[error("the path has an empty part, or one that is not UTF-8")]
+    Path,
+    /// A method that is none of the API's.
+    #[error("the method is not one of the Kubernetes API")]
+    Method,
 }
 
 impl Plan {
-    /// Plan for a request.
+    /// Plan for a request. Of a resource that is opted in, only what is known to show no unfinished object passes.
     pub fn of(method: &Method, path: &str, headers: &HeaderMap, resources: &Resources) -> Self {
-        let Some(path) = ResourcePath::parse(path).filter(|path| resources.has(path)) else { return Self::Pass };
-        let is_object = path.name.is_some() && path.subresource.is_none();
+        let path = match ResourcePath::parse(path) {
+            Ok(Some(path)) => path,
+            Ok(None) => return Self::Pass,
+            Err(Undecodable) => return Self::Refuse(Unreadable::Path),
+        };
+        if !resources.has(&path) {
+            // Behind another resource's name a path is its own affair, as behind `services/web/proxy`.
+            let is_unclear = path.is_ambiguous && path.resource.is_empty() && resources.has_group(&path.group);
+            return if is_unclear { Self::Refuse(Unreadable::Path) } else { Self::Pass };
+        }
+        if path.is_ambiguous {
+            return Self::Refuse(Unreadable::Path);
+        }
+        // source: kubernetes/apiserver pkg/endpoints/request/requestinfo.go: the prefix is the verb, whatever the method.
+        // kube-apiserver's handler of custom resources goes by that alone.
+        if path.watch {
+            return Self::Filter(path);
+        }
+        let is_object = path.subresource.is_none();
         match *method {
-            Method::GET | Method::HEAD if path.watch || path.name.is_none() => Self::Filter(path),
+            Method::GET | Method::HEAD if path.name.is_none() => Self::Filter(path),
             Method::GET | Method::HEAD => match path.subresource.as_deref() {
-                Some(subresource) if NOT_OBJECTS.contains(&subresource) => Self::Pass,
+                Some(subresource) if path.group.is_empty() && NOT_OBJECTS.contains(&subresource) => Self::Pass,
                 _ => Self::Get(path),
             },
-            _ if path.watch => Self::Pass,
-            Method::POST if path.name.is_none() => Self::Create(path),
+            // A name in the path counts for nothing: a custom resource is created all the same.
+            Method::POST if is_object => Self::Create(path),
             Method::PUT if is_object => Self::Create(path),
             Method::PATCH if is_object && is_apply(headers) => Self::Create(path),
-            // Deletions, of all objects as well: a namespace must become empty.
-            _ => Self::Pass,
+            // Answers to writes are not looked at; deletions, of all objects as well: a namespace must become empty.
+            Method::POST | Method::PUT | Method::PATCH | Method::DELETE => Self::Pass,
+            // It asks what others may do, and gets no object.
+            Method::OPTIONS => Self::Pass,
+            _ => Self::Refuse(Unreadable::Method),
         }
     }
 }
@@ -63,6 +99,7 @@ mod tests {
             Plan::Filter(_) => "filter",
             Plan::Get(_) => "get",
             Plan::Create(_) => "create",
+            Plan::Refuse(_) => "refuse",
         }
     }
 
@@ -79,7 +116,10 @@ mod tests {
             ("GET", ONE, "", "get"),
             ("GET", &*format!("{WIDGET}/status"), "", "get"),
             ("GET", &*format!("{WIDGET}/scale"), "", "get"),
-            ("GET", &*format!("{WIDGET}/proxy"), "", "pass"),
+            ("GET", "/api/v1/namespaces/shop/configmaps/a/proxy", "", "pass"),
+            ("GET", &*format!("{WIDGET}/proxy"), "", "get"),
+            ("GET", "/api/v1/namespaces/shop/configmaps/a/proxy/b//%FF", "", "pass"),
+            ("GET", &*format!("{WIDGET}/status//%FF"), "", "get"),
             ("POST", ALL, "application/json", "create"),
             ("POST", &*format!("{WIDGET}/token"), "application/json", "pass"),
             ("PUT", ONE, "application/json", "create"),
@@ -94,6 +134,31 @@ mod tests {
             ("GET", "/apis/other.example.com/v1/widgets", "", "pass"),
             ("GET", "/api/v1", "", "pass"),
             ("GET", "/version", "", "pass"),
+            // The prefix is a watch, whatever the method.
+            ("POST", "/apis/example.com/v1/watch/widgets", "", "filter"),
+            ("PUT", "/apis/example.com/v1/watch/widgets", "", "filter"),
+            ("PATCH", "/apis/example.com/v1/watch/widgets/w", "application/apply-patch+yaml", "filter"),
+            ("DELETE", "/apis/example.com/v1/watch/namespaces/shop/widgets", "", "filter"),
+            ("BREW", "/apis/example.com/v1/watch/widgets", "", "filter"),
+            // A name in the path counts for nothing.
+            ("POST", WIDGET, "application/json", "create"),
+            // An apiserver may read these in another way.
+            ("GET", &*format!("{WIDGET}//%FF"), "", "refuse"),
+            ("GET", "/apis/example.com/v1/namespaces/shop/widgets///%FF", "", "refuse"),
+            ("GET", "/apis/example.com/v1/namespaces/shop/widgets//w", "", "refuse"),
+            ("GET", "/apis/example.com/v1/namespaces//widgets/w", "", "refuse"),
+            ("GET", "/apis/example.com/v1/namespaces/%FF/widgets/w", "", "refuse"),
+            ("POST", "/apis/example.com/v1/namespaces/shop/widgets//w", "", "refuse"),
+            ("DELETE", "/apis/example.com/v1/namespaces/shop/widgets//w", "", "refuse"),
+            ("GET", "/apis/example.com/v1/proxy/namespaces/shop/widgets/w", "", "refuse"),
+            ("GET", "/apis/example.com/v1/namespaces/shop//widgets", "", "refuse"),
+            ("GET", "/apis/example.com/v1/%zz", "", "refuse"),
+            ("BREW", WIDGET, "", "refuse"),
+            ("OPTIONS", WIDGET, "", "pass"),
+            // Other people's paths.
+            ("GET", "/api/v1/namespaces/shop/services/web/proxy/a//%FF", "", "pass"),
+            ("GET", "/apis/other.example.com/v1/namespaces//widgets//w", "", "pass"),
+            ("GET", "/api/v1/proxy/namespaces/shop/pods/p", "", "pass"),
         ] {
             assert_eq!(plan(method, path, form), wanted, "{method} {path}");
         }

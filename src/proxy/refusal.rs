@@ -63,6 +63,22 @@ impl Refusal {
         Self::failure(401, "Unauthorized", why.to_owned())
     }
 
+    /// Refusal of a request of which nobody can say what an apiserver will make of it.
+    pub(super) fn bad_request(why: &str) -> Self {
+        Self::failure(400, "BadRequest", format!("the read proxy does not pass this request: {why}"))
+    }
+
+    /// Refusal of a method.
+    pub(super) fn bad_method(why: &str) -> Self {
+        Self::failure(405, "MethodNotAllowed", format!("the read proxy does not pass this request: {why}"))
+    }
+
+    /// Refusal of a target that is too long once the selector is added that hides.
+    pub(super) fn too_long() -> Self {
+        let message = "the URL is too long: the read proxy adds a label selector to it".to_owned();
+        Self::failure(414, "BadRequest", message)
+    }
+
     /// Refusal of a tunnel: it is no request of an API.
     pub(super) fn no_tunnel() -> Self {
         Self::failure(405, "MethodNotAllowed", "the read proxy is no way to other servers".to_owned())

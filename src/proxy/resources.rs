@@ -49,6 +49,11 @@ impl Resources {
         self.0.iter().any(|(group, resource)| *group == path.group && *resource == path.resource)
     }
 
+    /// True where a resource of this group is among them.
+    pub fn has_group(&self, group: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == group)
+    }
+
     /// Number of them.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -67,8 +72,9 @@ mod tests {
     #[test]
     fn resources_are_read_as_kubectl_writes_them() {
         let resources = Resources::parse(["configmaps", " widgets.example.com"]).unwrap();
-        let has = |path: &str| resources.has(&ResourcePath::parse(path).unwrap());
+        let has = |path: &str| resources.has(&ResourcePath::parse(path).unwrap().unwrap());
         assert!(has("/api/v1/configmaps") && has("/apis/example.com/v2/namespaces/a/widgets/w"));
+        assert!(resources.has_group("") && resources.has_group("example.com") && !resources.has_group("example"));
         assert!(!has("/apis/example.com/v1/configmaps") && !has("/api/v1/widgets") && !has("/api/v1/secrets"));
     }
 

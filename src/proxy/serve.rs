@@ -10,7 +10,7 @@ use super::{
     body::Body,
     cluster::Cluster,
     fields,
-    plan::Plan,
+    plan::{Plan, Unreadable},
     pool::Pool,
     refusal::Refusal,
     requester::{self, Account, RemoteUser, Unnameable},
@@ -75,7 +75,7 @@ pub(super) struct Passing<'a> {
     pub(super) sent: Sent<'a>,
 }
 
-/// A request as its client has sent it.
+/// A request as its client has sent it, without what was for its connection alone.
 #[derive(Debug)]
 pub(super) struct Sent<'a> {
     pub(super) headers: HeaderMap,
@@ -114,12 +114,16 @@ impl Proxy {
         if request.method() == Method::CONNECT {
             return Err(Refusal::no_tunnel());
         }
-        let plan = Plan::of(request.method(), request.uri().path(), request.headers(), &self.settings.resources);
+        if fields::drops_the_user(request.headers()) {
+            return Err(Refusal::bad_request("its Connection names a field that says who the user is"));
+        }
         let protocol = fields::upgrade(request.headers());
         let upgrading = hyper::upgrade::on(&mut request);
         let (mut parts, body) = request.into_parts();
-        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user };
         fields::forward(&mut parts.headers, peer.address);
+        // Only what the apiserver gets may decide: the client may have had fields removed.
+        let plan = Plan::of(&parts.method, parts.uri.path(), &parts.headers, &self.settings.resources);
+        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user };
         requester::identify(&mut parts.headers, user);
         // What is left is of the client's connection.
         parts.extensions.clear();
@@ -127,7 +131,9 @@ impl Proxy {
         let mut passing = Passing { request, sent };
         match plan {
             Plan::Pass => {}
-            Plan::Filter(path) => self.filter(&mut passing, &path).await,
+            Plan::Refuse(why @ Unreadable::Path) => return Err(Refusal::bad_request(&why.to_string())),
+            Plan::Refuse(why @ Unreadable::Method) => return Err(Refusal::bad_method(&why.to_string())),
+            Plan::Filter(path) => self.filter(&mut passing, &path).await?,
             Plan::Get(path) => return self.get(passing, &path).await,
             Plan::Create(path) => return self.create(passing, &path).await,
         }
@@ -186,12 +192,15 @@ impl Proxy {
 
 impl Passing<'_> {
     /// Asks for the same with these parameters.
-    pub(super) fn set_query(&mut self, query: &str) {
+    ///
+    /// # Errors
+    /// A refusal where no URL can hold them: the request must not pass with the former ones.
+    pub(super) fn set_query(&mut self, query: &str) -> Result<(), Refusal> {
         let uri = self.request.uri();
         let target = if query.is_empty() { uri.path().to_owned() } else { format!("{}?{query}", uri.path()) };
-        // Both parts are of a URL that was read, or written for one.
-        if let Ok(target) = PathAndQuery::try_from(target) {
-            *self.request.uri_mut() = Uri::from(target);
-        }
+        // Both parts are of a URL that was read, or written for one: only its length can be wrong.
+        let target = PathAndQuery::try_from(target).map_err(|_| Refusal::too_long())?;
+        *self.request.uri_mut() = Uri::from(target);
+        Ok(())
     }
 }

@@ -90,6 +90,68 @@ async fn without_an_answer_about_a_user_objects_stay_hidden() {
     }
 }
 
+/// What `Connection` names does not reach the apiserver, and so must not decide here either.
+#[tokio::test]
+async fn only_what_the_apiserver_gets_decides() {
+    let world = World::new(lists).await;
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    let include = format!("{ALL}?includeUninitialized=true");
+    for (connection, name, value, target) in [
+        ("Impersonate-User", "impersonate-user", collector, ALL),
+        ("x, impersonate-user", "impersonate-user", "init", &*include),
+        ("Impersonate-Group", "impersonate-group", "a", ALL),
+        ("authorization", "x", "y", &*include),
+    ] {
+        let request = Request::get(target).header("host", "proxy").header("authorization", "Bearer init");
+        let request = request.header("connection", connection).header(name, value).body(Full::default()).unwrap();
+        let answer = world.http1(None).await.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 400, "{connection}");
+    }
+    assert_eq!(world.asked().len(), 0);
+    // Another field is only gone.
+    let request =
+        Request::patch(format!("{ALL}/a")).header("host", "proxy").header("connection", "content-type, close");
+    let request = request.header("content-type", "application/apply-patch+yaml").body(Full::default()).unwrap();
+    assert_eq!(world.http1(None).await.send_request(request).await.unwrap().status(), 200);
+    assert_eq!(world.asked()[0].header("content-type"), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_url_without_room_for_the_selector_is_refused() {
+    let world = World::new(lists).await;
+    let long = |length: usize| format!("{ALL}?x={}", "a".repeat(length - ALL.len() - 3));
+    assert_eq!(world.get("ann", &long(60_000)).await.0, 200);
+    assert!(world.asked().pop().unwrap().target().ends_with(HIDES));
+    let (code, status) = world.get("ann", &long(65_520)).await;
+    assert_eq!((code, &status["status"]), (414, &json!("Failure")));
+    assert_eq!(world.asked().len(), 1, "it was not sent");
+}
+
+/// kube-apiserver's handler of custom resources goes by the parts of the path alone: not by the method, and not by what
+/// follows the third part.
+#[tokio::test]
+async fn a_path_that_may_be_read_in_another_way_does_not_pass() {
+    let world = World::new(lists).await;
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/shop/widgets";
+    for (method, target) in [
+        ("GET", format!("{WIDGETS}/w//%FF")),
+        ("GET", format!("{WIDGETS}///%FF?watch=1")),
+        ("GET", format!("{WIDGETS}//w")),
+        ("GET", "/apis/example.com/v1/namespaces//widgets/w".to_owned()),
+        ("PUT", format!("{WIDGETS}/%FF")),
+    ] {
+        let (status, _, body) = world.call(ask(method, &target, "ann").body(Full::default()).unwrap()).await;
+        assert_eq!(status, 400, "{method} {target}: {body:?}");
+    }
+    assert_eq!(world.asked().len(), 0);
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        let target = "/apis/example.com/v1/watch/namespaces/shop/widgets";
+        let request = ask(method, target, "ann").body(Full::default()).unwrap();
+        assert_eq!(world.call(request).await.0, 200);
+        assert_eq!(world.asked().pop().unwrap().target(), format!("{target}?{HIDES}"), "{method}");
+    }
+}
+
 /// Objects by name; those that begin with `new` are not initialized. As a table with and without their metadata, and in
 /// protobuf.
 async fn objects(request: Request<Incoming>) -> Response<Content> {

@@ -288,7 +288,10 @@ async fn apiserver(tls: &ServerTls, protocols: &[&str], script: Script, asked: A
                 let io = TokioIo::new(stream);
                 // Whoever hangs up in the middle is part of some tests.
                 let _ = match is_http2 {
-                    true => server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await,
+                    true => {
+                        let mut builder = server::conn::http2::Builder::new(TokioExecutor::new());
+                        builder.max_header_list_size(1 << 20).serve_connection(io, service).await
+                    }
                     false => server::conn::http1::Builder::new().serve_connection(io, service).with_upgrades().await,
                 };
             });

@@ -50,6 +50,7 @@ fn judge(shared: &Shared, case: &Case) -> Outcome {
         Plan::Filter(_) => "filter",
         Plan::Get(_) => "get",
         Plan::Create(_) => "create",
+        Plan::Refuse(_) => "refuse",
     };
     equal("plan", name, &*case.expect.plan)?;
     let Some(wanted) = &case.expect.target else { return Ok(()) };
