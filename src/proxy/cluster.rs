@@ -3,13 +3,16 @@
 
 use std::{
     collections::HashMap,
-    hash::Hash,
+    hash::{Hash, Hasher},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use sha2::{Digest, Sha256};
-use tokio::{sync::Mutex as AsyncMutex, time::Instant};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Semaphore, SemaphorePermit},
+    time::{Instant, timeout},
+};
 
 use super::{path::ResourcePath, requester::Account};
 use crate::{
@@ -26,12 +29,33 @@ const MOST_KEPT: usize = 4096;
 /// Interval at which a client is checked for changed credentials.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// Questions about users that are asked at the same time.
+const MOST_REVIEWS: usize = 32;
+/// Longest wait for a place among them.
+const REVIEWED_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of a token, or of an account, that the apiserver is asked about in the proxy's own name.
+const LARGEST: usize = 32 << 10;
+
+/// Reason why nothing is known about a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// The apiserver did not say.
+    Failed,
+    /// Too many questions are under way.
+    Busy,
+    /// The token, or the account, is larger than any honest one.
+    TooLarge,
+}
+
 /// Apiserver, as the proxy itself asks it.
 #[derive(Debug)]
 pub struct Cluster {
     connection: AsyncMutex<(Connection, Option<(Client, Instant)>)>,
-    tokens: Recent<[u8; 32], Option<Account>>,
-    rights: Recent<(Account, AccessCheck), bool>,
+    /// Owners by the digests of their tokens. What is nobody's is not kept: made-up tokens push no others out.
+    tokens: Recent<[u8; 32], Account>,
+    /// Answers by the digests of account and question.
+    rights: Recent<[u8; 32], bool>,
+    reviews: Semaphore,
 }
 
 impl Cluster {
@@ -41,7 +65,8 @@ impl Cluster {
     /// Address or credentials that cannot be read.
     pub async fn new(access: Access) -> Result<Self, KubeError> {
         let connection = AsyncMutex::new((Connection::new(access).await?, None));
-        Ok(Self { connection, tokens: Recent::default(), rights: Recent::default() })
+        let reviews = Semaphore::new(MOST_REVIEWS);
+        Ok(Self { connection, tokens: Recent::default(), rights: Recent::default(), reviews })
     }
 
     /// The client to ask with now.
@@ -72,28 +97,55 @@ impl Cluster {
         }
     }
 
-    /// Owner of a bearer token; `None` where it is nobody's, or nobody can say.
-    pub(super) async fn owner(&self, token: &str) -> Option<Account> {
+    /// Place for a question about a user.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Unanswered> {
+        match timeout(REVIEWED_WITHIN, self.reviews.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(_)) | Err(_) => Err(Unanswered::Busy),
+        }
+    }
+
+    /// Owner of a bearer token; `None` where it is nobody's.
+    ///
+    /// # Errors
+    /// Why nobody can say.
+    pub(super) async fn owner(&self, token: &str) -> Result<Option<Account>, Unanswered> {
+        if token.len() > LARGEST {
+            return Err(Unanswered::TooLarge);
+        }
         let key: [u8; 32] = Sha256::digest(token).into();
         if let Some(known) = self.tokens.get(&key) {
-            return known;
+            return Ok(Some(known));
+        }
+        let _turn = self.turn().await?;
+        // Another request of the same user may have asked meanwhile.
+        if let Some(known) = self.tokens.get(&key) {
+            return Ok(Some(known));
         }
         let asking = async { self.client().await?.review_token(token).await };
         match asking.await {
             Ok(owner) => {
                 let owner = owner.map(|(name, user)| Account { name, user });
-                self.tokens.put(key, owner.clone());
-                owner
+                if let Some(owner) = &owner {
+                    self.tokens.put(key, owner.clone());
+                }
+                Ok(owner)
             }
             Err(failure) => {
                 self.failed(&failure).await;
-                None
+                Err(Unanswered::Failed)
             }
         }
     }
 
-    /// True where this account may initialize that resource; false also where nobody can say.
-    pub(super) async fn may_initialize(&self, account: &Account, path: &ResourcePath) -> bool {
+    /// True where this account may initialize that resource.
+    ///
+    /// # Errors
+    /// Why nobody can say.
+    pub(super) async fn may_initialize(&self, account: &Account, path: &ResourcePath) -> Result<bool, Unanswered> {
+        if account.size() > LARGEST {
+            return Err(Unanswered::TooLarge);
+        }
         let target = ResourceAccess {
             group: path.group.as_str().into(),
             resource: path.resource.as_str().into(),
@@ -103,22 +155,43 @@ impl Cluster {
         };
         let target = AccessTarget::Resource(target);
         let check = AccessCheck { subject: Subject::Requester, verb: VERB.into(), target };
-        let key = (account.clone(), check);
+        let key = digest(&(account, &check));
         if let Some(known) = self.rights.get(&key) {
-            return known;
+            return Ok(known);
         }
-        let asking = async { self.client().await?.review_access(&account.name, &account.user, &key.1).await };
+        let _turn = self.turn().await?;
+        if let Some(known) = self.rights.get(&key) {
+            return Ok(known);
+        }
+        let asking = async { self.client().await?.review_access(&account.name, &account.user, &check).await };
         match asking.await {
             Ok(decision) => {
                 self.rights.put(key, decision.allowed);
-                decision.allowed
+                Ok(decision.allowed)
             }
             Err(failure) => {
                 self.failed(&failure).await;
-                false
+                Err(Unanswered::Failed)
             }
         }
     }
+}
+
+/// SHA-256 of all that makes a value another one. No two of them write the same: texts and lists say where they end.
+fn digest(value: &impl Hash) -> [u8; 32] {
+    struct Written(Sha256);
+    impl Hasher for Written {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+    let mut written = Written(Sha256::new());
+    value.hash(&mut written);
+    written.0.finalize().into()
 }
 
 /// Answers that were given a short time ago.
@@ -153,6 +226,19 @@ impl<K: Eq + Hash, V: Clone> Recent<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_have_digests_of_their_own() {
+        let account = |name: &str, groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            Account { name: name.to_owned(), user: crate::cel::User { groups, ..Default::default() } }
+        };
+        let all = [account("ab", &["c"]), account("a", &["bc"]), account("a", &["b", "c"]), account("a", &["b,c"])];
+        for (at, one) in all.iter().enumerate() {
+            assert_eq!(digest(one), digest(&one.clone()));
+            assert!(all[..at].iter().all(|other| digest(other) != digest(one)), "{one:?}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_kept_for_a_short_time_and_are_few() {

@@ -13,15 +13,15 @@ impl Proxy {
     /// Rewrites the parameters.
     ///
     /// # Errors
-    /// A refusal where they cannot be rewritten.
+    /// A refusal where they cannot be rewritten, or nobody can say what the user may see.
     pub(super) async fn filter(&self, passing: &mut Passing<'_>, path: &ResourcePath) -> Result<(), Refusal> {
         let sent = passing.request.uri().query().map(str::to_owned);
         let query = Query::new(sent.as_deref());
-        let account = self.account(&passing.sent).await;
+        let account = self.account(&passing.sent).await?;
         let sees = match &account {
             None => false,
             Some(account) if self.sees_all(account) => true,
-            Some(account) => query.includes_uninitialized() && self.cluster.may_initialize(account, path).await,
+            Some(account) => query.includes_uninitialized() && self.cluster.may_initialize(account, path).await?,
         };
         passing.set_query(&if sees { query.without_include() } else { query.initialized_only() })
     }

@@ -60,10 +60,10 @@ impl Proxy {
             None => self.head_of(path).await?,
         };
         let Some(head) = head.filter(|head| head.label.is_some()) else { return Ok(inspected.into_response()) };
-        let account = self.account(&sent).await;
+        let account = self.account(&sent).await?;
         if let Some(account) = &account
             && (self.sees_all(account)
-                || (query.includes_uninitialized() && self.cluster.may_initialize(account, path).await))
+                || (query.includes_uninitialized() && self.cluster.may_initialize(account, path).await?))
         {
             return Ok(inspected.into_response());
         }

@@ -6,7 +6,7 @@ use http::{
 };
 use serde_json::Value;
 
-use super::{body::Body, hold::HeldObject, path::ResourcePath, pool::SendError};
+use super::{body::Body, cluster::Unanswered, hold::HeldObject, path::ResourcePath, pool::SendError};
 use crate::{
     initialize::visibility::{HiddenAs, HiddenObject, hidden},
     model::{StatusCause, StatusInfo, StatusMetadata},
@@ -87,6 +87,22 @@ impl Refusal {
     /// There is no apiserver to be had.
     pub(super) fn unavailable() -> Self {
         Self::failure(503, "ServiceUnavailable", "the read proxy cannot reach the apiserver".to_owned())
+    }
+
+    /// Nobody can say what the request may see; nothing was done.
+    pub(super) fn unanswered(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Failed => {
+                let message = "the read proxy cannot ask the apiserver who sends this, or what it may see; try again";
+                Self { repeatable: true, ..Self::failure(503, "ServiceUnavailable", message.to_owned()) }
+            }
+            Unanswered::Busy => Self::too_many("too many questions about users under way"),
+            Unanswered::TooLarge => {
+                let message =
+                    "the token, or the user whom the request names, is too large for the read proxy to ask about";
+                Self::failure(431, "BadRequest", message.to_owned())
+            }
+        }
     }
 
     /// The apiserver was lost, and nobody knows what it has done.
@@ -197,6 +213,12 @@ impl Refusal {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+impl From<Unanswered> for Refusal {
+    fn from(why: Unanswered) -> Self {
+        Self::unanswered(why)
     }
 }
 

@@ -141,10 +141,12 @@ pub fn impersonated(headers: &HeaderMap) -> Option<Account> {
 }
 
 impl Account {
-    /// Account of a request without credentials.
-    pub fn anonymous() -> Self {
-        let groups = vec!["system:unauthenticated".to_owned()];
-        Self { name: "system:anonymous".to_owned(), user: User { groups, ..User::default() } }
+    /// Bytes of its texts.
+    pub fn size(&self) -> usize {
+        let User { uid, groups, extra } = &self.user;
+        let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
+        let extra: usize = extra.iter().map(|(key, values)| key.len() + texts(values)).sum();
+        self.name.len() + uid.len() + texts(groups) + extra
     }
 
     /// The same with the groups that the apiserver adds.

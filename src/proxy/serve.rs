@@ -163,16 +163,22 @@ impl Proxy {
         }
     }
 
-    /// Account that the apiserver will see, as far as it can be known; `None` where nobody can say.
-    pub(super) async fn account(&self, sent: &Sent<'_>) -> Option<Account> {
-        if let Some(impersonated) = requester::impersonated(&sent.headers) {
-            return Some(impersonated);
-        }
-        match (sent.user, requester::token(&sent.headers)) {
-            (Some(user), _) => Some(user.account().clone()),
-            (None, Some(token)) => self.cluster.owner(token).await,
-            (None, None) => Some(Account::anonymous()),
-        }
+    /// Account that the apiserver will see; `None` where the request has no credentials, whomever it names: nothing is
+    /// asked about it.
+    ///
+    /// # Errors
+    /// A refusal where the token is nobody's, as an apiserver refuses it, and where nobody can say whose it is: the request
+    /// may be one of those that must see all.
+    pub(super) async fn account(&self, sent: &Sent<'_>) -> Result<Option<Account>, Refusal> {
+        let own = match (sent.user, requester::token(&sent.headers)) {
+            (Some(user), _) => user.account().clone(),
+            (None, Some(token)) => match self.cluster.owner(token).await? {
+                Some(owner) => owner,
+                None => return Err(Refusal::unauthorized("Unauthorized")),
+            },
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(requester::impersonated(&sent.headers).unwrap_or(own)))
     }
 
     /// True for a user who sees all objects, whatever it asks for.

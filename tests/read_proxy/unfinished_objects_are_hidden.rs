@@ -77,17 +77,62 @@ async fn controllers_that_must_see_all_do_and_others_by_permission() {
 }
 
 #[tokio::test]
-async fn without_an_answer_about_a_user_objects_stay_hidden() {
+async fn without_an_answer_about_a_user_the_request_is_to_be_sent_again() {
+    // A watch that is filtered by mistake stays so for as long as it lasts.
+    for failing in ["tokenreviews", "subjectaccessreviews"] {
+        let world = World::new(async move |request: Request<Incoming>| match request.uri().path().ends_with(failing) {
+            true => reply(429, &json!({"kind": "Status", "code": 429})),
+            false => lists(request).await,
+        })
+        .await;
+        for token in ["init", "system:serviceaccount:kube-system:generic-garbage-collector"] {
+            let target = format!("{ALL}?includeUninitialized=true");
+            let (status, headers, body) = world.call(ask("GET", &target, token).body(Full::default()).unwrap()).await;
+            // Who always sees all needs no permission.
+            let needs_none = failing != "tokenreviews" && token != "init";
+            assert_eq!(status, if needs_none { 200 } else { 503 }, "{failing} {token}: {body:?}");
+            assert_eq!(headers.contains_key("retry-after"), !needs_none);
+        }
+        assert!(world.asked().iter().all(|asked| asked.target() == ALL), "nothing was filtered by mistake");
+    }
+}
+
+#[tokio::test]
+async fn a_token_of_nobody_is_refused_as_an_apiserver_does() {
     let world = World::new(async |request: Request<Incoming>| match is_review(&request) {
-        true => reply(403, &json!({"kind": "Status", "code": 403})),
+        true => reply(201, &json!({"status": {"error": "[invalid bearer token, the webhook timed out]"}})),
+        false => lists(request).await,
+    })
+    .await;
+    for _ in 0..2 {
+        let (code, status) = world.get("somebody", ALL).await;
+        assert_eq!((code, &status["reason"]), (401, &json!("Unauthorized")));
+    }
+    assert_eq!((world.asked().len(), world.own().len()), (0, 2), "it may be somebody's the next time");
+}
+
+/// Who sends a request is known before the apiserver is asked anything else in the proxy's name.
+#[tokio::test]
+async fn little_is_asked_for_whoever_makes_up_users() {
+    let world = World::new(async |request: Request<Incoming>| match request.uri().path().ends_with("tokenreviews") {
+        true => reply(201, &json!({"status": {"authenticated": false}})),
         false => lists(request).await,
     })
     .await;
     let include = format!("{ALL}?includeUninitialized=true");
-    for token in ["init", "system:serviceaccount:kube-system:generic-garbage-collector"] {
-        assert_eq!(world.get(token, &include).await.0, 200);
-        assert_eq!(world.asked().pop().unwrap().target(), format!("{ALL}?{HIDES}"));
-    }
+    let made_up = |token: &str| ask("GET", &include, token).header("impersonate-user", "init");
+    assert_eq!(world.call(made_up("x").body(Full::default()).unwrap()).await.0, 401);
+    assert_eq!(world.call(made_up("").body(Full::default()).unwrap()).await.0, 200);
+    assert_eq!(world.asked().pop().unwrap().target(), format!("{ALL}?{HIDES}"), "without credentials");
+    assert_eq!(world.own().len(), 1, "only the token");
+
+    let world = World::new(lists).await;
+    let large = made_up("ann").header("impersonate-extra-a", "b".repeat(40 << 10)).body(Full::default()).unwrap();
+    assert_eq!(world.call(large).await.0, 431);
+    assert_eq!(world.call(made_up(&"t".repeat(40 << 10)).body(Full::default()).unwrap()).await.0, 431);
+    assert_eq!(world.own().len(), 1, "whose the small token is");
+    assert_eq!(world.call(made_up("ann").body(Full::default()).unwrap()).await.0, 200);
+    assert_eq!(world.asked().pop().unwrap().target(), ALL, "the apiserver says whether she may");
 }
 
 /// What `Connection` names does not reach the apiserver, and so must not decide here either.
