@@ -8,28 +8,76 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use http_body_util::Full;
 use hyper::body::Incoming;
-use tokio::sync::OwnedSemaphorePermit;
+
+use super::activity::UnderWay;
 
 /// Something that is kept until a message has ended.
 pub(super) type Guard = Box<dyn fmt::Debug + Send>;
 
+/// Part of ready content that is given to a client at a time.
+const PART: usize = 64 << 10;
+
 /// Content of a message.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(super) struct Body {
+    content: Content,
+    /// Request whose answer this is.
+    under_way: Option<UnderWay>,
+}
+
+#[derive(Debug)]
+enum Content {
     /// As it comes from the other side, chunk by chunk: nothing is read before it is wanted.
-    Streamed(Incoming),
-    /// The same, with its place on a connection to the apiserver.
-    Leased { body: Incoming, _lease: Guard },
-    /// Ready content, with its share of the memory for what is inspected.
-    Whole { body: Full<Bytes>, _room: Option<OwnedSemaphorePermit> },
+    Streamed { body: Incoming, _lease: Option<Guard> },
+    /// Ready content: what is left of it.
+    Whole(Bytes),
+}
+
+/// Bytes with what is to be kept until the last of their parts was sent.
+struct Kept<G> {
+    bytes: Bytes,
+    _guard: G,
+}
+
+impl<G> AsRef<[u8]> for Kept<G> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Body {
     /// Content that was made here.
     pub(super) fn of(bytes: impl Into<Bytes>) -> Self {
-        Self::Whole { body: Full::new(bytes.into()), _room: None }
+        Content::Whole(bytes.into()).into()
+    }
+
+    /// The same; this is kept until nobody holds any of it, also not in a queue towards a client.
+    pub(super) fn keeping<G: Send + 'static>(bytes: Bytes, guard: G) -> Self {
+        Self::of(Bytes::from_owner(Kept { bytes, _guard: guard }))
+    }
+
+    /// Content from the other side.
+    pub(super) fn streamed(body: Incoming) -> Self {
+        Content::Streamed { body, _lease: None }.into()
+    }
+
+    /// The same, with its place on a connection to the apiserver.
+    pub(super) fn leased(body: Incoming, lease: Guard) -> Self {
+        Content::Streamed { body, _lease: Some(lease) }.into()
+    }
+
+    /// The same as the answer to this request.
+    pub(super) fn answering(mut self, under_way: UnderWay) -> Self {
+        under_way.answered(matches!(self.content, Content::Whole(_)));
+        self.under_way = Some(under_way);
+        self
+    }
+}
+
+impl From<Content> for Body {
+    fn from(content: Content) -> Self {
+        Self { content, under_way: None }
     }
 }
 
@@ -45,23 +93,57 @@ impl http_body::Body for Body {
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Streamed(body) | Self::Leased { body, .. } => Pin::new(body).poll_frame(cx),
-            Self::Whole { body, .. } => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        let Self { content, under_way } = self.get_mut();
+        if let Some(under_way) = under_way {
+            under_way.awaited();
         }
+        let polled = match content {
+            Content::Streamed { body, .. } => Pin::new(body).poll_frame(cx),
+            Content::Whole(rest) if rest.is_empty() => Poll::Ready(None),
+            Content::Whole(rest) => Poll::Ready(Some(Ok(Frame::data(rest.split_to(rest.len().min(PART)))))),
+        };
+        if let (Some(under_way), Poll::Ready(Some(_))) = (under_way, &polled) {
+            under_way.given();
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Streamed(body) | Self::Leased { body, .. } => body.is_end_stream(),
-            Self::Whole { body, .. } => body.is_end_stream(),
+        match &self.content {
+            Content::Streamed { body, .. } => body.is_end_stream(),
+            Content::Whole(rest) => rest.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Streamed(body) | Self::Leased { body, .. } => body.size_hint(),
-            Self::Whole { body, .. } => body.size_hint(),
+        match &self.content {
+            Content::Streamed { body, .. } => body.size_hint(),
+            Content::Whole(rest) => SizeHint::with_exact(rest.len() as u64),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_kept_is_kept_until_the_last_part_was_sent() {
+        let guard = Arc::new(());
+        let mut body = Body::keeping(Bytes::from(vec![7; PART + 1]), Arc::clone(&guard));
+        let mut parts = Vec::new();
+        while let Some(frame) = body.frame().await {
+            parts.push(frame.unwrap().into_data().unwrap());
+        }
+        drop(body);
+        assert_eq!(parts.iter().map(Bytes::len).collect::<Vec<_>>(), [PART, 1]);
+        parts.pop();
+        assert_eq!(Arc::strong_count(&guard), 2, "a part is in a queue");
+        parts.pop();
+        assert_eq!(Arc::strong_count(&guard), 1);
     }
 }

@@ -53,7 +53,8 @@ impl Proxy {
         let answer = self.send(sent.user, request).await?;
         let id = warning::init_id(answer.headers()).map(str::to_owned);
         let Some(id) = id.filter(|_| answer.status() == StatusCode::CREATED && !is_dry_run) else { return Ok(answer) };
-        let Inspected { mut answer, body, room } = self.inspect(answer).await.map_err(Refusal::once_stored)?;
+        let Inspected { mut answer, body, room } =
+            self.inspect(answer, &self.created, sent.share).await.map_err(Refusal::once_stored)?;
         let found = match head(answer.headers(), &body) {
             Some(head) => Some(head),
             None => self.find_held(path, &id).await,

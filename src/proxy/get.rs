@@ -8,7 +8,7 @@ use http::{
     header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
 };
 use http_body_util::BodyExt;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     body::Body,
@@ -34,7 +34,13 @@ const STATUS: &str = "status";
 pub(super) struct Inspected {
     pub(super) answer: Response<()>,
     pub(super) body: Bytes,
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    pub(super) room: Option<Room>,
+}
+
+/// Share of the memory for inspected objects: of all of it, and of the connection's.
+pub(super) struct Room {
+    all: OwnedSemaphorePermit,
+    own: OwnedSemaphorePermit,
 }
 
 impl Proxy {
@@ -53,7 +59,7 @@ impl Proxy {
         if answer.status() != StatusCode::OK || is_head {
             return Ok(answer);
         }
-        let inspected = self.inspect(answer).await?;
+        let inspected = self.inspect(answer, &self.inspected, sent.share).await?;
         let shows_object = path.subresource.as_deref().is_none_or(|subresource| subresource == STATUS);
         let head = match head(inspected.answer.headers(), &inspected.body).filter(|_| shows_object) {
             Some(head) => Some(head),
@@ -79,23 +85,32 @@ impl Proxy {
     }
 
     /// Reads an answer to its end. Memory for it is taken chunk by chunk, and kept until the client has it.
-    pub(super) async fn inspect(&self, answer: Response<Body>) -> Result<Inspected, Refusal> {
+    pub(super) async fn inspect(
+        &self,
+        answer: Response<Body>,
+        all: &Arc<Semaphore>,
+        own: &Arc<Semaphore>,
+    ) -> Result<Inspected, Refusal> {
         let (parts, mut body) = answer.into_parts();
         let mut bytes = BytesMut::new();
-        let mut room: Option<OwnedSemaphorePermit> = None;
+        let mut room: Option<Room> = None;
         while let Some(frame) = body.frame().await {
             let Ok(chunk) = frame.map_err(|_| Refusal::lost())?.into_data() else { continue };
             if bytes.len() + chunk.len() > LARGEST {
                 return Err(Refusal::too_large(LARGEST));
             }
             bytes.extend_from_slice(&chunk);
-            let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let held = room.as_ref().map_or(0, |room| room.all.num_permits());
             let more = u32::try_from(bytes.len().div_ceil(1024).saturating_sub(held)).unwrap_or(u32::MAX);
             let too_many = |_| Refusal::too_many("no memory left for objects that it must look at");
-            let more = Arc::clone(&self.inspected).try_acquire_many_owned(more).map_err(too_many)?;
+            let own = Arc::clone(own).try_acquire_many_owned(more).map_err(too_many)?;
+            let all = Arc::clone(all).try_acquire_many_owned(more).map_err(too_many)?;
             match &mut room {
-                Some(room) => room.merge(more),
-                None => room = Some(more),
+                Some(room) => {
+                    room.all.merge(all);
+                    room.own.merge(own);
+                }
+                None => room = Some(Room { all, own }),
             }
         }
         Ok(Inspected { answer: Response::from_parts(parts, ()), body: bytes.freeze(), room })
@@ -121,7 +136,7 @@ impl Inspected {
     /// The answer as it came.
     pub(super) fn into_response(self) -> Response<Body> {
         let Self { answer, body, room } = self;
-        answer.map(|()| Body::Whole { body: body.into(), _room: room })
+        answer.map(|()| Body::keeping(body, room))
     }
 }
 

@@ -1,6 +1,13 @@
 //! Listening: clients' connections, by TLS, from the handshake to the drain.
 
-use std::{convert::Infallible, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::IpAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::Request;
 use hyper::{
@@ -14,20 +21,27 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use super::serve::{Peer, Proxy};
+use super::{
+    activity::{Activity, Look},
+    peer::Peer,
+    place::Place,
+    serve::Proxy,
+};
 use crate::{
     telemetry::Throttle,
-    tls::{self, ServerTls},
+    tls::{ClientChain, ServerTls},
 };
 
 /// A client that does not finish its TLS handshake by then is let go.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A connection over HTTP/1.1 without a request is closed after this.
-const IDLE: Duration = Duration::from_secs(120);
+/// Time for the fields of a request over HTTP/1.1.
+const FIELDS_WITHIN: Duration = Duration::from_secs(120);
+/// Interval of looks at whether a connection is used.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A silent client is asked whether it is still there after this, and given up after that.
 const PING: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// Requests on one HTTP/2 connection, as an apiserver takes them from its clients.
@@ -40,7 +54,7 @@ const FIELDS: u32 = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves connections until `stop` says so, and then those that are there for `drain` at most. At most `connections` are
-/// served at a time; others wait to be accepted.
+/// served at a time, also as another protocol; others wait to be accepted.
 pub async fn serve(
     proxy: Arc<Proxy>,
     listener: TcpListener,
@@ -50,6 +64,7 @@ pub async fn serve(
     drain: Duration,
 ) {
     let room = Arc::new(Semaphore::new(connections));
+    let (cutting, cut) = watch::channel(());
     let mut serving = JoinSet::new();
     let mut stopping = pin!(stopped(stop.clone()));
     loop {
@@ -62,9 +77,12 @@ pub async fn serve(
             Some(_) = serving.join_next(), if !serving.is_empty() => {}
             (place, accepted) = accepting => match accepted {
                 Ok((stream, peer)) => {
-                    let connection = connection(Arc::clone(&proxy), stream, peer.ip(), Arc::clone(&tls), stop.clone());
+                    // It is never closed.
+                    let Ok(place) = place else { break };
+                    let place = Place::new(place, cut.clone());
+                    let client = (stream, peer.ip());
+                    let connection = connection(Arc::clone(&proxy), client, place, Arc::clone(&tls), stop.clone());
                     serving.spawn(async move {
-                        let _place = place;
                         if let Err(error) = connection.await {
                             tracing::debug!(%error, "a client's connection broke");
                         }
@@ -78,17 +96,24 @@ pub async fn serve(
         }
     }
     drop(listener);
-    let ending = async { while serving.join_next().await.is_some() {} };
+    let ending = async {
+        while serving.join_next().await.is_some() {}
+        // Those that are another protocol's now have their places still.
+        let all = u32::try_from(connections).unwrap_or(u32::MAX);
+        let _all = room.acquire_many(all).await;
+    };
     if timeout(drain, ending).await.is_err() {
-        tracing::info!(connections = serving.len(), "ending the connections that are left");
+        let left = connections.saturating_sub(room.available_permits());
+        tracing::info!(connections = left, "ending the connections that are left");
     }
+    drop(cutting);
 }
 
 /// Serves one connection to its end.
 async fn connection(
     proxy: Arc<Proxy>,
-    stream: TcpStream,
-    address: IpAddr,
+    (stream, address): (TcpStream, IpAddr),
+    place: Place,
     tls: Arc<ServerTls>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
@@ -105,7 +130,8 @@ async fn connection(
         }
         Err(_) => return Ok(()),
     };
-    let peer = Arc::new(Peer::new(address, tls::client_user(stream.get_ref().1)));
+    let peer = Arc::new(Peer::new(address, ClientChain::of(stream.get_ref().1), tls, place));
+    let activity = Arc::clone(&peer.activity);
     let service = service_fn(move |request: Request<Incoming>| {
         let (proxy, peer) = (Arc::clone(&proxy), Arc::clone(&peer));
         async move { Ok::<_, Infallible>(proxy.answer(&peer, request).await) }
@@ -123,27 +149,53 @@ async fn connection(
             .keep_alive_timeout(PING.1)
             .auto_date_header(false)
             .serve_connection(io, service);
-        let mut connection = pin!(connection);
-        tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            () = stopped(stop) => {}
-        }
-        connection.as_mut().graceful_shutdown();
-        connection.await.map_err(io::Error::other)
+        until_ended(pin!(connection), |connection| connection.graceful_shutdown(), &activity, stop).await
     } else {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(IDLE)
+            .header_read_timeout(FIELDS_WITHIN)
             .auto_date_header(false)
             .serve_connection(io, service)
             .with_upgrades();
-        let mut connection = pin!(connection);
+        until_ended(pin!(connection), |connection| connection.graceful_shutdown(), &activity, stop).await
+    }
+}
+
+/// Serves a connection until it ends by itself, is not used any more, or is to stop. Requests under way have their answers
+/// then; a connection whose client takes nothing is cut.
+async fn until_ended<C: Future<Output = hyper::Result<()>>>(
+    mut connection: Pin<&mut C>,
+    shut_down: impl FnOnce(Pin<&mut C>),
+    activity: &Activity,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stopping = pin!(stopped(stop));
+    loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
-            () = stopped(stop) => {}
+            () = stopping.as_mut() => break,
+            () = activity.retired() => break,
+            _ = looks.tick() => match activity.look() {
+                Look::Used => {}
+                Look::Idle => break,
+                Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
+            },
         }
-        connection.as_mut().graceful_shutdown();
-        connection.await.map_err(io::Error::other)
+    }
+    shut_down(connection.as_mut());
+    looks.reset();
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(io::Error::other),
+            _ = looks.tick() => match activity.look() {
+                // It has been told, and does not leave.
+                _ if activity.is_idle() => return Ok(()),
+                Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
+                Look::Used | Look::Idle => {}
+            },
+        }
     }
 }
 
@@ -151,5 +203,34 @@ async fn connection(
 async fn stopped(mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that says nothing at all, not even the preface of HTTP/2, and one that does not leave when told to.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_does_not_keep_its_place() {
+        let activity = Arc::new(Activity::default());
+        let (_stop, stopping) = watch::channel(false);
+        let mut told = false;
+        let never = pin!(std::future::pending::<hyper::Result<()>>());
+        until_ended(never, |_| told = true, &activity, stopping).await.unwrap();
+        assert!(told);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_under_way_outlast_the_end_of_their_connection() {
+        let activity = Arc::new(Activity::default());
+        let (_stop, stopping) = watch::channel(false);
+        let request = activity.begin();
+        activity.retire();
+        let never = pin!(std::future::pending::<hyper::Result<()>>());
+        let mut serving = pin!(until_ended(never, |_| {}, &activity, stopping));
+        assert!(timeout(Duration::from_secs(3600), serving.as_mut()).await.is_err(), "it is under way");
+        drop(request);
+        timeout(2 * LOOK_EVERY, serving).await.expect("it ends").unwrap();
     }
 }

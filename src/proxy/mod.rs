@@ -19,8 +19,9 @@
 //! | answers in the apiserver's place | `refusal` |
 //! | content of messages | `body` |
 //! | the apiserver, and connections to it | `upstream`, `pool`; `origin` follows its certificates |
-//! | clients' connections | `listen` |
+//! | clients' connections | `listen`; `peer` for who has one, `place` and `activity` for how long |
 
+mod activity;
 mod body;
 pub mod cluster;
 mod create;
@@ -31,6 +32,8 @@ mod hold;
 pub mod listen;
 pub mod origin;
 pub mod path;
+mod peer;
+mod place;
 pub mod plan;
 mod pool;
 pub mod query;

@@ -132,7 +132,7 @@ impl Pool {
                 }
             };
             match answer {
-                Ok(answer) => return Ok(answer.map(|body: Incoming| Body::Leased { body, _lease: Box::new(lease) })),
+                Ok(answer) => return Ok(answer.map(|body: Incoming| Body::leased(body, Box::new(lease)))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if attempts > 0 => request = unsent,
                     _ => return Err(SendError::Lost(error.into_error())),

@@ -1,6 +1,6 @@
 //! Proxy: the way of one request, from a client's connection to the apiserver and back.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header::USER_AGENT, uri::PathAndQuery};
 use hyper::body::Incoming;
@@ -10,21 +10,20 @@ use super::{
     body::Body,
     cluster::Cluster,
     fields,
+    peer::Peer,
     plan::{Plan, Unreadable},
     pool::Pool,
     refusal::Refusal,
-    requester::{self, Account, RemoteUser, Unnameable},
+    requester::{self, Account, RemoteUser},
     resources::Resources,
     upgrade,
     upstream::Upstream,
 };
-use crate::{
-    initialize::visibility::{HiddenAs, SEE_ALL},
-    tls::CertificateUser,
-};
+use crate::initialize::visibility::{HiddenAs, SEE_ALL};
 
-/// Memory for objects that are inspected, in KiB.
-const INSPECTED_KIB: usize = 256 << 10;
+/// Memory for objects that are inspected, in KiB: those of GET, and those that were just created. Readers leave room for
+/// answers about what is stored already.
+const INSPECTED_KIB: (usize, usize) = (192 << 10, 64 << 10);
 
 /// Settings of a proxy.
 #[derive(Clone, Debug)]
@@ -52,20 +51,7 @@ pub struct Proxy {
     front_proxy: Option<Pool>,
     pub(super) holds: Arc<Semaphore>,
     pub(super) inspected: Arc<Semaphore>,
-}
-
-/// Client of one connection.
-#[derive(Debug)]
-pub(super) struct Peer {
-    address: IpAddr,
-    /// Owner of its certificate.
-    user: Result<Option<RemoteUser>, Unnameable>,
-}
-
-impl Peer {
-    pub(super) fn new(address: IpAddr, certificate: Option<CertificateUser>) -> Self {
-        Self { address, user: certificate.map_or(Ok(None), RemoteUser::of) }
-    }
+    pub(super) created: Arc<Semaphore>,
 }
 
 /// A request on its way: rewritten for the apiserver, and as it was sent.
@@ -82,6 +68,8 @@ pub(super) struct Sent<'a> {
     pub(super) arrived: Instant,
     /// Owner of the client's certificate.
     pub(super) user: Option<&'a RemoteUser>,
+    /// Memory for inspected objects that its connection has left.
+    pub(super) share: &'a Arc<Semaphore>,
 }
 
 impl Proxy {
@@ -89,8 +77,9 @@ impl Proxy {
     pub fn new(settings: Settings, cluster: Cluster, plain: Upstream, front_proxy: Option<Upstream>) -> Arc<Self> {
         let holds = Arc::new(Semaphore::new(settings.most_holds));
         let (plain, front_proxy) = (Pool::new(plain), front_proxy.map(Pool::new));
-        let inspected = Arc::new(Semaphore::new(INSPECTED_KIB));
-        Arc::new(Self { settings, cluster, plain, front_proxy, holds, inspected })
+        let inspected = Arc::new(Semaphore::new(INSPECTED_KIB.0));
+        let created = Arc::new(Semaphore::new(INSPECTED_KIB.1));
+        Arc::new(Self { settings, cluster, plain, front_proxy, holds, inspected, created })
     }
 
     /// New connections go there from now on.
@@ -103,14 +92,13 @@ impl Proxy {
 
     /// Answers a request, in whatever way.
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
-        self.pass(peer, request).await.unwrap_or_else(Refusal::into_response)
+        let under_way = peer.activity.begin();
+        let answer = self.pass(peer, request).await.unwrap_or_else(Refusal::into_response);
+        answer.map(|body| body.answering(under_way))
     }
 
     async fn pass(&self, peer: &Peer, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-        let user = match &peer.user {
-            Ok(user) => user.as_ref(),
-            Err(why) => return Err(Refusal::unauthorized(&why.to_string())),
-        };
+        let user = peer.user()?;
         if request.method() == Method::CONNECT {
             return Err(Refusal::no_tunnel());
         }
@@ -123,11 +111,11 @@ impl Proxy {
         fields::forward(&mut parts.headers, peer.address);
         // Only what the apiserver gets may decide: the client may have had fields removed.
         let plan = Plan::of(&parts.method, parts.uri.path(), &parts.headers, &self.settings.resources);
-        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user };
+        let sent = Sent { headers: parts.headers.clone(), arrived: Instant::now(), user, share: &peer.activity.share };
         requester::identify(&mut parts.headers, user);
         // What is left is of the client's connection.
         parts.extensions.clear();
-        let request = Request::from_parts(parts, Body::Streamed(body));
+        let request = Request::from_parts(parts, Body::streamed(body));
         let mut passing = Passing { request, sent };
         match plan {
             Plan::Pass => {}
@@ -138,7 +126,10 @@ impl Proxy {
             Plan::Create(path) => return self.create(passing, &path).await,
         }
         match protocol {
-            Some(protocol) => upgrade::pass(&self.pool(user)?.upstream(), passing.request, protocol, upgrading).await,
+            Some(protocol) => {
+                let (upstream, place) = (self.pool(user)?.upstream(), Arc::clone(&peer.place));
+                upgrade::pass(&upstream, passing.request, protocol, upgrading, place).await
+            }
             None => self.send(user, passing.request).await,
         }
     }

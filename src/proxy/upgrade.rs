@@ -1,6 +1,8 @@
 //! Upgrade: a request that becomes another protocol (exec, attach, port-forward, a watch by WebSocket). Its bytes pass
 //! unread, over a connection of its own.
 
+use std::sync::Arc;
+
 use http::{
     HeaderValue, Request, Response, StatusCode, Version,
     header::{CONNECTION, UPGRADE},
@@ -12,6 +14,7 @@ use tokio::io::copy_bidirectional;
 use super::{
     body::Body,
     fields,
+    place::Place,
     pool::{SendError, address_http1},
     refusal::Refusal,
     upstream::Upstream,
@@ -23,6 +26,7 @@ pub(super) async fn pass(
     mut request: Request<Body>,
     protocol: HeaderValue,
     client: OnUpgrade,
+    place: Arc<Place>,
 ) -> Result<Response<Body>, Refusal> {
     let stream = upstream.connect(true).await.map_err(SendError::Connect)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Lost)?;
@@ -34,13 +38,20 @@ pub(super) async fn pass(
     *answer.version_mut() = Version::default();
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         fields::end_to_end(answer.headers_mut());
-        return Ok(answer.map(Body::Streamed));
+        return Ok(answer.map(Body::streamed));
     }
     let apiserver = hyper::upgrade::on(&mut answer);
     tokio::spawn(async move {
-        // Whoever is gone before has ended it.
-        let Ok((client, apiserver)) = tokio::try_join!(client, apiserver) else { return };
-        let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(apiserver)).await;
+        let copying = async {
+            // Whoever is gone before has ended it.
+            let Ok((client, apiserver)) = tokio::try_join!(client, apiserver) else { return };
+            let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(apiserver)).await;
+        };
+        // It takes the place of a client's connection to its end.
+        tokio::select! {
+            () = copying => {}
+            () = place.cut() => {}
+        }
     });
     Ok(answer.map(|_| Body::default()))
 }

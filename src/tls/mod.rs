@@ -4,6 +4,7 @@ mod authorities;
 mod blocking;
 mod chain;
 pub mod client;
+mod client_chain;
 mod clients;
 mod distrust;
 pub mod error_text;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 pub use blocking::over;
 pub use client::{SystemRoots, client_config, server_verifier, without_http2};
+pub use client_chain::ClientChain;
 pub use expiry::{Expiry, Reminder};
 pub use failure::{Failure, Fault};
 pub use files::ServerFiles;

@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use rustls::ServerConfig;
+use rustls::{ServerConfig, server::danger::ClientCertVerifier};
+use rustls_pki_types::UnixTime;
 
 use super::{
-    ALPN_H2, TlsError,
+    ALPN_H2, ClientChain, TlsError, clients,
     expiry::Expiry,
     files::{Material, ServerFiles},
     server::{self, Clients},
@@ -32,6 +33,10 @@ pub struct ServerTls {
 #[derive(Debug)]
 struct InForce {
     material: Material,
+    /// Counts the readings that were put in force.
+    number: u64,
+    /// Verifier of clients' certificates, where they are asked for.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
     front: Arc<ServerConfig>,
     admin: Arc<ServerConfig>,
 }
@@ -58,7 +63,7 @@ impl ServerTls {
     /// # Errors
     /// Whatever of them is unusable, see [`TlsError`].
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
-        let now = ArcSwap::from_pointee(InForce::new(files.read()?, &files)?);
+        let now = ArcSwap::from_pointee(InForce::new(files.read()?, 1, &files)?);
         Ok(Self { files, now, rejected: Mutex::new(None) })
     }
 
@@ -72,10 +77,26 @@ impl ServerTls {
         Arc::clone(&self.now.load().admin)
     }
 
+    /// True where a client that shows these certificates now is let in.
+    pub fn accepts(&self, chain: &ClientChain) -> bool {
+        let now = self.now.load();
+        let Some((clients, (own, others))) = now.clients.as_ref().zip(chain.parts()) else { return false };
+        clients.verify_client_cert(own, others, UnixTime::now()).is_ok()
+    }
+
+    /// Number of the files in force: another one with every replacement.
+    pub fn number(&self) -> u64 {
+        self.now.load().number
+    }
+
     /// Reads the files once more and, where they hold something new that is sound, puts that in force. Blocks.
     pub fn look(&self) -> Looked {
         let made = self.files.read().and_then(|material| {
-            if material == self.now.load().material { Ok(None) } else { InForce::new(material, &self.files).map(Some) }
+            let now = self.now.load();
+            if material == now.material {
+                return Ok(None);
+            }
+            InForce::new(material, now.number + 1, &self.files).map(Some)
         });
         let mut rejected = self.rejected.lock().unwrap_or_else(PoisonError::into_inner);
         match made {
@@ -105,12 +126,14 @@ impl ServerTls {
 }
 
 impl InForce {
-    fn new(material: Material, files: &ServerFiles) -> Result<Self, TlsError> {
+    fn new(material: Material, number: u64, files: &ServerFiles) -> Result<Self, TlsError> {
         let Material { chain, key, client_ca } = &material;
         let optional = files.certificate_optional;
         let clients = client_ca.as_deref().map(|ca_pem| Clients { ca_pem, names: &files.client_names, optional });
         let front = server::config(chain, key, clients, files.oldest, &[ALPN_H2, ALPN_HTTP1])?;
         let admin = server::config(chain, key, None, files.oldest, &[ALPN_HTTP1])?;
-        Ok(Self { material, front, admin })
+        let verifier = |Clients { ca_pem, names, optional }| clients::verifier(ca_pem, names, optional);
+        let clients = clients.map(verifier).transpose()?;
+        Ok(Self { material, number, clients, front, admin })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::Upgraded};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::world::{LONG, World, ask, chunks, content, reply};
+use crate::world::{Content, LONG, World, ask, chunks, content, reply};
 
 #[tokio::test]
 async fn events_of_a_watch_arrive_one_by_one_and_a_client_that_leaves_ends_it() {
@@ -49,39 +49,71 @@ async fn events_of_a_watch_arrive_one_by_one_and_a_client_that_leaves_ends_it() 
     }
 }
 
-#[tokio::test]
-async fn an_upgraded_connection_passes_bytes_both_ways() {
-    let world = World::new(async |mut request: Request<Incoming>| {
-        assert_eq!(request.headers()["upgrade"], "SPDY/3.1");
-        let upgraded = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
-            let mut stream = TokioIo::new(upgraded.await.expect("upgraded"));
-            let mut read = [0; 5];
-            while stream.read_exact(&mut read).await.is_ok() {
-                stream.write_all(&read.map(|byte| byte.to_ascii_uppercase())).await.expect("written");
-            }
-        });
-        let answer = Response::builder().status(101).header("connection", "Upgrade").header("upgrade", "SPDY/3.1");
-        answer.header("x-stream-protocol-version", "v4.channel.k8s.io").body(content("")).unwrap()
-    })
-    .await;
-    let pair = world.pair("ann");
-    let target = "/api/v1/namespaces/shop/pods/web/exec?command=sh&stdin=true";
-    let request = Request::post(target).header("host", "proxy").header("connection", "Upgrade");
+/// An apiserver that goes on in another protocol, and says everything once more in capitals.
+async fn upgrades(mut request: Request<Incoming>) -> Response<Content> {
+    assert_eq!(request.headers()["upgrade"], "SPDY/3.1");
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let mut stream = TokioIo::new(upgraded.await.expect("upgraded"));
+        let mut read = [0; 5];
+        while stream.read_exact(&mut read).await.is_ok() {
+            stream.write_all(&read.map(|byte| byte.to_ascii_uppercase())).await.expect("written");
+        }
+    });
+    let answer = Response::builder().status(101).header("connection", "Upgrade").header("upgrade", "SPDY/3.1");
+    answer.header("x-stream-protocol-version", "v4.channel.k8s.io").body(content("")).unwrap()
+}
+
+const EXEC: &str = "/api/v1/namespaces/shop/pods/web/exec?command=sh&stdin=true";
+
+/// A connection of ann that has become another protocol.
+async fn upgraded(world: &World) -> TokioIo<Upgraded> {
+    let request = Request::post(EXEC).header("host", "proxy").header("connection", "Upgrade");
     let request = request.header("upgrade", "SPDY/3.1").body(Full::default()).unwrap();
-    let mut answer = world.http1(Some(&pair)).await.send_request(request).await.unwrap();
+    let mut answer = world.http1(Some(&world.pair("ann"))).await.send_request(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
     assert_eq!(answer.headers()["x-stream-protocol-version"], "v4.channel.k8s.io");
-    let mut stream = TokioIo::new(hyper::upgrade::on(&mut answer).await.unwrap());
-    for _ in 0..2 {
-        stream.write_all(b"hello").await.unwrap();
-        let mut read = [0; 5];
-        timeout(LONG, stream.read_exact(&mut read)).await.expect("in time").unwrap();
-        assert_eq!(&read, b"HELLO");
-    }
+    TokioIo::new(hyper::upgrade::on(&mut answer).await.unwrap())
+}
+
+async fn echoes(stream: &mut TokioIo<Upgraded>) {
+    stream.write_all(b"hello").await.unwrap();
+    let mut read = [0; 5];
+    timeout(LONG, stream.read_exact(&mut read)).await.expect("in time").unwrap();
+    assert_eq!(&read, b"HELLO");
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_passes_bytes_both_ways() {
+    let world = World::new(upgrades).await;
+    let mut stream = upgraded(&world).await;
+    echoes(&mut stream).await;
+    echoes(&mut stream).await;
     let asked = world.asked().pop().unwrap();
-    assert_eq!((asked.certificate.as_deref(), asked.target()), (Some("front-proxy"), target));
+    assert_eq!((asked.certificate.as_deref(), asked.target()), (Some("front-proxy"), EXEC));
     assert_eq!(asked.header("x-remote-user"), ["ann"]);
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_is_drained_as_any_other() {
+    let world = World::draining(upgrades, &["http/1.1"], |_| {}, LONG).await;
+    let mut stream = upgraded(&world).await;
+    world.stop();
+    for _ in 0..20 {
+        echoes(&mut stream).await;
+    }
+    assert!(!world.serving.is_finished(), "it is under way");
+    drop(stream);
+    timeout(LONG, world.serving).await.expect("it was the last").unwrap();
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_is_cut_when_time_is_up() {
+    let world = World::new(upgrades).await;
+    let mut stream = upgraded(&world).await;
+    world.stop();
+    let ended = timeout(LONG, stream.read(&mut [0])).await.expect("it ends");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }
 
 #[tokio::test]
@@ -120,7 +152,7 @@ async fn content_and_fields_pass_as_they_are() {
 async fn an_apiserver_that_is_away_is_a_503_and_nothing_is_sent_twice() {
     // Its answer breaks off before it has begun.
     let world = World::with(
-        async |_: Request<Incoming>| -> Response<crate::world::Content> { panic!("the connection is cut") },
+        async |_: Request<Incoming>| -> Response<Content> { panic!("the connection is cut") },
         &["http/1.1"],
         |_| {},
     )

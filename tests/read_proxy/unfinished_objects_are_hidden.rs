@@ -80,9 +80,11 @@ async fn controllers_that_must_see_all_do_and_others_by_permission() {
 async fn without_an_answer_about_a_user_the_request_is_to_be_sent_again() {
     // A watch that is filtered by mistake stays so for as long as it lasts.
     for failing in ["tokenreviews", "subjectaccessreviews"] {
-        let world = World::new(async move |request: Request<Incoming>| match request.uri().path().ends_with(failing) {
-            true => reply(429, &json!({"kind": "Status", "code": 429})),
-            false => lists(request).await,
+        let world = World::new(move |request: Request<Incoming>| async move {
+            match request.uri().path().ends_with(failing) {
+                true => reply(429, &json!({"kind": "Status", "code": 429})),
+                false => lists(request).await,
+            }
         })
         .await;
         for token in ["init", "system:serviceaccount:kube-system:generic-garbage-collector"] {

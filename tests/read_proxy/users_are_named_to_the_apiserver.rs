@@ -67,3 +67,31 @@ async fn both_versions_of_http_are_spoken_on_either_side() {
         assert_eq!(asked.len(), 4);
     }
 }
+
+/// A connection may last for days: its certificate is worth no more than in a new handshake.
+#[tokio::test]
+async fn a_certificate_whose_authority_is_replaced_counts_no_longer() {
+    let world = world().await;
+    let pair = world.pair("ann");
+    for http2 in [true, false] {
+        let request = || Request::get(format!("https://proxy{TARGET}")).header("host", "proxy").body(Full::default());
+        let (mut two, mut one) = (world.http2(Some(&pair)).await, world.http1(Some(&pair)).await);
+        let mut nobody = world.http2(None).await;
+        let mut ask = async || match http2 {
+            true => two.send_request(request().unwrap()).await.unwrap().status(),
+            false => one.send_request(request().unwrap()).await.unwrap().status(),
+        };
+        assert_eq!(ask().await, 200);
+        world.replace_clients();
+        assert_eq!(ask().await, 401);
+        assert_eq!(nobody.send_request(request().unwrap()).await.unwrap().status(), 200, "without a certificate");
+        world.restore_clients();
+    }
+    assert!(
+        world
+            .asked()
+            .iter()
+            .filter(|asked| asked.certificate.is_some())
+            .all(|asked| asked.header("x-remote-user") == ["ann"])
+    );
+}

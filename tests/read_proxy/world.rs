@@ -11,6 +11,7 @@ use std::{
     convert::Infallible,
     future::Future,
     net::SocketAddr,
+    path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex},
     time::Duration,
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use gatepost::{
     kube::Access,
     proxy::{Cluster, Origin, Proxy, Resources, Settings, listen},
-    tls::{ServerFiles, ServerTls, client_user},
+    tls::{Looked, ServerFiles, ServerTls, client_user},
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -35,6 +36,7 @@ use serde_json::{Value, json};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
+    task::JoinHandle,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -75,7 +77,10 @@ pub struct World {
     server: Authority,
     clients: Authority,
     asked: Arc<Mutex<Vec<Asked>>>,
-    _stop: watch::Sender<bool>,
+    tls: Arc<ServerTls>,
+    folder: PathBuf,
+    stop: watch::Sender<bool>,
+    pub serving: JoinHandle<()>,
 }
 
 pub fn json_content(value: &Value) -> Content {
@@ -135,6 +140,19 @@ impl World {
     where
         F: Future<Output = Response<Content>> + Send + 'static,
     {
+        Self::draining(script, protocols, change, Duration::ZERO).await
+    }
+
+    /// The same, with so much time for what is left when it is to end.
+    pub async fn draining<F>(
+        script: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        protocols: &[&str],
+        change: impl FnOnce(&mut Settings),
+        drain: Duration,
+    ) -> Self
+    where
+        F: Future<Output = Response<Content>> + Send + 'static,
+    {
         let (server, clients) = (Authority::new("cluster"), Authority::new("clients"));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
@@ -163,12 +181,30 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopping) = watch::channel(false);
-        tokio::spawn(async move {
+        let (path, serving_tls) = (path.to_owned(), Arc::clone(&tls));
+        let serving = tokio::spawn(async move {
             // The account's file is read again and again.
             let _folder = folder;
-            listen::serve(proxy, listener, tls, 64, stopping, Duration::ZERO).await;
+            listen::serve(proxy, listener, serving_tls, 64, stopping, drain).await;
         });
-        Self { address, server, clients, asked, _stop: stop }
+        Self { address, server, clients, asked, tls, folder: path, stop, serving }
+    }
+
+    /// Another authority vouches for users' certificates from now on.
+    pub fn replace_clients(&self) {
+        put(&self.folder, "clients.crt", &Authority::new("other clients").pem());
+        assert_eq!(self.tls.look(), Looked::Replaced);
+    }
+
+    /// The first one does so again.
+    pub fn restore_clients(&self) {
+        put(&self.folder, "clients.crt", &self.clients.pem());
+        assert_eq!(self.tls.look(), Looked::Replaced);
+    }
+
+    /// The proxy is to end.
+    pub fn stop(&self) {
+        self.stop.send(true).expect("it is there");
     }
 
     /// Requests that came to the apiserver from clients: not the proxy's own.

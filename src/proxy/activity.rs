@@ -1,0 +1,212 @@
+//! Activity: the requests under way on one client's connection, and how long it has been taking nothing of their answers.
+//!
+//! A connection takes one of few places, and an answer that was made or inspected here takes memory. So a connection
+//! without requests ends after a while, and so does one whose client does not take what is ready for it. A client that has
+//! begun to read a stream may be slow, or pause: a log in a pager does.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+
+/// Time for the first request of a connection.
+const FIRST_WITHIN: Duration = Duration::from_secs(30);
+/// Time after which a connection without requests ends.
+const IDLE: Duration = Duration::from_secs(90);
+/// Time in which something has to be taken of an answer that is kept in memory.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// Time in which something has to be taken of any of the answers.
+const BEGUN_WITHIN: Duration = Duration::from_secs(60);
+/// Memory for inspected objects that one connection may have, in KiB.
+const SHARE_KIB: usize = 32 << 10;
+
+/// Requests under way on one connection.
+#[derive(Debug)]
+pub(super) struct Activity {
+    state: Mutex<State>,
+    retired: Notify,
+    /// What is left of the connection's share of the memory for inspected objects.
+    pub(super) share: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct State {
+    answers: HashMap<u64, Taking>,
+    begun: u64,
+    idle_since: Instant,
+}
+
+/// How an answer stands.
+#[derive(Clone, Copy, Debug)]
+struct Taking {
+    /// The client's turn since then; `None` while it is the apiserver's, or ours.
+    untaken: Option<Instant>,
+    /// Something was taken.
+    is_begun: bool,
+    /// It is kept in memory, whole.
+    is_kept: bool,
+}
+
+/// One request under way, until its answer is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
+/// Result of a look at a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It is used.
+    Used,
+    /// It has had no requests for long enough.
+    Idle,
+    /// Its client takes nothing.
+    Stuck,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        let state = State { answers: HashMap::new(), begun: 0, idle_since: Instant::now() };
+        Self { state: Mutex::new(state), retired: Notify::new(), share: Arc::new(Semaphore::new(SHARE_KIB)) }
+    }
+}
+
+impl Activity {
+    /// A request has come.
+    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+        let mut state = self.state();
+        state.begun += 1;
+        let number = state.begun;
+        state.answers.insert(number, Taking { untaken: None, is_begun: false, is_kept: false });
+        UnderWay { activity: Arc::clone(self), number }
+    }
+
+    /// No further requests are wanted on this connection.
+    pub(super) fn retire(&self) {
+        self.retired.notify_one();
+    }
+
+    /// Done once no further requests are wanted.
+    pub(super) async fn retired(&self) {
+        self.retired.notified().await;
+    }
+
+    /// How the connection stands.
+    pub(super) fn look(&self) -> Look {
+        let state = self.state();
+        if state.answers.is_empty() {
+            let limit = if state.begun == 0 { FIRST_WITHIN } else { IDLE };
+            return if state.idle_since.elapsed() >= limit { Look::Idle } else { Look::Used };
+        }
+        let stuck_for = |taking: &Taking, limit| taking.untaken.is_some_and(|since| since.elapsed() >= limit);
+        let is_kept_unread = state.answers.values().any(|taking| taking.is_kept && stuck_for(taking, TAKEN_WITHIN));
+        let is_unread = state.answers.values().all(|taking| !taking.is_begun && stuck_for(taking, BEGUN_WITHIN));
+        if is_kept_unread || is_unread { Look::Stuck } else { Look::Used }
+    }
+
+    /// True where no request is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state().answers.is_empty()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnderWay {
+    /// Its answer is ready for the client; with what follows kept in memory, or not.
+    pub(super) fn answered(&self, is_kept: bool) {
+        self.set(|taking| *taking = Taking { untaken: Some(Instant::now()), is_begun: false, is_kept });
+    }
+
+    /// The client has been given a part of the answer, and has not asked for the next.
+    pub(super) fn given(&self) {
+        self.set(|taking| taking.untaken = Some(Instant::now()));
+    }
+
+    /// The client waits for the next part.
+    pub(super) fn awaited(&self) {
+        self.set(|taking| {
+            taking.is_begun = true;
+            taking.untaken = None;
+        });
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Taking)) {
+        if let Some(taking) = self.activity.state().answers.get_mut(&self.number) {
+            change(taking);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut state = self.activity.state();
+        state.answers.remove(&self.number);
+        if state.answers.is_empty() {
+            state.idle_since = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_requests_is_idle() {
+        let activity = Arc::new(Activity::default());
+        advance(FIRST_WITHIN - Duration::from_millis(1)).await;
+        assert_eq!(activity.look(), Look::Used);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(activity.look(), Look::Idle, "it has never had one");
+        let request = activity.begin();
+        advance(10 * IDLE).await;
+        assert_eq!(activity.look(), Look::Used, "the apiserver may take long");
+        drop(request);
+        advance(IDLE - Duration::from_millis(1)).await;
+        assert_eq!(activity.look(), Look::Used);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(activity.look(), Look::Idle);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_found() {
+        let activity = Arc::new(Activity::default());
+        // One answer that was never begun, beside a watch that waits for events.
+        let (unread, watch) = (activity.begin(), activity.begin());
+        unread.answered(false);
+        watch.answered(false);
+        watch.awaited();
+        advance(10 * BEGUN_WITHIN).await;
+        assert_eq!(activity.look(), Look::Used);
+        drop(watch);
+        assert_eq!(activity.look(), Look::Stuck, "nothing else is under way");
+        // A reader that has begun may pause.
+        unread.awaited();
+        unread.given();
+        advance(10 * BEGUN_WITHIN).await;
+        assert_eq!(activity.look(), Look::Used);
+        // But not where memory is kept for it.
+        let kept = activity.begin();
+        kept.answered(true);
+        kept.awaited();
+        kept.given();
+        advance(TAKEN_WITHIN - Duration::from_millis(1)).await;
+        assert_eq!(activity.look(), Look::Used);
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(activity.look(), Look::Stuck);
+        kept.given();
+        assert_eq!(activity.look(), Look::Used, "it goes on");
+    }
+}

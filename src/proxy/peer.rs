@@ -1,0 +1,85 @@
+//! Peer: the client of one connection: where it is, who it is, and for how long that is believed.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    activity::Activity,
+    place::Place,
+    refusal::Refusal,
+    requester::{RemoteUser, Unnameable},
+};
+use crate::tls::{ClientChain, ServerTls};
+
+/// Age up to which a judgement on a certificate is used again.
+const JUDGED_FOR: Duration = Duration::from_secs(5);
+
+/// Client of one connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    /// Owner of its certificate.
+    user: Result<Option<RemoteUser>, Unnameable>,
+    certificate: Option<Certificate>,
+    pub(super) activity: Arc<Activity>,
+    pub(super) place: Arc<Place>,
+}
+
+/// Certificate of a connection, as it was judged the last time.
+#[derive(Debug)]
+struct Certificate {
+    chain: ClientChain,
+    tls: Arc<ServerTls>,
+    judged: Mutex<Judged>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    at: Instant,
+    /// Files by which it was judged.
+    files: u64,
+    is_trusted: bool,
+}
+
+impl Peer {
+    pub(super) fn new(address: IpAddr, chain: Option<ClientChain>, tls: Arc<ServerTls>, place: Place) -> Self {
+        let user = chain.as_ref().and_then(ClientChain::user).map_or(Ok(None), RemoteUser::of);
+        let certificate = chain.map(|chain| {
+            // The handshake may have been by files that are not in force any more.
+            let is_trusted = tls.accepts(&chain);
+            let judged = Mutex::new(Judged { at: Instant::now(), files: tls.number(), is_trusted });
+            Certificate { chain, tls, judged }
+        });
+        Self { address, user, certificate, activity: Arc::default(), place: Arc::new(place) }
+    }
+
+    /// Owner of the certificate, as long as it is one; `None` without a certificate.
+    ///
+    /// # Errors
+    /// A refusal where there is one, and it counts for nothing. The connection is to end, then.
+    pub(super) fn user(&self) -> Result<Option<&RemoteUser>, Refusal> {
+        if self.certificate.as_ref().is_some_and(|certificate| !certificate.is_trusted()) {
+            self.activity.retire();
+            let why = "the client certificate has expired, or its authority is no longer trusted; connect again";
+            return Err(Refusal::unauthorized(why));
+        }
+        self.user.as_ref().map(Option::as_ref).map_err(|why| Refusal::unauthorized(&why.to_string()))
+    }
+}
+
+impl Certificate {
+    /// True while it would be accepted in a handshake.
+    fn is_trusted(&self) -> bool {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.tls.number();
+        if judged.is_trusted && (judged.files != files || judged.at.elapsed() >= JUDGED_FOR) {
+            *judged = Judged { at: Instant::now(), files, is_trusted: self.tls.accepts(&self.chain) };
+        }
+        judged.is_trusted
+    }
+}
