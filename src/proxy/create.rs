@@ -13,20 +13,21 @@ use tokio::time::{sleep, timeout_at};
 
 use super::{
     body::Body,
-    get::{Inspected, head},
     hold::{Ended, HeldObject, MARKS},
+    inspect::{Inspected, Room, asks_for_a_head, head},
     path::ResourcePath,
     query::Query,
     refusal::Refusal,
-    serve::{Passing, Proxy},
+    serve::{Passing, Proxy, Sent},
     warning,
 };
 use crate::{
-    initialize::label::PENDING,
     kube::{Event, KubeError},
     wire::object_head::ObjectHead,
 };
 
+/// Form that always shows the object.
+const JSON: &str = "application/json";
 /// Time for the answer itself, out of the client's.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Pause before an apiserver is asked again that has ended a watch.
@@ -35,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LASTING: Duration = Duration::from_secs(300);
 
 impl Proxy {
-    /// Passes the request; where its answer says that the object waits, so does the client.
+    /// Passes the request; where the object in its answer waits for initializers, so does the client.
     pub(super) async fn create(
         &self,
         mut passing: Passing<'_>,
@@ -49,41 +50,58 @@ impl Proxy {
         let no_room = |_| Refusal::too_many("too many writes that wait for initializers");
         let _hold = Arc::clone(&self.holds).try_acquire_owned().map_err(no_room)?;
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
+        // The answer has to show the object. It is read once more in a form that does not.
+        let in_another_form = !is_dry_run && !asks_for_a_head(&passing.sent.headers, query);
+        if in_another_form {
+            passing.request.headers_mut().insert(ACCEPT, HeaderValue::from_static(JSON));
+        }
         let Passing { request, sent } = passing;
         let answer = self.send(sent.user, request).await?;
-        let id = warning::init_id(answer.headers()).map(str::to_owned);
-        let Some(id) = id.filter(|_| answer.status() == StatusCode::CREATED && !is_dry_run) else { return Ok(answer) };
-        let Inspected { mut answer, body, room } =
+        let is_created = answer.status() == StatusCode::CREATED;
+        if is_dry_run || !(is_created || (answer.status().is_success() && in_another_form)) {
+            return Ok(answer);
+        }
+        let Inspected { answer, body, room } =
             self.inspect(answer, &self.created, sent.share).await.map_err(Refusal::once_stored)?;
-        let found = match head(answer.headers(), &body) {
-            Some(head) => Some(head),
-            None => self.find_held(path, &id).await,
-        };
-        // It is finished already, or gone, or was never unfinished.
-        let Some(head) = found.filter(|head| head.label.is_some()) else {
+        // Not by the warning: an apiserver leaves warnings out where there are many.
+        let head = head(answer.headers(), &body).ok_or_else(Refusal::unknown_object)?;
+        let is_held = is_created && head.label.is_some();
+        if !is_held && !in_another_form {
             return Ok(Inspected { answer, body, room }.into_response());
-        };
+        }
         // Many may wait, and for long.
         drop((body, room));
         let mut held = HeldObject::new(head);
+        if !is_held {
+            return self.in_form(answer, path, &held, &sent).await;
+        }
         let ended = timeout_at(until, self.follow(path, &mut held)).await;
         match ended {
             Err(_) => Err(Refusal::timed_out(path, &held)),
             Ok(Ended::Failed(result)) => Err(Refusal::verbatim(result)),
             Ok(Ended::Deleted) => Err(Refusal::deleted(path, &held)),
-            Ok(Ended::Completed) => {
-                let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-                let accept = accept.unwrap_or("application/json");
-                let (body, form) = self.finished(path, &held, accept).await?;
-                let headers = answer.headers_mut();
-                warning::remove(headers);
-                for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
-                    headers.remove(field);
-                }
-                headers.extend(form.map(|form| (CONTENT_TYPE, form)));
-                Ok(answer.map(|()| Body::of(body)))
-            }
+            Ok(Ended::Completed) => self.in_form(answer, path, &held, &sent).await,
         }
+    }
+
+    /// The answer with the object as it is now, in the form that was asked for.
+    async fn in_form(
+        &self,
+        mut answer: Response<()>,
+        path: &ResourcePath,
+        held: &HeldObject,
+        sent: &Sent<'_>,
+    ) -> Result<Response<Body>, Refusal> {
+        let accept = sent.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+        let (body, form) = self.finished(path, held, accept.unwrap_or(JSON)).await?;
+        let room = Room::of(&self.created, sent.share, body.len()).map_err(Refusal::once_stored)?;
+        let headers = answer.headers_mut();
+        warning::remove(headers);
+        for field in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE] {
+            headers.remove(field);
+        }
+        headers.extend(form.map(|form| (CONTENT_TYPE, form)));
+        Ok(answer.map(|()| Body::keeping(body, room)))
     }
 
     /// Time that an answer may be held: ours, or the client's where that is shorter, less what the answer takes.
@@ -92,19 +110,6 @@ impl Proxy {
         let theirs = theirs.and_then(|text| humantime::parse_duration(&text).ok()).filter(|theirs| !theirs.is_zero());
         let patience = theirs.map_or(self.settings.hold_timeout, |theirs| theirs.min(self.settings.hold_timeout));
         patience.saturating_sub(MARGIN).max(patience / 2)
-    }
-
-    /// Head of the object with that init-id, where the answer did not show it.
-    async fn find_held(&self, path: &ResourcePath, id: &str) -> Option<ObjectHead> {
-        let selector = format!("{PENDING}={id}");
-        let asking = async { self.cluster.client().await?.list_labelled(&path.collection(), &selector).await };
-        match asking.await {
-            Ok(list) => ObjectHead::of_json(list.items.first()?.to_string().as_bytes(), MARKS),
-            Err(failure) => {
-                self.cluster.failed(&failure).await;
-                None
-            }
-        }
     }
 
     /// Watches the object until its initialization has ended.

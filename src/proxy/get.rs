@@ -1,46 +1,31 @@
 //! GET by name of a resource that is opted in: the object in the answer says whether it is initialized.
+//!
+//! Where the answer does not show that, the object's metadata does. The two may be of different times, as one may come from
+//! a cache; so what is then shown was read between two reads of metadata that find the same object initialized.
 
-use std::sync::Arc;
-
-use bytes::{Bytes, BytesMut};
-use http::{
-    HeaderMap, Method, Response, StatusCode,
-    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
-};
-use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header::ACCEPT_ENCODING};
 
 use super::{
     body::Body,
     hold::MARKS,
+    inspect::head,
     path::ResourcePath,
     query::Query,
     refusal::Refusal,
-    serve::{Passing, Proxy},
+    serve::{Passing, Proxy, Sent},
 };
 use crate::{
     initialize::visibility::{HiddenObject, hidden},
     wire::object_head::ObjectHead,
 };
 
-/// The largest object that is inspected: more than an apiserver stores.
-// source: etcd --max-request-bytes (1.5 MiB), and the limit of a request's body of 3 MiB in kubernetes/apiserver
-// pkg/server/config.go.
-const LARGEST: usize = 8 << 20;
 /// Subresource that shows the whole object.
 const STATUS: &str = "status";
 
-/// An answer that was read to its end.
-pub(super) struct Inspected {
-    pub(super) answer: Response<()>,
-    pub(super) body: Bytes,
-    pub(super) room: Option<Room>,
-}
-
-/// Share of the memory for inspected objects: of all of it, and of the connection's.
-pub(super) struct Room {
-    all: OwnedSemaphorePermit,
-    own: OwnedSemaphorePermit,
+/// A request without content, to be sent once more.
+struct Again {
+    uri: Uri,
+    headers: HeaderMap,
 }
 
 impl Proxy {
@@ -53,19 +38,36 @@ impl Proxy {
         }
         // What is looked at must not be compressed; it is one object.
         passing.request.headers_mut().remove(ACCEPT_ENCODING);
+        let again = Again { uri: passing.request.uri().clone(), headers: passing.request.headers().clone() };
         let Passing { request, sent } = passing;
         let is_head = request.method() == Method::HEAD;
         let answer = self.send(sent.user, request).await?;
+        // Whoever may not read the object learns nothing else of it.
         if answer.status() != StatusCode::OK || is_head {
             return Ok(answer);
         }
         let inspected = self.inspect(answer, &self.inspected, sent.share).await?;
         let shows_object = path.subresource.as_deref().is_none_or(|subresource| subresource == STATUS);
-        let head = match head(inspected.answer.headers(), &inspected.body).filter(|_| shows_object) {
-            Some(head) => Some(head),
-            None => self.head_of(path).await?,
+        let shown = head(inspected.answer.headers(), &inspected.body);
+        let (head, is_current) = match shown {
+            Some(head) if shows_object => (head, true),
+            shown => {
+                let head = self.head_of(path).await?;
+                // A scale has no labels, and the uid and version of its object.
+                let is_current =
+                    shown.is_some_and(|shown| shown.uid == head.uid && shown.resource_version == head.resource_version);
+                (head, is_current)
+            }
         };
-        let Some(head) = head.filter(|head| head.label.is_some()) else { return Ok(inspected.into_response()) };
+        if head.label.is_none() {
+            return match is_current {
+                true => Ok(inspected.into_response()),
+                false => {
+                    drop(inspected);
+                    self.get_again(again, &sent, path, &head).await
+                }
+            };
+        }
         let account = self.account(&sent).await?;
         if let Some(account) = &account
             && (self.sees_all(account)
@@ -84,44 +86,40 @@ impl Proxy {
         Err(Refusal::of(&hidden(how, object)))
     }
 
-    /// Reads an answer to its end. Memory for it is taken chunk by chunk, and kept until the client has it.
-    pub(super) async fn inspect(
+    /// The answer to the same request, read after `before` has been found initialized, and not from a cache. It is the
+    /// same object as long as that is still there afterwards.
+    async fn get_again(
         &self,
-        answer: Response<Body>,
-        all: &Arc<Semaphore>,
-        own: &Arc<Semaphore>,
-    ) -> Result<Inspected, Refusal> {
-        let (parts, mut body) = answer.into_parts();
-        let mut bytes = BytesMut::new();
-        let mut room: Option<Room> = None;
-        while let Some(frame) = body.frame().await {
-            let Ok(chunk) = frame.map_err(|_| Refusal::lost())?.into_data() else { continue };
-            if bytes.len() + chunk.len() > LARGEST {
-                return Err(Refusal::too_large(LARGEST));
-            }
-            bytes.extend_from_slice(&chunk);
-            let held = room.as_ref().map_or(0, |room| room.all.num_permits());
-            let more = u32::try_from(bytes.len().div_ceil(1024).saturating_sub(held)).unwrap_or(u32::MAX);
-            let too_many = |_| Refusal::too_many("no memory left for objects that it must look at");
-            let own = Arc::clone(own).try_acquire_many_owned(more).map_err(too_many)?;
-            let all = Arc::clone(all).try_acquire_many_owned(more).map_err(too_many)?;
-            match &mut room {
-                Some(room) => {
-                    room.all.merge(all);
-                    room.own.merge(own);
-                }
-                None => room = Some(Room { all, own }),
-            }
+        again: Again,
+        sent: &Sent<'_>,
+        path: &ResourcePath,
+        before: &ObjectHead,
+    ) -> Result<Response<Body>, Refusal> {
+        let mut request = Request::new(Body::default());
+        let query = again.uri.query().map(str::to_owned);
+        *request.uri_mut() = again.uri;
+        *request.headers_mut() = again.headers;
+        let mut passing = Passing { request, sent: sent.clone() };
+        passing.set_query(&Query::new(query.as_deref()).without_version())?;
+        let answer = self.send(sent.user, passing.request).await?;
+        if answer.status() != StatusCode::OK {
+            return Ok(answer);
         }
-        Ok(Inspected { answer: Response::from_parts(parts, ()), body: bytes.freeze(), room })
+        let after = self.head_of(path).await?;
+        match after.uid == before.uid && after.label.is_none() {
+            true => Ok(answer),
+            false => Err(Refusal::replaced()),
+        }
     }
 
     /// Head of an object whose answer does not show it: it is asked for.
-    async fn head_of(&self, path: &ResourcePath) -> Result<Option<ObjectHead>, Refusal> {
+    async fn head_of(&self, path: &ResourcePath) -> Result<ObjectHead, Refusal> {
         let name = path.name.as_deref().unwrap_or_default();
         let asking = async { self.cluster.client().await?.find_metadata(&path.collection(), name).await };
         match asking.await {
-            Ok(Some(object)) => Ok(ObjectHead::of_json(object.to_string().as_bytes(), MARKS)),
+            Ok(Some(object)) => {
+                ObjectHead::of_json(object.to_string().as_bytes(), MARKS).ok_or_else(Refusal::unknown_object)
+            }
             // It has gone since: then it is not shown either.
             Ok(None) => Err(Refusal::not_found(path)),
             Err(failure) => {
@@ -129,26 +127,5 @@ impl Proxy {
                 Err(Refusal::unavailable())
             }
         }
-    }
-}
-
-impl Inspected {
-    /// The answer as it came.
-    pub(super) fn into_response(self) -> Response<Body> {
-        let Self { answer, body, room } = self;
-        answer.map(|()| Body::keeping(body, room))
-    }
-}
-
-/// Head of the object in an answer; `None` where it cannot be found there.
-pub(super) fn head(headers: &HeaderMap, body: &Bytes) -> Option<ObjectHead> {
-    if headers.contains_key(CONTENT_ENCODING) {
-        return None;
-    }
-    let form = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    match form.split(';').next()?.trim() {
-        "application/json" => ObjectHead::of_json(body, MARKS),
-        "application/vnd.kubernetes.protobuf" => ObjectHead::of_protobuf(body.clone(), MARKS),
-        _ => None,
     }
 }

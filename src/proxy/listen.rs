@@ -21,7 +21,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -40,6 +40,8 @@ use crate::{
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time for the fields of a request over HTTP/1.1.
 const FIELDS_WITHIN: Duration = Duration::from_secs(120);
+/// Time for a client to take what is left for it, once it was told to leave.
+const CLOSING: Duration = Duration::from_secs(60);
 /// Interval of looks at whether a connection is used.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A silent client is asked whether it is still there after this, and given up after that.
@@ -185,13 +187,12 @@ async fn until_ended<C: Future<Output = hyper::Result<()>>>(
         }
     }
     shut_down(connection.as_mut());
-    looks.reset();
+    let since = Instant::now();
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended.map_err(io::Error::other),
             _ = looks.tick() => match activity.look() {
-                // It has been told, and does not leave.
-                _ if activity.is_idle() => return Ok(()),
+                _ if activity.is_idle() && since.elapsed() >= CLOSING => return Ok(()),
                 Look::Stuck => return Err(io::Error::other("the client takes nothing of its answers")),
                 Look::Used | Look::Idle => {}
             },

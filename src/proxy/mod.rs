@@ -13,6 +13,7 @@
 //! | [`Proxy`], the way of one request | `serve` |
 //! | LIST and WATCH | `filter` |
 //! | GET by name | `get` |
+//! | answers that are looked at, and the memory for them | `inspect` |
 //! | CREATE | `create`, and `hold` for the object that is waited for |
 //! | requests that become another protocol | `upgrade` |
 //! | the proxy's own questions to the apiserver | `cluster` |
@@ -29,6 +30,7 @@ mod fields;
 mod filter;
 mod get;
 mod hold;
+mod inspect;
 pub mod listen;
 pub mod origin;
 pub mod path;

@@ -95,9 +95,9 @@ impl Origin {
             };
             match new {
                 Ok((contents, (plain, front_proxy))) => {
-                    // The first look finds what the proxy was made of.
+                    // Also after the first look: the files may be newer than what the proxy was made of.
+                    proxy.replace(plain, front_proxy);
                     if known.replace(contents).is_some() {
-                        proxy.replace(plain, front_proxy);
                         tracing::info!("using new settings for the apiserver");
                     }
                     logged = None;

@@ -8,6 +8,9 @@ const LABEL_SELECTOR: &str = "labelSelector";
 // source: extension proposal, "includeUninitialized".
 const INCLUDE_UNINITIALIZED: &str = "includeUninitialized";
 
+/// The parameters by which an answer may be of the past.
+const VERSIONS: [&str; 2] = ["resourceVersion", "resourceVersionMatch"];
+
 /// Parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a>(&'a str);
@@ -58,6 +61,11 @@ impl<'a> Query<'a> {
     /// The same query without the parameter that only we know.
     pub fn without_include(self) -> String {
         self.without(&[INCLUDE_UNINITIALIZED])
+    }
+
+    /// The same query for the present.
+    pub(super) fn without_version(self) -> String {
+        self.without(&VERSIONS)
     }
 
     /// The same query for objects that are initialized. The condition comes first, so that nothing in the client's
@@ -167,5 +175,6 @@ mod tests {
         assert!(!Query::new(None).includes_uninitialized());
         assert!(Query::new(Some("dryRun=All")).is_dry_run() && !Query::new(Some("dryRun=")).is_dry_run());
         assert_eq!(Query::new(Some("a=1&includeUninitialized=true&b")).without_include(), "a=1&b");
+        assert_eq!(Query::new(Some("resource%56ersion=0&a=1&resourceVersion=1")).without_version(), "a=1");
     }
 }

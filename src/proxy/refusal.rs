@@ -136,6 +136,18 @@ impl Refusal {
         Self::of(&hidden(HiddenAs::NotFound, object))
     }
 
+    /// The object was replaced while it was read; nothing was done.
+    pub(super) fn replaced() -> Self {
+        let message = "another object has taken the name of this one while the read proxy looked at it; try again";
+        Self { repeatable: true, ..Self::failure(503, "ServiceUnavailable", message.to_owned()) }
+    }
+
+    /// The apiserver's answer shows no object, and so not whether it is initialized.
+    pub(super) fn unknown_object() -> Self {
+        let message = "the read proxy cannot find the object in the apiserver's answer; a write may have been done";
+        Self::failure(500, "InternalError", message.to_owned())
+    }
+
     /// The apiserver's answer is larger than any object.
     pub(super) fn too_large(limit: usize) -> Self {
         let message = format!("the read proxy looks at objects of up to {limit} bytes, and this one is larger");

@@ -62,7 +62,7 @@ pub(super) struct Passing<'a> {
 }
 
 /// A request as its client has sent it, without what was for its connection alone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sent<'a> {
     pub(super) headers: HeaderMap,
     pub(super) arrived: Instant,

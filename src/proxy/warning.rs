@@ -8,11 +8,6 @@ use crate::initialize::label;
 // source: k8s.io/apimachinery/pkg/util/net/http.go, NewWarningHeader.
 const BEGINNING: &str = "299 - \"";
 
-/// Init-id of the object that an answer says was created.
-pub(super) fn init_id(headers: &HeaderMap) -> Option<&str> {
-    headers.get_all(WARNING).iter().find_map(of)
-}
-
 /// Removes the warning, once it is no longer true. Others stay.
 pub(super) fn remove(headers: &mut HeaderMap) {
     let others: Vec<_> = headers.get_all(WARNING).iter().filter(|value| of(value).is_none()).cloned().collect();
@@ -36,9 +31,9 @@ mod tests {
         let mut headers = HeaderMap::new();
         let theirs = HeaderValue::from_static("299 - \"unknown field \\\"init pending x\\\"\"");
         headers.append(WARNING, theirs.clone());
-        assert_eq!(init_id(&headers), None);
+        remove(&mut headers);
+        assert_eq!(headers.len(), 1);
         headers.append(WARNING, HeaderValue::from_static("299 - \"init pending 3f9a\""));
-        assert_eq!(init_id(&headers), Some("3f9a"));
         remove(&mut headers);
         assert_eq!(headers.get_all(WARNING).iter().collect::<Vec<_>>(), [&theirs]);
     }

@@ -13,7 +13,9 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::world::{Content, LONG, PENDING, STATE, World, ask, chunks, config_map, json_content, not_scripted, reply};
+use crate::world::{
+    Content, LONG, PENDING, STATE, World, ask, chunks, config_map, content, json_content, not_scripted, reply,
+};
 
 const ALL: &str = "/api/v1/namespaces/shop/configmaps";
 const WARNING: &str = "299 - \"init pending 1f2e\"";
@@ -204,6 +206,44 @@ async fn what_stores_nothing_or_is_finished_is_not_held() {
     })
     .await;
     assert_eq!(world.post(ALL, &new()).await.0, 422, "the webhook has marked it, and it was not stored");
+}
+
+/// An apiserver leaves out warnings where there are many.
+#[tokio::test]
+async fn an_object_with_the_label_is_held_without_a_warning_and_in_every_form() {
+    let world = World::new(async |request: Request<Incoming>| {
+        if request.uri().query().is_some_and(|query| query.contains("watch=1")) {
+            let event = json!({"type": "MODIFIED", "object": config_map("a", 9, None)});
+            return Response::new(content(format!("{event}\n")));
+        }
+        let accept = request.headers().get("accept").map(|accept| accept.to_str().unwrap().to_owned());
+        match (request.method(), accept.as_deref()) {
+            (&Method::POST, None | Some("application/json")) => reply(201, &config_map("a", 5, Some(&["x"]))),
+            (&Method::PUT, Some("application/json")) => reply(200, &config_map("a", 5, None)),
+            (&Method::GET, None | Some("application/json")) => reply(200, &finished()),
+            (&Method::GET, Some("application/yaml")) => {
+                Response::builder().header("content-type", "application/yaml").body(content("filled: in")).unwrap()
+            }
+            _ => not_scripted(&request),
+        }
+    })
+    .await;
+    let (code, _, object) = world.post(ALL, &new()).await;
+    assert_eq!((code, object), (201, finished()));
+    for (method, target, wanted) in [("POST", ALL.to_owned(), 201), ("PUT", format!("{ALL}/a"), 200)] {
+        let request = ask(method, &target, "ann").header("accept", "application/yaml");
+        let (status, headers, body) = world.call(request.body(Full::from(new().to_string())).unwrap()).await;
+        assert_eq!((status.as_u16(), &body[..]), (wanted, &b"filled: in"[..]));
+        assert_eq!(headers["content-type"], "application/yaml");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_an_object_is_an_error() {
+    let world = World::new(async |_: Request<Incoming>| reply(201, &json!({"kind": "ConfigMap"}))).await;
+    let (code, headers, status) = world.post(ALL, &new()).await;
+    assert_eq!((code, &status["reason"]), (500, &json!("InternalError")));
+    assert!(!headers.contains_key("retry-after"), "it was created");
 }
 
 #[tokio::test]

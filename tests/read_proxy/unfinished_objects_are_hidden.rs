@@ -169,7 +169,7 @@ async fn a_url_without_room_for_the_selector_is_refused() {
     let long = |length: usize| format!("{ALL}?x={}", "a".repeat(length - ALL.len() - 3));
     assert_eq!(world.get("ann", &long(60_000)).await.0, 200);
     assert!(world.asked().pop().unwrap().target().ends_with(HIDES));
-    let (code, status) = world.get("ann", &long(65_520)).await;
+    let (code, status) = world.get("ann", &long(65_500)).await;
     assert_eq!((code, &status["status"]), (414, &json!("Failure")));
     assert_eq!(world.asked().len(), 1, "it was not sent");
 }
@@ -289,6 +289,46 @@ async fn a_hidden_object_is_a_202_in_every_form() {
             .all(|asked| asked.header("accept") == ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"])
     );
     assert_eq!(own.iter().filter(|asked| asked.target().ends_with("/new")).count(), 4);
+}
+
+/// A body of the past, from a cache, beside metadata of the present.
+#[tokio::test]
+async fn what_shows_no_labels_is_read_after_the_object_was_found_finished() {
+    for is_replaced in [false, true] {
+        let reads = std::sync::atomic::AtomicUsize::new(0);
+        let world = World::new(move |request: Request<Incoming>| {
+            let of_metadata = request.headers()["accept"].to_str().unwrap().contains("PartialObjectMetadata");
+            let past = request.uri().query() == Some("resourceVersion=0");
+            let read = reads.fetch_add(usize::from(of_metadata), std::sync::atomic::Ordering::Relaxed);
+            let mut now = config_map("a", 9, None);
+            if is_replaced && read > 0 {
+                now["metadata"]["uid"] = json!("another");
+            }
+            let yaml = Response::builder().header("content-type", "application/yaml");
+            let text = if past { "unfinished" } else { "finished" };
+            let answer = if of_metadata { reply(200, &now) } else { yaml.body(content(text)).unwrap() };
+            async { answer }
+        })
+        .await;
+        let request = ask("GET", &format!("{ALL}/a?resourceVersion=0"), "ann").header("accept", "application/yaml");
+        let (status, _, body) = world.call(request.body(Full::default()).unwrap()).await;
+        match is_replaced {
+            false => assert_eq!((status.as_u16(), &body[..]), (200, &b"finished"[..])),
+            true => assert_eq!(status, 503, "it may be another, unfinished one: {body:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_cannot_be_read_shows_nothing() {
+    let world =
+        World::new(async |request: Request<Incoming>| match request.headers()["accept"] == "application/yaml" {
+            true => Response::builder().header("content-type", "application/yaml").body(content("unfinished")).unwrap(),
+            false => reply(200, &json!({"kind": "PartialObjectMetadata"})),
+        })
+        .await;
+    let request = ask("GET", &format!("{ALL}/a"), "ann").header("accept", "application/yaml");
+    assert_eq!(world.call(request.body(Full::default()).unwrap()).await.0, 500);
 }
 
 #[tokio::test]
