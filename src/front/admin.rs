@@ -208,7 +208,7 @@ fn body(status: StatusCode, kind: &'static str, text: String) -> Response<Full<B
 fn status_of(readiness: Readiness) -> StatusCode {
     match readiness {
         Readiness::Ready => StatusCode::OK,
-        Readiness::NeverRead | Readiness::Rejected | Readiness::Stale | Readiness::Draining => {
+        Readiness::NeverRead | Readiness::Rejected | Readiness::Nameless | Readiness::Stale | Readiness::Draining => {
             StatusCode::SERVICE_UNAVAILABLE
         }
     }

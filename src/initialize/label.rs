@@ -2,9 +2,10 @@
 //!
 //! Such an object carries two marks. The label [`PENDING`] is what reads select by: an object that has it is hidden. Its
 //! value names the initialization, and nothing else. The annotation [`STATE`] holds the list, the creator and, once there is
-//! one, the result ([`State`]). Both are set by Gatepost when the object is created. An update that takes both away
-//! together completes the object: the label gone, and `state` [`Completed`](Phase::Completed) in the annotation. An update that merely
-//! forgets them, as a PUT from a manifest does, completes nothing.
+//! one, the result ([`State`]). Both are set by Gatepost when the object is created. The update that takes the label away
+//! and says [`Completed`](Phase::Completed) in the annotation completes the object. An update that merely forgets them, as a
+//! PUT from a manifest does, completes nothing. `Completed` without the label is no mark: whoever has the manifest of a
+//! finished object may create it again.
 //!
 //! | noun | file |
 //! | --- | --- |
@@ -90,10 +91,15 @@ impl Marks {
         }
     }
 
-    /// Has it none?
-    pub fn is_empty(&self) -> bool {
-        self.label.is_none() && self.state.is_none()
+    /// Does nothing say that it waits? An annotation that says `Completed` is what is left of an earlier initialization.
+    pub fn is_finished(&self) -> bool {
+        self.label.is_none() && self.state.as_deref().is_none_or(is_completed)
     }
+}
+
+/// Is this the annotation of a finished object?
+fn is_completed(state: &str) -> bool {
+    State::read(state).is_ok_and(|state| state.phase() == Phase::Completed)
 }
 
 #[cfg(test)]

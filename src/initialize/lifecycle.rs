@@ -80,6 +80,16 @@ impl Initialization {
         Self { pending: list.pending.into(), gone: Vec::new(), state, result: list.result }
     }
 
+    /// An object on which these have acted already: none of them comes back.
+    pub fn resumed(list: Initializers, gone: Vec<Box<str>>) -> Self {
+        Self { gone, ..Self::new(list) }
+    }
+
+    /// Names that had their turn, in order.
+    pub fn gone(&self) -> &[Box<str>] {
+        &self.gone
+    }
+
     /// State of the object.
     pub fn state(&self) -> Lifecycle {
         self.state

@@ -134,6 +134,13 @@ impl Unfinished {
         Some(before)
     }
 
+    /// Its head has so much more time: it has waited for us, and not we for it.
+    pub fn delay(&mut self, uid: &str, by: Duration) {
+        if let Some(entry) = self.objects.get_mut(uid) {
+            entry.since += by;
+        }
+    }
+
     /// One of them.
     pub fn get(&self, uid: &str) -> Option<&UnfinishedEntry> {
         self.objects.get(uid)

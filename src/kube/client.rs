@@ -349,6 +349,11 @@ pub(super) fn labels(selector: &str) -> String {
     }
 }
 
+/// Path of the object of that name among those at `path`.
+pub fn object_path(path: &str, name: &str) -> String {
+    format!("{path}/{}", percent_encoded(name))
+}
+
 fn without_query(path: &str) -> String {
     path.split('?').next().unwrap_or(path).to_owned()
 }
@@ -364,5 +369,6 @@ mod tests {
     #[test]
     fn a_token_is_fit_for_a_query() {
         assert_eq!(super::percent_encoded("aZ0-._~+/=&é"), "aZ0-._~%2B%2F%3D%26%C3%A9");
+        assert_eq!(super::object_path("/api/v1/x", "a:b%2f"), "/api/v1/x/a%3Ab%252f");
     }
 }

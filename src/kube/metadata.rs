@@ -17,35 +17,43 @@ const LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 const OBJECT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
+/// Part of a list of metadata.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetadataPage {
+    /// The revision of the store that it is from.
+    pub revision: String,
+    /// Objects, their metadata alone.
+    pub items: Vec<Value>,
+    /// Token of the next page; none after the last.
+    pub next: Option<String>,
+    /// Time by the apiserver's clock, in seconds since 1970, where it says so.
+    pub now: Option<i64>,
+}
+
 impl Client {
-    /// Metadata of everything below `path` that the label selector selects, read from the store itself, and the time by the
-    /// apiserver's clock, in seconds since 1970, where it says so.
+    /// One page of the metadata of everything below `path` that the label selector selects, read from the store itself: the
+    /// first, or that of a token.
     ///
     /// # Errors
-    /// As [`Client::list`].
-    pub async fn list_metadata(&self, path: &str, selector: &str) -> Result<(List, Option<i64>), KubeError> {
-        match self.metadata_pages(path, PAGE, &labels(selector)).await {
-            Err(KubeError::Refused { code: 410, .. }) => self.metadata_pages(path, 0, &labels(selector)).await,
-            other => other,
-        }
-    }
-
-    async fn metadata_pages(&self, path: &str, limit: usize, selector: &str) -> Result<(List, Option<i64>), KubeError> {
-        let (mut pages, mut now) = (Pages::default(), None);
-        let mut at = format!("{path}?limit={limit}{selector}");
-        loop {
-            let asking = async {
-                let answer = self.send_for(&at, LIST, None).await?;
-                let date = answer.headers().get(DATE).and_then(|date| seconds(date.to_str().ok()?));
-                Ok::<_, KubeError>((self.parsed(path, answer).await?, date))
-            };
-            let (page, date) = tokio::time::timeout(PATIENCE, asking).await.map_err(|_| self.late())??;
-            now = now.or(date);
-            match pages.add(page).map_err(|cause| self.nonsense(path, cause))? {
-                Some(token) => at = format!("{path}?limit={limit}{selector}&continue={}", percent_encoded(&token)),
-                None => return Ok((pages.into_list(), now)),
-            }
-        }
+    /// As [`Client::list`]; it is [`KubeError::Refused`] with code 410 where the token has expired.
+    pub async fn metadata_page(
+        &self,
+        path: &str,
+        selector: &str,
+        token: Option<&str>,
+    ) -> Result<MetadataPage, KubeError> {
+        let token = token.map(|token| format!("&continue={}", percent_encoded(token))).unwrap_or_default();
+        let at = format!("{path}?limit={PAGE}{}{token}", labels(selector));
+        let asking = async {
+            let answer = self.send_for(&at, LIST, None).await?;
+            let now = answer.headers().get(DATE).and_then(|date| seconds(date.to_str().ok()?));
+            Ok::<_, KubeError>((self.parsed(path, answer).await?, now))
+        };
+        let (page, now) = tokio::time::timeout(PATIENCE, asking).await.map_err(|_| self.late())??;
+        let mut pages = Pages::default();
+        let next = pages.add(page).map_err(|cause| self.nonsense(path, cause))?;
+        let List { revision, items } = pages.into_list();
+        Ok(MetadataPage { revision, items, next, now })
     }
 
     /// Changes of the metadata of what the label selector selects. What it selects no longer is gone.

@@ -21,12 +21,12 @@ mod watch;
 
 pub use self::{
     access::Access,
-    client::Client,
+    client::{Client, object_path},
     connection::Connection,
     discovery::Discoverer,
     endpoint::Endpoint,
     error::KubeError,
-    metadata::created,
+    metadata::{MetadataPage, created},
     one_object::RawAnswer,
     own::{MANAGED_BY, is_our_own, our_webhooks},
     pages::List,

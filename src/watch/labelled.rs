@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | who leads | `lead` |
 //! | a list and its changes | `follow`, `resource` |
-//! | objects that are known, and whose turn is due | `agenda` |
+//! | objects that are known, and whose turn is due | `agenda`, `turns` |
 //! | one step of one object | `step`, `act`, `review`, `turn` |
 
 mod act;
@@ -19,6 +19,7 @@ mod resource;
 mod review;
 mod step;
 mod turn;
+mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +31,7 @@ use std::{
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval},
 };
 
 use self::{
@@ -47,8 +48,10 @@ use crate::{
 
 /// Interval of looks at the time, and at the configuration.
 const EVERY: Duration = Duration::from_secs(1);
-/// Objects that are worked on at once; each waits for an initializer or for the apiserver.
-const AT_ONCE: usize = 256;
+/// Nobody is sent here for so long at the start, until it is known as whom the apiserver knows us.
+const NAMELESS: Duration = Duration::from_secs(10);
+/// Interval between warnings of what cannot be written.
+const QUIET: Duration = Duration::from_secs(60);
 /// News that wait to be taken.
 const NEWS: usize = 1024;
 /// Longest wait for the apiserver at the end.
@@ -76,19 +79,23 @@ impl LabelledObjects {
         current: Arc<Current>,
         (namespaces, memory): (Option<Arc<Namespaces>>, Arc<MemoryBudget>),
     ) -> Self {
+        current.labelled().await_account((Instant::now() + NAMELESS).into_std());
         let instance = RandomState::new().hash_one(Instant::now());
         Self {
             connection,
             lead: Leadership::new(namespace, format!("{replica}/{instance:016x}")),
-            engine: Arc::new(Engine { current, namespaces, memory }),
+            engine: Arc::new(Engine::new(current, (namespaces, memory))),
             logged: None,
         }
     }
 
     /// Works on them, whenever this replica leads, until dropped.
     pub async fn run(&mut self) {
+        let mut tick = interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            sleep(EVERY).await;
+            // At once, too: what is asked first is who we are.
+            tick.tick().await;
             if !self.configured().is_empty() && self.holds().await {
                 let Ok(client) = self.connection.client().await else { continue };
                 tracing::info!("this replica initializes stored objects from now on");
@@ -156,11 +163,9 @@ impl LabelledObjects {
         let mut tick = interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut renewed = Instant::now();
-        let mut failed = None;
+        let mut failing = Failing::default();
         loop {
-            while turns.len() < AT_ONCE
-                && let Some((due, turn)) = agenda.next()
-            {
+            while let Some((due, turn)) = agenda.next(turn::now()) {
                 let (engine, client) = (Arc::clone(&self.engine), latest.borrow().clone());
                 turns.spawn(work_on(engine, client, due, turn));
             }
@@ -168,7 +173,7 @@ impl LabelledObjects {
                 Some(event) = news.recv() => agenda.take(event, &self.engine.current, turn::now()),
                 Some(ended) = turns.join_next(), if !turns.is_empty() => {
                     if let Ok((uid, ended)) = ended {
-                        report(&mut failed, &ended);
+                        failing.report(&ended);
                         agenda.ended(&uid, &ended, turn::now());
                     }
                 }
@@ -213,18 +218,31 @@ async fn work_on(engine: Arc<Engine>, client: Client, due: Due, at: agenda::Assi
     (uid, ended)
 }
 
-/// One line a change.
-fn report(logged: &mut Option<KubeError>, ended: &Ended) {
-    match ended {
-        Ended::Again(Some(failure)) if logged.as_ref() != Some(failure) => {
-            let fix = failure.fix();
-            tracing::warn!(%failure, fix, "cannot initialize stored objects; they are tried again every second");
-            *logged = Some(failure.clone());
-        }
-        Ended::Again(_) => {}
-        Ended::Settled | Ended::Waits => {
-            if logged.take().is_some() {
-                tracing::info!("stored objects are initialized again");
+/// What the apiserver does not take, as it is logged.
+#[derive(Debug, Default)]
+struct Failing {
+    logged: Option<Instant>,
+    /// It has been taken again since.
+    over: bool,
+}
+
+impl Failing {
+    /// A line at most a minute, and one when it is over: objects may fail each for itself, while others do not.
+    fn report(&mut self, ended: &Ended) {
+        match ended {
+            Ended::Again(Some(failure)) => {
+                if self.logged.is_none_or(|logged| logged.elapsed() >= QUIET) {
+                    let fix = failure.fix();
+                    tracing::warn!(%failure, fix, "cannot initialize stored objects; they wait, and are tried again");
+                    (self.logged, self.over) = (Some(Instant::now()), false);
+                }
+            }
+            Ended::Again(None) => {}
+            Ended::Settled | Ended::Waits => {
+                if self.logged.is_some() && !self.over {
+                    tracing::info!("stored objects are initialized again");
+                    self.over = true;
+                }
             }
         }
     }

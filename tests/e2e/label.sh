@@ -104,6 +104,8 @@ labelled() {
   start seeing "$BIN/kubectl" --kubeconfig "$work/cluster/kubeconfig" --namespace e2e get widgets --watch -o json
 
   check "$name: a Widget is finished by all three" look prepared_widget probe
+  check "$name: it is made again from its own manifest" remade_probe
+  check "$name: and finished again" look prepared_widget probe
   in_e2e create configmap three --dry-run=client -o json >"$work/three.json"
   sed -i 's/"metadata": {/"metadata": {"labels": {"made": "here", "also": "down"},/' "$work/three.json"
   prints "$name: a config map waits" 'init pending ' in_e2e create --as bob --filename "$work/three.json"
@@ -141,6 +143,12 @@ labelled() {
 says_pending() {
   in_e2e delete widget probe >/dev/null 2>&1 || true
   widget probe 2>&1 | grep -q 'Warning: init pending [0-9a-f]'
+}
+
+# Out of what `kubectl get` shows of a finished object, as from a backup.
+remade_probe() {
+  in_e2e get widget probe -o json | grep -v '"resourceVersion":' >"$work/probe.json"
+  grep -q '"state\\":\\"Completed' "$work/probe.json" && in_e2e delete widget probe >/dev/null && in_e2e create --as bob --filename "$work/probe.json"
 }
 
 dry_unmarked() { widget dry '' '' --dry-run=server -o json >"$work/dry.json" && not grep -q init.gatepost.dev "$work/dry.json"; }

@@ -7,7 +7,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use gatepost::{
     admit::{Caller, Gate, Reasons, decide},
-    initialize::label::{self, PENDING, STATE, State},
+    initialize::{
+        Initializers,
+        label::{self, PENDING, STATE, State},
+    },
     model::{Phase, Rope, Verdict},
     patch::{Document, Limits, Patch},
     wire::{
@@ -98,6 +101,11 @@ async fn stored(gate: &Gate) -> Value {
 #[tokio::test]
 async fn a_new_object_is_marked_with_its_list_and_its_creator_and_nobody_has_acted() {
     let gate = by_label();
+    // Also where the manifest is that of one that was finished.
+    let mut again = pod();
+    again["metadata"]["annotations"] = json!({STATE: State::completed().write().unwrap()});
+    let marked = patched(&ask(&gate, Phase::Mutate, create("bob", &again)).await, &again);
+    assert_eq!(state(&marked).username(), Some("bob"));
     let verdict = ask(&gate, Phase::Mutate, create("ann", &pod())).await;
     let stored = patched(&verdict, &pod());
     let id = stored["metadata"]["labels"][PENDING].as_str().unwrap();
@@ -178,6 +186,18 @@ async fn the_marks_are_changed_by_the_owner_of_the_head_and_by_gatepost_alone() 
     let delete =
         AdmissionRequest { operation: Some("DELETE".to_owned()), object: None, ..update("ann", &first, &pod()) };
     assert_eq!(code(&ask(&gate, Phase::Mutate, delete).await), 0);
+}
+
+#[tokio::test]
+async fn whose_turn_is_over_is_recorded_for_clients_that_do_not_say_so() {
+    let gate = by_label();
+    let first = stored(&gate).await;
+    let before = state(&first);
+    let rest = before.list.pending.iter().skip(1).map(|name| &**name);
+    let second = with(&first, &before.with(Initializers::of(rest)), true);
+    let recorded = patched(&ask(&gate, Phase::Mutate, update("a", &first, &second)).await, &second);
+    assert_eq!(state(&recorded).done, ["a.example.com".into()]);
+    assert_eq!(code(&ask(&gate, Phase::Validate, update("a", &first, &recorded)).await), 0);
 }
 
 #[tokio::test]

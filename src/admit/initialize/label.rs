@@ -87,6 +87,11 @@ impl Phase<'_> {
         let Marked { marks: new, has, .. } = self.marks(review, review.object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
             Outcome::Keep => Ok(()),
+            Outcome::Record => {
+                let marks = label::change::recorded(&old.marks, &new);
+                let marks = marks.map_err(|why| Box::new(status::internal(&why)))?;
+                self.apply(label::step::marking(has, &marks).to_string(), "recording whose turn is over").await
+            }
             Outcome::Restore => {
                 let patch = label::step::marking(has, &old.marks);
                 self.apply(patch.to_string(), "restoring the marks of the object").await
@@ -103,7 +108,7 @@ impl Phase<'_> {
         }
         let old = self.marks(review, review.old_object.clone()).await?;
         match self.judge(entry, &old, &new).await? {
-            Outcome::Keep => Ok(()),
+            Outcome::Keep | Outcome::Record => Ok(()),
             Outcome::Restore => Err(self.denied(label::change::lost())),
         }
     }

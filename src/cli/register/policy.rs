@@ -21,6 +21,9 @@ const ABOUT: &str = "\
 #
 # Static Pods are exempt: kubelets (system:nodes) mirror what runs already.";
 
+/// Beginning of the annotation of a new object, as Gatepost writes it.
+const NEW: &str = r#"^\{"state":"Pending","pending":\["[^"\\]+"(,"[^"\\]+")*\],"started":"[^"\\]*","creator":\{"#;
+
 /// The policy, and its binding.
 pub(super) fn text(snapshot: &Snapshot, name: &str) -> Result<String, String> {
     let entries = snapshot.initializers().iter().filter(|entry| entry.by_label);
@@ -43,8 +46,12 @@ fn policy(name: &str, stored: &[String]) -> Value {
     let [label, old_label] = ["object", "oldObject"].map(|object| has(object, "labels", PENDING));
     let [state, old_state] = ["object", "oldObject"].map(|object| has(object, "annotations", STATE));
     let any = format!("{label} || {state} || {old_label} || {old_state}");
+    // Clients that read and write JSON may have put a space behind the colon, and the fields into another order.
+    let says = |state: &str, phases: &str| format!(r#"variables.{state}.matches('"state": *"({phases})"')"#);
+    let waits = |state: &str| says(state, "Pending|Failed");
+    let completed = format!("{} && !{}", says("state", "Completed"), waits("state"));
     let variable = |name: &str, expression: String| json!({"name": name, "expression": expression});
-    let rule = |expression: &str, message: &str, reason: &str| json!({"expression": format!("variables.mirrored || {expression}"), "message": message, "reason": reason});
+    let rule = |expression: &str, message: &str, reason: &str| json!({"expression": format!("variables.mirrored || ({expression})"), "message": message, "reason": reason});
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -64,6 +71,10 @@ fn policy(name: &str, stored: &[String]) -> Value {
                 variable("oldLabel", old_label.clone()),
                 variable("state", format!("{state} ? object.metadata.annotations['{STATE}'] : ''")),
                 variable("oldState", format!("{old_state} ? oldObject.metadata.annotations['{STATE}'] : ''")),
+                variable("waits", waits("state")),
+                variable("waited", waits("oldState")),
+                variable("completed", completed),
+                variable("creator", creator()),
                 variable("leaves", "oldObject != null && has(oldObject.metadata.deletionTimestamp)".to_owned()),
                 variable("same", format!(
                     "variables.state == variables.oldState && variables.label == variables.oldLabel && \
@@ -83,9 +94,11 @@ fn policy(name: &str, stored: &[String]) -> Value {
             "validations": [
                 rule(
                     &format!(
-                        "oldObject != null || ((!has(request.subResource) || request.subResource == '') && \
+                        "oldObject != null || (variables.label ? \
+                         (!has(request.subResource) || request.subResource == '') && \
                          (request.resource.group + '/' + request.resource.resource) in [{}] && \
-                         variables.label && variables.state.matches('\"state\": *\"Pending\"'))",
+                         variables.state.matches(r'{NEW}') && variables.state.endsWith(variables.creator) : \
+                         variables.state == '' || variables.completed)",
                         stored.join(", ")
                     ),
                     "the marks of objects that are not initialized are set by Gatepost alone",
@@ -93,7 +106,8 @@ fn policy(name: &str, stored: &[String]) -> Value {
                 ),
                 rule(
                     "oldObject == null || variables.oldLabel || \
-                     (!variables.label && (variables.state == '' || variables.state == variables.oldState))",
+                     (!variables.label && (variables.state == '' || variables.completed || \
+                     variables.state == variables.oldState))",
                     "the marks of objects that are not initialized are set by Gatepost alone, when an object is created",
                     "Invalid",
                 ),
@@ -104,21 +118,41 @@ fn policy(name: &str, stored: &[String]) -> Value {
                     "Forbidden",
                 ),
                 rule(
-                    "oldObject == null || !variables.oldLabel || variables.label || \
-                     variables.state.matches('\"state\": *\"Completed\"') || \
-                     !variables.oldState.matches('\"state\": *\"(Pending|Failed)\"')",
-                    "the label is removed in the update that says Completed, and in no other",
+                    "oldObject == null || !variables.oldLabel || !variables.waited || \
+                     (variables.label ? variables.waits : variables.completed)",
+                    "the label is removed in the update that says Completed, and in no other; until then the annotation stays",
                     "Invalid",
                 ),
                 rule(
-                    "oldObject == null || !variables.oldLabel || \
-                     !variables.oldState.matches('\"state\": *\"Failed\"') || variables.same",
+                    &format!(
+                        "oldObject == null || !variables.oldLabel || !variables.label || \
+                         object.metadata.labels['{PENDING}'] == oldObject.metadata.labels['{PENDING}']"
+                    ),
+                    "the label stays as it is until it is removed",
+                    "Invalid",
+                ),
+                rule(
+                    &format!(
+                        "oldObject == null || !variables.oldLabel || !{} || variables.same",
+                        says("oldState", "Failed")
+                    ),
                     "the object has failed; it can only be deleted",
                     "Invalid",
                 ),
             ],
         },
     })
+}
+
+/// End of the annotation of a new object: who makes the request. What stands before it cannot say anybody else, since of two
+/// fields with one name the last counts, and no fields are taken that Gatepost does not write.
+fn creator() -> String {
+    let escaped = |text: &str| format!(r#"{text}.replace('\\', '\\\\').replace('"', '\\"')"#);
+    let text = |field: &str| format!("(has({field}) ? {} : '')", escaped(field));
+    let groups = format!(r#"request.userInfo.groups.map(group, '"' + {} + '"').join(',')"#, escaped("group"));
+    let groups = format!("(has(request.userInfo.groups) ? {groups} : '')");
+    let [uid, username] = ["request.userInfo.uid", "request.userInfo.username"].map(text);
+    format!(r#"'"groups":[' + {groups} + '],"uid":"' + {uid} + '","username":"' + {username} + '"}}}}'"#)
 }
 
 fn binding(name: &str) -> Value {
@@ -131,31 +165,5 @@ fn binding(name: &str) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::snapshot::{self, SourceFile};
-
-    fn of(entries: &str) -> Result<String, String> {
-        let text = format!(
-            "apiVersion: gatepost.dev/v1alpha1\nkind: AdmissionControlConfiguration\nmetadata: {{name: a}}\n\
-             resourceInitializers: {entries}\n"
-        );
-        let files = [SourceFile { name: "a.yaml".into(), bytes: text.into() }];
-        super::text(&snapshot::load(&files, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap(), "gatepost")
-    }
-
-    #[test]
-    fn marks_are_for_the_resources_that_are_stored_so() {
-        let text = of("[{resource: configmaps, stored: Label, initializers: []}, \
-                       {apiGroup: e.example, resource: widgets, stored: Label, initializers: []}, \
-                       {resource: secrets, initializers: []}]")
-        .unwrap();
-        assert!(text.contains("in ['/configmaps', 'e.example/widgets'] &&"), "{text}");
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-        let [policy, binding] = &*documents else { panic!("{documents:?}") };
-        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
-        assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
-        assert_eq!(policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"], json!(["*/*"]));
-        assert!(of("[{resource: secrets, initializers: []}]").unwrap_err().contains("stored: Label"));
-    }
-}
+#[path = "policy/tests.rs"]
+mod tests;

@@ -26,6 +26,8 @@ pub enum Readiness {
     NeverRead,
     /// Not yet: what was read is not sound.
     Rejected,
+    /// Not yet: it is not known as whom the apiserver knows us, so that our own changes would be refused.
+    Nameless,
     /// Not now: every review is refused, and has been for a while. Only for callers who have other replicas to go to.
     Stale,
     /// Not any longer: the process is about to end.
@@ -40,6 +42,8 @@ impl Readiness {
             Self::Draining
         } else if current.age(Instant::now()).is_none() {
             if current.rejected().is_some() { Self::Rejected } else { Self::NeverRead }
+        } else if is_nameless(current) {
+            Self::Nameless
         } else {
             Self::Ready
         }
@@ -57,6 +61,12 @@ impl Readiness {
             other => other,
         }
     }
+}
+
+/// Must objects that are stored by label be worked on, and is it not known yet as whom?
+fn is_nameless(current: &Current) -> bool {
+    current.labelled().awaits_account(Instant::now())
+        && current.load().snapshot.initializers().iter().any(|entry| entry.by_label)
 }
 
 /// Effect of a Service without endpoints, seen from this configuration: is anything refused that a bypass rule lets past
@@ -115,6 +125,7 @@ impl fmt::Display for Readiness {
             Self::Ready => "ok",
             Self::NeverRead => "not ready: the configuration has not been read yet",
             Self::Rejected => "not ready: the configuration is rejected, see /configz",
+            Self::Nameless => "not ready: the apiserver has not said yet as whom it knows Gatepost",
             Self::Stale => "not ready: the configuration is stale, and requests are refused; see /readyz?verbose",
             Self::Draining => "not ready: shutting down",
         })
@@ -259,6 +270,28 @@ mod tests {
         ] {
             assert_eq!(Readiness::among_replicas(&read(31, &lists)), ready, "{lists}");
         }
+    }
+
+    #[test]
+    fn who_initializes_stored_objects_is_ready_once_it_knows_its_own_name() {
+        let entry = |stored: &str| {
+            format!(
+                r#""resourceInitializers": [{{"resource": "configmaps"{stored}, "initializers": [
+                {{"name": "a", "builtIn": {{"labels": {{"a": "b"}}}}}}]}}]"#
+            )
+        };
+        let [current, other] = [r#", "stored": "Label""#, ""].map(|stored| read(0, &entry(stored)));
+        assert_eq!(Readiness::of(&current), Readiness::Ready, "without a cluster it will never know");
+        let soon = Instant::now() + Duration::from_secs(600);
+        for current in [&current, &other] {
+            current.labelled().await_account(soon);
+        }
+        assert_eq!([&current, &other].map(Readiness::of), [Readiness::Nameless, Readiness::Ready]);
+        current.labelled().await_account(before(1));
+        assert_eq!(Readiness::of(&current), Readiness::Ready, "nobody waits for ever");
+        current.labelled().await_account(soon);
+        current.labelled().set_account("gatepost");
+        assert_eq!(Readiness::among_replicas(&current), Readiness::Ready);
     }
 
     #[test]

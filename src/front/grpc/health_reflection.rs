@@ -116,9 +116,11 @@ impl GrpcAuxServices {
     pub(crate) async fn refresh_health(&self) {
         let (number, status) = match Readiness::of(&self.current) {
             Readiness::Ready => (1, ServingStatus::Serving),
-            Readiness::NeverRead | Readiness::Rejected | Readiness::Stale | Readiness::Draining => {
-                (2, ServingStatus::NotServing)
-            }
+            Readiness::NeverRead
+            | Readiness::Rejected
+            | Readiness::Nameless
+            | Readiness::Stale
+            | Readiness::Draining => (2, ServingStatus::NotServing),
         };
         if self.reported.swap(number, Ordering::AcqRel) != number {
             for service in ["", ADMISSION] {

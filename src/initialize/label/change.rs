@@ -9,7 +9,7 @@
 
 use super::{
     super::{
-        Refused, VERB,
+        MOST_PENDING, Refused, VERB,
         transition::{Actor, transition},
     },
     Marks, PENDING, Phase, STATE, Standing, State,
@@ -22,20 +22,22 @@ pub enum Outcome {
     Keep,
     /// They are as they were: the update has forgotten them.
     Restore,
+    /// They are as the update has them, and name whoever has had its turn by it: [`recorded`].
+    Record,
 }
 
 /// May an object be created with the marks that its client, or a webhook before us, has written? `ours` is the state that it
 /// gets; `None` where nobody must act. The marks of an earlier call for the same request say the same as `ours` but for the
-/// time, and are replaced.
+/// time and, where other webhooks have changed the object since, the list. They are replaced.
 ///
 /// # Errors
 /// They are not ours.
 pub fn created(written: &Marks, ours: Option<&State>) -> Result<(), Refused> {
-    if written.is_empty() {
+    if written.is_finished() {
         return Ok(());
     }
     let again = match (written.standing(), ours) {
-        (Standing::Unfinished(state), Some(ours)) => state.list == ours.list && state.creator == ours.creator,
+        (Standing::Unfinished(state), Some(ours)) => state.phase() == Phase::Pending && state.creator == ours.creator,
         _ => false,
     };
     match again {
@@ -53,7 +55,7 @@ pub fn created(written: &Marks, ours: Option<&State>) -> Result<(), Refused> {
 /// It is not.
 pub fn marked_for(marks: &Marks, username: &str) -> Result<(), Refused> {
     match marks.standing() {
-        Standing::Visible if marks.state.is_none() => Ok(()),
+        Standing::Visible if marks.is_finished() => Ok(()),
         Standing::Unfinished(state) if state.phase() == Phase::Pending && state.username() == Some(username) => Ok(()),
         _ => Err(Refused::Forbidden(format!(
             "the label {PENDING} and the annotation {STATE} are set by Gatepost alone, for the user who creates the object"
@@ -63,7 +65,7 @@ pub fn marked_for(marks: &Marks, username: &str) -> Result<(), Refused> {
 
 /// The marks after an update, by somebody with these rights.
 ///
-/// While the object is visible the label cannot be added and the annotation only be removed. While it is unfinished only a
+/// While the object is visible the label cannot be added, and the annotation says `Completed` or goes. While it is unfinished only a
 /// user who may `initialize` changes anything of it, and the marks change by the steps of
 /// [`transition`] alone. While it is being deleted (`leaves`) others may do what deletes it, such as removing finalizers.
 ///
@@ -99,7 +101,11 @@ pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Resul
         return Ok(Outcome::Restore);
     }
     let after = State::read(new.state.as_deref().unwrap_or_default()).map_err(|why| mark(STATE, &why))?;
-    if after.creator != before.creator || after.started != before.started {
+    // What is left of it at the end need not say them.
+    let completes = after.phase() == Phase::Completed;
+    let creator = after.creator == before.creator || completes && after.creator.is_null();
+    let started = after.started == before.started || completes && after.started.is_empty();
+    if !creator || !started {
         return Err(mark(STATE, "the creator and the start of an initialization do not change"));
     }
     match after.phase() {
@@ -111,8 +117,49 @@ pub fn update(old: &Marks, new: &Marks, leaves: bool, actor: Actor<'_>) -> Resul
         }
         _ => {}
     }
+    let outcome = done(&before, &after)?;
     let list = after.list.clone().normalized();
-    transition(Some(before.list), list, actor).map(|_| Outcome::Keep)
+    transition(Some(before.list), list, actor).map(|_| outcome)
+}
+
+/// Does the state after an update say who has had its turn? Clients need not.
+fn done(before: &State, after: &State) -> Result<Outcome, Refused> {
+    if after.phase() == Phase::Completed {
+        return Ok(Outcome::Keep);
+    }
+    if after.list.pending.iter().any(|name| before.done.contains(name)) {
+        return Err(mark(STATE, "names an initializer again that has had its turn"));
+    }
+    let all = all_done(before, after);
+    if all.len() + after.list.pending.len() > MOST_PENDING {
+        return Err(mark(STATE, "would have too many entries"));
+    }
+    if after.done == all {
+        return Ok(Outcome::Keep);
+    }
+    match after.done == before.done || after.done.is_empty() {
+        true => Ok(Outcome::Record),
+        false => Err(mark(STATE, "names those who have had their turn in `done`, in order")),
+    }
+}
+
+/// Names that have had their turn after an update.
+fn all_done(before: &State, after: &State) -> Vec<Box<str>> {
+    let head = before.list.head().filter(|head| !after.list.pending.iter().any(|name| **name == **head));
+    before.done.iter().cloned().chain(head.map(Into::into)).collect()
+}
+
+/// The marks after an update, with the name of whoever has had its turn by it.
+///
+/// # Errors
+/// They cannot be written.
+pub fn recorded(old: &Marks, new: &Marks) -> Result<Marks, String> {
+    let (Standing::Unfinished(before), Standing::Unfinished(after)) = (old.standing(), new.standing()) else {
+        return Ok(new.clone());
+    };
+    let done = all_done(&before, &after);
+    let state = State { done, ..after }.write()?;
+    Ok(Marks { state: Some(state.into()), ..new.clone() })
 }
 
 /// Refusal of an update that leaves out the marks of an object that is not initialized.
@@ -125,7 +172,7 @@ fn visible(old: &Marks, new: &Marks) -> Result<(), Refused> {
     if new.label.is_some() {
         return Err(mark(PENDING, "is set by Gatepost alone, when an object is created"));
     }
-    match new.state.is_none() || new.state == old.state {
+    match new.state == old.state || new.is_finished() {
         true => Ok(()),
         false => Err(mark(STATE, "is set by Gatepost alone")),
     }

@@ -3,9 +3,12 @@
 //! ```text
 //! {"state":"Pending","pending":["a.example.com","b.example.com"],"started":"2026-11-23T08:00:00Z",
 //!  "creator":{"username":"ann","uid":"","groups":["dev"],"extra":{}}}
-//! {"state":"Failed","pending":["b.example.com"],…,"result":{"status":"Failure","code":403,…}}
-//! {"state":"Completed","pending":[],…}
+//! {"state":"Failed","pending":["b.example.com"],"done":["a.example.com"],…,"result":{"status":"Failure","code":403,…}}
+//! {"state":"Completed","pending":[]}
 //! ```
+//!
+//! The policy for apiservers compares the beginning and the end of the first form with a request: fields stand in this order,
+//! and those of the creator in the order of their names, the username last.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,6 +38,8 @@ pub enum Phase {
 pub struct State {
     /// Names that must still act, and the result.
     pub list: Initializers,
+    /// Names that had their turn, in order: none of them comes back.
+    pub done: Vec<Box<str>>,
     /// User who has created the object: username, uid, groups, extra.
     pub creator: Value,
     /// Time at which it was marked, in RFC 3339.
@@ -42,21 +47,33 @@ pub struct State {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Written {
     state: Phase,
     pending: Vec<Box<str>>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    done: Vec<Box<str>>,
+    #[serde(default, skip_serializing_if = "is_empty")]
     started: Box<str>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Value::is_null")]
     creator: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Status>,
 }
 
+fn is_empty(text: &str) -> bool {
+    text.is_empty()
+}
+
 impl State {
     /// State of a new object.
     pub fn new(list: Initializers, creator: Value, started: &str) -> Self {
-        Self { list, creator, started: started.into() }
+        Self { list, done: Vec::new(), creator, started: started.into() }
+    }
+
+    /// State of an object on which nobody must act any more.
+    pub fn completed() -> Self {
+        Self::new(Initializers::default(), Value::Null, "")
     }
 
     /// Reads an annotation.
@@ -69,26 +86,30 @@ impl State {
         }
         let written: Written = serde_json::from_str(text)
             .map_err(|error| format!("cannot be read at line {}, column {}", error.line(), error.column()))?;
-        let Written { state, pending, started, creator, result } = written;
-        if pending.len() > MOST_PENDING {
-            return Err(format!("has more than {MOST_PENDING} pending entries"));
+        let Written { state, pending, done, started, creator, result } = written;
+        if pending.len() + done.len() > MOST_PENDING {
+            return Err(format!("has more than {MOST_PENDING} entries"));
         }
         let list = Initializers { pending, result: result.map(|result| Box::new(result.into())) };
-        let this = Self { list, creator, started };
+        let this = Self { list, done, creator, started };
         match this.phase() == state {
             true => Ok(this),
             false => Err("says another state than its pending names and its result".to_owned()),
         }
     }
 
-    /// The annotation.
+    /// The annotation. Of a finished object it says nothing more: everybody may read that.
     ///
     /// # Errors
     /// It would be too long.
     pub fn write(&self) -> Result<String, String> {
+        if self.phase() == Phase::Completed {
+            return Ok(r#"{"state":"Completed","pending":[]}"#.to_owned());
+        }
         let written = Written {
             state: self.phase(),
             pending: self.list.pending.clone(),
+            done: self.done.clone(),
             started: self.started.clone(),
             creator: self.creator.clone(),
             result: self.list.result.as_deref().map(Status::from),
@@ -119,9 +140,10 @@ impl State {
     /// # Errors
     /// It is not its turn, or these names cannot be added.
     pub fn done(&self, head: &str, adds: Vec<Box<str>>) -> Result<Self, Misstep> {
-        let mut way = Initialization::new(self.list.clone());
+        let mut way = Initialization::resumed(self.list.clone(), self.done.clone());
         way.done(head, adds)?;
-        Ok(self.with(Initializers::of(way.pending())))
+        let done = way.gone().to_vec();
+        Ok(Self { done, ..self.with(Initializers::of(way.pending())) })
     }
 
     /// The state after the object has failed.
@@ -132,6 +154,6 @@ impl State {
 
     /// The same with another list.
     pub fn with(&self, list: Initializers) -> Self {
-        Self { list, creator: self.creator.clone(), started: self.started.clone() }
+        Self { list, done: self.done.clone(), creator: self.creator.clone(), started: self.started.clone() }
     }
 }

@@ -58,8 +58,10 @@ impl<'a> Step<'a> {
                 patch.push(label);
             }
             Self::Uncovers => {
+                // As any other completion: an apiserver's policy takes the label away in no other way.
                 if target.marks.state.is_some() {
-                    patch.push(json!({"op": "remove", "path": state}));
+                    let completed = State::completed().write()?;
+                    patch.push(json!({"op": "replace", "path": state, "value": completed}));
                 }
                 patch.push(label);
             }
@@ -85,9 +87,9 @@ pub fn marking((labels, annotations): (bool, bool), marks: &Marks) -> Value {
     patch.into()
 }
 
-/// Paths that no initializer touches: the marks, and what identifies the object.
-pub fn reserved() -> Value {
-    let paths = [
+/// Does a patch change the marks, what identifies the object, or something around one of these? No initializer may.
+pub fn touches_reserved(changes: &[Value]) -> bool {
+    let reserved = [
         format!("/metadata/labels/{}", escaped(PENDING)),
         format!("/metadata/annotations/{}", escaped(STATE)),
         "/apiVersion".to_owned(),
@@ -97,7 +99,21 @@ pub fn reserved() -> Value {
         "/metadata/uid".to_owned(),
         "/metadata/resourceVersion".to_owned(),
     ];
-    paths.into_iter().map(|path| json!({"op": "remove", "path": path})).collect()
+    let is_reserved = |path: &Value| {
+        // Apiservers pass over what stands before the first slash.
+        let path = path.as_str().unwrap_or_default();
+        let path = path.find('/').map_or("", |at| &path[at..]);
+        let within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        reserved.iter().any(|reserved| within(reserved, path) || within(path, reserved))
+    };
+    changes.iter().any(|change| match change["op"].as_str() {
+        Some("test") => false,
+        // What it reads may be anywhere.
+        Some("move") => is_reserved(&change["path"]) || is_reserved(&change["from"]),
+        _ => is_reserved(&change["path"]),
+    })
 }
 
 /// A key as a step of a JSON Pointer.

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    change::{lost, marked_for},
-    step::{marking, reserved},
+    change::{lost, marked_for, recorded},
+    step::{marking, touches_reserved},
     *,
 };
 use crate::{
@@ -60,7 +60,10 @@ fn the_states_form_is_as_documented() {
     let failed = state(&["a.example.com"]).failed(failure());
     let read = State::read(&failed.write().unwrap()).unwrap();
     assert_eq!((read.phase(), read.list.result.as_deref().unwrap().code), (Phase::Failed, 403));
+    // Everybody may read what is left of it at the end.
     assert_eq!(state(&[]).phase(), Phase::Completed);
+    assert_eq!(state(&[]).write(), State::completed().write());
+    assert_eq!(state(&[]).write().unwrap(), r#"{"state":"Completed","pending":[]}"#);
 }
 
 #[test]
@@ -74,6 +77,8 @@ fn what_gatepost_has_not_written_is_no_state_and_not_repeated() {
         r#"{"state":"Completed","pending":["a"]}"#,
         r#"{"state":"Failed","pending":["a"]}"#,
         r#"{"state":"Secret","pending":["a"]}"#,
+        r#"{"state":"Pending"}"#,
+        r#"{"state":"Pending","pending":["a"],"secret":1}"#,
         &many,
         &format!(r#"{{"state":"Pending","pending":["a"],"creator":"{}"}}"#, "x".repeat(200_000)),
     ] {
@@ -112,13 +117,24 @@ fn a_new_object_has_no_marks_but_those_of_the_same_request() {
     let asked_again = State { started: "2026-11-23T08:00:01Z".into(), ..ours.clone() };
     assert_eq!(created(&Marks::default(), Some(&ours)), Ok(()));
     assert_eq!(created(&marked(&asked_again), Some(&ours)), Ok(()));
+    assert_eq!(
+        created(&marked(&state(&NAMES[..1])), Some(&ours)),
+        Ok(()),
+        "another webhook has changed the object since"
+    );
     let of_bob = State { creator: json!({"username": "bob"}), ..ours.clone() };
     let label_alone = Marks { label: Some("1".into()), state: None };
     let state_alone = Marks { label: None, ..marked(&ours) };
-    for wrong in [marked(&state(&NAMES[..1])), marked(&of_bob), label_alone.clone(), state_alone.clone()] {
+    for wrong in [marked(&ours.failed(failure())), marked(&of_bob), label_alone.clone(), state_alone.clone()] {
         assert_eq!(created(&wrong, Some(&ours)).unwrap_err().code(), 403, "{wrong:?}");
     }
     assert!(created(&marked(&ours), None).is_err(), "nobody must act");
+    // What a finished object is left with is no mark: who has its manifest makes it again.
+    let finished = Marks { label: None, ..marked(&state(&[])) };
+    assert_eq!(created(&finished, Some(&ours)), Ok(()));
+    assert_eq!(created(&finished, None), Ok(()));
+    assert_eq!(marked_for(&finished, "bob"), Ok(()));
+    assert_eq!(created(&marked(&state(&[])), Some(&ours)).unwrap_err().code(), 403);
     assert_eq!(marked_for(&Marks::default(), "ann"), Ok(()));
     assert_eq!(marked_for(&marked(&ours), "ann"), Ok(()));
     for (wrong, user) in
@@ -141,8 +157,9 @@ fn marks_change_by_the_owners_steps_alone() {
     let table = [
         (old.clone(), NOBODY, Err(403)),
         (old.clone(), other, Ok(Outcome::Keep)),
-        (goes(&NAMES[1..]), head, Ok(Outcome::Keep)),
-        (goes(&NAMES[1..]), ANY, Ok(Outcome::Keep)),
+        (goes(&NAMES[1..]), head, Ok(Outcome::Record)),
+        (goes(&NAMES[1..]), ANY, Ok(Outcome::Record)),
+        (marked(&before.done(NAMES[0], Vec::new()).unwrap()), head, Ok(Outcome::Keep)),
         (goes(&NAMES[1..]), other, Err(403)),
         (goes(&NAMES[1..]), NOBODY, Err(403)),
         (goes(&NAMES[2..]), head, Err(422)),
@@ -174,9 +191,11 @@ fn marks_change_by_the_owners_steps_alone() {
     assert_eq!(update(&old, &Marks::default(), true, NOBODY).unwrap_err().code(), 403);
     // From then on it is an object as any other.
     assert_eq!(update(&completed, &completed, false, NOBODY), Ok(Outcome::Keep));
+    assert_eq!(update(&Marks::default(), &completed, false, NOBODY), Ok(Outcome::Keep), "it says nothing");
     assert_eq!(update(&completed, &Marks::default(), false, NOBODY), Ok(Outcome::Keep));
     assert_eq!(update(&completed, &old, false, ANY).unwrap_err().code(), 422);
-    assert_eq!(update(&Marks::default(), &completed, false, ANY).unwrap_err().code(), 422);
+    let waits = Marks { label: None, ..old.clone() };
+    assert_eq!(update(&Marks::default(), &waits, false, ANY).unwrap_err().code(), 422);
     assert_eq!(update(&Marks::default(), &Marks::default(), false, NOBODY), Ok(Outcome::Keep));
     assert_eq!(lost().code(), 422);
     // A label that says nothing may be taken away, and hides nothing for ever.
@@ -199,16 +218,50 @@ fn marking_adds_the_maps_that_are_missing() {
         assert_eq!(marks_of(&after), marks);
         assert_eq!(after["metadata"]["labels"]["a"], object["metadata"]["labels"]["a"], "what was there stays");
     }
-    let paths = Patch::parse(reserved().to_string().into()).unwrap().fields();
-    let touches = |path: &str| {
-        let patch = json!([{"op": "add", "path": path, "value": {}}]);
-        Patch::parse(patch.to_string().into()).unwrap().fields().meet(&paths)
-    };
-    for path in ["", "/metadata", "/metadata/labels", "/metadata/uid", "/metadata/annotations/init.gatepost.dev~1state"]
+}
+
+#[test]
+fn an_initializer_leaves_the_marks_alone_and_may_do_all_else() {
+    let label = "/metadata/labels/init.gatepost.dev~1pending";
+    for path in
+        ["", "/metadata", "/metadata/labels", "x/metadata/uid", "/metadata/uid", "/kind", label, "/metadata/name/x"]
     {
-        assert!(touches(path), "{path}");
+        for op in ["add", "replace", "remove", "copy"] {
+            assert!(touches_reserved(&[json!({"op": op, "path": path, "from": "/spec"})]), "{op} {path}");
+        }
+        assert!(touches_reserved(&[json!({"op": "move", "path": "/spec/a", "from": path})]), "{path}");
+        // Reading changes nothing.
+        assert!(!touches_reserved(&[json!({"op": "test", "path": path})]), "{path}");
+        assert!(!touches_reserved(&[json!({"op": "copy", "path": "/spec/a", "from": path})]), "{path}");
     }
-    assert!(!touches("/metadata/labels/a") && !touches("/spec"));
+    let many = (0..5000).map(|number| json!({"op": "add", "path": format!("/data/{number}{}", "x".repeat(50))}));
+    assert!(!touches_reserved(&many.collect::<Vec<_>>()), "however many there are");
+    for path in ["/metadata/labels/a", "/metadata/labels/0", "/metadata/names", "/spec", "/data/0", "/kinds"] {
+        assert!(!touches_reserved(&[json!({"op": "add", "path": path})]), "{path}");
+    }
+}
+
+#[test]
+fn nobody_has_a_second_turn() {
+    let first = state(&NAMES[..2]);
+    let second = first.done(NAMES[0], vec!["x".into()]).unwrap();
+    assert_eq!(second.list.pending, ["x".into(), NAMES[1].into()]);
+    assert!(second.done("x", vec![NAMES[0].into()]).is_err(), "two that add each other would never end");
+    let read = State::read(&second.write().unwrap()).unwrap();
+    assert_eq!((&read.done, read == second), (&vec![NAMES[0].into()], true));
+    let ends = second.done("x", Vec::new()).unwrap().done(NAMES[1], Vec::new()).unwrap();
+    assert_eq!(ends.phase(), Phase::Completed);
+    // Clients need not keep the book: it is kept for them.
+    let old = marked(&second);
+    let by_client = marked(&second.with(Initializers::of([NAMES[1]])));
+    assert_eq!(update(&old, &by_client, false, ANY), Ok(Outcome::Record));
+    let kept = recorded(&old, &by_client).unwrap();
+    assert_eq!(State::read(kept.state.as_deref().unwrap()).unwrap().done, [NAMES[0].into(), "x".into()]);
+    assert_eq!(update(&old, &kept, false, ANY), Ok(Outcome::Keep));
+    let again = marked(&second.with(Initializers::of([NAMES[0], NAMES[1]])));
+    assert_eq!(update(&old, &again, false, ANY).unwrap_err().code(), 422);
+    let wrong = State { done: vec!["y".into()], ..second.with(Initializers::of([NAMES[1]])) };
+    assert_eq!(update(&old, &marked(&wrong), false, ANY).unwrap_err().code(), 422);
 }
 
 /// One way in which somebody writes the marks of an object.
@@ -312,6 +365,7 @@ proptest! {
             };
             let after = match update(&marks, &new, false, actor) {
                 Ok(Outcome::Keep) => new,
+                Ok(Outcome::Record) => recorded(&marks, &new).unwrap(),
                 Ok(Outcome::Restore) | Err(_) => marks.clone(),
             };
             match (&before, after.standing()) {
@@ -367,6 +421,12 @@ proptest! {
         object["metadata"]["annotations"] = json!({});
         let uncovered = Step::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
         prop_assert_eq!(marks_of(&applied(&object, &uncovered).unwrap()), Marks::default());
+        // One that cannot be read is left as that of a finished object: so an apiserver's policy takes it.
+        let lost = Marks { state: Some(r#"{"state":"Pending"}"#.into()), ..marks.clone() };
+        object["metadata"]["annotations"][STATE] = lost.state.as_deref().into();
+        let uncovered = Step::Uncovers.patch(Target { marks: &lost, ..target }, Vec::new()).unwrap();
+        let after = marks_of(&applied(&object, &uncovered).unwrap());
+        prop_assert!(after.label.is_none() && after.is_finished() && after.state.is_some());
     }
 }
 

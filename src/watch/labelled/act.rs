@@ -4,17 +4,21 @@ use std::{sync::Arc, time::Instant};
 
 use serde_json::Value;
 
-use super::{review, turn::Turn};
+use super::{
+    review,
+    turn::{Turn, WholeObject},
+};
 use crate::{
     initialize::{
         built_in::{self, Facts},
-        label::{State, step::reserved},
+        label::{State, step::touches_reserved},
     },
+    kube::KubeError,
     live::hub::{Answered, Made, Unanswered},
     memory::Purpose,
     model::{BuiltIn, FailurePolicy, Initializer, Labels, StatusCause, StatusInfo},
     offload,
-    patch::Patch,
+    patch::MAX_OPERATIONS,
 };
 
 /// Effect of an initializer on the object.
@@ -39,6 +43,8 @@ pub(super) enum Failure {
     Rejected(Box<StatusInfo>),
     /// There is no room for the object at the moment: it waits.
     NoRoom,
+    /// The apiserver does not say what is needed at the moment: it waits.
+    Unread(KubeError),
 }
 
 impl Failure {
@@ -66,7 +72,7 @@ impl Failure {
                 Some(StatusInfo { code, message, causes, has_details: true, ..*said })
             }
             _ if open => None,
-            Self::Late | Self::NoRoom => {
+            Self::Late | Self::NoRoom | Self::Unread(_) => {
                 let message =
                     format!("Timeout: initializer \"{name}\" did not act in time; the object is deleted again");
                 let cause = ("InitializationTimedOut", "the object is deleted again".to_owned());
@@ -91,7 +97,7 @@ impl Turn {
     pub(super) async fn act(
         &self,
         one: &Initializer,
-        (state, object): (&State, &Value),
+        (state, object): (&State, WholeObject),
         until: Instant,
     ) -> Option<Result<Acted, Failure>> {
         let acted = match (&one.built_in, &one.attach) {
@@ -100,12 +106,13 @@ impl Turn {
             (None, None) => return None,
         };
         Some(match acted {
-            Ok(acted) => fitting(one, acted).await,
+            Ok(acted) => fitting(one, acted),
             failed => failed,
         })
     }
 
-    async fn add(&self, additions: &BuiltIn, state: &State, object: &Value) -> Result<Acted, Failure> {
+    async fn add(&self, additions: &BuiltIn, state: &State, whole: WholeObject) -> Result<Acted, Failure> {
+        let WholeObject { object, room: _room } = whole;
         let labels = if additions.reads_namespace() { Some(self.namespace_labels().await?) } else { None };
         let (text, additions) = (object.to_string(), additions.clone());
         let user = state.username().unwrap_or_default().to_owned();
@@ -124,11 +131,16 @@ impl Turn {
     async fn ask(
         &self,
         one: &Initializer,
-        (state, object): (&State, &Value),
+        (state, whole): (&State, WholeObject),
         until: Instant,
     ) -> Result<Acted, Failure> {
-        let labels = self.namespace_labels().await.unwrap_or_default();
-        let review = review::of(&self.resource, &self.stored, state, object);
+        let labels = match self.namespace_labels().await {
+            Err(unread @ Failure::Unread(_)) => return Err(unread),
+            labels => labels.unwrap_or_default(),
+        };
+        let review = review::of(&self.resource, &self.stored, state, &whole.object);
+        // It may take long; the object is not needed for it.
+        drop(whole);
         let room = self.engine.memory.reserve(Purpose::Queue, 2 * review.len()).ok_or(Failure::NoRoom)?;
         let name = Arc::clone(&one.name);
         let writing = offload::run(2 * review.len(), move || review::message(&name, review, &labels, room));
@@ -160,7 +172,12 @@ impl Turn {
         if let Some(labels) = followed.and_then(|followed| followed.get(namespace)) {
             return Ok(labels);
         }
-        let unknown = |_| Failure::Unable("the labels of the namespace are not known".to_owned());
+        let unknown = |failure| match failure {
+            KubeError::Refused { code: 401 | 403, .. } => {
+                Failure::Unable("the labels of the namespace may not be read".to_owned())
+            }
+            failure => Failure::Unread(failure),
+        };
         let found = self.client.find("/api/v1/namespaces", namespace).await.map_err(unknown)?;
         let found = found.ok_or_else(|| Failure::Unable("there is no such namespace".to_owned()))?;
         let labels = found["metadata"]["labels"].as_object().into_iter().flatten();
@@ -170,11 +187,14 @@ impl Turn {
 }
 
 /// The same where its patch leaves alone what is not the initializer's to change.
-async fn fitting(one: &Initializer, acted: Acted) -> Result<Acted, Failure> {
+fn fitting(one: &Initializer, acted: Acted) -> Result<Acted, Failure> {
     if acted.changes.is_empty() {
         return Ok(acted);
     }
     let unable = |why: &str| Failure::Unable(why.to_owned());
+    if acted.changes.len() > MAX_OPERATIONS {
+        return Err(unable("its patch has more operations than an apiserver takes"));
+    }
     let outside = |operation: &&Value| {
         let leaves = |key: &str| {
             let path = operation[key].as_str();
@@ -185,15 +205,8 @@ async fn fitting(one: &Initializer, acted: Acted) -> Result<Acted, Failure> {
     if one.metadata_only && acted.changes.iter().any(|operation| outside(&operation)) {
         return Err(unable("it changes more than metadata, and says `changes: Metadata`"));
     }
-    let text = Value::from(acted.changes.clone()).to_string();
-    let meeting = offload::run(2 * text.len(), move || {
-        let patch = Patch::parse(text.into()).map_err(|error| error.to_string())?;
-        let reserved = Patch::parse(reserved().to_string().into()).map_err(|error| error.to_string())?;
-        Ok::<_, String>(patch.fields().meet(&reserved.fields()))
-    });
-    match meeting.await {
-        Ok(false) => Ok(acted),
-        Ok(true) => Err(unable("it changes the marks of the object, or what identifies it")),
-        Err(why) => Err(Failure::Unable(why)),
+    match touches_reserved(&acted.changes) {
+        false => Ok(acted),
+        true => Err(unable("it changes the marks of the object, or what identifies it")),
     }
 }

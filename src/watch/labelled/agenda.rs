@@ -1,6 +1,6 @@
 //! Agenda: marked objects that are known, and which of them is to make a step now.
 //!
-//! An object's turn is due when it is new, when it has changed, and again a second after a try that failed. A head that has
+//! An object's turn is due when it is new, when it has changed, and again a while after a try that failed. A head that has
 //! had its time is corrected by its failure policy; so is one that two snapshots of the [`Controller`] find, whatever the
 //! timers say, and, on each list, one of an object that is older than [`ReadRepair`] says.
 
@@ -10,7 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{follow::News, resource::ServedResource, step::head_rule, turn::Ended};
+use super::{
+    follow::News,
+    resource::ServedResource,
+    step::head_rule,
+    turn::Ended,
+    turns::{DueTurns, Placed},
+};
 use crate::{
     initialize::{
         Controller, ReadRepair, Unfinished,
@@ -23,10 +29,16 @@ use crate::{
     offload,
 };
 
-/// Pause before a turn is tried again.
+/// Pause before a turn is tried again; it doubles with each failure of the apiserver to take it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Corrections of one look.
+/// The longest.
+const RARELY: Duration = Duration::from_secs(30);
+/// Corrections that wait.
 const CORRECTIONS: usize = 500;
+/// Part of them for heads whose time is over; the others are the controller's.
+const LATE: usize = 400;
+/// Corrections that are carried out at once.
+const CORRECTING: usize = 128;
 /// Bytes of one object in an index, about: what sorting it goes through.
 const INDEXED: usize = 256;
 
@@ -47,18 +59,28 @@ pub(super) struct Assignment {
     pub(super) since: Instant,
 }
 
+/// Object that is worked on.
+#[derive(Debug)]
+struct Busy {
+    /// It has changed since.
+    changed: bool,
+    /// Name whose place it has; none for a correction.
+    name: Option<Box<str>>,
+}
+
 /// Objects that are known.
 #[derive(Debug)]
 pub(super) struct Agenda {
     objects: Unfinished,
     resources: HashMap<Arc<str>, Arc<ServedResource>>,
-    /// Turns that are due, in order, each once.
-    due: VecDeque<Arc<str>>,
-    queued: HashSet<Arc<str>>,
+    turns: DueTurns,
+    /// Corrections that wait, and their objects.
     corrections: VecDeque<Correction>,
-    /// Objects that are worked on, each with whether it has changed since.
-    busy: HashMap<Arc<str>, bool>,
+    correcting: HashSet<Arc<str>>,
+    busy: HashMap<Arc<str>, Busy>,
     again: BTreeMap<Arc<str>, Instant>,
+    /// Failures of objects of which the apiserver takes nothing, one after another.
+    failures: HashMap<Arc<str>, u32>,
     controller: Controller,
     room: Reservation,
 }
@@ -66,9 +88,9 @@ pub(super) struct Agenda {
 impl Agenda {
     /// None; what is known later has its room in the memory budget.
     pub(super) fn new(room: Reservation) -> Self {
-        let (objects, resources, due, queued, corrections) = Default::default();
-        let (busy, again, controller) = Default::default();
-        Self { objects, resources, due, queued, corrections, busy, again, controller, room }
+        let (objects, resources, turns, corrections, correcting) = Default::default();
+        let (busy, again, failures, controller) = Default::default();
+        Self { objects, resources, turns, corrections, correcting, busy, again, failures, controller, room }
     }
 
     /// Number of objects.
@@ -81,29 +103,27 @@ impl Agenda {
         match news {
             News::Changed(resource, object) => self.put(&resource, *object, now),
             News::Gone(uid) => self.forget(&uid, now),
-            News::Listed { resource, objects, now: theirs } => {
-                let there: HashSet<Arc<str>> = objects.iter().map(|(object, _)| Arc::clone(&object.uid)).collect();
+            News::Page { resource, objects, now: theirs } => {
+                for (object, created) in objects {
+                    let uid = Arc::clone(&object.uid);
+                    let times = created.zip(theirs);
+                    let is_old = times.is_some_and(|times| is_old(current, &object, times, now));
+                    self.put(&resource, object, now);
+                    if let Some(entry) = self.objects.get(&uid).filter(|_| is_old) {
+                        let head = entry.object.list.head().unwrap_or_default().into();
+                        let object = Arc::clone(&entry.object);
+                        self.correct(Correction { object, remedy: Remedy::RemoveHead(head) }, CORRECTIONS);
+                    }
+                }
+            }
+            News::Listed { resource, uids } => {
                 let of_resource = self
                     .resources
                     .iter()
                     .filter(|(_, of)| (&of.group, &of.resource) == (&resource.group, &resource.resource));
                 let gone: Vec<_> =
-                    of_resource.map(|(uid, _)| Arc::clone(uid)).filter(|uid| !there.contains(uid)).collect();
+                    of_resource.map(|(uid, _)| Arc::clone(uid)).filter(|uid| !uids.contains(uid)).collect();
                 gone.iter().for_each(|uid| self.forget(uid, now));
-                let mut old = Vec::new();
-                for (object, created) in objects {
-                    if let Some((created, theirs)) = created.zip(theirs)
-                        && is_old(current, &object, (created, theirs), now)
-                    {
-                        old.push(Arc::clone(&object.uid));
-                    }
-                    self.put(&resource, object, now);
-                }
-                for entry in old.iter().filter_map(|uid| self.objects.get(uid)) {
-                    let head = entry.object.list.head().unwrap_or_default().into();
-                    let object = Arc::clone(&entry.object);
-                    self.corrections.push_back(Correction { object, remedy: Remedy::RemoveHead(head) });
-                }
                 self.objects.take(StoredEvent::Synced, now);
             }
         }
@@ -120,11 +140,17 @@ impl Agenda {
             return self.forget(&uid, now);
         }
         self.resources.insert(Arc::clone(&uid), Arc::clone(resource));
+        if !known {
+            self.failures.remove(&uid);
+            self.again.remove(&uid);
+        }
         match self.busy.get_mut(&uid) {
             // A list tells nothing new of it.
             Some(_) if known => {}
-            Some(changed) => *changed = true,
-            None => self.queue(uid),
+            Some(busy) => busy.changed = true,
+            // It is tried again in its time.
+            None if self.again.contains_key(&uid) => {}
+            None => self.queue(uid, now),
         }
     }
 
@@ -132,55 +158,90 @@ impl Agenda {
         self.objects.take(StoredEvent::Gone { uid: Arc::clone(uid) }, now);
         self.resources.remove(uid);
         self.again.remove(uid);
-        self.queued.remove(uid);
+        self.failures.remove(uid);
+        self.turns.forget(uid);
         if self.objects.is_empty() {
             self.room.shrink_to(0);
         }
     }
 
-    fn queue(&mut self, uid: Arc<str>) {
-        if self.queued.insert(Arc::clone(&uid)) {
-            self.due.push_back(uid);
+    fn queue(&mut self, uid: Arc<str>, now: Instant) {
+        if let Some(entry) = self.objects.get(&uid) {
+            self.turns.push(uid, entry.object.list.head().unwrap_or_default(), now);
+        }
+    }
+
+    /// Takes a correction, where fewer than `most` wait.
+    fn correct(&mut self, correction: Correction, most: usize) {
+        if self.corrections.len() < most && self.correcting.insert(Arc::clone(&correction.object.uid)) {
+            self.corrections.push_back(correction);
         }
     }
 
     /// The next step that is due.
-    pub(super) fn next(&mut self) -> Option<(Due, Assignment)> {
-        while let Some(correction) = self.corrections.pop_front() {
+    pub(super) fn next(&mut self, now: Instant) -> Option<(Due, Assignment)> {
+        while self.busy.values().filter(|busy| busy.name.is_none()).count() < CORRECTING
+            && let Some(correction) = self.corrections.pop_front()
+        {
             let uid = Arc::clone(&correction.object.uid);
-            if let Some(assignment) = self.begin(&uid) {
+            self.correcting.remove(&uid);
+            if let Some(assignment) = self.begin(&uid, None) {
                 return Some((Due::Correction(correction), assignment));
             }
         }
-        while let Some(uid) = self.due.pop_front() {
-            if self.queued.remove(&uid)
-                && let Some(assignment) = self.begin(&uid)
-            {
-                return Some((Due::Turn, assignment));
-            }
+        let (objects, busy) = (&self.objects, &self.busy);
+        let head = |uid: &str| {
+            let entry = objects.get(uid).filter(|_| !busy.contains_key(uid))?;
+            Some(entry.object.list.head().unwrap_or_default().into())
+        };
+        let Placed { uid, name, since } = self.turns.next(head)?;
+        self.objects.delay(&uid, now.saturating_duration_since(since));
+        let assignment = self.begin(&uid, Some(name.clone()));
+        if assignment.is_none() {
+            self.turns.ended(&name);
         }
-        None
+        assignment.map(|assignment| (Due::Turn, assignment))
     }
 
-    fn begin(&mut self, uid: &Arc<str>) -> Option<Assignment> {
+    fn begin(&mut self, uid: &Arc<str>, name: Option<Box<str>>) -> Option<Assignment> {
         if self.busy.contains_key(uid) {
             return None;
         }
         let entry = self.objects.get(uid)?;
         let (stored, since) = (Arc::clone(&entry.object), entry.since);
         let resource = Arc::clone(self.resources.get(uid)?);
-        self.busy.insert(Arc::clone(uid), false);
+        self.busy.insert(Arc::clone(uid), Busy { changed: false, name });
         Some(Assignment { resource, stored, since })
     }
 
     /// A step has ended.
     pub(super) fn ended(&mut self, uid: &Arc<str>, ended: &Ended, now: Instant) {
-        let changed = self.busy.remove(uid).unwrap_or_default();
-        match ended {
-            _ if changed => self.queue(Arc::clone(uid)),
-            Ended::Again(_) => _ = self.again.insert(Arc::clone(uid), now + AGAIN),
-            Ended::Settled | Ended::Waits => {}
+        let busy = self.busy.remove(uid);
+        let changed = busy.as_ref().is_some_and(|busy| busy.changed);
+        if let Some(name) = busy.and_then(|busy| busy.name) {
+            self.turns.ended(&name);
         }
+        if self.objects.get(uid).is_none() {
+            return;
+        }
+        match ended {
+            _ if changed => self.queue(Arc::clone(uid), now),
+            Ended::Again(None) => _ = self.again.insert(Arc::clone(uid), now + AGAIN),
+            Ended::Again(Some(_)) => {
+                let failures = self.failures.entry(Arc::clone(uid)).or_default();
+                let pause = AGAIN.saturating_mul(1 << (*failures).min(5)).min(RARELY);
+                *failures += 1;
+                self.again.insert(Arc::clone(uid), now + pause);
+            }
+            Ended::Settled => _ = self.failures.remove(uid),
+            Ended::Waits => {}
+        }
+    }
+
+    /// Is it left alone for a while?
+    fn pauses(&self, uid: &str) -> bool {
+        let waits = self.busy.contains_key(uid) || self.turns.contains(uid) || self.correcting.contains(uid);
+        waits || self.failures.contains_key(uid) && self.again.contains_key(uid)
     }
 
     /// Looks at the time, once a second.
@@ -188,20 +249,24 @@ impl Agenda {
         let due: Vec<_> = self.again.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| Arc::clone(uid)).collect();
         for uid in due {
             self.again.remove(&uid);
-            self.queue(uid);
+            self.queue(uid, now);
         }
         // By a configuration that may be outdated nobody is passed over.
         let age = current.age(now).filter(|_| current.is_fresh(now));
         let Some(read) = age.and_then(|age| now.checked_sub(age)) else { return };
         let generation = current.load();
-        let idle = self.objects.entries().filter(|entry| !self.busy.contains_key(&entry.object.uid));
+        // First those whose correction has not failed before: the others must not keep them waiting.
+        let idle = [false, true].into_iter().flat_map(|failed| {
+            let entries = self.objects.entries().filter(|entry| !self.pauses(&entry.object.uid));
+            entries.filter(move |entry| self.failures.contains_key(&entry.object.uid) == failed)
+        });
         let late = idle.filter_map(|entry| {
             let rule = head_rule(&generation, &entry.object);
             let pending = entry.object.list.result.is_none() && entry.object.list.head().is_some();
             (pending && now >= entry.since + rule.timeout).then(|| Correction::of(&entry.object, rule)).flatten()
         });
-        let late: Vec<_> = late.take(CORRECTIONS.saturating_sub(self.corrections.len())).collect();
-        self.corrections.extend(late);
+        let late: Vec<_> = late.take(LATE.saturating_sub(self.corrections.len())).collect();
+        late.into_iter().for_each(|correction| self.correct(correction, LATE));
         self.control(read, current, now).await;
     }
 
@@ -226,7 +291,7 @@ impl Agenda {
             overdue.correction(&entry.object, |object| head_rule(&generation, object))
         };
         let corrections: Vec<_> = overdue.iter().filter_map(correction).collect();
-        self.corrections.extend(corrections);
+        corrections.into_iter().for_each(|correction| self.correct(correction, CORRECTIONS));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Follow: marked objects of one resource, one list, then its changes; a new list when those cannot be had.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -31,14 +31,21 @@ const MOST: usize = 50_000;
 /// News of one resource.
 #[derive(Debug)]
 pub(super) enum News {
-    /// All of its marked objects.
-    Listed {
+    /// Some of its marked objects.
+    Page {
         /// The resource.
         resource: Arc<ServedResource>,
         /// They, each with the time of its creation.
         objects: Vec<(StoredObject, Option<i64>)>,
         /// Time by the apiserver's clock.
         now: Option<i64>,
+    },
+    /// These are all of them, and each was in a page.
+    Listed {
+        /// The resource.
+        resource: Arc<ServedResource>,
+        /// Their uids.
+        uids: HashSet<Arc<str>>,
     },
     /// One of them is new, or has changed.
     Changed(Arc<ServedResource>, Box<StoredObject>),
@@ -84,13 +91,10 @@ async fn list_and_watch(
 ) -> Result<(), KubeError> {
     let path = resource.path();
     let listed = Instant::now();
-    let (list, now) = client.list_metadata(&path, SELECTOR).await?;
-    let objects = list.items.iter().filter_map(|item| seen(resource, item)).take(MOST).collect();
-    let _ = news.send(News::Listed { resource: Arc::clone(resource), objects, now }).await;
+    let Some(mut revision) = list(client, resource, news).await? else { return Ok(()) };
     if logged.take().is_some() {
         tracing::info!(resource = &*resource.resource, "watching objects that are stored unfinished again");
     }
-    let mut revision = list.revision;
     while listed.elapsed() < RELIST {
         let opened = Instant::now();
         let mut changes = match client.watch_metadata(&path, SELECTOR, &revision, WATCH).await {
@@ -130,6 +134,35 @@ async fn list_and_watch(
         sleep(PAUSES.0.saturating_sub(opened.elapsed())).await;
     }
     Ok(())
+}
+
+/// Lists the marked objects, a page at a time, so that no more than one is held. The revision that they are of; `None` where
+/// it has expired meanwhile, and the list is to be begun anew.
+async fn list(
+    client: &Client,
+    resource: &Arc<ServedResource>,
+    news: &mpsc::Sender<News>,
+) -> Result<Option<String>, KubeError> {
+    let path = resource.path();
+    let (mut uids, mut revision, mut token) = (HashSet::new(), None, None::<String>);
+    loop {
+        let page = match client.metadata_page(&path, SELECTOR, token.as_deref()).await {
+            Err(KubeError::Refused { code: 410, .. }) => return Ok(None),
+            page => page?,
+        };
+        if *revision.get_or_insert_with(|| page.revision.clone()) != page.revision {
+            return Ok(None);
+        }
+        let objects = page.items.iter().filter_map(|item| seen(resource, item));
+        let objects: Vec<_> = objects.take(MOST.saturating_sub(uids.len())).collect();
+        uids.extend(objects.iter().map(|(object, _)| Arc::clone(&object.uid)));
+        let _ = news.send(News::Page { resource: Arc::clone(resource), objects, now: page.now }).await;
+        token = page.next.filter(|_| uids.len() < MOST);
+        if token.is_none() {
+            let _ = news.send(News::Listed { resource: Arc::clone(resource), uids }).await;
+            return Ok(revision);
+        }
+    }
 }
 
 fn uid(object: &Value) -> Option<Arc<str>> {

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     act::{Acted, Failure},
-    turn::{Ended, Read, Turn, Written, now},
+    turn::{Ended, Found, Read, Turn, Written, now},
 };
 use crate::{
     initialize::{
@@ -70,7 +70,11 @@ impl Turn {
 
     /// One try; `None` where the object has changed meanwhile.
     async fn step(&self) -> Result<Option<Ended>, KubeError> {
-        let Some(read) = self.read().await? else { return Ok(Some(Ended::Settled)) };
+        let (read, object) = match self.read().await? {
+            Found::There(read, object) => (read, object),
+            Found::Gone => return Ok(Some(Ended::Settled)),
+            Found::NoRoom => return Ok(Some(Ended::Again(None))),
+        };
         let state = match read.marks.standing() {
             Standing::Visible => return Ok(Some(Ended::Settled)),
             Standing::Lost => return self.write(&read, Step::Uncovers, Vec::new()).await.map(Written::settled),
@@ -90,12 +94,13 @@ impl Turn {
         let name = state.list.head().unwrap_or_default();
         let head = Head::of(&self.engine.current.load(), &self.stored, name);
         let Some(head) = head else { return Ok(Some(Ended::Waits)) };
-        let until = (self.since + head.one.timeout).max(began + Duration::from_millis(1));
-        let acted = self.act(&head.one, (&state, &read.object), until).await;
+        let end = self.since + head.one.timeout;
+        let acted = self.act(&head.one, (&state, object), end.max(began + Duration::from_millis(1))).await;
         let Some(acted) = acted else { return Ok(Some(Ended::Waits)) };
         let known = |add: &str| head.names.iter().any(|name| **name == *add);
         let after = match acted {
-            Err(Failure::NoRoom) => return Ok(Some(Ended::Again(None))),
+            Err(Failure::NoRoom) if now() < end => return Ok(Some(Ended::Again(None))),
+            Err(Failure::Unread(why)) if now() < end => return Ok(Some(Ended::Again(Some(why)))),
             Err(failure) => Err(failure),
             Ok(Acted { changes, adds }) if adds.iter().all(|add| known(add)) => match state.done(name, adds) {
                 Ok(after) => Ok((after, changes)),
@@ -115,7 +120,7 @@ impl Turn {
                         return Ok(Some(Ended::Settled));
                     }
                     Written::Outdated => return Ok(None),
-                    Written::Refused(why) => {
+                    Written::Refused(why, _) => {
                         Failure::Unable(format!("the apiserver does not take what it makes of the object: {why}"))
                     }
                 }
@@ -133,24 +138,24 @@ impl Turn {
                 Ok(ended)
             }
             None => {
-                let ended = self.pass_over(&read, &state, name).await?;
-                if ended.is_some() {
-                    head.record(InitializerOutcome::FailedOpen, began);
-                }
-                Ok(ended)
+                let passed = self.pass_over(&read, &state, name).await?;
+                Ok(passed.map(|(ended, outcome)| {
+                    head.record(outcome, began);
+                    ended
+                }))
             }
         }
     }
 
     async fn corrected(&self, Correction { object, remedy }: Correction) -> Result<Ended, KubeError> {
-        let Some(read) = self.read().await? else { return Ok(Ended::Settled) };
+        let Some(read) = self.read_marks().await? else { return Ok(Ended::Settled) };
         let state = match read.marks.standing() {
             Standing::Unfinished(state) if read.version == *object.resource_version => state,
             // Something has happened to it: its head has not been there for so long.
             _ => return Ok(Ended::Settled),
         };
         let ended = match remedy {
-            Remedy::RemoveHead(head) => self.pass_over(&read, &state, &head).await?,
+            Remedy::RemoveHead(head) => self.pass_over(&read, &state, &head).await?.map(|(ended, _)| ended),
             Remedy::Fail(status) if state.phase() == Phase::Pending => self.fail(&read, &state.failed(*status)).await?,
             Remedy::Fail(_) | Remedy::Delete if state.phase() == Phase::Failed => Some(self.delete().await?),
             Remedy::Fail(_) | Remedy::Delete => Some(Ended::Settled),
@@ -159,15 +164,22 @@ impl Turn {
     }
 
     /// Removes the head, which has not acted. An object that the apiserver does not take without it either has failed.
-    async fn pass_over(&self, read: &Read, state: &State, head: &str) -> Result<Option<Ended>, KubeError> {
-        let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(Ended::Settled)) };
+    async fn pass_over(
+        &self,
+        read: &Read,
+        state: &State,
+        head: &str,
+    ) -> Result<Option<(Ended, InitializerOutcome)>, KubeError> {
+        let passed = |ended| (ended, InitializerOutcome::FailedOpen);
+        let Ok(after) = state.done(head, Vec::new()) else { return Ok(Some(passed(Ended::Settled))) };
         match self.write(read, Step::to(&after), Vec::new()).await? {
-            Written::Refused(why) => {
+            Written::Refused(why, _) => {
                 let why = format!("the apiserver does not take the object any more: {why}");
                 let result = Failure::Unable(why).result(head, FailurePolicy::Fail).unwrap_or_default();
-                self.fail(read, &state.failed(result)).await
+                let ended = self.fail(read, &state.failed(result)).await?;
+                Ok(ended.map(|ended| (ended, InitializerOutcome::FailedClosed)))
             }
-            written => Ok(written.settled()),
+            written => Ok(written.settled().map(passed)),
         }
     }
 
@@ -175,7 +187,7 @@ impl Turn {
     /// it is deleted.
     async fn fail(&self, read: &Read, failed: &State) -> Result<Option<Ended>, KubeError> {
         match self.write(read, Step::to(failed), Vec::new()).await? {
-            Written::Done | Written::Refused(_) => self.delete().await.map(Some),
+            Written::Done | Written::Refused(..) => self.delete().await.map(Some),
             Written::Outdated => Ok(None),
         }
     }

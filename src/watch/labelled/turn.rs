@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Instant};
 
+use http::StatusCode;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::{follow::marks, resource::ServedResource};
 use crate::{
@@ -10,12 +12,17 @@ use crate::{
         label::{Marks, Step, Target},
         unfinished::StoredObject,
     },
-    kube::{Client, KubeError},
+    kube::{Client, KubeError, RawAnswer, object_path},
     live::{Current, Namespaces},
-    memory::MemoryBudget,
+    memory::{MemoryBudget, Purpose, Reservation},
+    offload,
 };
 
 const JSON_PATCH: &str = "application/json-patch+json";
+/// Whole objects that are read at once: how large one is shows when it is there.
+const READS: usize = 16;
+/// Bytes that a byte of an object takes once it is parsed, about.
+const PARSED: usize = 8;
 
 /// Parts of the process that turns need.
 #[derive(Debug)]
@@ -23,6 +30,16 @@ pub(super) struct Engine {
     pub(super) current: Arc<Current>,
     pub(super) namespaces: Option<Arc<Namespaces>>,
     pub(super) memory: Arc<MemoryBudget>,
+    reads: Semaphore,
+}
+
+impl Engine {
+    pub(super) fn new(
+        current: Arc<Current>,
+        (namespaces, memory): (Option<Arc<Namespaces>>, Arc<MemoryBudget>),
+    ) -> Self {
+        Self { current, namespaces, memory, reads: Semaphore::new(READS) }
+    }
 }
 
 /// One object that is to make a step.
@@ -47,11 +64,37 @@ pub(super) enum Ended {
     Again(Option<KubeError>),
 }
 
-/// An object as it was read, with its marks.
+/// Marks of an object as they were read.
 pub(super) struct Read {
-    pub(super) object: Value,
     pub(super) marks: Marks,
     pub(super) version: String,
+}
+
+impl Read {
+    /// The object's; `None` where it is another one, or about to go.
+    fn of(object: &Value, uid: &str) -> Option<Self> {
+        let metadata = &object["metadata"];
+        let version = metadata["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        // One that leaves can only be deleted now, which somebody does already.
+        let there = metadata["uid"] == *uid && metadata["deletionTimestamp"].is_null();
+        there.then(|| Self { marks: marks(object), version })
+    }
+}
+
+/// A whole object, and its room in the memory budget.
+pub(super) struct WholeObject {
+    pub(super) object: Value,
+    pub(super) room: Reservation,
+}
+
+/// An object as it is stored now.
+pub(super) enum Found {
+    /// It is as it was, or has other marks.
+    There(Read, WholeObject),
+    /// It is gone, another one, or about to go.
+    Gone,
+    /// There is no room for it at the moment.
+    NoRoom,
 }
 
 /// Outcome of writing one step.
@@ -61,21 +104,40 @@ pub(super) enum Written {
     /// Somebody else has changed the object meanwhile.
     Outdated,
     /// The apiserver does not take it, and nobody has changed the object.
-    Refused(String),
+    Refused(String, Option<KubeError>),
 }
 
 impl Turn {
-    /// The object as it is stored now; `None` where it is gone, another one, or about to go.
-    pub(super) async fn read(&self) -> Result<Option<Read>, KubeError> {
-        let found = self.client.find(&self.resource.within(&self.stored.namespace), &self.stored.name).await?;
-        let Some(object) = found.filter(|object| object["metadata"]["uid"] == *self.stored.uid) else {
-            return Ok(None);
-        };
-        let metadata = &object["metadata"];
-        let version = metadata["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        // It can only be deleted now, which somebody does already.
-        let leaves = !metadata["deletionTimestamp"].is_null();
-        Ok((!leaves).then(|| Read { marks: marks(&object), version, object }))
+    /// The object as it is stored now.
+    pub(super) async fn read(&self) -> Result<Found, KubeError> {
+        // It is never closed.
+        let _reading = self.engine.reads.acquire().await.ok();
+        let collection = self.resource.within(&self.stored.namespace);
+        let RawAnswer { status, body, .. } =
+            self.client.read_as(&collection, &self.stored.name, "application/json").await?;
+        let (server, path) = (self.client.server().to_owned(), self.path());
+        if status == StatusCode::NOT_FOUND {
+            return Ok(Found::Gone);
+        }
+        if !status.is_success() {
+            let message = status.canonical_reason().unwrap_or("no reason given").to_owned();
+            return Err(KubeError::Refused { server, code: status.as_u16(), path, message });
+        }
+        let size = body.len();
+        let Some(room) = self.engine.memory.reserve(Purpose::Queue, PARSED * size) else { return Ok(Found::NoRoom) };
+        let parsing = offload::run(size, move || serde_json::from_slice::<Value>(&body));
+        let object = parsing.await.map_err(|error| {
+            let cause = format!("no JSON (line {}, column {})", error.line(), error.column());
+            KubeError::Nonsense { server, path, cause }
+        })?;
+        let read = Read::of(&object, &self.stored.uid);
+        Ok(read.map_or(Found::Gone, |read| Found::There(read, WholeObject { object, room })))
+    }
+
+    /// Its marks as they are stored now; `None` where it is gone, another one, or about to go.
+    pub(super) async fn read_marks(&self) -> Result<Option<Read>, KubeError> {
+        let found = self.client.find_metadata(&self.resource.within(&self.stored.namespace), &self.stored.name).await?;
+        Ok(found.and_then(|object| Read::of(&object, &self.stored.uid)))
     }
 
     /// Deletes the object.
@@ -87,23 +149,29 @@ impl Turn {
     /// Writes a step, and what an initializer changes at the same time.
     pub(super) async fn write(&self, read: &Read, step: Step<'_>, changes: Vec<Value>) -> Result<Written, KubeError> {
         let target = Target { uid: &self.stored.uid, resource_version: &read.version, marks: &read.marks };
+        let marks_alone = changes.is_empty();
         let patch = match step.patch(target, changes) {
             Ok(patch) => patch,
-            Err(why) => return Ok(Written::Refused(why)),
+            Err(why) => return Ok(Written::Refused(why, None)),
         };
-        let (code, why) = match self.client.patch(&self.path(), JSON_PATCH, &patch).await {
+        let failure = match self.client.patch(&self.path(), JSON_PATCH, &patch).await {
             Ok(()) => return Ok(Written::Done),
-            Err(KubeError::Unwritten { code: 404, .. }) => return Ok(Written::Outdated),
-            Err(KubeError::Unwritten { code, message, .. }) if is_about_the_object(code, &message) => (code, message),
-            Err(failure) => return Err(failure),
+            Err(failure) => failure,
+        };
+        let (code, why) = match &failure {
+            KubeError::Unwritten { code: 404, .. } => return Ok(Written::Outdated),
+            KubeError::Unwritten { code, message, .. } if judges_the_object(*code, message, marks_alone) => {
+                (*code, message.clone())
+            }
+            _ => return Err(failure),
         };
         // A test that fails, and an object that is wrong, look alike.
-        let same = self.read().await?.is_some_and(|now| now.version == read.version);
-        Ok(if same && code != 409 { Written::Refused(why) } else { Written::Outdated })
+        let same = self.read_marks().await?.is_some_and(|now| now.version == read.version);
+        Ok(if same && code != 409 { Written::Refused(why, Some(failure)) } else { Written::Outdated })
     }
 
     fn path(&self) -> String {
-        format!("{}/{}", self.resource.within(&self.stored.namespace), self.stored.name)
+        object_path(&self.resource.within(&self.stored.namespace), &self.stored.name)
     }
 }
 
@@ -113,19 +181,65 @@ impl Written {
         match self {
             Self::Done => Some(Ended::Settled),
             Self::Outdated => None,
-            Self::Refused(_) => Some(Ended::Again(None)),
+            Self::Refused(_, failure) => Some(Ended::Again(failure)),
         }
     }
 }
 
-/// Is such an answer about the object as it would be, and not about us, our rights or the apiserver?
-fn is_about_the_object(code: u16, message: &str) -> bool {
-    // source: k8s.io/apiserver pkg/endpoints/handlers/responsewriters, forbiddenMessage.
-    let rights = message.contains(" cannot patch resource ");
-    matches!(code, 400 | 409 | 413 | 422) || code == 403 && !rights
+/// Parts of what an apiserver, Gatepost itself or its policy says of missing rights.
+// source: k8s.io/apiserver pkg/endpoints/handlers/responsewriters, forbiddenMessage; k8s.io/kubernetes pkg/registry/rbac,
+// ConfirmNoEscalation.
+const RIGHTS: [&str; 4] = [
+    " cannot patch resource ",
+    " is attempting to grant RBAC permissions not currently held",
+    "may only be changed by users with permission to",
+    "only its owner changes the list",
+];
+
+/// Is such an answer about the object as it would be, and not about us, our rights or the apiserver? Whoever forbids a patch
+/// of `marks_alone` forbids it to us: an object is never deleted for that.
+fn judges_the_object(code: u16, message: &str, marks_alone: bool) -> bool {
+    let rights = RIGHTS.iter().any(|part| message.contains(part));
+    matches!(code, 400 | 409 | 413 | 422) || code == 403 && !rights && !marks_alone
 }
 
 /// tokio's clock, so that a test with paused time sees the same clock everywhere.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::initialize::{
+        Actor, Initializers,
+        label::{State, update},
+        transition::Owned,
+    };
+
+    #[test]
+    fn what_is_forbidden_to_us_is_no_fault_of_the_object() {
+        let rbac = "configmaps \"n\" is forbidden: User \"g\" cannot patch resource \"configmaps\"";
+        for message in [rbac, "an object that is not initialized may only be changed by users with permission", ""] {
+            assert!(!judges_the_object(403, message, true), "{message}");
+        }
+        // Nor is what Gatepost itself says, wherever these words are written.
+        let state = State::new(Initializers::of(["a", "b"]), Value::Null, "");
+        let marked = |state: &State| Marks { label: Some("1".into()), state: Some(state.write().unwrap().into()) };
+        let (old, new) = (marked(&state), marked(&state.done("a", Vec::new()).unwrap()));
+        for may_initialize in [false, true] {
+            let refused = update(&old, &new, false, Actor { may_initialize, owns: Owned::Names(&[]) }).unwrap_err();
+            let status = refused.into_status();
+            assert_eq!(status.code, 403);
+            assert!(!judges_the_object(403, &status.message, false), "{}", status.message);
+        }
+        assert!(!judges_the_object(403, rbac, false));
+        assert!(judges_the_object(403, "a webhook does not want that label", false));
+        for code in [400, 409, 413, 422] {
+            assert!(judges_the_object(code, "", true), "{code}");
+        }
+        for code in [401, 404, 429, 500, 503] {
+            assert!(!judges_the_object(code, "", false), "{code}");
+        }
+    }
 }

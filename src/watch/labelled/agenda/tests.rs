@@ -75,8 +75,11 @@ resourceInitializers:
 
     fn lists(&mut self, objects: Vec<(StoredObject, Option<i64>)>, seconds: u64) {
         self.current.stamp(self.at(seconds));
-        let news = News::Listed { resource: Arc::clone(&self.resource), objects, now: Some(NOW) };
-        self.agenda.take(news, &self.current, self.at(seconds));
+        let uids = objects.iter().map(|(object, _)| Arc::clone(&object.uid)).collect();
+        let page = News::Page { resource: Arc::clone(&self.resource), objects, now: Some(NOW) };
+        self.agenda.take(page, &self.current, self.at(seconds));
+        let listed = News::Listed { resource: Arc::clone(&self.resource), uids };
+        self.agenda.take(listed, &self.current, self.at(seconds));
     }
 
     async fn look(&mut self, seconds: u64) {
@@ -87,7 +90,7 @@ resourceInitializers:
     /// Everything that is due, each as what it is, and that it has ended well.
     fn all(&mut self, seconds: u64) -> Vec<String> {
         let mut all = Vec::new();
-        while let Some((due, assignment)) = self.agenda.next() {
+        while let Some((due, assignment)) = self.agenda.next(self.at(seconds)) {
             let what = match due {
                 Due::Turn => "turn".to_owned(),
                 Due::Correction(Correction { remedy: Remedy::RemoveHead(head), .. }) => format!("without {head}"),
@@ -97,6 +100,8 @@ resourceInitializers:
             all.push(format!("{} {what}", assignment.stored.name));
             self.agenda.ended(&assignment.stored.uid, &Ended::Waits, self.at(seconds));
         }
+        // Names take turns.
+        all.sort();
         all
     }
 }
@@ -129,19 +134,89 @@ async fn a_head_has_its_time_and_is_then_corrected() {
 async fn an_object_that_is_worked_on_is_not_corrected_and_changes_are_not_lost() {
     let mut world = World::new();
     world.changes("a", "1", &["open", "closed"], 0);
-    let (_, assignment) = world.agenda.next().unwrap();
+    let (_, assignment) = world.agenda.next(world.at(20)).unwrap();
     world.look(20).await;
-    assert!(world.agenda.next().is_none(), "the process has it, and its own deadline");
+    assert!(world.agenda.next(world.at(20)).is_none(), "the process has it, and its own deadline");
     world.changes("a", "2", &["closed"], 20);
-    assert!(world.agenda.next().is_none());
+    assert!(world.agenda.next(world.at(20)).is_none());
     world.agenda.ended(&assignment.stored.uid, &Ended::Settled, world.at(20));
-    let (_, assignment) = world.agenda.next().unwrap();
+    let (_, assignment) = world.agenda.next(world.at(20)).unwrap();
     assert_eq!((&*assignment.stored.resource_version, assignment.since), ("2", world.at(20)));
     world.agenda.ended(&assignment.stored.uid, &Ended::Again(None), world.at(20));
     world.look(20).await;
-    assert!(world.agenda.next().is_none());
+    assert!(world.agenda.next(world.at(20)).is_none());
     world.look(21).await;
     assert_eq!(world.all(21), ["a turn"], "it is tried again");
+}
+
+#[tokio::test]
+async fn what_the_apiserver_does_not_take_is_tried_again_ever_more_rarely() {
+    let mut world = World::new();
+    world.changes("a", "1", &["open"], 0);
+    let refused = || {
+        let (server, path) = ("s".to_owned(), "/p".to_owned());
+        Ended::Again(Some(crate::kube::KubeError::Nonsense { server, path, cause: "c".to_owned() }))
+    };
+    let mut tried = Vec::new();
+    for second in 0..130 {
+        world.look(second).await;
+        if let Some((_, assignment)) = world.agenda.next(world.at(second)) {
+            tried.push(second);
+            world.agenda.ended(&assignment.stored.uid, &refused(), world.at(second));
+        }
+    }
+    assert_eq!(tried, [0, 1, 3, 7, 15, 31, 61, 91, 121]);
+    // Whatever changes of it may be the reason.
+    world.changes("a", "2", &["open"], 130);
+    assert_eq!(world.all(130), ["a turn"]);
+}
+
+#[tokio::test]
+async fn corrections_that_fail_leave_room_for_others() {
+    let mut world = World::new();
+    world.budget = MemoryBudget::new(64 << 20);
+    world.agenda = Agenda::new(world.budget.empty(Purpose::Queue));
+    for number in 0..1000 {
+        world.changes(&format!("{number:04}"), "1", &["open"], 0);
+    }
+    while let Some((_, assignment)) = world.agenda.next(world.at(0)) {
+        world.agenda.ended(&assignment.stored.uid, &Ended::Waits, world.at(0));
+    }
+    let mut corrected = HashSet::new();
+    for second in 5..9 {
+        world.look(second).await;
+        while let Some((due, assignment)) = world.agenda.next(world.at(second)) {
+            let failure =
+                crate::kube::KubeError::Nonsense { server: String::new(), path: String::new(), cause: String::new() };
+            let ended = match due {
+                Due::Turn => Ended::Waits,
+                Due::Correction(_) => {
+                    corrected.insert(Arc::clone(&assignment.stored.uid));
+                    Ended::Again(Some(failure))
+                }
+            };
+            world.agenda.ended(&assignment.stored.uid, &ended, world.at(second));
+        }
+    }
+    assert_eq!(corrected.len(), 1000, "the first do not keep the others waiting");
+}
+
+#[tokio::test]
+async fn the_time_that_an_object_waits_for_a_place_is_not_its_initializers() {
+    let mut world = World::new();
+    for number in 0..65 {
+        world.changes(&format!("{number:02}"), "1", &["open"], 0);
+    }
+    let mut first = Vec::new();
+    while let Some((_, assignment)) = world.agenda.next(world.at(0)) {
+        first.push(assignment.stored.uid.clone());
+    }
+    assert_eq!(first.len(), 64);
+    world.look(20).await;
+    assert!(world.agenda.next(world.at(20)).is_none(), "it is not late before it has had its turn");
+    world.agenda.ended(&first[0], &Ended::Waits, world.at(20));
+    let (_, last) = world.agenda.next(world.at(20)).unwrap();
+    assert_eq!((&*last.stored.name, last.since), ("64", world.at(20)));
 }
 
 #[tokio::test]
@@ -166,7 +241,7 @@ async fn the_head_of_a_very_old_object_goes_when_it_is_listed() {
     let mut world = World::new();
     let aged = |name: &str, head: &str, age: i64| (World::object(name, "1", Initializers::of([head])), Some(NOW - age));
     world.lists(vec![aged("a", "open", 661), aged("b", "open", 660), aged("c", "closed", 10_000)], 0);
-    assert_eq!(world.all(0), ["a without open", "a turn", "b turn", "c turn"]);
+    assert_eq!(world.all(0), ["a turn", "a without open", "b turn", "c turn"]);
     // What is not listed any more is finished, or gone.
     world.lists(vec![aged("b", "open", 0)], 1);
     assert_eq!(world.agenda.len(), 1);
