@@ -37,7 +37,7 @@ fn loaded(name: &str, input: &[u8]) -> Result<Snapshot, Vec<Problem>> {
 fn assert_well_formed(name: &str, problem: &Problem) {
     let message = problem.to_string();
     assert_eq!(problem.file, name, "{message:?} is about another file");
-    assert!(!problem.what.is_empty() && !problem.fix.is_empty(), "{message:?} says too little");
+    assert!(problem.is_whole(), "{message:?} says too little");
     assert!(!message.contains(char::is_control), "{message:?} is not one line");
     assert!(problem.what.len() < 2000 && problem.fix.len() < 2000, "{} bytes of a problem", message.len());
 }

@@ -263,6 +263,7 @@ mod tests {
             file: "a.yaml".into(),
             path: "externalAdmissionHooks[0].clientConfig.url".into(),
             what: what.into(),
+            why: "so the hook could not be called".into(),
             fix: "write it".into(),
         };
         let text = |problems| {

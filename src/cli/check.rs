@@ -44,8 +44,8 @@ Connect:
 
 Exit codes:
   0  no problem: a summary of what would be in force is printed
-  1  problems: one a line (file, place, what is wrong, what to do), then their number; or, with --hazards deny, a
-     deadlock or a danger; with --connect, a hook that would not enter rotation;
+  1  problems: one a line (file, place, what is wrong, why, what to do), then their number; or, with --hazards deny,
+     a deadlock or a danger; with --connect, a hook that would not enter rotation;
      with --against, a hook that the registration does not cover";
 
 /// Check a configuration: print every problem at once, or what would be in force

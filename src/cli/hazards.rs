@@ -52,7 +52,7 @@ pub(super) fn report(findings: &[Finding]) -> String {
             let _ = writeln!(output, "  {}: {}", concerned.file, concerned.path);
             patched.entry((&concerned.file, &concerned.path)).or_insert(concerned);
         }
-        let _ = writeln!(output, "  {}", finding.what);
+        let _ = writeln!(output, "  {}", finding.sentence());
         if !finding.outages.is_empty() {
             let _ = writeln!(output, "  as in {}", finding.outages.join(", "));
         }

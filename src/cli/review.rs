@@ -116,7 +116,8 @@ impl Review {
     }
 
     fn endpoint(&self) -> Result<Endpoint, Box<dyn std::error::Error>> {
-        let advised = |UrlProblem { what, fix }| format!("{}: {what}; {}", self.to, advice::of_url(&self.to, fix));
+        let advised =
+            |UrlProblem { what, why, fix }| format!("{}: {what}, {why}; {}", self.to, advice::of_url(&self.to, fix));
         let mut endpoint = parse_url(&self.to).map_err(advised)?;
         let read = |path: &PathBuf| std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
         match (&mut endpoint.tls, &endpoint.address) {

@@ -203,6 +203,7 @@ impl CandidateCache {
                     file: snapshot.origin(index).map_or_else(String::new, |origin| origin.file.clone()),
                     path: format!("hook {:?}, TLS", hook.name),
                     what: error.to_string(),
+                    why: "so the hook could not be called".to_owned(),
                     fix: error.fix().to_owned(),
                 }),
             }
@@ -255,7 +256,8 @@ fn asking_authorizer(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         asking.map(move |(place, _)| Problem {
             file: origin.file.clone(),
             path: format!("{}.matchConditions[{place}].expression", origin.path),
-            what: "asks the authorizer, and there is no cluster to ask".to_owned(),
+            what: "asks the authorizer".to_owned(),
+            why: "and there is no cluster to ask".to_owned(),
             fix: "name the cluster: serve --namespaces-from KUBECONFIG, and check --authorizer; or leave this webhook \
                   registered with kube-apiserver"
                 .to_owned(),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::OwnAddresses;
 use crate::snapshot::{
     Pause, Problem, Snapshot,
-    hazards::{Finding, Severity},
+    hazards::{Finding, Remedy, Severity},
 };
 
 /// Treatment of hazards.
@@ -48,7 +48,11 @@ fn problems(finding: &Finding) -> impl Iterator<Item = Problem> {
         file: concerned.file.clone(),
         path: concerned.path.clone(),
         what: format!("{} {}: {}", finding.severity.as_str(), finding.rule, finding.what),
-        fix: format!("merge into the entry: {}", concerned.patch),
+        why: finding.why.clone(),
+        fix: match &finding.remedy {
+            Remedy::Patch => format!("merge into the entry: {}", concerned.patch),
+            Remedy::Words(words) => words.clone(),
+        },
     })
 }
 
@@ -71,8 +75,8 @@ pub(super) fn log_findings(findings: &[Finding], before: &[Finding]) {
 
 /// Places and patches change with the file around them: two findings are compared by their texts.
 fn news<'a>(findings: &'a [Finding], before: &[Finding]) -> Vec<&'a Finding> {
-    let known: HashSet<_> = before.iter().map(|finding| (finding.rule, finding.severity, &*finding.what)).collect();
-    findings.iter().filter(|it| !known.contains(&(it.rule, it.severity, &*it.what))).collect()
+    let known: HashSet<_> = before.iter().map(|finding| (finding.rule, finding.severity, finding.sentence())).collect();
+    findings.iter().filter(|it| !known.contains(&(it.rule, it.severity, it.sentence()))).collect()
 }
 
 #[cfg(test)]
@@ -86,6 +90,8 @@ mod tests {
             severity,
             hooks: Vec::new(),
             what: what.into(),
+            why: "so nobody can write".into(),
+            remedy: Remedy::Words("remove it".into()),
             outages: &[],
         };
         let (danger, gap) = (Severity::Danger, Severity::Gap);

@@ -15,7 +15,7 @@ use crate::{
     model::{Hook, Hops, hook::Address},
     snapshot::{
         Snapshot,
-        hazards::{Concerned, Finding, Severity},
+        hazards::{Concerned, Finding, Remedy, Severity},
     },
 };
 
@@ -42,18 +42,24 @@ impl OwnAddresses {
             Finding {
                 rule: "leads-to-itself",
                 severity: Severity::Danger,
-                what: format!(
-                    "hook {name:?} is at {}, where Gatepost itself listens. Each review that it is asked about comes back \
-                     as another one, {} times over, and is then refused, which the hook's failure policy decides. Write \
-                     the hook's own address into its clientConfig, or remove it, where it is Gatepost's own registration",
-                    hook.endpoint,
+                what: format!("hook {name:?} is at {}, where Gatepost itself listens", hook.endpoint),
+                why: format!(
+                    "so each review that it is asked about comes back as another one, {} times over, and is then refused, \
+                     which the hook's failure policy decides",
                     Hops::LIMIT.get(),
+                ),
+                remedy: Remedy::Words(
+                    "write the hook's own address into its clientConfig, or remove it, where it is Gatepost's own \
+                     registration"
+                        .to_owned(),
                 ),
                 hooks: vec![Concerned { hook: name, id, file, path, patch: Value::Null, drops_cluster_scoped: false }],
                 outages: &[],
             }
         };
-        hooks.map(finding).collect()
+        let findings: Vec<_> = hooks.map(finding).collect();
+        debug_assert!(findings.iter().all(Finding::is_whole), "{findings:?}");
+        findings
     }
 
     fn holds(&self, address: &Address) -> bool {

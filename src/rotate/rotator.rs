@@ -264,8 +264,9 @@ impl Rotator {
                 tracing::error!(%panic, "gatepost panicked while checking the configuration; the last good one \
                                          stays in force");
                 let (file, path) = ("configuration".to_owned(), String::new());
-                let (what, fix) = ("gatepost panicked while checking it".to_owned(), "report this bug".to_owned());
-                self.reject(vec![Problem { file, path, what, fix }], revision);
+                let what = "gatepost panicked while checking it".to_owned();
+                let why = "so whether it is good is not known".to_owned();
+                self.reject(vec![Problem { file, path, what, why, fix: "report this bug".to_owned() }], revision);
             }
         }
         ReadOutcome::Rejected

@@ -139,9 +139,13 @@ fn names_of_no_hook(checked: &Checked) -> Vec<Note> {
     let mut notes = Vec::new();
     for (what, name, named, (file, path)) in naming {
         for hook in named.iter().filter(|hook| !hooks.contains(&***hook)) {
-            let text =
-                format!("no hook or initializer is called {}: the {what} {name} does nothing for it", quoted(hook));
-            notes.push(Note { file: file.clone(), path: path.clone(), text });
+            notes.push(Note {
+                file: file.clone(),
+                path: path.clone(),
+                what: format!("no hook or initializer is called {}", quoted(hook)),
+                why: format!("so the {what} {name} does nothing for it"),
+                fix: "correct the name, or remove it where the hook is not to come".to_owned(),
+            });
         }
     }
     notes
@@ -152,7 +156,11 @@ fn kind_of(document: &Node<'_>, listed: Option<Kind>) -> Option<Kind> {
     let Some(kind) = listed else { return Kind::of(document) };
     let says = document.key("apiVersion").present() || document.key("kind").present();
     if says && Kind::of(document)? != kind {
-        document.key("kind").problem("is not what the list says its items are", "use a List of apiVersion v1");
+        document.key("kind").problem(
+            "is not what the list says its items are",
+            "so one of them is wrong",
+            "use a List of apiVersion v1",
+        );
         return None;
     }
     Some(kind)
@@ -166,7 +174,11 @@ pub(super) fn webhook_configuration(name: &str, document: &Value) -> Result<Conf
     let configuration = match Kind::of(&at) {
         Some(Kind::Webhooks(hook_type)) => webhooks::check(&at, hook_type, no_file),
         Some(_) => {
-            at.key("kind").problem("is not a webhook configuration", "write ValidatingWebhookConfiguration");
+            at.key("kind").problem(
+                "is not a webhook configuration",
+                "and only such are read here",
+                "write ValidatingWebhookConfiguration",
+            );
             None
         }
         None => None,

@@ -126,7 +126,7 @@ impl Documents {
         }
         for Unreadable { place, what, fix } in &self.unreadable {
             let path = place.map_or(String::new(), |(line, column)| format!("line {line}, column {column}"));
-            report.add(Problem { file: file.into(), path, what: what.clone(), fix: (*fix).into() });
+            report.add(Problem { file: file.into(), path, what: what.clone(), why: UNREAD.into(), fix: (*fix).into() });
         }
     }
 
@@ -143,7 +143,9 @@ impl Documents {
             if listed.is_some() || is_list(document) {
                 root.is_map_of(&["apiVersion", "kind", "metadata", "items"]);
                 let items = root.key("items");
-                if items.required("list the documents; [] is none") && items.is_list() {
+                if items.required("which is not taken for an empty list", "list the documents; [] is none")
+                    && items.is_list()
+                {
                     items.items().for_each(|item| visit(&item, listed));
                 }
             } else if *document != Value::Null {
@@ -152,6 +154,9 @@ impl Documents {
         }
     }
 }
+
+/// Reason where a text cannot be read.
+const UNREAD: &str = "so nothing behind that place is known";
 
 /// A text handed out in steps, with a pause before each. YAML takes a hundred times as long to read as it takes to
 /// write, and the crate reads on without a break as long as there is something to read.
@@ -187,7 +192,11 @@ pub(super) fn no_key_twice(at: &Node<'_>) {
     let mut seen = BTreeSet::new();
     for (key, entry) in at.entries() {
         if !seen.insert(key) {
-            entry.problem("is written more than once in the same map", "keep one of them");
+            entry.problem(
+                "is written more than once in the same map",
+                "so one of them would be lost",
+                "keep one of them",
+            );
         }
         no_key_twice(&entry);
     }

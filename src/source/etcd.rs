@@ -153,7 +153,9 @@ impl EtcdSource {
         let note = Note {
             file: "etcd".to_owned(),
             path: self.place.prefix.clone(),
-            text: "there is no key with this prefix: there are no hooks, and every write is allowed".to_owned(),
+            what: "there is no key with this prefix".to_owned(),
+            why: "so there are no hooks, and every write is allowed".to_owned(),
+            fix: "write the configuration below it, or correct --etcd-prefix".to_owned(),
         };
         tracing::warn!(endpoints = %self.client, "{note}");
         contents.noted(vec![note]).at(ranged.revision)

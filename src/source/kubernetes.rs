@@ -364,6 +364,8 @@ fn nothing(files: &[SourceFile], objects: Objects) -> Option<Note> {
     Some(Note {
         file: "the cluster".to_owned(),
         path: kinds.join(", "),
-        text: "there is no such object: there are no hooks, and every write is allowed".to_owned(),
+        what: "there is no such object".to_owned(),
+        why: "so there are no hooks, and every write is allowed".to_owned(),
+        fix: "write one, as in docs/configuration.md".to_owned(),
     })
 }

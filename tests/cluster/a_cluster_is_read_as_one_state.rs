@@ -117,7 +117,7 @@ async fn no_objects_are_a_configuration_without_hooks_and_said_to_be_one() {
     assert!(contents.files.is_empty());
     let candidate = candidate(&contents, OnHazard::Off).expect("sound");
     let notes = candidate.snapshot.describe()["notes"].to_string();
-    assert!(notes.contains("there is no such object: there are no hooks"), "{notes}");
+    assert!(notes.contains("there is no such object, so there are no hooks"), "{notes}");
 }
 
 #[tokio::test]

@@ -100,12 +100,17 @@ fn each_mistake_is_found_with_its_place_and_what_to_do() {
         let written = document(row).replace("{ENDED}", &ended).replace("{ENDING}", &ending);
         fs::write(folder.path().join("a.yaml"), written).expect("written");
         let (message, code) = check(folder.path());
+        let reason = text("why").split(' ').next().unwrap_or_default();
+        assert!(["so", "since", "which", "and"].contains(&reason), "no reason: {row}");
         // A problem is one line; a finding is a paragraph, and its patch stands below.
         let problem = row["problem"] == true;
         let parts: Vec<&str> = if problem { message.lines().collect() } else { message.split("\n\n").collect() };
         let whole = |part: &&&str| {
             let fix = if problem { **part } else { &message };
-            part.contains(text("where")) && part.contains(text("what")) && fix.contains(text("fix"))
+            part.contains(text("where"))
+                && part.contains(text("what"))
+                && part.contains(&format!(", {}", text("why")))
+                && fix.contains(text("fix"))
         };
         let alone = !problem || message.ends_with("\n1 problem\n");
         if parts.iter().filter(whole).count() != 1 || code != Some(i32::from(problem)) || !alone {

@@ -35,7 +35,7 @@ fn the_demo_goes_as_described_and_leaves_nothing_behind() {
         "  CREATE configmaps shop/postcodes                               512,000 bytes  ALLOWED",
         "    message  403 admission webhook \"no-privileged.example.com\" denied the request: container",
         "    message  500 Internal error occurred: failed calling webhook \"no-privileged.example.com\":",
-        "    problem  hooks.yaml: externalAdmissionHooks[0].failurPolicy: is not a known key; did you",
+        "    problem  hooks.yaml: externalAdmissionHooks[0].failurPolicy: is not a known key, so it would",
     ];
     for line in lines {
         assert!(text.lines().any(|text| text == line), "{line:?} is not in\n{text}");

@@ -71,6 +71,20 @@ fn every_kind_of_finding_has_a_case_of_its_name() {
 }
 
 #[test]
+fn each_says_why_it_matters_and_what_to_do() {
+    for case in cases() {
+        let (report, _) = check(&case, &[]);
+        for finding in report.split("\n\n").filter(|part| !found(part).is_empty()) {
+            let sentence = finding.lines().find(|line| line.starts_with("  hook")).expect("a sentence");
+            let gives = [", so ", ", which ", ", since ", ", and "].into_iter().any(|word| sentence.contains(word));
+            assert!(gives, "{}: no reason: {finding}", case.display());
+            let advises = sentence.contains("; ") || report.contains("\nto repair hook ");
+            assert!(advises, "{}: no advice: {finding}", case.display());
+        }
+    }
+}
+
+#[test]
 fn what_is_denied_ends_a_check_and_gaps_do_not() {
     for case in cases() {
         let (report, code) = check(&case, &["--hazards", "deny"]);
@@ -196,4 +210,6 @@ fn a_running_sidecar_that_warns_of_them_shows_them() {
     let found: Vec<_> = generation.snapshot.findings().iter().map(|finding| finding.describe()).collect();
     assert_eq!((found.len(), &found[0]["rule"]), (1, &"guards-kube-system".into()), "{found:?}");
     assert_eq!(found[0]["hooks"][0]["path"], "externalAdmissionHooks[0]");
+    let of = |key: &str| found[0][key].as_str().unwrap_or_default().to_owned();
+    assert!(of("why").starts_with("so while it does not answer") && of("fix").contains("merge the patch"), "{found:?}");
 }

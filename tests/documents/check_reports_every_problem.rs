@@ -69,6 +69,8 @@ fn one(found: &[String], path: &str, says: &str) {
     assert!(found[0].starts_with(&place), "{} is not at {place}", found[0]);
     assert!(found[0].contains(says), "{} does not say {says:?}", found[0]);
     assert!(found[0].contains("; "), "{} has no fix", found[0]);
+    let gives = [", so ", ", since ", ", which ", ", and "].into_iter().any(|word| found[0].contains(word));
+    assert!(gives, "{} has no reason", found[0]);
 }
 
 #[track_caller]
@@ -142,9 +144,9 @@ metadata: {{name: team, labels: {{tier: 1, 'a b': x}}}}
         "a.yaml: [0].externalAdmissionHooks[0].rules[0].resources: is empty",
         "a.yaml: [0].externalAdmissionHooks[0].rules[0].scope: \"World\"",
         "a.yaml: [0].externalAdmissionHooks[0].rules[1]: is a whole number, not a map",
-        "a.yaml: [0].externalAdmissionHooks[0].failurePolicy: \"fail\" is not one of the allowed words; did you mean Fail?",
+        "a.yaml: [0].externalAdmissionHooks[0].failurePolicy: \"fail\" is not one of the allowed words, so what it is to mean would be a guess; did you mean Fail?",
         "a.yaml: [0].externalAdmissionHooks[0].timeout: \"1h\" is out of range",
-        "a.yaml: [1].metadata.labels.tier: is a whole number, not a text; put it in quotes",
+        "a.yaml: [1].metadata.labels.tier: is a whole number, not a text, so what it is to mean would be a guess; put it in quotes",
         "a.yaml: [1].metadata.labels[\"a b\"]: \"a b\" is not a label key",
         "b.yaml: externalAdmissionHooks[0].name: the hook \"a.example.com\" is already defined at a.yaml: [0].externalAdmissionHooks[1].name",
         "b.yaml: externalAdmissionHooks[0].rules: is missing",
@@ -163,7 +165,12 @@ fn files_that_cannot_be_read() {
     assert!(load_files(&[bad_utf8]).expect_err("refused")[0].contains("not UTF-8 text from byte 3"));
     assert!(problems("a: b\n  c: d\n")[0].starts_with("a.yaml: line 2, column "), "{:?}", problems("a: b\n  c: d\n"));
     let json = load_files(&[file("a.json", "{\n\"a\": }")]).expect_err("refused");
-    assert_eq!(json, ["a.json: line 2, column 6: cannot be read as JSON: expected value; correct the JSON"]);
+    assert_eq!(
+        json,
+        [
+            "a.json: line 2, column 6: cannot be read as JSON: expected value, so nothing behind that place is known; correct the JSON"
+        ]
+    );
 }
 
 #[test]
@@ -179,7 +186,9 @@ fn a_tag_is_refused_where_it_stands() {
     let found = problems(&format!("{HEAD}bypass: []\n---\nkind: !secret x\n"));
     assert_eq!(
         found,
-        ["a.yaml: line 6, column 15: cannot be read as YAML: unsupported tag `!secret`; correct the YAML"]
+        [
+            "a.yaml: line 6, column 15: cannot be read as YAML: unsupported tag `!secret`, so nothing behind that place is known; correct the YAML"
+        ]
     );
 }
 
@@ -203,7 +212,12 @@ fn a_key_written_twice_is_found_in_json_too() {
     let text = r#"{"apiVersion": "gatepost.dev/v1alpha1", "kind": "AdmissionControlConfiguration",
         "metadata": {"name": "x", "name": "y"}, "bypass": []}"#;
     let found = load_files(&[file("a.json", text)]).expect_err("refused");
-    assert_eq!(found, ["a.json: metadata.name: is written more than once in the same map; keep one of them"]);
+    assert_eq!(
+        found,
+        [
+            "a.json: metadata.name: is written more than once in the same map, so one of them would be lost; keep one of them"
+        ]
+    );
 }
 
 #[test]

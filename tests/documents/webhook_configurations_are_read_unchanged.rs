@@ -191,8 +191,9 @@ fn what_is_refused_is_refused_where_it_stands() {
         (
             VALIDATING,
             "matchConditions: [{name: a, expression: 'object.kind'}]",
-            "webhooks[0].matchConditions[0].expression: cannot be evaluated: must evaluate to bool but got dyn; \
-             correct the expression; where an apiserver accepts it as it is, leave this webhook registered there",
+            "webhooks[0].matchConditions[0].expression: cannot be evaluated: must evaluate to bool but got dyn, so \
+             whether the hook is asked could not be decided; correct the expression; where an apiserver \
+             accepts it as it is, leave this webhook registered there",
         ),
         (VALIDATING, "matchConditions: [{name: a}]", "webhooks[0].matchConditions[0].expression: is missing"),
         (VALIDATING, "namespaceSelector: {matchLabels: {a: 'b c'}}", "webhooks[0].namespaceSelector.matchLabels.a: "),
@@ -217,8 +218,8 @@ fn names_of_one_kind_are_unique_and_hooks_within_their_configuration() {
     assert_eq!(
         two((VALIDATING, "n"), (VALIDATING, "n")),
         Err(vec![
-            "b.yaml: metadata.name: the configuration \"n\" is already defined at a.yaml: metadata.name; \
-             rename one, or remove one"
+            "b.yaml: metadata.name: the configuration \"n\" is already defined at a.yaml: metadata.name, and \
+             logs, metrics and denials tell them apart by their names; rename one, or remove one"
                 .to_owned()
         ])
     );

@@ -178,7 +178,13 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
     current.stamp(Instant::now());
     let error = "etcd is gone; start it".to_owned();
     current.set_failed_read(Some(FailedRead { error, since: SystemTime::UNIX_EPOCH, count: 3 }));
-    let problem = Problem { file: "a.yaml".into(), path: "x".into(), what: "is wrong".into(), fix: "mend it".into() };
+    let problem = Problem {
+        file: "a.yaml".into(),
+        path: "x".into(),
+        what: "is wrong".into(),
+        why: "so it is not read".into(),
+        fix: "mend it".into(),
+    };
     current.set_rejected(Some(Rejection {
         problems: vec![problem],
         revision: gatepost::model::Revision::Store(2),
@@ -200,7 +206,7 @@ async fn configz_shows_what_is_in_force_and_what_was_rejected() {
             "revision": "2",
             "whole": true,
             "held": [],
-            "problems": [{ "file": "a.yaml", "path": "x", "what": "is wrong", "fix": "mend it" }],
+            "problems": [{ "file": "a.yaml", "path": "x", "what": "is wrong", "why": "so it is not read", "fix": "mend it" }],
         })
     );
     current.set_rejected(None);

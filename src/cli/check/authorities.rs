@@ -11,7 +11,7 @@ use crate::{
     model::{FailurePolicy, Hook},
     snapshot::{
         Snapshot,
-        hazards::{Concerned, Finding, Severity},
+        hazards::{Concerned, Finding, Remedy, Severity},
     },
     tls::expiry::{self, SOON},
 };
@@ -34,18 +34,22 @@ pub(super) fn findings(snapshot: &Snapshot, now: SystemTime) -> Vec<Finding> {
         };
         let closed = origin.declared_policy != FailurePolicy::Ignore;
         let problems = [of_authorities(hook, now, closed), of_own(hook, now, closed)].into_iter().flatten();
-        findings.extend(problems.map(|(rule, severity, what)| Finding {
+        findings.extend(problems.map(|(rule, severity, [what, why, fix])| Finding {
             rule,
             severity,
             hooks: vec![concerned()],
             what,
+            why,
+            remedy: Remedy::Words(fix),
             outages: &[],
         }));
     }
+    debug_assert!(findings.iter().all(Finding::is_whole), "{findings:?}");
     findings
 }
 
-type RuleFinding = (&'static str, Severity, String);
+/// Rule, severity; what, why and the fix.
+type RuleFinding = (&'static str, Severity, [String; 3]);
 
 fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
     let mut ends = expiry::of_authorities(hook);
@@ -53,26 +57,23 @@ fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFind
     let ended = ends.iter().filter(|end| **end <= now).count();
     let (first, last, many) = (*ends.first()?, *ends.last()?, ends.len());
     let name = &hook.name;
-    let renew = "write the new authority into its clientConfig; where it was imported, import again";
+    let renew = "write the new authority into its clientConfig; where it was imported, import again".to_owned();
     if ended == many {
-        let what = format!(
-            "the authority in hook {name:?}'s clientConfig expired on {}: certificates that it signed are not \
-             accepted, and every call fails; {renew}",
-            day(last)
-        );
-        return Some(("authority-ended", worth(closed), what));
+        let what = format!("the authority in hook {name:?}'s clientConfig expired on {}", day(last));
+        let why = "so certificates that it signed are not accepted, and every call fails".to_owned();
+        return Some(("authority-ended", worth(closed), [what, why, renew]));
     }
     if last <= now + SOON {
-        let what = format!("the authority in hook {name:?}'s clientConfig expires on {}; {renew}", day(last));
-        return Some(("authority-ends-soon", Severity::Gap, what));
+        let what = format!("the authority in hook {name:?}'s clientConfig expires on {}", day(last));
+        let why = "and from then on certificates that it signed are not accepted, and every call fails".to_owned();
+        return Some(("authority-ends-soon", Severity::Gap, [what, why, renew]));
     }
     (ended > 0).then(|| {
-        let what = format!(
-            "{ended} of {many} authorities in hook {name:?}'s clientConfig expired on {} or later; remove them \
-             once no certificate of the hook is signed by them",
-            day(first)
-        );
-        ("authority-ended", Severity::Gap, what)
+        let what =
+            format!("{ended} of {many} authorities in hook {name:?}'s clientConfig expired on {} or later", day(first));
+        let why = "so a certificate that one of them signed is not accepted".to_owned();
+        let fix = "remove them once no certificate of the hook is signed by them".to_owned();
+        ("authority-ended", Severity::Gap, [what, why, fix])
     })
 }
 
@@ -80,15 +81,17 @@ fn of_authorities(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFind
 fn of_own(hook: &Hook, now: SystemTime, closed: bool) -> Option<RuleFinding> {
     let end = expiry::of_client_certificate(hook)?;
     let name = &hook.name;
-    let fix = "renew it in the file that clientCertificateFile names";
+    let fix = "renew it in the file that clientCertificateFile names".to_owned();
     match end {
         end if end <= now => {
-            let what = format!("our certificate for hook {name:?} expired on {}: the hook rejects it; {fix}", day(end));
-            Some(("client-certificate-ended", worth(closed), what))
+            let what = format!("our certificate for hook {name:?} expired on {}", day(end));
+            let why = "so the hook rejects it, and every call fails".to_owned();
+            Some(("client-certificate-ended", worth(closed), [what, why, fix]))
         }
         end if end <= now + SOON => {
-            let what = format!("our certificate for hook {name:?} expires on {}; {fix}", day(end));
-            Some(("client-certificate-ends-soon", Severity::Gap, what))
+            let what = format!("our certificate for hook {name:?} expires on {}", day(end));
+            let why = "and from then on the hook rejects it, and every call fails".to_owned();
+            Some(("client-certificate-ends-soon", Severity::Gap, [what, why, fix]))
         }
         _ => None,
     }
@@ -129,7 +132,7 @@ mod tests {
         );
         let file = SourceFile { name: "a.yaml".into(), bytes: text.into() };
         let snapshot = load(&[file], &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
-        findings(&snapshot, now).into_iter().map(|found| (found.rule, found.severity, found.what)).collect()
+        findings(&snapshot, now).into_iter().map(|found| (found.rule, found.severity, found.sentence())).collect()
     }
 
     #[test]

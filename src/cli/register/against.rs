@@ -30,7 +30,7 @@ pub(in crate::cli) fn report(snapshot: &Snapshot, files: &[PathBuf]) -> Result<(
         };
         let place = origin.map_or_else(String::new, |origin| format!("{}: {}: ", origin.file, origin.path));
         // Writing to a String cannot fail.
-        let _ = writeln!(output, "{place}{}: {}", gap.name, gap.what);
+        let _ = writeln!(output, "{place}{gap}");
     }
     let covered = gaps.iter().all(|gap| !gap.missed);
     let (of_initializers, of_hooks): (Vec<_>, Vec<_>) =

@@ -10,7 +10,7 @@ use crate::{
         Unconfirmed, break_glass::Standing,
     },
     replicas::{PublishStatus, Replica},
-    snapshot::{describe_protocol, hazards::Finding},
+    snapshot::{Problem, describe_protocol, hazards::Finding},
 };
 
 /// The page as JSON.
@@ -151,10 +151,10 @@ fn last_good(state: &LastGoodState) -> Value {
 }
 
 fn rejection(rejection: &Rejection) -> Value {
-    let problems = rejection
-        .problems
-        .iter()
-        .map(|problem| json!({ "file": problem.file, "path": problem.path, "what": problem.what, "fix": problem.fix }));
+    let problems = rejection.problems.iter().map(|problem| {
+        let Problem { file, path, what, why, fix } = problem;
+        json!({ "file": file, "path": path, "what": what, "why": why, "fix": fix })
+    });
     let held = rejection.held.iter().map(|held| {
         json!({
             "document": held.document,

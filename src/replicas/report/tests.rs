@@ -10,7 +10,13 @@ use crate::{
 fn it_is_read_as_it_was_written_and_a_later_versions_words_do_no_harm() {
     let now = Instant::now();
     let current = Current::new(now);
-    let problem = |n| Problem { file: "a".into(), path: format!("p{n}"), what: "x".repeat(999), fix: "f".into() };
+    let problem = |n| Problem {
+        file: "a".into(),
+        path: format!("p{n}"),
+        what: "x".repeat(999),
+        why: "so w".into(),
+        fix: "f".into(),
+    };
     let problems = (0..20).map(problem).collect();
     let revision = Revision::Store(9);
     current.set_rejected(Some(Rejection { problems, revision, since: SystemTime::UNIX_EPOCH, held: Vec::new() }));

@@ -81,6 +81,10 @@ impl Rotator {
     }
 
     pub(super) fn reject(&self, problems: Vec<Problem>, revision: Revision) {
+        debug_assert!(
+            problems.iter().all(Problem::is_whole),
+            "{problems:?} have one without a reason, or without advice"
+        );
         let before = self.current.rejected();
         if before.as_ref().is_some_and(|before| before.problems == problems && before.is_whole()) {
             return self.rename_rejected(revision);

@@ -41,7 +41,8 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     let dimensions = ["namespaces", "users", "groups", "serviceAccounts", "resources"];
     if !dimensions.iter().any(|key| at.key(key).present()) {
         at.problem(
-            "names nothing that it is for, so that it would let every request past",
+            "names nothing that it is for",
+            "so it would let every request past",
             "name namespaces, users, groups, serviceAccounts or resources; to open everything for a while there is \
              `gatepost break-glass`",
         );
@@ -50,6 +51,7 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Bypass> {
     if !narrowed && rules.iter().any(is_everything) {
         resources.problem(
             "is every request",
+            "and a bypass is in force until somebody removes it",
             "name what the bypass is for; to open everything for a while there is `gatepost break-glass`",
         );
     }
@@ -77,16 +79,27 @@ pub(crate) fn people(at: &Node<'_>) -> Who {
 }
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
-    let text = if at.required("every bypass has a name, by which the audit log and metrics speak of it") {
+    let text = if at.required(
+        "so nobody could tell by what a request was let past",
+        "every bypass has a name, by which the audit log and metrics speak of it",
+    ) {
         at.text()?
     } else {
         return None;
     };
     if !names::is_dns_subdomain(text) || text.len() > LONGEST_NAME {
-        at.problem(format!("{} is not a name of at most {LONGEST_NAME} characters", quoted(text)), names::SUBDOMAIN);
+        at.problem(
+            format!("{} is not a name of at most {LONGEST_NAME} characters", quoted(text)),
+            "and metrics and the audit log speak of it by its name",
+            names::SUBDOMAIN,
+        );
     }
     if text == OWN {
-        at.problem(format!("{OWN} is what requests about Gatepost's own configuration are counted as"), "rename it");
+        at.problem(
+            format!("{OWN} is what requests about Gatepost's own configuration are counted as"),
+            "so metrics could not tell them apart",
+            "rename it",
+        );
     }
     Some(text)
 }
@@ -94,15 +107,15 @@ fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
 /// Reason of a bypass, for readers of the audit log.
 pub(crate) fn reason<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "say in one line why requests skip hooks; it is in the audit log";
-    let text = if at.required(FIX) { at.text()? } else { return None };
+    let text = if at.required("and whoever reads the audit log has to know", FIX) { at.text()? } else { return None };
     if text.trim().is_empty() {
-        at.problem("is empty", FIX);
+        at.problem("is empty", "and whoever reads the audit log has to know", FIX);
     }
     if text.chars().any(char::is_control) {
-        at.problem("holds a line break or another control character", FIX);
+        at.problem("holds a line break or another control character", "and stands on one line of the audit log", FIX);
     }
     if text.len() > LONGEST_REASON {
-        at.problem(format!("is longer than {LONGEST_REASON} bytes"), FIX);
+        at.problem(format!("is longer than {LONGEST_REASON} bytes"), "and stands in each line of the audit log", FIX);
     }
     Some(text)
 }
@@ -115,13 +128,17 @@ pub(crate) fn listed(at: &Node<'_>, entry: &str, good: fn(&str) -> bool, fix: &s
     let texts = if at.present() { at.texts() } else { Some(Vec::new()) };
     let Some(texts) = texts else { return Vec::new() };
     if texts.is_empty() {
-        at.problem("is empty", format!("list {entry}, or remove the key"));
+        at.problem(
+            "is empty",
+            "so it would apply to everything instead of nothing",
+            format!("list {entry}, or remove the key"),
+        );
     }
     for (item, text) in at.items().zip(&texts) {
         if text.is_empty() {
-            item.problem("is empty", "write a name, or remove it");
+            item.problem("is empty", "so it names nobody", "write a name, or remove it");
         } else if !good(text) {
-            item.problem(format!("{} is not {entry}", quoted(text)), fix);
+            item.problem(format!("{} is not {entry}", quoted(text)), "so it would never apply", fix);
         }
     }
     texts.into_iter().map(Box::from).collect()
@@ -130,7 +147,7 @@ pub(crate) fn listed(at: &Node<'_>, entry: &str, good: fn(&str) -> bool, fix: &s
 fn resources_of(at: &Node<'_>) -> Vec<Rule> {
     let rules = if at.present() { rules::list(at, Dialect::Gatepost) } else { Vec::new() };
     if !at.present() || matches!(at.value, Value::List(items) if items.is_empty()) {
-        at.problem("is empty", "list a rule, or remove the key");
+        at.problem("is empty", "so it would apply to everything instead of nothing", "list a rule, or remove the key");
     }
     rules
 }

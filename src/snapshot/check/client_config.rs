@@ -3,7 +3,7 @@
 use super::{
     credentials::{authorities, client_pair},
     http_url, service,
-    url::{certified, is_host, parse_any},
+    url::{UNREACHABLE, certified, is_host, parse_any},
 };
 use crate::{
     model::{Endpoint, Transport, hook::EndpointTls},
@@ -34,7 +34,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
         Dialect::Gatepost => (&KEYS, "say how the hook is reached: {url: grpc://host:port}"),
         Dialect::Kubernetes => (&KUBERNETES_KEYS, "say how the hook is reached: {url: https://host:port/path}"),
     };
-    if !at.required(fix) || !at.is_map_of(keys) {
+    if !at.required(UNREACHABLE, fix) || !at.is_map_of(keys) {
         return None;
     }
     let before = at.problems();
@@ -52,7 +52,7 @@ pub(crate) fn check(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -> Opti
                 Transport::Grpc => "use grpcs://, or remove it",
                 Transport::Http => "use https://, or remove it",
             };
-            key.problem("has no meaning on a plaintext connection", fix);
+            key.problem("has no meaning on a plaintext connection", "which shows no certificate", fix);
         }),
     }
     (at.problems() == before).then_some(Client { endpoint, path })
@@ -63,11 +63,19 @@ fn place(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
     let (url, service) = (at.key("url"), at.key("service"));
     match (url.present(), service.present()) {
         (true, true) => {
-            at.problem("holds both url and service", "keep exactly one of the two");
+            at.problem(
+                "holds both url and service",
+                "and either could be the one that is meant",
+                "keep exactly one of the two",
+            );
             None
         }
         (false, false) => {
-            at.problem("holds neither url nor service", "add exactly one: url: https://host:port/path, or service");
+            at.problem(
+                "holds neither url nor service",
+                UNREACHABLE,
+                "add exactly one: url: https://host:port/path, or service",
+            );
             None
         }
         (true, false) => {
@@ -78,7 +86,7 @@ fn place(at: &Node<'_>, dialect: Dialect) -> Option<(Endpoint, String)> {
                 true => http_url::parse(text, dialect),
                 false => parse_any(text).map(|endpoint| (endpoint, "/".into())),
             };
-            parsed.map_err(|problem| url.problem(problem.what, problem.fix)).ok()
+            parsed.map_err(|problem| url.problem(problem.what, problem.why, problem.fix)).ok()
         }
         (false, true) => service::check(&service, dialect),
     }
@@ -88,7 +96,11 @@ fn server_name(at: &Node<'_>) -> Option<Box<str>> {
     let name = Some(at.key("serverName")).filter(Node::present)?;
     let text = name.text()?;
     if !is_host(text) {
-        name.problem(format!("{} is not a host name", quoted(text)), "write the name that the certificate carries");
+        name.problem(
+            format!("{} is not a host name", quoted(text)),
+            "so no certificate carries it",
+            "write the name that the certificate carries",
+        );
     }
     Some(certified(text).into())
 }

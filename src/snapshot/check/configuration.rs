@@ -66,7 +66,8 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>, used: &mut UniqueNames) -
     if !SAYS_SOMETHING.iter().any(|key| at.key(key).is_written()) {
         at.problem(
             "a configuration without any of its lists says nothing",
-            "to have no hooks, write externalAdmissionHooks: []; otherwise see what has cut it short",
+            "and was probably cut short",
+            "to have no hooks, write externalAdmissionHooks: []; otherwise see what has done so",
         );
     }
     let metadata = at.key("metadata");

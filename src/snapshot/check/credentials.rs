@@ -18,13 +18,17 @@ pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -
         return None;
     }
     if bundle.present() && file.present() {
-        file.problem("stands beside caBundle", "keep one of the two");
+        file.problem("stands beside caBundle", "and either could be the one that is meant", "keep one of the two");
         return None;
     }
     let (place, pem) = if bundle.present() {
         let encoded: Vec<u8> = bundle.text()?.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
         let Ok(pem) = STANDARD.decode(encoded) else {
-            bundle.problem("is not base64", "write the PEM file in base64 on one line: base64 -w0 ca.pem");
+            bundle.problem(
+                "is not base64",
+                "so no certificate of the hook could be verified",
+                "write the PEM file in base64 on one line: base64 -w0 ca.pem",
+            );
             return None;
         };
         (bundle, pem.into())
@@ -35,7 +39,11 @@ pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -
         return None;
     };
     if let Err(what) = authority(&pem) {
-        place.problem(what, "give at least one certificate (BEGIN CERTIFICATE) of the authority");
+        place.problem(
+            what,
+            "so no certificate of the hook could be verified",
+            "give at least one certificate (BEGIN CERTIFICATE) of the authority",
+        );
     }
     Some(pem)
 }
@@ -44,23 +52,44 @@ pub(crate) fn authorities(at: &Node<'_>, dialect: Dialect, read: ReadFile<'_>) -
 pub(crate) fn client_pair(at: &Node<'_>, read: ReadFile<'_>) -> Option<(Pem, Pem)> {
     let (certificate, key) = (at.key("clientCertificateFile"), at.key("clientKeyFile"));
     match (certificate.present(), key.present()) {
-        (true, false) => key.problem("is missing", "a client certificate needs its key"),
-        (false, true) => certificate.problem("is missing", "a client key needs its certificate"),
+        (true, false) => {
+            key.problem("is missing", "so the hook would see no certificate", "a client certificate needs its key")
+        }
+        (false, true) => certificate.problem(
+            "is missing",
+            "so the hook would see no certificate",
+            "a client key needs its certificate",
+        ),
         _ => {}
     }
     let chain_pem = if certificate.present() { content(&certificate, read) } else { None };
     let chain = chain_pem.as_deref().and_then(|pem| {
-        let wrong = |what: String| certificate.problem(what, "give the certificate chain (BEGIN CERTIFICATE)");
+        let wrong = |what: String| {
+            certificate.problem(
+                what,
+                "so the hook would see no certificate",
+                "give the certificate chain (BEGIN CERTIFICATE)",
+            )
+        };
         certificates(pem).map_err(wrong).ok()
     });
     let key_pem = if key.present() { content(&key, read) } else { None };
     let private = key_pem.as_deref().and_then(|pem| {
-        let wrong =
-            |what: String| key.problem(what, "give an unencrypted RSA, ECDSA or Ed25519 key (BEGIN PRIVATE KEY)");
+        let wrong = |what: String| {
+            key.problem(
+                what,
+                "so the hook would see no certificate",
+                "give an unencrypted RSA, ECDSA or Ed25519 key (BEGIN PRIVATE KEY)",
+            )
+        };
         private_key(pem).map_err(wrong).ok()
     });
     if !belong_together(chain?, private?) {
-        key.problem("is not the key of the first certificate", "give the key that belongs to clientCertificateFile");
+        key.problem(
+            "is not the key of the first certificate",
+            "so every handshake would fail",
+            "give the key that belongs to clientCertificateFile",
+        );
     }
     chain_pem.zip(key_pem)
 }
@@ -73,6 +102,7 @@ fn content(place: &Node<'_>, read: ReadFile<'_>) -> Option<Pem> {
         Err(error) => {
             place.problem(
                 format!("{} cannot be read: {error}", quoted(path)),
+                "so the hook could not be called",
                 "correct the path, or let the user that Gatepost runs as read the file",
             );
             None

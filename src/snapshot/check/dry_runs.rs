@@ -10,18 +10,27 @@ use crate::{
 const MAKERS: &str = "kubectl diff, kubectl apply --dry-run=server, and GitOps tools that compare so, such as Argo CD \
                       and Flux";
 
+const FIX: &str =
+    "write sideEffects: None if a call changes nothing, or NoneOnDryRun if it changes nothing in a dry run";
+
 /// Consequences for dry runs, hook by hook in their order.
 pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let noted = |(hook, origin): (&Arc<Hook>, &Arc<Origin>)| {
-        let text = format!("hook {:?} {}", hook.name, consequence(hook)?);
-        Some(Note { file: origin.file.clone(), path: origin.path.clone(), text })
+        let (says, comes_of_it) = consequence(hook)?;
+        Some(Note {
+            file: origin.file.clone(),
+            path: origin.path.clone(),
+            what: format!("hook {:?} {says}", hook.name),
+            why: format!("so dry runs of what it wants to see {comes_of_it} ({MAKERS})"),
+            fix: FIX.to_owned(),
+        })
     };
     hooks.iter().zip(origins).filter_map(noted).collect()
 }
 
-fn consequence(hook: &Hook) -> Option<String> {
+fn consequence(hook: &Hook) -> Option<(String, &'static str)> {
     let declared = hook.side_effects;
-    let (says, comes_of_it) = match declared {
+    Some(match declared {
         SideEffects::None | SideEffects::NoneOnDryRun => return None,
         SideEffects::Undeclared if hook.failure_policy == FailurePolicy::Ignore => {
             ("does not declare sideEffects".to_owned(), "pass it unseen")
@@ -30,11 +39,7 @@ fn consequence(hook: &Hook) -> Option<String> {
         SideEffects::Some | SideEffects::Unknown => {
             (format!("declares sideEffects: {}", declared.as_str()), "are refused, whatever its failurePolicy")
         }
-    };
-    Some(format!(
-        "{says}: dry runs of what it wants to see {comes_of_it} ({MAKERS}); write sideEffects: None if a call changes \
-         nothing, or NoneOnDryRun if it changes nothing in a dry run"
-    ))
+    })
 }
 
 #[cfg(test)]
@@ -44,11 +49,11 @@ mod tests {
     #[test]
     fn a_hook_that_no_dry_run_reaches_is_noted_with_what_comes_of_it() {
         for (more, says) in [
-            ("", Some("does not declare sideEffects: dry runs of what it wants to see are refused (kubectl diff")),
+            ("", Some("does not declare sideEffects, so dry runs of what it wants to see are refused (kubectl diff")),
             ("failurePolicy: Ignore", Some("wants to see pass it unseen")),
             (
                 "sideEffects: Some",
-                Some("declares sideEffects: Some: dry runs of what it wants to see are refused, whatever"),
+                Some("declares sideEffects: Some, so dry runs of what it wants to see are refused, whatever"),
             ),
             ("sideEffects: Unknown", Some("declares sideEffects: Unknown")),
             ("sideEffects: None", None),

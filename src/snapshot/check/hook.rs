@@ -10,7 +10,7 @@ use crate::{
         ReadFile,
         document::{
             dialect::Dialect,
-            node::{Node, given},
+            node::{Node, UNCLEAR, given},
             problem::quoted,
             value::Value,
         },
@@ -100,25 +100,35 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     let declared_policy = given(at.key("failurePolicy")).map_or(Some(FailurePolicy::Fail), |at| at.choice(&POLICIES));
     if declared_policy == Some(FailurePolicy::Retry) && side_effects.is_some_and(|effects| !effects.none_for(false)) {
         at.key("failurePolicy").problem(
-            "Retry may ask twice, and the hook is not declared free of side effects",
+            "Retry may ask twice",
+            "and the hook is not declared free of side effects",
             "declare sideEffects: None if that is true (NoneOnDryRun is not enough), or use Fail or Ignore",
         );
     }
     let timeout = timeout(at);
     let reinvocation = given(at.key("reinvocationPolicy")).map_or(Some(Reinvocation::Never), |at| {
         if hook_type == Some(HookType::Validating) {
-            at.problem("only a hook of type Mutating is asked once more", "remove it, or make the hook Mutating");
+            at.problem(
+                "only a hook of type Mutating is asked once more",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating",
+            );
         }
         at.choice(&REINVOCATIONS)
     });
     let dispatch = given(at.key("dispatch")).and_then(|at| {
         if hook_type == Some(HookType::Validating) {
-            at.problem("validating hooks are always asked at once", "remove it, or make the hook Mutating");
+            at.problem(
+                "validating hooks are always asked at once",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating",
+            );
         }
         let dispatch = at.choice(&DISPATCHES);
         if dispatch == Some(Dispatch::Speculative) && side_effects.is_some_and(|effects| !effects.none_for(true)) {
             at.problem(
-                "may ask about objects that never come to it, and the hook is not declared free of side effects",
+                "may ask about objects that never come to it",
+                "and the hook is not declared free of side effects",
                 "declare sideEffects: None or NoneOnDryRun if that is true, or remove dispatch",
             );
         }
@@ -126,7 +136,11 @@ pub(crate) fn check(at: &Node<'_>, read: ReadFile<'_>) -> Option<CheckedHook> {
     });
     let isolated = given(at.key("isolate")).is_some_and(|at| {
         if hook_type == Some(HookType::Validating) {
-            at.problem("only a hook of type Mutating can be registered apart", "remove it, or make the hook Mutating");
+            at.problem(
+                "only a hook of type Mutating can be registered apart",
+                "so it would have no effect",
+                "remove it, or make the hook Mutating",
+            );
         }
         at.boolean() == Some(true)
     });
@@ -166,16 +180,25 @@ pub(crate) fn match_policy(at: &Node<'_>) -> Option<MatchPolicy> {
 }
 
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
-    let text =
-        if at.required("every hook has a name, unique in the whole configuration") { at.text()? } else { return None };
+    let text = if at.required(
+        "and logs, metrics and denials speak of a hook by its name",
+        "every hook has a name, unique in the whole configuration",
+    ) {
+        at.text()?
+    } else {
+        return None;
+    };
     if !names::is_dns_subdomain(text) {
-        at.problem(format!("{} is not a name", quoted(text)), names::SUBDOMAIN);
+        at.problem(format!("{} is not a name", quoted(text)), "which no apiserver accepts", names::SUBDOMAIN);
     }
     Some(text)
 }
 
 fn rule_list(at: &Node<'_>) -> Vec<crate::model::Rule> {
-    if !at.required("list the rules; an empty list, [], is a hook that is never called") {
+    if !at.required(
+        "which is not taken for none, as nothing would be asked",
+        "list the rules; an empty list, [], is a hook that is never called",
+    ) {
         return Vec::new();
     }
     rules::list(at, Dialect::Gatepost)
@@ -185,7 +208,7 @@ fn rule_list(at: &Node<'_>) -> Vec<crate::model::Rule> {
 fn timeout(at: &Node<'_>) -> Option<Duration> {
     let (timeout, seconds) = (at.key("timeout"), at.key("timeoutSeconds"));
     if timeout.present() && seconds.present() {
-        seconds.problem("stands beside timeout, which says the same", "keep one of the two");
+        seconds.problem("stands beside timeout", "which says the same", "keep one of the two");
     }
     if !timeout.present() {
         return match given(seconds) {
@@ -203,23 +226,26 @@ pub(super) fn time(at: &Node<'_>) -> Option<Duration> {
         Value::Text(text) => Some(text),
         _ => None,
     }) else {
-        at.problem(format!("is {}, not a time with its unit", at.value.kind()), FIX);
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, FIX);
         return None;
     };
     match humantime::parse_duration(text) {
         Ok(time) if TIMEOUTS.contains(&time) => Some(time),
         Ok(_) => {
-            at.problem(format!("{} is out of range", quoted(text)), FIX);
+            at.problem(format!("{} is out of range", quoted(text)), WAITS, FIX);
             None
         }
         Err(_) => {
-            at.problem(format!("{} is not a time with its unit", quoted(text)), FIX);
+            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, FIX);
             None
         }
     }
 }
 
+/// Reason for the limits of a hook's timeout.
+const WAITS: &str = "and no apiserver waits longer than 30 s for a webhook";
+
 /// `timeoutSeconds`, as upstream has it.
 pub(crate) fn whole_seconds(at: &Node<'_>) -> Option<Duration> {
-    Some(Duration::from_secs(at.integer(1..=30)?.try_into().ok()?))
+    Some(Duration::from_secs(at.integer(1..=30, WAITS)?.try_into().ok()?))
 }

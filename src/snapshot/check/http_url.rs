@@ -4,7 +4,7 @@ use std::{fmt::Write as _, net::IpAddr};
 
 use super::{
     clean_path,
-    url::{UrlProblem, authority, place, problem, socket},
+    url::{UNREACHABLE, UrlProblem, authority, place, problem, socket},
 };
 use crate::{
     model::{Endpoint, Transport},
@@ -22,25 +22,36 @@ pub(crate) fn parse(url: &str, dialect: Dialect) -> Result<HttpPlace, UrlProblem
         Dialect::Kubernetes => "write https://host:port/path",
     };
     let Some((scheme, rest)) = url.split_once("://") else {
-        return problem(format!("{} is not a URL", quoted(url)), example);
+        return problem(format!("{} is not a URL", quoted(url)), UNREACHABLE, example);
     };
     match scheme.to_ascii_lowercase().as_str() {
         "https" => tcp(rest, dialect, true),
         "http" if dialect == Dialect::Gatepost => tcp(rest, dialect, false),
         "http+unix" if dialect == Dialect::Gatepost => unix(rest),
-        _ => problem(format!("the scheme {} is not allowed here", quoted(scheme)), example),
+        _ => {
+            let why = match dialect {
+                Dialect::Gatepost => UNREACHABLE,
+                Dialect::Kubernetes => "since kube-apiserver calls webhooks over TLS alone",
+            };
+            problem(format!("the scheme {} is not allowed here", quoted(scheme)), why, example)
+        }
     }
 }
 
 fn tcp(rest: &str, dialect: Dialect, tls: bool) -> Result<HttpPlace, UrlProblem> {
     let (written, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if written.contains('@') {
-        return problem("holds a user", "write the host and the port only; a hook knows us by our certificate");
+        return problem(
+            "holds a user",
+            "and a hook knows Gatepost by its certificate alone",
+            "write the host and the port only",
+        );
     }
     let (host, port) = authority(written, Some(if tls { 443 } else { 80 }))?;
     if !tls && !is_loopback(host) {
         return problem(
             format!("http:// to {} would send objects in the clear", quoted(host)),
+            "so anybody in between could read and answer them",
             "use https://, or an address of this machine: 127.0.0.1, [::1] or localhost",
         );
     }
@@ -62,17 +73,25 @@ fn is_loopback(host: &str) -> bool {
 fn path(after: &str, dialect: Dialect) -> Result<String, UrlProblem> {
     let (before, fragment) = after.split_once('#').unwrap_or((after, ""));
     if !fragment.is_empty() {
-        return problem(format!("holds the fragment {}", quoted(fragment)), "remove it; it is never sent");
+        return problem(format!("holds the fragment {}", quoted(fragment)), "which is never sent", "remove it");
     }
     let (path, query) = before.split_once('?').unwrap_or((before, ""));
     if !query.is_empty() && dialect == Dialect::Kubernetes {
-        return problem(format!("holds the query {}", quoted(query)), "remove it, or put it into the path");
+        return problem(
+            format!("holds the query {}", quoted(query)),
+            "which no apiserver accepts",
+            "remove it, or put it into the path",
+        );
     }
     if let Some(escape) = broken_escape(before) {
-        return problem(format!("{} is not an escape", quoted(escape)), "write % and two digits from 0 to F, or %25");
+        return problem(
+            format!("{} is not an escape", quoted(escape)),
+            "so which path is meant would be a guess",
+            "write % and two digits from 0 to F, or %25",
+        );
     }
     if before.chars().any(|c| c.is_ascii_control()) {
-        return problem("holds a control character", "remove it");
+        return problem("holds a control character", "which no path may have", "remove it");
     }
     if dialect == Dialect::Kubernetes {
         return Ok(clean_path::of_url(path));

@@ -66,31 +66,45 @@ pub(crate) fn check(at: &Node<'_>) -> Option<ResourceInitializers> {
     if let Some(name) = group_name.filter(|name| !name.is_empty() && !names::is_dns_subdomain(name)) {
         group.problem(
             format!("{} is not an API group", quoted(name)),
+            "so no object would match",
             "write one group, such as apps; \"\" is the core",
         );
     }
-    let resource_name = if resource.required("name one resource, such as pods") { resource.text() } else { None };
+    let resource_name = if resource.required("so it is not known which objects wait", "name one resource, such as pods")
+    {
+        resource.text()
+    } else {
+        None
+    };
     if let Some(name) = resource_name.filter(|name| !names::is_dns_label(name)) {
         resource.problem(
             format!("{} is not the name of one resource", quoted(name)),
+            "so no object would match",
             "write the plural in lower case, without a subresource or wildcard: pods",
         );
     }
     let mut initializers = Vec::new();
-    if list.required("list the initializers, in the order in which they act") && list.is_list() {
+    if list.required("which is not taken for none", "list the initializers, in the order in which they act")
+        && list.is_list()
+    {
         let mut seen = HashSet::new();
         for item in list.items() {
             let names = (group_name.unwrap_or_default(), resource_name.unwrap_or_default());
             let Some(initializer) = one(&item, names) else { continue };
             if !seen.insert(initializer.name.clone()) {
-                item.problem(format!("{} is listed twice", quoted(&initializer.name)), "keep one of them");
+                item.problem(
+                    format!("{} is listed twice", quoted(&initializer.name)),
+                    "and each acts once on an object",
+                    "keep one of them",
+                );
             }
             initializers.push(initializer);
         }
     }
     if list.items().count() > MOST_PENDING {
         list.problem(
-            format!("has more than {MOST_PENDING} initializers, which no object can wait for"),
+            format!("has more than {MOST_PENDING} initializers"),
+            "which no object can wait for",
             "merge some of them, or remove those that are not needed",
         );
     }
@@ -117,6 +131,7 @@ fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initial
             if !known.contains(&**name) {
                 place.problem(
                     format!("{} is no initializer of this resource", quoted(name)),
+                    "so this one would wait for ever",
                     "name one of the same list, or remove it",
                 );
             }
@@ -125,7 +140,11 @@ fn in_order(at: &Node<'_>, initializers: Vec<Initializer>) -> Option<Vec<Initial
     let order = match order(&initializers, |one| &*one.name, |one| &one.after) {
         Ok(order) => order,
         Err(cycle) => {
-            at.problem(format!("has initializers that wait for each other: {cycle}"), "remove one of these `after`");
+            at.problem(
+                format!("has initializers that wait for each other: {cycle}"),
+                "so none of them could begin",
+                "remove one of these `after`",
+            );
             return None;
         }
     };
@@ -157,7 +176,11 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     }
     let before = at.problems();
     let (place, policy) = (at.key("name"), at.key("failurePolicy"));
-    let name = if place.required("every initializer has a name") { name(&place) } else { None };
+    let name = if place.required("and objects list those that they wait for by name", "every initializer has a name") {
+        name(&place)
+    } else {
+        None
+    };
     let failure_policy = if policy.present() { policy.choice(&POLICIES) } else { Some(FailurePolicy::Ignore) };
     let timeout = given(at.key("timeout")).map_or(Some(DEFAULT_TIMEOUT), |at| hook::time(&at));
     let after = listed(&at.key("after"), "the name of an initializer", names::is_dns_subdomain, names::SUBDOMAIN);
@@ -170,14 +193,15 @@ fn one(at: &Node<'_>, (group, resource): (&str, &str)) -> Option<Initializer> {
     let owners = given(at.key("owners")).map(|at| who(&at));
     if owners.is_some() && (built_in.is_some() || attach.is_some()) {
         at.key("owners").problem(
-            "is for who updates stored objects, and builtIn and attach act before they are stored",
+            "is for who updates stored objects",
+            "and builtIn and attach act before they are stored",
             "remove it, or the other",
         );
     }
     let written = [("attach", attach.is_some()), ("sideEffects", effects.is_some()), ("parallel", parallel.is_some())];
     for (place, written) in written {
         if written && built_in.is_some() {
-            at.key(place).problem("is for a process, and builtIn needs none", "keep one of the two");
+            at.key(place).problem("is for a process", "and builtIn needs none", "keep one of the two");
         }
     }
     let side_effects = effects.map_or(Some(SideEffects::Undeclared), |at| at.choice(&hook::SIDE_EFFECTS));
@@ -206,7 +230,11 @@ fn claimants(at: &Node<'_>) -> Claimants {
         return Claimants::default();
     }
     if !ATTACH_KEYS.iter().any(|key| at.key(key).present()) {
-        at.problem("admits nobody", "list commonNames of client certificates, or the SHA-256 digests of tokens");
+        at.problem(
+            "admits nobody",
+            "so every object would wait until its time is over",
+            "list commonNames of client certificates, or the SHA-256 digests of tokens",
+        );
     }
     let common_names = listed(&at.key("commonNames"), "the common name of a certificate", |_| true, "");
     let tokens = at.key("tokenSha256");
@@ -216,6 +244,7 @@ fn claimants(at: &Node<'_>) -> Claimants {
             // Not repeated: it may be the token itself.
             item.problem(
                 "is not the SHA-256 digest of a token",
+                "so no token would be admitted by it",
                 "write 64 hexadecimal digits in lower case: printf %s TOKEN | sha256sum",
             );
         }
@@ -242,7 +271,11 @@ fn who(at: &Node<'_>) -> Option<Who> {
         return None;
     }
     if !WHO_KEYS.iter().any(|key| at.key(key).present()) {
-        at.problem("names nobody", "name users, groups or serviceAccounts, or remove the key");
+        at.problem(
+            "names nobody",
+            "so nobody could finish what it has begun",
+            "name users, groups or serviceAccounts, or remove the key",
+        );
     }
     Some(bypass::people(at))
 }
@@ -250,7 +283,7 @@ fn who(at: &Node<'_>) -> Option<Who> {
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     let text = at.text()?;
     if !names::is_dns_subdomain(text) {
-        at.problem(format!("{} is not a name", quoted(text)), names::SUBDOMAIN);
+        at.problem(format!("{} is not a name", quoted(text)), "and objects list it by its name", names::SUBDOMAIN);
         return None;
     }
     Some(text)

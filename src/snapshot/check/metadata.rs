@@ -28,13 +28,15 @@ pub(crate) fn metadata_name<'a>(metadata: &'a Node<'_>, good: fn(&str) -> bool, 
     }
     let Value::Text(name) = metadata.value.get("name").unwrap_or(&Value::Null) else {
         let place = metadata.key("name");
-        if place.required("every object has a name: metadata: {name: ...}") {
+        if place
+            .required("and messages speak of an object by its name", "every object has a name: metadata: {name: ...}")
+        {
             place.wrong_type("a text");
         }
         return None;
     };
     if !good(name) {
-        metadata.key("name").problem(format!("{} is not a name", quoted(name)), fix);
+        metadata.key("name").problem(format!("{} is not a name", quoted(name)), "which no apiserver accepts", fix);
         return None;
     }
     Some(name)

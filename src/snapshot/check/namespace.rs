@@ -23,7 +23,8 @@ pub(crate) fn check(at: &Node<'_>) -> Option<Named> {
     let name = name?;
     if written.iter().any(|(key, value)| *key == NAME_LABEL && *value != name) {
         labels.key(NAME_LABEL).problem(
-            format!("is not {}: this label is always the namespace's own name", quoted(name)),
+            format!("is not {}", quoted(name)),
+            "and this label is always the namespace's own name",
             "remove it; it is implied",
         );
     }

@@ -24,11 +24,16 @@ pub(crate) struct Dead {
     pub(crate) entry: usize,
     /// Fault of the entry.
     pub(crate) what: String,
+    /// Consequence of the fault.
+    pub(crate) why: &'static str,
     /// Correction of the entry.
     pub(crate) fix: String,
     /// No apiserver serves such a thing, now or ever: a mistake, and not a newer Kubernetes than ours.
     pub(crate) certain: bool,
 }
+
+/// Consequence of every dead entry.
+const NEVER: &str = "so the rule never matches";
 
 /// Operations that apiservers ask about such a subresource. Others are asked about in ways that we do not know.
 const SUB_RESOURCES: [(&str, &[Operation]); 15] = [
@@ -84,7 +89,7 @@ const SHORT_NAMES: [(&str, &str); 27] = [
 pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
     let mut dead = Vec::new();
     let mut add = |key, entry, (what, fix): (String, String), certain| {
-        dead.push(Dead { key, entry, what, fix, certain });
+        dead.push(Dead { key, entry, what, why: NEVER, fix, certain });
     };
     for (entry, group) in rule.api_groups.iter().enumerate() {
         if let Some(fault) = dead_group(group) {
@@ -93,7 +98,7 @@ pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
     }
     for (entry, version) in rule.api_versions.iter().enumerate() {
         if let Some((_, version)) = version.split_once('/') {
-            let what = format!("{} is not a version, so the rule never matches", quoted(&rule.api_versions[entry]));
+            let what = format!("{} is not a version", quoted(&rule.api_versions[entry]));
             add("apiVersions", entry, (what, format!("write {}, and the group in apiGroups", quoted(version))), true);
         }
     }
@@ -111,7 +116,7 @@ pub(crate) fn dead(rule: &Rule) -> Vec<Dead> {
 
 /// `core`, `apps/v1`.
 fn dead_group(group: &str) -> Option<(String, String)> {
-    let what = || format!("{} is not an API group, so the rule never matches", quoted(group));
+    let what = || format!("{} is not an API group", quoted(group));
     match group.split_once('/') {
         Some((group, version)) => {
             Some((what(), format!("write {}, and {} in apiVersions", quoted(group), quoted(version))))
@@ -128,7 +133,7 @@ fn dead_group(group: &str) -> Option<(String, String)> {
 /// `deployments.apps`, `pods/`, and in groups of whatever name `pod`.
 fn dead_name(written: &str, rule: &Rule) -> Option<(String, String)> {
     let (name, sub) = written.split_once('/').map_or((written, None), |(name, sub)| (name, Some(sub)));
-    let what = || format!("{} is not the name of a resource, so the rule never matches", quoted(written));
+    let what = || format!("{} is not the name of a resource", quoted(written));
     if let Some((resource, group)) = name.split_once('.') {
         return Some((what(), format!("write {}, and {} in apiGroups", quoted(resource), quoted(group))));
     }
@@ -176,7 +181,7 @@ fn dead_built_in(written: &str, rule: &Rule) -> Option<((String, String), bool)>
 /// No group of the rule has such a resource.
 fn unserved(name: &str, rule: &Rule) -> ((String, String), bool) {
     let groups: Vec<String> = rule.api_groups.iter().map(|group| shown(group)).collect();
-    let what = format!("{} is not a resource of {}, so the rule never matches", quoted(name), groups.join(" or "));
+    let what = format!("{} is not a resource of {}", quoted(name), groups.join(" or "));
     let elsewhere: BTreeSet<&str> = builtin::named(name).map(|found| found.group).collect();
     // This group is not served any more.
     let elsewhere: Vec<String> = elsewhere.into_iter().filter(|group| *group != "extensions").map(shown).collect();
@@ -192,11 +197,11 @@ fn wrong_scope(served: &[&Builtin], rule: &Rule) -> Option<(String, String)> {
     let name = served.first()?.resource;
     match rule.scope {
         Scope::Cluster if !cluster => Some((
-            format!("{name} are in namespaces, and scope: Cluster is for what is not, so the rule never matches them"),
+            format!("{name} are in namespaces, and scope: Cluster is for what is not"),
             "write scope: Namespaced, or leave it out".into(),
         )),
         Scope::Namespaced if !namespaced => Some((
-            format!("{name} are in no namespace, and scope: Namespaced is for what is, so the rule never matches them"),
+            format!("{name} are in no namespace, and scope: Namespaced is for what is"),
             "write scope: Cluster, or leave it out".into(),
         )),
         _ => None,
@@ -209,7 +214,7 @@ fn wrong_operation(written: &str, sub: &str, rule: &Rule) -> Option<(String, Str
         return None;
     }
     let named: Vec<&str> = rule.operations.iter().map(|operation| operation.as_str()).collect();
-    let what = format!("no request to {} is a {}, so the rule never matches it", quoted(written), one_of(&named));
+    let what = format!("no request to {} is a {}", quoted(written), one_of(&named));
     let wanted: Vec<&str> = asked.iter().map(|operation| operation.as_str()).collect();
     let fix = match (wanted.is_empty(), sub) {
         (true, _) => "remove it: reading is not asked about".into(),
@@ -227,7 +232,7 @@ fn wrong_version(written: &str, served: &[&Builtin], rule: &Rule) -> Option<(Str
         return None;
     }
     let versions: BTreeSet<&str> = served.iter().flat_map(|found| found.versions).copied().collect();
-    let what = format!("{} is served in none of the versions named, so the rule never matches it", quoted(written));
+    let what = format!("{} is served in none of the versions named", quoted(written));
     let versions: Vec<&str> = versions.into_iter().collect();
     Some((what, format!("name {} in apiVersions, or \"*\"", one_of(&versions))))
 }

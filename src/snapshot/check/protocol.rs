@@ -42,7 +42,11 @@ pub(crate) fn check(at: &Node<'_>, client: Client) -> Option<(Endpoint, Protocol
             Transport::Grpc => one_of(&["grpc"]),
             Transport::Http => one_of(&["json", "protobuf", "legacy"]),
         };
-        word.problem("is not what the scheme of clientConfig.url says", format!("write {fitting}, or change the URL"));
+        word.problem(
+            "is not what the scheme of clientConfig.url says",
+            "and either could be the one that is meant",
+            format!("write {fitting}, or change the URL"),
+        );
         return None;
     }
     let service = config.key("service");
@@ -52,7 +56,11 @@ pub(crate) fn check(at: &Node<'_>, client: Client) -> Option<(Endpoint, Protocol
         Word::Json | Word::Protobuf => [None, None],
     };
     for key in unused.iter().flatten().filter(|key| key.present()) {
-        key.problem("has no meaning in this hook's protocol", "remove it, or write protocol: json or protobuf");
+        key.problem(
+            "has no meaning in this hook's protocol",
+            "so it would have no effect",
+            "remove it, or write protocol: json or protobuf",
+        );
     }
     let version = match unused[1] {
         None if versions.present() => review_versions(&versions)?,
@@ -71,25 +79,29 @@ pub(crate) fn check(at: &Node<'_>, client: Client) -> Option<(Endpoint, Protocol
 /// `docs/reference/webhook-semantics.md` §14; versions that nobody knows yet may stand beside a known one.
 pub(crate) fn review_versions(at: &Node<'_>) -> Option<ReviewVersion> {
     const FIX: &str = "list the versions of AdmissionReview that the hook reads: [v1]";
-    if !at.required(FIX) {
+    if !at.required("so no review could be sent", FIX) {
         return None;
     }
     let texts = at.texts()?;
     if texts.is_empty() {
-        at.problem("is empty", FIX);
+        at.problem("is empty", "so no review could be sent", FIX);
         return None;
     }
     let mut seen = HashSet::new();
     for (item, text) in at.items().zip(&texts) {
         if !seen.insert(*text) {
-            item.problem(format!("{} is listed twice", quoted(text)), "keep one of them");
+            item.problem(format!("{} is listed twice", quoted(text)), "which no apiserver accepts", "keep one of them");
         } else if !is_dns_1035_label(text) {
-            item.problem(format!("{} is not a version", quoted(text)), "write v1 or v1beta1");
+            item.problem(
+                format!("{} is not a version", quoted(text)),
+                "which no apiserver accepts",
+                "write v1 or v1beta1",
+            );
         }
     }
     let version = ReviewVersion::choose(&texts);
     if version.is_none() {
-        at.problem("holds no version that is known here", "list v1 or v1beta1");
+        at.problem("holds no version that is known here", "so no review could be sent", "list v1 or v1beta1");
     }
     version
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     model::{FailurePolicy, OnProbeFailure, Rollout},
     snapshot::document::{
-        node::{Node, given},
+        node::{Node, UNCLEAR, given},
         problem::quoted,
         value::Value,
     },
@@ -27,7 +27,11 @@ pub(crate) fn check(at: &Node<'_>) -> (Option<FailurePolicy>, Rollout) {
         return (None, rollout);
     }
     if !KEYS.iter().any(|key| at.key(key).present()) {
-        at.problem("is empty", "write createAs: Ignore, probeWithin or onProbeFailure, or remove rollout");
+        at.problem(
+            "is empty",
+            "so it would have no effect",
+            "write createAs: Ignore, probeWithin or onProbeFailure, or remove rollout",
+        );
     }
     if let Some(within) = given(at.key("probeWithin")).and_then(|at| probe_within(&at)) {
         rollout.probe_within = within;
@@ -42,17 +46,17 @@ pub(crate) fn check(at: &Node<'_>) -> (Option<FailurePolicy>, Rollout) {
 fn probe_within(at: &Node<'_>) -> Option<Duration> {
     const FIX: &str = "write a time from 1s to 24h, such as 5m";
     let Value::Text(text) = at.value else {
-        at.problem(format!("is {}, not a time with its unit", at.value.kind()), FIX);
+        at.problem(format!("is {}, not a time with its unit", at.value.kind()), UNCLEAR, FIX);
         return None;
     };
     match humantime::parse_duration(text) {
         Ok(time) if WITHIN.contains(&time) => Some(time),
         Ok(_) => {
-            at.problem(format!("{} is out of range", quoted(text)), FIX);
+            at.problem(format!("{} is out of range", quoted(text)), "and a rollout waits no longer than a day", FIX);
             None
         }
         Err(_) => {
-            at.problem(format!("{} is not a time with its unit", quoted(text)), FIX);
+            at.problem(format!("{} is not a time with its unit", quoted(text)), UNCLEAR, FIX);
             None
         }
     }

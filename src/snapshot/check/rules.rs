@@ -13,6 +13,9 @@ pub(crate) const KEYS: [&str; 8] =
 
 const KUBERNETES_KEYS: [&str; 5] = ["operations", "apiGroups", "apiVersions", "resources", "scope"];
 
+/// Reason where a list of a rule has nothing to compare with.
+const NEVER: &str = "so the rule would never match";
+
 /// The words for an operation: upstream's five, and then those of the two earlier designs.
 pub(crate) const OPERATIONS: [(&str, Option<Operation>); 11] = [
     ("CREATE", Some(Operation::Create)),
@@ -46,9 +49,9 @@ fn check(at: &Node<'_>, dialect: Dialect) -> Option<Rule> {
     }
     let before = at.problems();
     if dialect == Dialect::Kubernetes {
-        let all_there = at.key("operations").required("list the operations, or [\"*\"] for all")
-            & at.key("apiGroups").required("list the API groups: \"\" is the core group, \"*\" is all")
-            & at.key("apiVersions").required("list the API versions, or [\"*\"] for all");
+        let all_there = at.key("operations").required(NEVER, "list the operations, or [\"*\"] for all")
+            & at.key("apiGroups").required(NEVER, "list the API groups: \"\" is the core group, \"*\" is all")
+            & at.key("apiVersions").required(NEVER, "list the API versions, or [\"*\"] for all");
         if !all_there {
             return None;
         }
@@ -75,8 +78,8 @@ fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
         let list = Some(at.key(dead.key)).filter(Node::present).unwrap_or_else(|| at.key("apiGroup"));
         let item = list.items().nth(dead.entry).filter(|_| !combined);
         match item {
-            Some(item) => item.problem(dead.what, dead.fix),
-            None => list.problem(dead.what, dead.fix),
+            Some(item) => item.problem(dead.what, dead.why, dead.fix),
+            None => list.problem(dead.what, dead.why, dead.fix),
         }
     }
 }
@@ -84,7 +87,7 @@ fn no_dead_entry(at: &Node<'_>, rule: &Rule) {
 fn operations(at: &Node<'_>, dialect: Dialect) -> Vec<Operation> {
     let (operations, verbs) = (at.key("operations"), at.key("verbs"));
     if operations.present() && verbs.present() {
-        verbs.problem("stands beside operations, which says the same", "keep one of the two");
+        verbs.problem("stands beside operations", "which says the same", "keep one of the two");
     }
     let list = if operations.present() { operations } else { verbs };
     if !list.present() {
@@ -110,13 +113,13 @@ fn groups(at: &Node<'_>) -> Vec<Box<str>> {
     let (groups, group) = (at.key("apiGroups"), at.key("apiGroup"));
     match (groups.present(), group.present()) {
         (true, true) => {
-            group.problem("stands beside apiGroups, which says the same", "keep one of the two");
+            group.problem("stands beside apiGroups", "which says the same", "keep one of the two");
             Vec::new()
         }
         (false, true) => group.text().into_iter().map(Box::from).collect(),
         (true, false) => words(&groups, true),
         (false, false) => {
-            groups.problem("is missing", "list the API groups: \"\" is the core group, \"*\" is all");
+            groups.problem("is missing", NEVER, "list the API groups: \"\" is the core group, \"*\" is all");
             Vec::new()
         }
     }
@@ -127,7 +130,11 @@ fn versions(at: &Node<'_>, earlier_form: bool) -> Vec<Box<str>> {
     if !versions.present() && earlier_form {
         return vec!["*".into()];
     }
-    if versions.required("list the API versions, or [\"*\"] for all") { words(&versions, false) } else { Vec::new() }
+    if versions.required(NEVER, "list the API versions, or [\"*\"] for all") {
+        words(&versions, false)
+    } else {
+        Vec::new()
+    }
 }
 
 /// A list of words, or `*` alone.
@@ -146,24 +153,28 @@ fn words(list: &Node<'_>, empty_word: bool) -> Vec<Box<str>> {
 fn not_empty(list: &Node<'_>, entry: &str) -> bool {
     let empty = list.items().next().is_none();
     if empty {
-        list.problem("is empty, so that the rule would never match", format!("list {entry}, or remove the rule"));
+        list.problem("is empty", NEVER, format!("list {entry}, or remove the rule"));
     }
     !empty
 }
 
 fn no_empty_text(list: &Node<'_>, texts: &[&str]) {
     for (item, _) in list.items().zip(texts).filter(|(_, text)| text.is_empty()) {
-        item.problem("is empty", "write a name, or remove it");
+        item.problem("is empty", NEVER, "write a name, or remove it");
     }
 }
 
 fn star_alone(list: &Node<'_>) {
-    list.problem("holds \"*\" beside other entries", "\"*\" is everything: let it stand alone, or remove it");
+    list.problem(
+        "holds \"*\" beside other entries",
+        "and \"*\" is everything, so the others mean nothing",
+        "let it stand alone, or remove it",
+    );
 }
 
 fn resources(at: &Node<'_>, dialect: Dialect) -> Vec<Box<str>> {
     let (resources, subresources) = (at.key("resources"), at.key("subresources"));
-    if !resources.required("list the resources: pods, pods/status, *, pods/*, */scale or */*") {
+    if !resources.required(NEVER, "list the resources: pods, pods/status, *, pods/*, */scale or */*") {
         return Vec::new();
     }
     let Some(texts) = resources.texts() else { return Vec::new() };
@@ -174,6 +185,7 @@ fn resources(at: &Node<'_>, dialect: Dialect) -> Vec<Box<str>> {
         if odd && dialect == Dialect::Gatepost {
             item.problem(
                 format!("{} is not the name of a resource", quoted(text)),
+                NEVER,
                 "write the plural in lower case, as in the URL: pods, not Pod",
             );
         }
@@ -197,10 +209,10 @@ fn no_overlap(list: &Node<'_>, texts: &[&str]) {
             continue;
         };
         if all_of.contains(resource) {
-            item.problem(format!("{} is contained in {resource}/*", quoted(text)), "remove it");
+            item.problem(format!("{} is contained in {resource}/*", quoted(text)), "so it adds nothing", "remove it");
         }
         if everywhere.contains(sub) {
-            item.problem(format!("{} is contained in */{sub}", quoted(text)), "remove it");
+            item.problem(format!("{} is contained in */{sub}", quoted(text)), "so it adds nothing", "remove it");
         }
         if sub == "*" {
             all_of.insert(resource);
@@ -210,17 +222,29 @@ fn no_overlap(list: &Node<'_>, texts: &[&str]) {
         }
     }
     if texts.len() > 1 && texts.contains(&"*/*") {
-        list.problem("holds */* beside other entries", "*/* is everything: let it stand alone, or remove it");
+        list.problem(
+            "holds */* beside other entries",
+            "and */* is everything, so the others mean nothing",
+            "let it stand alone, or remove it",
+        );
     }
     if star && main_resource {
-        list.problem("holds * beside another resource", "* is every resource: remove it or the other");
+        list.problem(
+            "holds * beside another resource",
+            "and * is every resource, so the other means nothing",
+            "remove it or the other",
+        );
     }
 }
 
 /// The earliest form: a list of resources and a list of subresources, each with each.
 fn combined(resources: &Node<'_>, texts: &[&str], subresources: &Node<'_>) -> Vec<Box<str>> {
     for (item, _) in resources.items().zip(texts).filter(|(_, text)| text.contains('/')) {
-        item.problem("names a subresource although there is a list subresources", "use one of the two forms");
+        item.problem(
+            "names a subresource although there is a list subresources",
+            "so it would have two",
+            "use one of the two forms",
+        );
     }
     if texts.len() > 1 && texts.contains(&"*") {
         star_alone(resources);

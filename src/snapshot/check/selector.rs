@@ -5,7 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names::{KEY, VALUE, is_label_value, is_qualified_name};
 use crate::{
     model::{Selector, selector::Requirement},
-    snapshot::document::{dialect::Dialect, node::Node, problem::quoted, value::Value},
+    snapshot::document::{
+        dialect::Dialect,
+        node::{Node, UNCLEAR},
+        problem::quoted,
+        value::Value,
+    },
 };
 
 /// The keys of a selector, and of one of its requirements.
@@ -72,7 +77,7 @@ pub(crate) fn labelled<'a>(at: &Node<'a>) -> Vec<(&'a str, &'a str)> {
 fn check_key(at: &Node<'_>, key: &str) -> bool {
     let good = is_qualified_name(key);
     if !good {
-        at.problem(format!("{} is not a label key", quoted(key)), KEY);
+        at.problem(format!("{} is not a label key", quoted(key)), "so no object can have it", KEY);
     }
     good
 }
@@ -80,7 +85,7 @@ fn check_key(at: &Node<'_>, key: &str) -> bool {
 fn check_value(at: &Node<'_>, value: &str) -> bool {
     let good = is_label_value(value);
     if !good {
-        at.problem(format!("{} is not a label value", quoted(value)), VALUE);
+        at.problem(format!("{} is not a label value", quoted(value)), "so no object can have it", VALUE);
     }
     good
 }
@@ -91,18 +96,21 @@ fn expression(at: &Node<'_>) -> Option<Requirement> {
     }
     let before = at.problems();
     let (key, operator, values) = (at.key("key"), at.key("operator"), at.key("values"));
-    let name = if key.required("name a label key") { key.text() } else { None };
+    let name = if key.required(UNCLEAR, "name a label key") { key.text() } else { None };
     name.map(|name| check_key(&key, name));
     let listed = if values.present() { values.texts()? } else { Vec::new() };
     values.items().zip(&listed).for_each(|(item, value)| _ = check_value(&item, value));
-    let meaning =
-        if operator.required("write In, NotIn, Exists or DoesNotExist") { operator.choice(&OPERATORS) } else { None };
+    let meaning = if operator.required(UNCLEAR, "write In, NotIn, Exists or DoesNotExist") {
+        operator.choice(&OPERATORS)
+    } else {
+        None
+    };
     match meaning {
         Some(Operator::In | Operator::NotIn) if listed.is_empty() => {
-            values.problem("is empty", "In and NotIn need at least one value; list it");
+            values.problem("is empty", "and In and NotIn need at least one value", "list it");
         }
         Some(Operator::Exists | Operator::DoesNotExist) if !listed.is_empty() => {
-            values.problem("is not empty", "Exists and DoesNotExist take no values; remove them");
+            values.problem("is not empty", "and Exists and DoesNotExist take no values", "remove them");
         }
         _ => {}
     }
@@ -155,7 +163,8 @@ fn can_hold(at: &Node<'_>, requirements: &[Requirement]) {
         if !left || (room.must_exist && room.must_not_exist) {
             at.problem(
                 format!("can never hold: what it asks of {} contradicts itself", quoted(key)),
-                "all requirements must hold together; remove one, or leave the hook out",
+                "and all requirements must hold together",
+                "remove one, or leave the hook out",
             );
         }
     }

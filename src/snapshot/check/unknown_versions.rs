@@ -9,15 +9,18 @@ use crate::{
     snapshot::{Note, Origin, document::problem::quoted},
 };
 
+/// Remark on a hook, what comes of it, and advice.
+type Remark = (String, &'static str, &'static str);
+
 /// Notes on hooks whose versions are unknown, in the order of the hooks.
 pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
     let mut notes = Vec::new();
     for (hook, origin) in hooks.iter().zip(origins) {
         let equivalent = (hook.match_policy == MatchPolicy::Equivalent).then_some(hook);
         let (unknown, shared) = (equivalent.and_then(|hook| unknown(hook)), equivalent.and_then(|hook| shared(hook)));
-        for text in [unknown, shared, never_served(hook)].into_iter().flatten() {
-            let text = format!("hook {:?} {text}", hook.name);
-            notes.push(Note { file: origin.file.clone(), path: origin.path.clone(), text });
+        for (what, why, fix) in [unknown, shared, never_served(hook)].into_iter().flatten() {
+            let (what, why, fix) = (format!("hook {:?} {what}", hook.name), why.to_owned(), fix.to_owned());
+            notes.push(Note { file: origin.file.clone(), path: origin.path.clone(), what, why, fix });
         }
     }
     notes
@@ -25,7 +28,7 @@ pub(crate) fn notes(hooks: &[Arc<Hook>], origins: &[Arc<Origin>]) -> Vec<Note> {
 
 /// Every resource of a group that is not Kubernetes' own, or of any group, in some versions: whether a resource that is
 /// written in another one is served in these, only its apiserver knows.
-fn unknown(hook: &Hook) -> Option<String> {
+fn unknown(hook: &Hook) -> Option<Remark> {
     let is_open = |rule: &&Rule| !any(&rule.api_versions) && rule.resources.iter().any(|entry| entry.starts_with('*'));
     let groups = hook.rules.iter().filter(is_open).flat_map(|rule| &rule.api_groups);
     let mut groups: Vec<&str> = groups.map(AsRef::as_ref).filter(|group| !builtin::is_group(group)).collect();
@@ -37,15 +40,17 @@ fn unknown(hook: &Hook) -> Option<String> {
         [one] => one.to_owned(),
         [one, ..] => format!("{one} and {} more", groups.len() - 1),
     };
-    Some(format!(
-        "names versions of all resources of {of}: in which versions these are served cannot be told from here. What is \
-         written in another one is a failed call (other_version), unless serve knows the cluster (--namespaces-from); \
-         apiVersions [\"*\"] would mean every version, matchPolicy Exact only those named"
+    let fix = "write apiVersions [\"*\"] for every version, or matchPolicy Exact for those named alone";
+    Some((
+        format!("names versions of all resources of {of}"),
+        "and in which versions these are served cannot be told from here: what is written in another one is a failed \
+         call (other_version), unless serve knows the cluster (--namespaces-from)",
+        fix,
     ))
 }
 
 /// Events are stored as one, whether they are written by way of the core group or of events.k8s.io.
-fn shared(hook: &Hook) -> Option<String> {
+fn shared(hook: &Hook) -> Option<Remark> {
     let sees = |group: &str| {
         hook.rules.iter().any(|rule| {
             let in_group = any(&rule.api_groups) || rule.api_groups.iter().any(|named| **named == *group);
@@ -58,15 +63,17 @@ fn shared(hook: &Hook) -> Option<String> {
         [false, true] => ("events.k8s.io", "the core group"),
         _ => return None,
     };
-    Some(format!(
-        "sees events of {named} and means those of {other}, too, which are the same. Written there, they are failed calls \
-         (other_version) where kube-apiserver does not convert them; name both groups, or write matchPolicy Exact"
+    Some((
+        format!("sees events of {named} and means those of {other}, too"),
+        "which are the same: written there, they are failed calls (other_version) where kube-apiserver does not \
+         convert them",
+        "name both groups, or write matchPolicy Exact",
     ))
 }
 
 /// A rule that names no version in which Kubernetes serves one of its own resources: as with kube-apiserver, the hook
 /// is not asked about it. An entry that matches nothing for any reason is a finding already.
-fn never_served(hook: &Hook) -> Option<String> {
+fn never_served(hook: &Hook) -> Option<Remark> {
     let rules = hook.rules.iter().filter(|rule| !any(&rule.api_versions));
     rules.into_iter().find_map(|rule| {
         let found: Vec<_> = dead(rule).iter().filter(|dead| dead.key == "resources").map(|dead| dead.entry).collect();
@@ -79,10 +86,11 @@ fn never_served(hook: &Hook) -> Option<String> {
         };
         let (group, resource) = pairs.find(is_never)?;
         let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
-        Some(format!(
-            "names {shown} in versions in which Kubernetes does not serve them ({}): it is not asked about them; \
-             apiVersions [\"*\"] means every version",
-            quoted(&rule.api_versions.join(", "))
+        let versions = quoted(&rule.api_versions.join(", "));
+        Some((
+            format!("names {shown} in versions in which Kubernetes does not serve them ({versions})"),
+            "so it is not asked about them",
+            "name one that is served, or write apiVersions [\"*\"] for every version",
         ))
     })
 }

@@ -12,16 +12,21 @@ use crate::{
 
 /// Reason why a URL cannot name a hook, with advice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}; {fix}")]
+#[error("{what}, {why}; {fix}")]
 pub struct UrlProblem {
     /// Fault of the URL.
     pub what: String,
+    /// Reason, as in a [`Problem`](crate::snapshot::Problem).
+    pub why: &'static str,
     /// Advice on the fault.
     pub fix: String,
 }
 
-pub(crate) fn problem<T>(what: impl Into<String>, fix: impl Into<String>) -> Result<T, UrlProblem> {
-    Err(UrlProblem { what: what.into(), fix: fix.into() })
+/// Reason where no address can be made of what is written.
+pub(crate) const UNREACHABLE: &str = "so the hook could not be called";
+
+pub(crate) fn problem<T>(what: impl Into<String>, why: &'static str, fix: impl Into<String>) -> Result<T, UrlProblem> {
+    Err(UrlProblem { what: what.into(), why, fix: fix.into() })
 }
 
 /// Reads a hook's URL: `grpc://host:port` (plaintext), `grpcs://host[:port]` (TLS, port 443 unless said, verified
@@ -47,13 +52,15 @@ pub(crate) fn parse_any(url: &str) -> Result<Endpoint, UrlProblem> {
 
 fn parse(url: &str, examples: &str) -> Result<Endpoint, UrlProblem> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return problem(format!("{} is not a URL", quoted(url)), examples);
+        return problem(format!("{} is not a URL", quoted(url)), UNREACHABLE, examples);
     };
     match scheme {
         "unix" => unix(rest),
         "grpc" | "grpcs" => tcp(rest, scheme == "grpcs"),
-        "http" | "https" | "http+unix" => problem(format!("{scheme}:// is not gRPC"), examples),
-        _ => problem(format!("the scheme {} is not known", quoted(scheme)), examples),
+        "http" | "https" | "http+unix" => {
+            problem(format!("{scheme}:// is not gRPC"), "which alone is spoken here", examples)
+        }
+        _ => problem(format!("the scheme {} is not known", quoted(scheme)), UNREACHABLE, examples),
     }
 }
 
@@ -66,11 +73,16 @@ pub(crate) fn socket(path: &str) -> Result<Address, UrlProblem> {
     /// `sun_path` of a socket address on Linux, less its terminator.
     const LONGEST: usize = 107;
     if !path.starts_with('/') {
-        return problem("the socket's path is not absolute", "write three slashes: unix:///run/hook.sock");
+        return problem(
+            "the socket's path is not absolute",
+            "so it would depend on where Gatepost was started",
+            "write three slashes: unix:///run/hook.sock",
+        );
     }
     if path.len() > LONGEST || path.contains('\0') {
         return problem(
             format!("the socket's path is longer than {LONGEST} bytes, or holds a zero"),
+            "which the system does not accept",
             "use another path",
         );
     }
@@ -81,7 +93,8 @@ fn tcp(rest: &str, tls: bool) -> Result<Endpoint, UrlProblem> {
     let written = rest.strip_suffix('/').unwrap_or(rest);
     if let Some(sign) = written.chars().find(|c| "/?#@".contains(*c)) {
         return problem(
-            format!("holds {sign:?}: a gRPC URL has no user, path, query or fragment"),
+            format!("holds {sign:?}"),
+            "and a gRPC URL has no user, path, query or fragment",
             "write the host and the port only",
         );
     }
@@ -100,22 +113,41 @@ pub(crate) fn authority(written: &str, default_port: Option<u16>) -> Result<(&st
     let (host, port) = match written.strip_prefix('[') {
         Some(bracketed) => match bracketed.split_once(']') {
             Some((host, after)) if host.parse::<Ipv6Addr>().is_ok() => (host, after.strip_prefix(':').or(Some(after))),
-            _ => return problem("holds no IPv6 address in the brackets", "write it as in grpc://[::1]:9001"),
+            _ => {
+                return problem(
+                    "holds no IPv6 address in the brackets",
+                    UNREACHABLE,
+                    "write it as in grpc://[::1]:9001",
+                );
+            }
         },
         None => written.split_once(':').map_or((written, None), |(host, port)| (host, Some(port))),
     };
     if !is_host(host) {
         return problem(
             format!("{} is not a host name or IP address", quoted(host)),
+            UNREACHABLE,
             "write a DNS name, an IPv4 address, or an IPv6 address in brackets",
         );
     }
     let port = match (port, default_port) {
         (None | Some(""), Some(default)) => default,
-        (None | Some(""), None) => return problem("has no port", "add it, as in grpc://127.0.0.1:9001"),
+        (None | Some(""), None) => {
+            return problem(
+                "has no port",
+                "and plaintext gRPC has no usual one",
+                "add it, as in grpc://127.0.0.1:9001",
+            );
+        }
         (Some(port), _) => match port.parse::<u16>() {
             Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
-            _ => return problem(format!("{} is not a port", quoted(port)), "write a number from 1 to 65535"),
+            _ => {
+                return problem(
+                    format!("{} is not a port", quoted(port)),
+                    UNREACHABLE,
+                    "write a number from 1 to 65535",
+                );
+            }
         },
     };
     Ok((host, port))

@@ -97,17 +97,23 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
     })
 }
 
+const REFUSED: &str = "which no apiserver accepts";
+
 fn name<'a>(at: &Node<'a>) -> Option<&'a str> {
     const FIX: &str = "write a DNS name of at least three parts: no-latest.policy.example.com";
-    let text = if at.required(FIX) { at.text()? } else { return None };
+    let text = if at.required(REFUSED, FIX) { at.text()? } else { return None };
     if text.is_empty() {
-        at.problem("is empty", FIX);
+        at.problem("is empty", REFUSED, FIX);
     } else if !names::is_dns_subdomain(text) || text.split('.').count() < 3 {
-        at.problem(format!("{} is not a name of a webhook", quoted(text)), FIX);
+        at.problem(format!("{} is not a name of a webhook", quoted(text)), REFUSED, FIX);
     }
     Some(text)
 }
 
 fn side_effects(at: &Node<'_>) -> Option<SideEffects> {
-    if at.required("declare sideEffects: None or NoneOnDryRun") { at.choice(&SIDE_EFFECTS) } else { None }
+    if at.required("so whether a dry run may reach it is not known", "declare sideEffects: None or NoneOnDryRun") {
+        at.choice(&SIDE_EFFECTS)
+    } else {
+        None
+    }
 }

@@ -72,7 +72,8 @@ pub(crate) fn check(at: &Node<'_>, hook_type: HookType, read: ReadFile<'_>) -> O
             if is_static && client.key(service).present() {
                 client.key(service).problem(
                     format!("a configuration whose name ends with {STATIC} names no service"),
-                    "write the url: a static webhook must be reachable before the cluster's network is",
+                    "since a static webhook must be reachable before the cluster's network is",
+                    "write the url",
                 );
             }
             hooks.extend(webhook::check(&item, hook_type, read));
@@ -110,7 +111,8 @@ pub(crate) fn is_our_own(at: &Node<'_>) -> bool {
 /// Reports that our own registration is no configuration. Left out in silence, it might have been meant as a hook.
 pub(crate) fn refuse_our_own(at: &Node<'_>) {
     at.problem(
-        "is Gatepost's own registration with an apiserver, and no configuration: Gatepost would ask itself",
+        "is Gatepost's own registration with an apiserver, and no configuration",
+        "so Gatepost would ask itself",
         "keep it out of here and apply it with kubectl; `gatepost check CONFIGURATION --against FILE` compares the two",
     );
 }

@@ -18,7 +18,10 @@ pub use self::{
     atom::{Atom, atoms_of},
     initializers::{as_a_guard, as_a_hook, is_of_initializers},
 };
-use super::{Snapshot, checked_webhook_configuration, document::kind::webhooks_kind};
+use super::{
+    Snapshot, checked_webhook_configuration,
+    document::{kind::webhooks_kind, problem::is_reason},
+};
 use crate::model::{
     FailurePolicy, Hook, HookType, MatchPolicy, Protocol, Selector,
     registration::{SENT_ALREADY, Segment},
@@ -115,9 +118,34 @@ pub struct Gap {
     pub name: String,
     /// Some of it is not sent at all that should be; otherwise it is left out on purpose, or fails open.
     pub missed: bool,
-    /// Missing requests, and the reason.
+    /// Missing requests.
     pub what: String,
+    /// Consequence: a clause, as in a [`Problem`](crate::snapshot::Problem).
+    pub why: &'static str,
+    /// Advice on it.
+    pub fix: &'static str,
 }
+
+impl fmt::Display for Gap {
+    /// `hook "a.example.com": what, why; fix`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, what, why, fix, .. } = self;
+        debug_assert!(is_reason(why) && !fix.is_empty(), "{self:?} gives no reason, or no advice");
+        write!(f, "{name}: {what}, {why}; {fix}")
+    }
+}
+
+/// Gap before it is known whose it is; those that are only left out come first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Missing {
+    missed: bool,
+    what: String,
+    why: &'static str,
+    fix: &'static str,
+}
+
+const REGISTER: &str = "run `gatepost register --config PATH` and apply what it prints";
+const NOT_SENT: &str = "so the hook is never asked about it";
 
 impl Registration {
     /// The webhooks in these webhook configurations, of both kinds, that lead to Gatepost; of other documents, none.
@@ -138,9 +166,9 @@ impl Registration {
                 webhook.as_object_mut().map(|webhook| webhook.remove("matchConditions"));
             }
             let hooks = checked_webhook_configuration("registration", &document).map_err(|problems| {
-                problems
-                    .first()
-                    .map_or_else(String::new, |problem| format!("{}: {}; {}", problem.path, problem.what, problem.fix))
+                problems.first().map_or_else(String::new, |problem| {
+                    format!("{}: {}, {}; {}", problem.path, problem.what, problem.why, problem.fix)
+                })
             })?;
             entries.extend(hooks.into_iter().filter_map(|hook| {
                 let Protocol::Http { path, .. } = &hook.protocol else { return None };
@@ -190,11 +218,21 @@ impl Registration {
             let entries: Vec<_> = self.entries.iter().filter(|entry| entry.asks(&one)).collect();
             let mut gaps = gaps(hook, one.closed, &entries);
             if let Some(entry) = entries.iter().find(|entry| hook.isolated && !entry.isolates(one.segment)) {
-                let what = "is to be registered apart, and is asked together with others";
-                gaps.insert((false, format!("it {what} by {}", entry.hook.name)));
+                gaps.insert(Missing {
+                    missed: false,
+                    what: format!(
+                        "it is to be registered apart, and is asked together with others by {}",
+                        entry.hook.name
+                    ),
+                    why: "so kube-apiserver decodes and defaults nothing between them",
+                    fix: "run `gatepost register --kind mutating --config PATH` and apply what it prints",
+                });
             }
             let (subject, hook_type) = (one.subject, hook.hook_type);
-            let gap = |(missed, what)| Gap { subject, at, hook_type, name: one.to_string(), missed, what };
+            let gap = |Missing { missed, what, why, fix }| {
+                let name = one.to_string();
+                Gap { subject, at, hook_type, name, missed, what, why, fix }
+            };
             found.extend(gaps.into_iter().map(gap));
         }
         found
@@ -217,7 +255,7 @@ pub fn compared(snapshot: &Snapshot) -> impl Iterator<Item = Compared<'_>> {
 }
 
 /// Gaps of one hook, and whether any request of it is not sent at all.
-fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<(bool, String)> {
+fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<Missing> {
     let mut gaps = BTreeSet::new();
     for atom in atoms_of(hook).iter().flat_map(Atom::by_operation) {
         let seen = || entries.iter().copied().filter(|entry| entry.atoms.iter().any(|sent| atom.is_sent_by(sent)));
@@ -228,30 +266,50 @@ fn gaps(hook: &Hook, closed: bool, entries: &[&RegisteredWebhook]) -> BTreeSet<(
             let open = |entry: &RegisteredWebhook| entry.hook.failure_policy == FailurePolicy::Ignore;
             if closed && whole().all(open) {
                 let what = "its failure policy is Fail, and the entry that sends what it sees is Ignore";
-                let then = "while Gatepost itself does not answer, such writes pass unseen";
-                gaps.insert((false, format!("{what} ({}): {then}", entry.hook.name)));
+                gaps.insert(Missing {
+                    missed: false,
+                    what: format!("{what} ({})", entry.hook.name),
+                    why: "so while Gatepost itself does not answer, such writes pass unseen",
+                    fix: "register with --failure-policy Fail, or declare failurePolicy: Ignore for the hook",
+                });
             }
             continue;
         }
         if let Some((entry, condition)) = selected().find_map(|entry| Some((entry, entry.condition.as_ref()?))) {
-            let what =
-                format!("{} is sent by {} only where its match condition {condition} is", atom.noun(), entry.hook.name);
-            gaps.insert((true, format!("{what} true, and gatepost register has not written that: remove it")));
+            let (noun, sender) = (atom.noun(), &entry.hook.name);
+            gaps.insert(Missing {
+                missed: true,
+                what: format!("{noun} is sent by {sender} only where its match condition {condition} is true"),
+                why: "and gatepost register has not written that",
+                fix: "remove it",
+            });
             continue;
         }
         let by_name = sent().find_map(|entry| entry.left_out_by_name(hook));
+        let noun = atom.noun();
         gaps.insert(match (seen().next(), sent().next(), by_name) {
-            (.., Some(names)) => {
-                (false, format!("{} in {} is left out by the registration", atom.noun(), names.join(", ")))
+            (.., Some(names)) => Missing {
+                missed: false,
+                what: format!("{noun} in {} is left out by the registration", names.join(", ")),
+                why: NOT_SENT,
+                fix: "leave those namespaces out of the hook's namespaceSelector, too, or send them: register with \
+                      --include-kube-system, or without --exclude-namespace",
+            },
+            (_, Some(entry), None) => Missing {
+                missed: true,
+                what: format!("{noun} is not sent where a selector of {} leaves it out", entry.hook.name),
+                why: "and the hook's own selector does not leave it out",
+                fix: REGISTER,
+            },
+            (Some(entry), None, _) => Missing {
+                missed: true,
+                what: format!("{noun} is sent by {} in other versions than it takes", entry.hook.name),
+                why: NOT_SENT,
+                fix: REGISTER,
+            },
+            (None, None, None) => {
+                Missing { missed: true, what: format!("{noun} is sent by no entry"), why: NOT_SENT, fix: REGISTER }
             }
-            (_, Some(entry), None) => {
-                let what = format!("{} is not sent where a selector of {} leaves it out", atom.noun(), entry.hook.name);
-                (true, format!("{what}, and the hook does not"))
-            }
-            (Some(entry), None, _) => {
-                (true, format!("{} is sent by {} in other versions than it takes", atom.noun(), entry.hook.name))
-            }
-            (None, None, None) => (true, format!("{} is sent by no entry", atom.noun())),
         });
     }
     gaps

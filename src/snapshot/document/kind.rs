@@ -28,6 +28,9 @@ const FIX: &str = "write apiVersion: gatepost.dev/v1alpha1 and kind: AdmissionCo
      ValidatingWebhookConfiguration or MutatingWebhookConfiguration of admissionregistration.k8s.io/v1; \
      or Namespace of v1";
 
+/// Reason where the kind is none that is read here.
+const UNKNOWN: &str = "so what it is to mean is not known here";
+
 /// Kind of webhook configuration that holds hooks of this type.
 pub(crate) const fn webhooks_kind(hook_type: HookType) -> &'static str {
     match hook_type {
@@ -65,11 +68,11 @@ impl Kind {
     /// Kind of a document; faults of it are reported.
     pub(crate) fn of(at: &Node<'_>) -> Option<Self> {
         if !matches!(at.value, Value::Map(_)) {
-            at.problem(format!("the document is {}, not a map", at.value.kind()), FIX);
+            at.problem(format!("the document is {}, not a map", at.value.kind()), UNKNOWN, FIX);
             return None;
         }
         let (version, kind) = (at.key("apiVersion"), at.key("kind"));
-        let both = version.required(FIX) & kind.required(FIX);
+        let both = version.required(UNKNOWN, FIX) & kind.required(UNKNOWN, FIX);
         let (version_text, kind_text) = if both { (version.text()?, kind.text()?) } else { return None };
         if let Some(found) = KINDS.into_iter().find(|kind| kind.written() == (version_text, kind_text)) {
             return Some(found);
@@ -77,16 +80,18 @@ impl Kind {
         if let Some(meant) = KINDS.into_iter().find(|kind| kind.written().1 == kind_text) {
             version.problem(
                 format!("{} is not a version of {kind_text}", quoted(version_text)),
+                UNKNOWN,
                 format!("write {}", meant.written().0),
             );
         } else if version_text == Self::Configuration.written().0 {
             let ours = Self::Configuration.written();
             kind.problem(
                 format!("{} is not a kind of {}", quoted(kind_text), ours.0),
+                UNKNOWN,
                 format!("write {} or {}", ours.1, Self::BreakGlass.written().1),
             );
         } else {
-            at.problem(format!("{} of {} is not read here", quoted(kind_text), quoted(version_text)), FIX);
+            at.problem(format!("{} of {} is not read here", quoted(kind_text), quoted(version_text)), UNKNOWN, FIX);
         }
         None
     }

@@ -14,6 +14,7 @@ pub(crate) struct Report(RefCell<Vec<Problem>>);
 
 impl Report {
     pub(crate) fn add(&self, problem: Problem) {
+        debug_assert!(problem.is_whole(), "{problem:?} gives no reason, or no advice");
         self.0.borrow_mut().push(problem);
     }
 
@@ -21,6 +22,9 @@ impl Report {
         self.0.into_inner()
     }
 }
+
+/// Reason where something else is written than what can stand there.
+pub(crate) const UNCLEAR: &str = "so what it is to mean would be a guess";
 
 #[derive(Clone, Copy)]
 enum Step<'a> {
@@ -85,9 +89,9 @@ impl<'a> Node<'a> {
     }
 
     /// Reports a problem with this value.
-    pub(crate) fn problem(&self, what: impl Into<String>, fix: impl Into<String>) {
+    pub(crate) fn problem(&self, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) {
         let (file, path) = self.place();
-        self.report.add(Problem { file, path, what: what.into(), fix: fix.into() });
+        self.report.add(Problem { file, path, what: what.into(), why: why.into(), fix: fix.into() });
     }
 
     /// The file, and the path in it.
@@ -122,9 +126,9 @@ impl<'a> Node<'a> {
     }
 
     /// Reports that this is missing, unless it is there; true where it is there.
-    pub(crate) fn required(&self, fix: &str) -> bool {
+    pub(crate) fn required(&self, why: &str, fix: &str) -> bool {
         if !self.present() {
-            self.problem("is missing", fix);
+            self.problem("is missing", why, fix);
         }
         self.present()
     }
@@ -136,7 +140,7 @@ impl<'a> Node<'a> {
             ("a list", Value::Text(_)) => "write it as a list of one: [...]".into(),
             _ => format!("write {wanted} here"),
         };
-        self.problem(format!("is {}, not {wanted}", self.value.kind()), fix);
+        self.problem(format!("is {}, not {wanted}", self.value.kind()), UNCLEAR, fix);
     }
 
     /// Is this a map with no other keys than these? Reports whatever is not as it should be; false where it is no map.
@@ -146,10 +150,11 @@ impl<'a> Node<'a> {
             return false;
         };
         for (key, at) in self.entries().filter(|(key, _)| !known.contains(key)) {
-            match nearest(key, known) {
-                Some(meant) => at.problem("is not a known key", format!("did you mean {meant}?")),
-                None => at.problem("is not a known key", format!("remove it; known here: {}", known.join(", "))),
-            }
+            let fix = match nearest(key, known) {
+                Some(meant) => format!("did you mean {meant}?"),
+                None => format!("remove it; known here: {}", known.join(", ")),
+            };
+            at.problem("is not a known key", "so it would have no effect", fix);
         }
         true
     }
@@ -205,13 +210,13 @@ impl<'a> Node<'a> {
                 Some(meant) => format!("did you mean {meant}?"),
                 None => format!("write {}", one_of(&known)),
             };
-            self.problem(format!("{} is not one of the allowed words", quoted(text)), fix);
+            self.problem(format!("{} is not one of the allowed words", quoted(text)), UNCLEAR, fix);
         }
         meaning
     }
 
     /// A whole number in this range.
-    pub(crate) fn integer(&self, range: std::ops::RangeInclusive<i128>) -> Option<i128> {
+    pub(crate) fn integer(&self, range: std::ops::RangeInclusive<i128>, why: &str) -> Option<i128> {
         let Value::Integer(integer) = self.value else {
             self.wrong_type("a whole number");
             return None;
@@ -219,6 +224,7 @@ impl<'a> Node<'a> {
         if !range.contains(integer) {
             self.problem(
                 format!("{integer} is out of range"),
+                why,
                 format!("write a whole number from {} to {}", range.start(), range.end()),
             );
         }

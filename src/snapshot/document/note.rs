@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::problem::one_line;
+use super::problem::{is_reason, one_line};
 
 /// Note on a configuration that is no problem, and that its author should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,14 +11,19 @@ pub struct Note {
     pub file: String,
     /// The place in it, as in a [`crate::snapshot::Problem`].
     pub path: String,
-    /// Text of the note.
-    pub text: String,
+    /// Remark on what is written.
+    pub what: String,
+    /// What comes of it: a clause, as in a [`crate::snapshot::Problem`].
+    pub why: String,
+    /// Advice on the remark.
+    pub fix: String,
 }
 
 impl fmt::Display for Note {
-    /// `file: path: text`, on one line.
+    /// `file: path: what, why; fix`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, path, text } = self;
-        write!(f, "{}: {path}: {text}", one_line(file))
+        let Self { file, path, what, why, fix } = self;
+        debug_assert!(is_reason(why) && !fix.is_empty(), "{self:?} gives no reason, or no advice");
+        write!(f, "{}: {path}: {what}, {why}; {fix}", one_line(file))
     }
 }

@@ -98,6 +98,7 @@ pub(crate) fn first_use<K: Hash + Eq>(
     match seen.get(&key) {
         Some(first) => place.problem(
             format!("{what} {} is already defined at {}", quoted(shown), one_line(first)),
+            "and logs, metrics and denials tell them apart by their names",
             "rename one, or remove one",
         ),
         None => _ = seen.insert(key, place.place_name()),

@@ -29,12 +29,16 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "guards-admission-configuration",
             severity: surest.worth(Severity::Danger),
             what: format!(
-                "hook {:?} must approve changes of {}. While it does not answer, the change that would mend or remove \
-                 a webhook, it among them, is refused as well{}",
+                "hook {:?} must approve changes of {}",
                 seen.hook.name,
                 listed(asked.iter().map(|request| request.noun())),
+            ),
+            why: format!(
+                "so while it does not answer, the change that would mend or remove a webhook, it among them, is refused \
+                 as well{}",
                 surest.unless(),
             ),
+            fix: None,
             outages: &["kubernetes/kubernetes#59840"],
             mends: vec![(number, away_from(seen.hook, &asked))],
         });
@@ -58,11 +62,14 @@ fn unasked(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "admission-configuration-unseen",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} names {}, which passes it unseen: only hooks of a configuration whose name ends in \
-                 .static.k8s.io are asked about webhook configurations, and none about Gatepost's own",
+                "hook {:?} names {}",
                 seen.hook.name,
                 listed(named.iter().map(|request| request.noun())),
             ),
+            why: "which passes it unseen: only hooks of a configuration whose name ends in .static.k8s.io are asked about \
+                  webhook configurations, and none about Gatepost's own"
+                .to_owned(),
+            fix: None,
             outages: &["kubernetes/kubernetes#59840"],
             mends: vec![(number, away_from(seen.hook, &named))],
         });

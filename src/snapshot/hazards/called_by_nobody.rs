@@ -15,10 +15,11 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 severity: Severity::Gap,
                 what: format!(
                     "hook {:?} has the match condition {name}, by which a Gatepost with --adopt keeps the apiserver from \
-                     calling it: nobody calls it by this entry; remove the condition here, or run gatepost release and \
-                     copy the entry again",
+                     calling it",
                     seen.hook.name
                 ),
+                why: "so nobody calls it by this entry".to_owned(),
+                fix: Some("remove the condition here, or run gatepost release and copy the entry again".to_owned()),
                 outages: &[],
                 mends: vec![(number, Mend::default())],
             });

@@ -49,12 +49,15 @@ fn mutual_finding(view: &View<'_>, group: &[usize], names: &[&str], sure: Sees) 
         rule: "approve-each-others-pods",
         severity: sure.worth(Severity::Deadlock),
         what: format!(
-            "hooks {} run in the namespaces {} and must approve each other's new pods. Once all of them are down, as \
-             after a power cut, none can start before another has{}",
+            "hooks {} run in the namespaces {} and must approve each other's new pods",
             listed(hooks.iter().map(named)),
             listed(homes.iter().map(ToString::to_string)),
+        ),
+        why: format!(
+            "so once all of them are down, as after a power cut, none can start before another has{}",
             sure.unless(),
         ),
+        fix: None,
         outages: &["defenseunicorns/uds-core#1795", "kubernetes/website#46798"],
         mends: hooks.into_iter().map(|number| (number, Mend::namespaces(homes.iter().copied()))).collect(),
     })

@@ -27,11 +27,13 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 rule: "star-without-subresources",
                 severity: Severity::Gap,
                 what: format!(
-                    "hook {:?} sees \"*\", which is every resource and none of their subresources: containers that \
-                     kubectl debug adds to a running pod (pods/ephemeralcontainers) pass unseen, and so do */scale and \
-                     pods/exec. \"*/*\" would be everything",
+                    "hook {:?} sees \"*\", which is every resource and none of their subresources",
                     seen.hook.name,
                 ),
+                why: "so containers that kubectl debug adds to a running pod (pods/ephemeralcontainers) pass unseen, as do \
+                      */scale and pods/exec; \"*/*\" would be everything"
+                    .to_owned(),
+                fix: None,
                 outages: &["kubernetes/kubernetes#113594", "deckhouse/deckhouse#22398"],
                 mends,
             }
@@ -40,10 +42,11 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 rule: "misses-ephemeral-containers",
                 severity: Severity::Gap,
                 what: format!(
-                    "hook {:?} looks at pods and is not asked about pods/ephemeralcontainers: containers that kubectl \
-                     debug adds to a running pod pass unseen",
+                    "hook {:?} looks at pods and is not asked about pods/ephemeralcontainers",
                     seen.hook.name,
                 ),
+                why: "so containers that kubectl debug adds to a running pod pass unseen".to_owned(),
+                fix: None,
                 outages: &[
                     "CVE-2023-2727",
                     "CVE-2023-2728 (kubernetes/kubernetes#118640)",

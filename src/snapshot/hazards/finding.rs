@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde_json::{Value, json};
 
 use super::{mend::Mend, severity::Severity, view::View};
+use crate::snapshot::document::problem::is_reason;
 
 /// A hook that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,15 @@ pub struct Concerned {
     pub drops_cluster_scoped: bool,
 }
 
+/// Advice on a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The patch of each hook concerned.
+    Patch,
+    /// In words, where only somebody who knows the hook can mend it.
+    Words(String),
+}
+
 /// One thing that can go wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -33,13 +43,35 @@ pub struct Finding {
     pub severity: Severity,
     /// Whom it is about.
     pub hooks: Vec<Concerned>,
-    /// Consequence in a sentence.
+    /// Fault of the hooks.
     pub what: String,
+    /// Consequence of it: a clause, as in a [`Problem`](crate::snapshot::Problem).
+    pub why: String,
+    /// Advice on it.
+    pub remedy: Remedy,
     /// Outages of this kind: `owner/repo#number`, or a page.
     pub outages: &'static [&'static str],
 }
 
 impl Finding {
+    /// Does it give a reason, and advice? Every finding does.
+    pub fn is_whole(&self) -> bool {
+        let advises = match &self.remedy {
+            Remedy::Patch => self.hooks.iter().any(|concerned| !concerned.patch.is_null()),
+            Remedy::Words(words) => !words.trim().is_empty(),
+        };
+        is_reason(&self.why) && !self.what.trim().is_empty() && advises
+    }
+
+    /// `what, why; fix`; a patch is not a part of it.
+    pub fn sentence(&self) -> String {
+        let Self { what, why, .. } = self;
+        match &self.remedy {
+            Remedy::Patch => format!("{what}, {why}"),
+            Remedy::Words(words) => format!("{what}, {why}; {words}"),
+        }
+    }
+
     /// For people and programs: `/configz` shows it.
     pub fn describe(&self) -> Value {
         let hooks = self.hooks.iter().map(|concerned| {
@@ -58,19 +90,27 @@ impl Finding {
             "severity": self.severity.as_str(),
             "hooks": hooks.collect::<Vec<_>>(),
             "what": self.what,
+            "why": self.why,
+            "fix": match &self.remedy {
+                Remedy::Patch => "merge the patch into the entry",
+                Remedy::Words(words) => words,
+            },
             "outages": self.outages,
         })
     }
 }
 
 impl fmt::Display for Finding {
-    /// `severity rule: file: path: what (as in ...)`, on one line.
+    /// `severity rule: file: path: what, why; fix (as in ...)`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: ", self.severity.as_str(), self.rule)?;
         for concerned in &self.hooks {
             write!(f, "{}: {}: ", concerned.file, concerned.path)?;
         }
-        write!(f, "{}", self.what)?;
+        write!(f, "{}", self.sentence())?;
+        if self.remedy == Remedy::Patch {
+            f.write_str("; `gatepost check` prints the patch that repairs it")?;
+        }
         if self.outages.is_empty() { Ok(()) } else { write!(f, " (as in {})", self.outages.join(", ")) }
     }
 }
@@ -80,6 +120,9 @@ pub(super) struct Found {
     pub(super) rule: &'static str,
     pub(super) severity: Severity,
     pub(super) what: String,
+    pub(super) why: String,
+    /// In words, where there is no patch.
+    pub(super) fix: Option<String>,
     pub(super) outages: &'static [&'static str],
     /// Whom it is about, and what to do there.
     pub(super) mends: Vec<(usize, Mend)>,
@@ -111,12 +154,17 @@ pub(super) fn finished(view: &View<'_>, mut found: Vec<Found>) -> Vec<Finding> {
             drops_cluster_scoped,
         }
     };
-    let finding = |found: Found| Finding {
-        rule: found.rule,
-        severity: found.severity,
-        hooks: found.mends.iter().map(|(hook, _)| concerned(*hook)).collect(),
-        what: found.what,
-        outages: found.outages,
+    let finding = |found: Found| {
+        let hooks: Vec<_> = found.mends.iter().map(|(hook, _)| concerned(*hook)).collect();
+        let remedy = match found.fix {
+            Some(fix) => Remedy::Words(fix),
+            None if hooks.iter().any(|hook| !hook.patch.is_null()) => Remedy::Patch,
+            None => Remedy::Words("name in its rules only what it has to be asked about".to_owned()),
+        };
+        let Found { rule, severity, what, why, outages, .. } = found;
+        Finding { rule, severity, hooks, what, why, remedy, outages }
     };
-    found.into_iter().map(finding).collect()
+    let findings: Vec<_> = found.into_iter().map(finding).collect();
+    debug_assert!(findings.iter().all(Finding::is_whole), "{findings:?} have one without a reason, or without advice");
+    findings
 }

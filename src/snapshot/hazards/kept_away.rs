@@ -38,11 +38,14 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "names-reviews-of-access",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} names {}. Gatepost asks no hook about them; registered with an apiserver older than 1.37, \
-                 it would be asked each time somebody logs in or is authorized, itself among them",
+                "hook {:?} names {}",
                 seen.hook.name,
                 listed(named.iter().map(|request| request.noun())),
             ),
+            why: "which Gatepost asks no hook about; registered with an apiserver older than 1.37, it would be asked each \
+                  time somebody logs in or is authorized, itself among them"
+                .to_owned(),
+            fix: None,
             outages: &["kubernetes/kubernetes#122205"],
             mends: vec![(number, mend)],
         });

@@ -27,7 +27,7 @@ mod vital;
 
 use self::{finding::Found, view::View};
 pub use self::{
-    finding::{Concerned, Finding},
+    finding::{Concerned, Finding, Remedy},
     level::{HOOKS, LABEL, SYSTEM},
     mend::written_selector,
     runlevel::{Advice, levels},

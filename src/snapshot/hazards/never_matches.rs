@@ -13,10 +13,9 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
         found.extend(dead.take(MOST).map(|(rule, dead)| Found {
             rule: "never-matches",
             severity: Severity::Gap,
-            what: format!(
-                "hook {:?}, rules[{rule}].{}[{}]: {}; {}",
-                seen.hook.name, dead.key, dead.entry, dead.what, dead.fix
-            ),
+            what: format!("hook {:?}, rules[{rule}].{}[{}]: {}", seen.hook.name, dead.key, dead.entry, dead.what),
+            why: dead.why.to_owned(),
+            fix: Some(dead.fix),
             outages: &[],
             mends: vec![(number, Mend::default())],
         }));

@@ -18,11 +18,14 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 rule: "approves-own-pods",
                 severity: pods.worth(Severity::Deadlock),
                 what: format!(
-                    "hook {:?} runs in namespace {home} and must approve new pods there, its own among them. Once its \
-                     last pod is gone, none can replace it, and nothing it is asked about can be written{}",
+                    "hook {:?} runs in namespace {home} and must approve new pods there, its own among them",
                     seen.hook.name,
+                ),
+                why: format!(
+                    "so once its last pod is gone, none can replace it, and nothing it is asked about can be written{}",
                     pods.unless(),
                 ),
+                fix: None,
                 outages: &[
                     "kyverno/kyverno#16177",
                     "istio/istio#26380",
@@ -39,12 +42,15 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
                 rule: "approves-own-rollout",
                 severity: sees.worth(Severity::Danger),
                 what: format!(
-                    "hook {:?} runs in namespace {home} and must approve {} there. Once a version of it that does not \
-                     work is rolled out, it cannot be rolled back{}",
+                    "hook {:?} runs in namespace {home} and must approve {} there",
                     seen.hook.name,
                     listed(workloads.iter().map(|request| request.noun())),
+                ),
+                why: format!(
+                    "so once a version of it that does not work is rolled out, it cannot be rolled back{}",
                     sees.unless(),
                 ),
+                fix: None,
                 outages: &["kubernetes/kubernetes#109964"],
                 mends: mends(),
             });

@@ -51,12 +51,13 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "guards-lower-runlevel",
             severity: surest.worth(Severity::Danger),
             what: format!(
-                "hook {:?}, of runlevel {own}, must approve {} in namespaces of a lower one: {}. While it does not \
-                 answer, what has to run before it cannot start",
+                "hook {:?}, of runlevel {own}, must approve {} in namespaces of a lower one: {}",
                 seen.hook.name,
                 listed(nouns),
                 listed(asked.iter().map(|(name, level)| format!("{name} ({level})"))),
             ),
+            why: "so while it does not answer, what has to run before it cannot start".to_owned(),
+            fix: None,
             outages: &["topolvm/topolvm#57", "cozystack/cozystack#3125"],
             mends: vec![(number, Mend { runlevel: Some(own), ..Mend::default() })],
         });

@@ -31,11 +31,12 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "misses-scale",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} is asked when some workloads are scaled, and not when {} are: kubectl scale and autoscalers \
-                 change these unseen",
+                "hook {:?} is asked when some workloads are scaled, and not when {} are",
                 seen.hook.name,
                 listed(missed.iter().map(|request| request.noun())),
             ),
+            why: "so kubectl scale and autoscalers change these unseen".to_owned(),
+            fix: None,
             outages: &["open-policy-agent/gatekeeper#1837", "kyverno/kyverno#3118"],
             mends: vec![(number, mend)],
         });

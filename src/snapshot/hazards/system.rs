@@ -36,12 +36,16 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "guards-kube-system",
             severity: sees.worth(Severity::Danger),
             what: format!(
-                "hook {:?} must approve {} in {NAMESPACE}. While it does not answer, the cluster's own parts (network, \
-                 DNS, controllers) cannot start or be replaced, on which the hook itself may rest{}",
+                "hook {:?} must approve {} in {NAMESPACE}",
                 seen.hook.name,
                 listed(written.iter().map(Request::noun)),
+            ),
+            why: format!(
+                "so while it does not answer, the cluster's own parts (network, DNS, controllers) cannot start or be \
+                 replaced, on which the hook itself may rest{}",
                 sees.unless(),
             ),
+            fix: None,
             outages: &[
                 "https://blog.jetstack.io/blog/gke-webhook-outage/",
                 "topolvm/topolvm#57",

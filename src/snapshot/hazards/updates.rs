@@ -32,11 +32,12 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             rule: "misses-updates",
             severity: Severity::Gap,
             what: format!(
-                "hook {:?} is asked when {} are made and not when they are changed: another image can be put into one \
-                 that has passed",
+                "hook {:?} is asked when {} are made and not when they are changed",
                 seen.hook.name,
                 listed(missed.iter().map(|request| request.noun())),
             ),
+            why: "so another image can be put into one that has passed".to_owned(),
+            fix: None,
             outages: &[
                 "https://github.com/kubernetes/sig-security/tree/main/sig-security-docs/papers/admission-control",
             ],

@@ -53,13 +53,13 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
         found.push(Found {
             rule: "misses-versions",
             severity: Severity::Gap,
-            what: format!(
-                "hook {:?} names other versions and has matchPolicy: Exact, so that {} pass unseen, which apiservers \
-                 serve today. With matchPolicy: Equivalent they are asked about, converted by an apiserver that has \
-                 Gatepost registered by `gatepost register --config`",
-                seen.hook.name,
+            what: format!("hook {:?} names other versions and has matchPolicy: Exact", seen.hook.name),
+            why: format!(
+                "so {} pass unseen, which apiservers serve today; with matchPolicy: Equivalent they are asked about, \
+                 converted by an apiserver that has Gatepost registered by `gatepost register --config`",
                 listed(missed.iter().map(version)),
             ),
+            fix: None,
             outages: &[
                 "https://github.com/kubernetes/sig-security/tree/main/sig-security-docs/papers/admission-control",
             ],

@@ -123,13 +123,9 @@ pub(super) fn look(view: &View<'_>, found: &mut Vec<Found>) {
             found.push(Found {
                 rule: vital.rule,
                 severity: surest.worth(vital.severity),
-                what: format!(
-                    "hook {:?} must approve {}. While it does not answer, {}{}",
-                    seen.hook.name,
-                    super::requests::listed(nouns),
-                    vital.then,
-                    surest.unless(),
-                ),
+                what: format!("hook {:?} must approve {}", seen.hook.name, super::requests::listed(nouns)),
+                why: format!("so while it does not answer, {}{}", vital.then, surest.unless()),
+                fix: None,
                 outages: vital.outages,
                 mends: vec![(number, mend)],
             });

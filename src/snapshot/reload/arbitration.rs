@@ -186,6 +186,7 @@ impl<'a> Arbiter<'a> {
             file: file.to_owned(),
             path: place.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or_default().to_owned(),
             what,
+            why: "and a hook of one name is one hook".to_owned(),
             fix: match self.held[owner].is_empty() {
                 true => "rename one, or remove one".to_owned(),
                 false => format!("correct {}", one_line(other.file)),
@@ -199,9 +200,8 @@ impl<'a> Arbiter<'a> {
         Problem {
             file: file.to_owned(),
             path: String::new(),
-            what: format!(
-                "{name} is no longer here, and may have moved to {to}, which is held back: it stays until then"
-            ),
+            what: format!("{name} is no longer here, and may have moved to {to}"),
+            why: "which is held back, so it stays until then".to_owned(),
             fix: format!("correct {to}"),
         }
     }

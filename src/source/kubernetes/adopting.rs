@@ -261,7 +261,7 @@ fn judge(standing: &Standing, (own, isolates): (&Own<'_>, bool), namespace: &str
     let deadlock = || {
         let findings = snapshot.hazards();
         let found = findings.into_iter().find(|finding| finding.severity == Severity::Deadlock)?;
-        Some(Reason::Hazard(format!("{}: {}", found.rule, found.what)))
+        Some(Reason::Hazard(format!("{}: {}", found.rule, found.sentence())))
     };
     let ties_our_hands = || {
         let guards = |hook: &Hook| {

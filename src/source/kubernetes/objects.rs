@@ -116,14 +116,27 @@ pub(super) fn taken(kind: Kind, mut object: Value) -> Result<Taken, String> {
     let metadata = object.get("metadata").and_then(Value::as_object).ok_or("an object has no metadata")?;
     let name = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
     let file = format!("{}/{}", kind.resource(), name.ok_or("an object has no name")?);
-    let note = |path: &str, text: &str| Note { file: file.clone(), path: path.to_owned(), text: text.to_owned() };
+    let note = |path: &str, [what, why, fix]: [&str; 3]| Note {
+        file: file.clone(),
+        path: path.to_owned(),
+        what: what.to_owned(),
+        why: why.to_owned(),
+        fix: fix.to_owned(),
+    };
     if kind.is_ours() && metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
-        let text = "the object is being deleted and no longer read: its hooks drain";
+        let text = [
+            "the object is being deleted",
+            "so it is no longer read, and its hooks drain",
+            "to keep them, write the object anew once it is gone",
+        ];
         return Ok(Taken::LeftOut(note("metadata.deletionTimestamp", text)));
     }
     if !kind.is_ours() && is_our_own(&object) {
-        let text = "Gatepost's own registration is ignored: Gatepost would call itself. If this apiserver also \
-                    calls the other webhooks, they are called twice";
+        let text = [
+            "Gatepost's own registration is ignored",
+            "since Gatepost would call itself",
+            "see that this apiserver does not also call the other webhooks: they would be called twice",
+        ];
         return Ok(Taken::LeftOut(note("metadata.labels", text)));
     }
     if kind.is_ours()

@@ -256,11 +256,12 @@ impl Agenda {
         let Some(read) = age.and_then(|age| now.checked_sub(age)) else { return };
         let generation = current.load();
         // First those whose correction has not failed before: the others must not keep them waiting.
-        let idle = [false, true].into_iter().flat_map(|failed| {
-            let entries = self.objects.entries().filter(|entry| !self.pauses(&entry.object.uid));
-            entries.filter(move |entry| self.failures.contains_key(&entry.object.uid) == failed)
-        });
-        let late = idle.filter_map(|entry| {
+        let this = &*self;
+        let idle = move |failed: bool| {
+            let entries = this.objects.entries().filter(|entry| !this.pauses(&entry.object.uid));
+            entries.filter(move |entry| this.failures.contains_key(&entry.object.uid) == failed)
+        };
+        let late = idle(false).chain(idle(true)).filter_map(|entry| {
             let rule = head_rule(&generation, &entry.object);
             let pending = entry.object.list.result.is_none() && entry.object.list.head().is_some();
             (pending && now >= entry.since + rule.timeout).then(|| Correction::of(&entry.object, rule)).flatten()

@@ -41,7 +41,11 @@ pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltI
     }
     let before = at.problems();
     if !KEYS.iter().any(|key| at.key(key).present()) {
-        at.problem("adds nothing", "say what is added: labels, annotations, env, volumes and so on");
+        at.problem(
+            "adds nothing",
+            "so objects would wait for nothing",
+            "say what is added: labels, annotations, env, volumes and so on",
+        );
     }
     let labels = templates(&at.key("labels"));
     let annotations = templates(&at.key("annotations"));
@@ -52,7 +56,8 @@ pub(super) fn check(at: &Node<'_>, group: &str, resource: &str) -> Option<BuiltI
         (Some(first), None) if !resource.is_empty() => {
             let shown = quoted(resource);
             at.key(first).problem(
-                format!("is added to Pods, and objects of {shown} have none that are known"),
+                "is added to Pods",
+                format!("and objects of {shown} have none that are known"),
                 "add only labels and annotations there, or name pods or one of Kubernetes' own workloads",
             );
             None
@@ -68,7 +73,8 @@ fn pods(at: &Node<'_>, place: PodPlace) -> PodAdditions {
         resources.is_map_of(&RESOURCE_KEYS);
     }
     let policy = given(at.key("imagePullPolicy")).and_then(|at| at.choice(&PULL_POLICIES));
-    let seconds = given(at.key("activeDeadlineSeconds")).and_then(|at| at.integer(1..=i128::from(i32::MAX)));
+    let seconds = given(at.key("activeDeadlineSeconds"))
+        .and_then(|at| at.integer(1..=i128::from(i32::MAX), "which no apiserver accepts"));
     PodAdditions {
         place,
         env: shapes(&at.key("env"), "name"),
@@ -92,12 +98,12 @@ fn templates(at: &Node<'_>) -> Vec<(Box<str>, Template)> {
     }
     for (key, entry) in at.entries() {
         if !names::is_qualified_name(key) {
-            entry.problem(format!("{} is not a key", quoted(key)), names::KEY);
+            entry.problem(format!("{} is not a key", quoted(key)), "so the object would be refused", names::KEY);
         }
         let Some(text) = entry.text() else { continue };
         match Template::parse(text) {
             Ok(template) => templates.push((key.into(), template)),
-            Err(why) => entry.problem(why.0, format!("known are {VARIABLES}")),
+            Err(why) => entry.problem(why.0, "so what to write would not be known", format!("known are {VARIABLES}")),
         }
     }
     templates
@@ -115,20 +121,34 @@ fn shapes(at: &Node<'_>, key: &str) -> Vec<(Box<str>, Shape)> {
             continue;
         }
         let place = item.key(key);
-        let Some(name) = place.required("each is known by it").then(|| place.text()).flatten() else { continue };
+        let Some(name) = place
+            .required("so it could not be seen whether an object has it already", "each is known by it")
+            .then(|| place.text())
+            .flatten()
+        else {
+            continue;
+        };
         if name.contains("${") {
-            place.problem("is a template", "write a plain text: objects that have it already are recognised by it");
+            place.problem(
+                "is a template",
+                "and objects that have it already are recognised by this text",
+                "write a plain text",
+            );
         }
         if shapes.iter().any(|(other, _)| **other == *name) {
-            place.problem(format!("{} is listed twice", quoted(name)), "keep one of them");
+            place.problem(
+                format!("{} is listed twice", quoted(name)),
+                "and an object can have it only once",
+                "keep one of them",
+            );
         }
         if item.value.depth() > DEEPEST {
-            item.problem("is nested too deep", "write it as a Pod has it");
+            item.problem("is nested too deep", "which no Pod is", "write it as a Pod has it");
             continue;
         }
         match Shape::of(&item.value.to_json()) {
             Ok(shape) => shapes.push((name.into(), shape)),
-            Err(why) => item.problem(why.0, format!("known are {VARIABLES}")),
+            Err(why) => item.problem(why.0, "so what to write would not be known", format!("known are {VARIABLES}")),
         }
     }
     shapes
@@ -149,9 +169,17 @@ fn quantities(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
             },
         };
         if !names::is_qualified_name(key) {
-            entry.problem(format!("{} is not the name of a resource", quoted(key)), "write cpu, memory or the like");
+            entry.problem(
+                format!("{} is not the name of a resource", quoted(key)),
+                "so the object would be refused",
+                "write cpu, memory or the like",
+            );
         } else if !is_quantity(&text) {
-            entry.problem(format!("{} is not a quantity", quoted(&text)), "write one such as 100m, 1.5 or 64Mi");
+            entry.problem(
+                format!("{} is not a quantity", quoted(&text)),
+                "so the object would be refused",
+                "write one such as 100m, 1.5 or 64Mi",
+            );
         } else {
             quantities.push((key.into(), text.into()));
         }
@@ -190,11 +218,16 @@ fn images(at: &Node<'_>) -> Vec<(Box<str>, Box<str>)> {
         if !digest.is_some_and(good) {
             entry.problem(
                 format!("{} has no digest", quoted(text)),
+                "so another image could be put behind that name",
                 "write the image with its digest: registry/name@sha256: and 64 hexadecimal digits",
             );
         }
         if key.is_empty() {
-            entry.problem("is the image of no name", "write the image as containers name it");
+            entry.problem(
+                "is the image of no name",
+                "so no container would have it",
+                "write the image as containers name it",
+            );
         }
         images.push((key.into(), text.into()));
     }
