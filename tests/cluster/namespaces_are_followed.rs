@@ -191,7 +191,7 @@ async fn an_unknown_namespace_is_asked_about_for_this_request() {
 
     refused_with(&ask(&gate, "never", LONG).await, 404, "namespaces \"never\" not found");
     apiserver.refuses(Asked::Get, 403);
-    refused_with(&ask(&gate, "new", LONG).await, 500, "looking up namespace \"new\": the apiserver gave no");
+    refused_with(&ask(&gate, "new", LONG).await, 500, "looking up namespace \"new\": the apiserver did not tell");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn before_the_first_list_every_namespace_is_asked_about() {
     let gate = gate_of(&following(&apiserver).await, &no).await;
     refused_with(&ask(&gate, "shop", LONG).await, 400, "seen");
     apiserver.refuses(Asked::Get, 401);
-    refused_with(&ask(&gate, "shop", LONG).await, 500, "looking up namespace \"shop\": the apiserver gave no");
+    refused_with(&ask(&gate, "shop", LONG).await, 500, "looking up namespace \"shop\": the apiserver did not tell");
 }
 
 #[tokio::test]
