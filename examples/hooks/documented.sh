@@ -147,6 +147,8 @@ begin_gatepost() {
     cargo build --quiet --bin gatepost
     gatepost="${CARGO_TARGET_DIR:-target}/debug/gatepost"
   fi
+  # There before it is looked into.
+  : >"$work/gatepost.out"
   "$gatepost" serve --config examples/config/minimal --plaintext --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
     >"$work/gatepost.out" 2>"$work/gatepost.log" </dev/null &
   gatepost_pid=$!
